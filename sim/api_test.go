@@ -20,7 +20,8 @@ var rewriteAPI = flag.String("rewrite-api", "",
 // stable are the packages whose exported names a user's module may rely on, and where they lie: folders, or the one
 // file of a package whose types sim gives to its users by other names.
 var stable = map[string]string{"effects": "../effects", "sim": ".", "sim-oracle": "oracle", "sim-simtest": "simtest",
-	"sim-coverage": "coverage", "sim-result": "world/result.go"}
+	"sim-coverage": "coverage", "sim-result": "world/result.go",
+	"sim-scope": "explore/scope.go", "sim-exploration": "explore/found.go"}
 
 // TestAPI: what is stable changes only with a word in CHANGELOG.md. After such a change:
 //

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -29,6 +30,30 @@ type (
 	Result  = world.Result
 	Failure = world.Failure
 )
+
+// What the explorer takes and gives is package explore's.
+type (
+	ExploreOptions = explore.Options
+	Exploration    = explore.Exploration
+	Scope          = explore.Scope
+	ScopeJob       = explore.Job
+	Timers         = explore.Timers
+	Path           = explore.Path
+	Violation      = explore.Violation
+)
+
+// When deadlines may pass in a scope: see [explore.Timers].
+const (
+	TimersIdle  = explore.TimersIdle
+	TimersAny   = explore.TimersAny
+	TimersUnits = explore.TimersUnits
+)
+
+// StatesMax bounds an exploration that names no bound.
+const StatesMax = explore.StatesMax
+
+// ParsePath reads what [Path.String] wrote.
+func ParsePath(text string) (Path, error) { return explore.ParsePath(text) }
 
 // PlanVersion is the version of the format; KeysOwn the first number of chunks that [Expand] gives to one job alone.
 const (

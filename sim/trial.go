@@ -62,8 +62,8 @@ func (w *trial) seated() {
 	w.Judges, w.Jury = &w.bench, &w.oracles
 }
 
-// cloned says to a copy of a trial that it is one by itself.
-func (w *trial) cloned() {
+// Cloned says to a copy of a trial that it is one by itself.
+func (w *trial) Cloned() {
 	w.Side = w
 	w.oracles.Of(&w.Cluster)
 	w.seated()

@@ -79,9 +79,14 @@ var rooms = []room{
 	// Any machine runs there: it knows no rank and no message. The decider of planes between devices is a part of those.
 	{name: "sim/world", foreign: none, own: []string{"effects", "contract", "identity", "fsm/communicator", "sim/coverage",
 		"sim/draw", "sim/oracle", "sim/plan", "sim/trace"}},
+	// Every order in a small world, whoever plays there: of machines it knows the containers that they are made of.
+	{name: "sim/explore", foreign: none, own: []string{"effects", "fsm/kernel", "fsm/table", "sim/coverage", "sim/draw",
+		"sim/oracle", "sim/plan", "sim/world", "snapshot"}},
 	// Ranks and their engines: whoever judges them is told, and not known.
 	{name: "sim/systems/pd", foreign: none, own: []string{"effects", "identity", "protocol", "protocol/foreign", "fsm/...",
-		"sim/coverage", "sim/draw", "sim/expand", "sim/oracle", "sim/plan", "sim/world"}},
+		"sim/coverage", "sim/draw", "sim/expand", "sim/explore", "sim/oracle", "sim/plan", "sim/world", "snapshot"}},
+	// Small worlds are plans.
+	{name: "sim/systems/pd/scopes", foreign: none, own: []string{"sim/draw", "sim/explore", "sim/plan"}},
 	// Who judges ranks: of a run it knows what the world and the engines say.
 	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},

@@ -1,10 +1,7 @@
 package pd
 
 import (
-	"unsafe"
-
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -45,11 +42,6 @@ func situationOf(n *world.Node, now effects.Time, ev effects.Event) rank.Situati
 
 // BufferOf is how n's machine calls its memory to peers.
 func BufferOf(n *world.Node) effects.BufferID { return rankOf(n).Buffer() }
-
-// CorrsOf is what n's machine has outstanding, which it shows to nobody: at is where that lies in a rank.
-func CorrsOf(n *world.Node, at uintptr) *kernel.Corrs {
-	return (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(rankOf(n)), at))
-}
 
 // TablesOf shows what is in the tables of n's machine, and what may be there at rest.
 func TablesOf(n *world.Node, visit table.Visit) { rankOf(n).Tables(visit) }

@@ -1,13 +1,11 @@
-package sim
+package explore
 
 import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -24,7 +22,7 @@ func (b *branch) apply(c choice) bool {
 	case moveTick:
 		b.tick(w.Nodes[c.node])
 	case moveWait:
-		w.Now += int64(unit)
+		w.Now += int64(Unit)
 	case moveStrike:
 		return b.strike(c)
 	case moveCrash:
@@ -42,9 +40,9 @@ func (b *branch) apply(c choice) bool {
 			return false
 		}
 	case moveDrain:
-		w.Leave(w.Nodes[c.node], 5*effects.Second, false)
+		b.run.Leave(w.Nodes[c.node], 5*effects.Second, false)
 	case moveAbort:
-		w.GiveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
+		b.run.GiveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
 	case moveCutConn:
 		cut := w.Conns[c.nth-1]
 		w.Journal.Note(w.Now, world.KindCutConn, cut.Client, cut.ID, 0, 0)
@@ -74,7 +72,7 @@ func (b *branch) deliver(c choice) {
 	d := w.Queue.Take(c.seq)
 	switch {
 	case d.Kind == world.KindFetch:
-		b.fetch(&d)
+		b.run.Fetches(&d)
 	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
 		w.Seed = draw.RestlessSeed
 		w.Deliver(d)
@@ -89,7 +87,7 @@ func (b *branch) deliver(c choice) {
 		q := w.Queue.Heap[i]
 		next := &w.Queue.Slab[q.Slot]
 		if q.Seq > before && (next.Kind == world.KindCommand || next.Kind == world.KindFetch &&
-			d.Kind == world.KindPosted) && !b.stalls(next) && w.head(q) {
+			d.Kind == world.KindPosted) && !b.stalls(next) && b.head(q) {
 			b.deliver(choice{seq: q.Seq})
 			i = -1
 		}
@@ -97,24 +95,12 @@ func (b *branch) deliver(c choice) {
 }
 
 // head says whether nothing is ahead of q in its channel.
-func (w *trial) head(q world.Queued) bool {
-	ch := w.channelOf(&w.Queue.Slab[q.Slot])
+func (b *branch) head(q world.Queued) bool {
+	w := b.w
+	ch := channelOf(w, &w.Queue.Slab[q.Slot])
 	return ch == 0 || !slices.ContainsFunc(w.Queue.Heap, func(o world.Queued) bool {
-		return o.Seq < q.Seq && w.channelOf(&w.Queue.Slab[o.Slot]) == ch
+		return o.Seq < q.Seq && channelOf(w, &w.Queue.Slab[o.Slot]) == ch
 	})
-}
-
-// fetch is the decode engine wanting a request's chunks, and patient.
-func (b *branch) fetch(d *world.Delivery) {
-	w, job := b.w, int(d.A)
-	j := &w.Jobs[job]
-	n := w.Nodes[j.Receiver]
-	if n.Delays && !j.Take {
-		w.FetchChunks(job, int(d.C), d.B != 0)
-		return
-	}
-	w.Give(n, pd.Command{Want: plan.WantGet, Job: job, Body: &engine.Get{Request: j.Name, Keys: j.Keys,
-		Wait: pd.Its(n).Cfg.GetWaitMax}}, pd.Its(n).Cfg.GetWaitMax)
 }
 
 // strike lets a fault strike wherever it can in what happens next.
@@ -133,7 +119,7 @@ func (b *branch) strike(c choice) bool {
 }
 
 func (b *branch) tick(n *world.Node) {
-	t, _ := b.w.deadline(n)
+	t, _ := deadline(n)
 	b.w.Now = max(b.w.Now, n.When(t))
 	for _, l := range n.Links {
 		if c := l.Comm; c != nil && l.FromLife == n.Life {
@@ -162,7 +148,7 @@ func (b *branch) settle() {
 			q := w.Queue.Heap[i]
 			d := &w.Queue.Slab[q.Slot]
 			gone := d.Node >= 0 && d.Kind.OfProcess() && d.Kind != world.KindStart && !w.Lives(d.Node, d.Life) ||
-				!b.stepwise && w.idle(d)
+				!b.stepwise && idle(w, d)
 			switch {
 			case d.Kind == world.KindTick || d.Kind == world.KindCommTick || gone:
 				w.Queue.Take(q.Seq)
@@ -181,7 +167,7 @@ func (b *branch) settle() {
 
 // idle says whether nothing will come of d, whenever it is delivered: it is for a connection
 // that is closed or silently dead, of which no event may follow.
-func (w *trial) idle(d *world.Delivery) bool {
+func idle(w *world.World, d *world.Delivery) bool {
 	switch d.Kind {
 	case world.KindAnswer:
 		c := w.Conns[d.A-1]

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"reflect"
@@ -6,9 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -23,35 +21,32 @@ import (
 // is: a field that somebody adds can make states differ that need not, never the other way
 // round. TestTypes holds that the tags make sense.
 type shape struct {
-	walker           *snapshot.Walker
-	w                *trial         // the one that is being hashed
-	machines, states []reflect.Type // of machines, and of what users' oracles remember
-	corrs            uintptr        // where a rank keeps its outstanding effects
+	walker *snapshot.Walker
+	kinds  Kinds
+	run    Run          // the one that is being hashed
+	w      *world.World // its
 }
 
 // ageMax is how far back an instant can lie and still matter: longer than any span that a
 // scope adds to an instant it remembers.
-const ageMax = int64(unitsMax * unit)
+const ageMax = int64(unitsMax * Unit)
 
-// newShape is a shape for worlds like one; nil: of ranks alone.
-func newShape(like *trial) *shape {
-	s := &shape{}
-	if s.machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}; like != nil {
-		s.machines, s.states = kindsOf(like)
-	}
-	s.corrs = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
+// newShape is a shape for runs like one.
+func newShape(like Run) *shape {
+	s := &shape{kinds: like.Kinds()}
 	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
 	return s
 }
 
 func (s *shape) clone(b *branch) *branch {
 	c := snapshot.Clone(s.walker, b)
-	c.w.cloned()
+	c.w = c.run.Whole()
+	c.run.Cloned()
 	return c
 }
 
 func (s *shape) hash(b *branch) uint64 {
-	s.w = b.w
+	s.run, s.w = b.run, b.w
 	return snapshot.Hash(s.walker, b)
 }
 
@@ -61,8 +56,9 @@ func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.Now, -ageMax)) }
 func (s *shape) worldRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
-		{Type: reflect.TypeFor[effects.Machine](), Are: s.machines},
-		{Type: stateType, Are: append(s.states, reflect.TypeFor[*struct{}]())},
+		{Type: reflect.TypeFor[Run](), Are: []reflect.Type{s.kinds.Run}},
+		{Type: reflect.TypeFor[effects.Machine](), Are: s.kinds.Machines},
+		{Type: reflect.TypeFor[oracle.State](), Are: append(s.kinds.States, reflect.TypeFor[*struct{}]())},
 		{Type: reflect.TypeFor[world.Queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),
@@ -81,12 +77,13 @@ func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.
 		return s.links
 	case reflect.TypeFor[[]*world.Transfer]():
 		return s.transfers
-	case reflect.TypeFor[[]pd.Command]():
-		return s.commands
 	case reflect.TypeFor[map[effects.GrantID]*world.Grant]():
 		return s.grants
 	case reflect.TypeFor[[]world.Delivery]():
 		return s.missed
+	}
+	if of := s.kinds.Bags[t]; of != nil {
+		return func(h *snapshot.Hasher, p unsafe.Pointer) { of(s.w, h, p) }
 	}
 	panic("BUG: nobody knows what counts of a bag of " + t.String())
 }
@@ -100,20 +97,9 @@ func (s *shape) instant(h *snapshot.Hasher, at *int64) {
 	}
 }
 
-// bag adds parts whose order does not count.
-func bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.Hasher) bool) {
-	total := uint64(0)
-	for i := range all {
-		if one := h.Apart(); matters(i, &one) {
-			total += one.Sum()
-		}
-	}
-	h.Word(total)
-}
-
 func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*world.Conn)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
+	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := all[i]
 		if c.Closed && c.Waits() == 0 && !c.Holds() && !s.underWay(c) {
 			return false
@@ -142,7 +128,7 @@ func (s *shape) underWay(c *world.Conn) bool {
 // missed hashes what waits for a node that is down, in any order.
 func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]world.Delivery)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
+	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		s.delivery(one, &all[i])
 		return true
 	})
@@ -150,7 +136,7 @@ func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 
 func (s *shape) requests(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]world.Request)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
+	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		r := &all[i]
 		if r.Replied || !s.w.Lives(r.Node, r.Life) {
 			return false
@@ -162,7 +148,7 @@ func (s *shape) requests(h *snapshot.Hasher, p unsafe.Pointer) {
 
 func (s *shape) links(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*world.Link)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
+	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		one.Value(reflect.TypeFor[world.Link](), unsafe.Pointer(all[i]))
 		return true
 	})
@@ -170,33 +156,12 @@ func (s *shape) links(h *snapshot.Hasher, p unsafe.Pointer) {
 
 func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*world.Transfer)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
+	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		t := all[i]
 		if t.Over() {
 			return false
 		}
 		one.Value(reflect.TypeFor[world.Transfer](), unsafe.Pointer(t))
-		return true
-	})
-}
-
-// commands hashes of one that is over how it ended: what follows from it is in jobs and
-// pages.
-func (s *shape) commands(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]pd.Command)(p)
-	bag(h, all, func(i int, one *snapshot.Hasher) bool {
-		c := &all[i]
-		if !s.w.Lives(c.Node, c.Life) {
-			return false
-		}
-		if c.Over && !c.Held {
-			one.Word(uint64(c.Name))
-			one.Word(uint64(c.Code))
-			one.Value(reflect.TypeFor[bool](), unsafe.Pointer(&c.Released))
-			one.Value(reflect.TypeFor[[]effects.Page](), unsafe.Pointer(&c.Pages))
-			return true
-		}
-		one.Value(reflect.TypeFor[pd.Command](), unsafe.Pointer(c))
 		return true
 	})
 }

@@ -1,15 +1,17 @@
-package sim
+package scopes
 
-// cacheScopes are those of receivers that keep what nobody expects any more while there is room.
-func cacheScopes() []Scope {
-	one := []ScopeJob{{Chunks: []int{1}}}
-	same := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{1}}}
-	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
-	more := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1, 2}}}
-	all := []Scope{
+import "github.com/kvferry/kvferry/sim/explore"
+
+// cache are those of receivers that keep what nobody expects any more while there is room.
+func cache() []explore.Scope {
+	one := []explore.Job{{Chunks: []int{1}}}
+	same := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}
+	apart := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
+	more := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1, 2}}}
+	all := []explore.Scope{
 		{Name: "cache", About: "one chunk for two requests: the second one may find it", Jobs: same},
 		{Name: "cache-late", About: "one chunk, everything may be late: what is kept for its request may lapse, and is found",
-			Jobs: one, Timers: TimersAny, Patience: 2},
+			Jobs: one, Timers: explore.TimersAny, Patience: 2},
 		{Name: "cache-pressure", About: "two senders, room for one chunk: what was read makes room for the other",
 			Senders: 2, ReceiverPages: 1, Jobs: apart},
 		{Name: "cache-prefix", About: "two senders, room for two chunks, of which one may be here: it is not given up",

@@ -1,13 +1,13 @@
-package sim
+package explore_test
 
 import (
 	"maps"
-	"slices"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/world"
 )
 
 // small are the scopes that take less than a second each, of every sort; compared are
@@ -27,12 +27,14 @@ var (
 	slow = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash", "pull-abort", "leased-pull-stall", "delayed-abort", "delayed-crash-receiver", "leased-delayed-crash"}
 )
 
-func scope(t testing.TB, name string) Scope {
+func scope(t testing.TB, name string) explore.Scope {
 	t.Helper()
-	s, err := ScopeNamed(name)
+	s, err := sim.ScopeNamed(name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	pd := sim.PD()
+	s.System = &pd
 	return s
 }
 
@@ -44,7 +46,7 @@ func TestSmallScopes(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			e, err := Explore(ExploreOptions{Scope: scope(t, name)})
+			e, err := explore.Explore(explore.Options{Scope: scope(t, name)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,15 +61,25 @@ func TestSmallScopes(t *testing.T) {
 	}
 }
 
+// spoiled is a system with a world in which a promise is about to break.
+type spoiled struct{ sim.System }
+
+func (s spoiled) Play(of *explore.Scope) (explore.Run, error) {
+	run, err := s.System.Play(of)
+	if err == nil {
+		pool := run.Whole().Nodes[1].Pool
+		pool.Pages[0].Granted = 99
+		pool.Touch(0)
+	}
+	return run, err
+}
+
 // TestViolation: a page that the ledger believes to be granted already is granted again.
 // The path to it is as short as any, and goes there once more, also through its text.
 func TestViolation(t *testing.T) {
 	s := scope(t, "early")
-	s.spoil = func(w *trial) {
-		w.Nodes[1].Pool.Pages[0].Granted = 99
-		w.Nodes[1].Pool.Touch(0)
-	}
-	e, err := Explore(ExploreOptions{Scope: s})
+	s.System = spoiled{sim.PD()}
+	e, err := explore.Explore(explore.Options{Scope: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,20 +87,20 @@ func TestViolation(t *testing.T) {
 	if v == nil || v.Property != "S5" || e.Complete {
 		t.Fatalf("found %v, complete %v", v, e.Complete)
 	}
-	shorter, err := Explore(ExploreOptions{Scope: s, Depth: len(v.Path) - 1})
+	shorter, err := explore.Explore(explore.Options{Scope: s, Depth: len(v.Path) - 1})
 	if err != nil || shorter.Violation != nil || shorter.Cut == "" {
 		t.Fatalf("within depth %d: violation %v, cut %q, error %v", len(v.Path)-1, shorter.Violation, shorter.Cut, err)
 	}
-	p, err := ParsePath(v.Path.String())
+	p, err := explore.ParsePath(v.Path.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := 0
-	again, err := Retrace(s, p, func(string) { lines++ })
+	again, err := explore.Retrace(s, p, func(string) { lines++ })
 	if err != nil || again == nil || again.Story != v.Story || lines != len(v.Events) || lines <= len(p) {
 		t.Fatalf("retraced %v in %d lines, error %v", again, lines, err)
 	}
-	if _, err := Retrace(s, Path{0, 1 << 20}, nil); err == nil {
+	if _, err := explore.Retrace(s, explore.Path{0, 1 << 20}, nil); err == nil {
 		t.Error("retraced a choice that there is not")
 	}
 }
@@ -103,53 +115,12 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			s := scope(t, name)
-			root, err := s.begin()
-			if err != nil {
+			var a explore.Alike
+			if err := a.Walk(scope(t, name)); err != nil {
 				t.Fatal(err)
 			}
-			a := &alike{t: t, x: &explorer{o: ExploreOptions{Scope: s}, shape: newShape(nil)}, next: map[uint64][]uint64{}}
-			a.visit(root, nil)
-			t.Logf("%d states, of which %d meetings were compared", len(a.next), a.met)
+			t.Logf("%d states, of which %d meetings were compared", len(a.Next), a.Met)
 		})
-	}
-}
-
-type alike struct {
-	t    *testing.T
-	x    *explorer
-	next map[uint64][]uint64
-	met  int
-}
-
-func (a *alike) visit(b *branch, path Path) {
-	s := &a.x.o.Scope
-	var after []uint64
-	var kept []*branch
-	var way Path
-	for i, c := range b.choices(s, nil) {
-		child := a.x.shape.clone(b)
-		if !a.x.try(child, c) {
-			continue
-		}
-		if child.w.Failure != nil {
-			a.t.Fatalf("path %v: %v", append(path, i), child.w.Failure)
-		}
-		after = append(after, a.x.shape.hash(child))
-		kept, way = append(kept, child), append(way, i)
-	}
-	h := a.x.shape.hash(b)
-	sorted := slices.Sorted(slices.Values(after))
-	if was, ok := a.next[h]; ok {
-		a.met++
-		if !slices.Equal(was, sorted) {
-			a.t.Fatalf("path %v leads to a situation that was met before but goes on otherwise: %d choices, then %d", path, len(was), len(sorted))
-		}
-		return
-	}
-	a.next[h] = sorted
-	for i, child := range kept {
-		a.visit(child, append(slices.Clone(path), way[i]))
 	}
 }
 
@@ -158,23 +129,13 @@ func (a *alike) visit(b *branch, path Path) {
 func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 	for _, name := range compared {
 		t.Run(name, func(t *testing.T) {
-			s := scope(t, name)
 			var ends [2]map[uint64]bool
 			var states [2]int
 			for i := range ends {
-				root, err := s.begin()
-				if err != nil {
+				var err error
+				if ends[i], states[i], err = explore.Ends(scope(t, name), i == 1); err != nil {
 					t.Fatal(err)
 				}
-				root.stepwise = i == 1
-				ends[i] = map[uint64]bool{}
-				x := &explorer{o: ExploreOptions{Scope: s, States: StatesMax}, shape: newShape(nil), seen: map[uint64]int32{},
-					onEnd: func(h uint64) { ends[i][h] = true }}
-				x.search(root)
-				if x.broken {
-					t.Fatalf("path %v breaks a promise", x.path)
-				}
-				states[i] = len(x.seen)
 			}
 			if !maps.Equal(ends[0], ends[1]) {
 				t.Fatalf("%d ends, step by step %d, or others", len(ends[0]), len(ends[1]))
@@ -187,13 +148,13 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 // TestClonesGoOnAlike: a world of any campaign that is put aside and replaced by its clone
 // now and then writes the same event log to its end.
 func TestClonesGoOnAlike(t *testing.T) {
-	s, seeds := newShape(nil), uint64(12)
+	c, seeds := explore.NewCloner(began(t, sim.PD(), explore.Scope{})), uint64(12)
 	if testing.Short() {
 		seeds = 3
 	}
 	for _, profile := range expand.Profiles() {
 		for seed := range seeds {
-			want, err := Run(Options{Seed: seed, Profile: profile})
+			want, err := sim.Run(sim.Options{Seed: seed, Profile: profile})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,33 +162,23 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := newTrial(Options{}, &drawn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := &branch{w: w}
-			for _, phase := range []func(){
-				func() { b = s.inPieces(b) }, func() { b.w.Heal() }, func() { b.w.Finish() },
-				func() { b.w.Probe() }, func() { b.w.Expire() }, func() { b.w.End() },
-			} {
-				b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
-				phase()
-			}
-			if b.w.Journal.Hash != want.Hash {
-				t.Errorf("profile %s seed %d: event log %x, of clones %x", profile, seed, want.Hash, b.w.Journal.Hash)
+			is := c.Live(began(t, sim.PD(), explore.Scope{Shape: func(p *plan.Plan) { *p = drawn }}))
+			if is != want.Hash {
+				t.Errorf("profile %s seed %d: event log %x, of clones %x", profile, seed, want.Hash, is)
 			}
 		}
 	}
-	if unused := s.walker.Unused(); len(unused) > 0 {
+	if unused := c.Unused(); len(unused) > 0 {
 		t.Errorf("rules that match nothing: %v", unused)
 	}
 }
 
-// inPieces runs the faulty phase, going on with a clone after every twentieth of it.
-func (s *shape) inPieces(b *branch) *branch {
-	for i := range int64(20) {
-		b.w.RunUntil(int64(b.w.Setting.Faulty)*(i+1)/20, nil)
-		b = s.clone(b)
+// began is a scope's world.
+func began(t testing.TB, s sim.System, of explore.Scope) explore.Run {
+	t.Helper()
+	run, err := s.Play(&of)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return b
+	return run
 }

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"fmt"
@@ -170,10 +170,10 @@ func (s *shape) link(id uint64) uint64 {
 }
 
 func (s *shape) ticket(id uint64) uint64 {
-	if id == 0 || id > uint64(len(s.w.Commands)) {
+	if id == 0 || id > uint64(s.run.Given()) {
 		return id
 	}
-	return uint64(s.w.Commands[id-1].Name)
+	return s.run.Ticket(effects.Ticket(id))
 }
 
 func (s *shape) transfer(id uint64) uint64 {
@@ -206,10 +206,10 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, mine := range q.Heap {
 		d := &q.Slab[mine.Slot]
-		ch, ahead := s.w.channelOf(d), uint64(0)
+		ch, ahead := channelOf(s.w, d), uint64(0)
 		if ch != 0 {
 			for _, other := range q.Heap {
-				if other.Seq < mine.Seq && s.w.channelOf(&q.Slab[other.Slot]) == ch {
+				if other.Seq < mine.Seq && channelOf(s.w, &q.Slab[other.Slot]) == ch {
 					ahead++
 				}
 			}

@@ -1,78 +1,12 @@
-package sim
+package explore
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
-
-// A Path is the way to a situation: at each step the position of the choice among those
-// that there were. It means the same as long as scope and code stay the same.
-type Path []int
-
-// A Violation is a broken promise and the way to it.
-type Violation struct {
-	Scope    string   `json:"scope"`
-	Property string   `json:"property"` // its number in docs/safety.md; "contract" and "panic" besides
-	Promise  string   `json:"promise"`  // what it says
-	Story    string   `json:"story"`    // what happened, in a sentence
-	Path     Path     `json:"path"`
-	System   string   `json:"system,omitempty"` // whose scope it is, if not PD's
-	Events   []string `json:"events"`           // every choice, and the event log between them
-}
-
-// Retrace is the one command that shows it again.
-func (v *Violation) Retrace() string {
-	if v.System != "" {
-		return fmt.Sprintf("sim.Retrace, of scope %s of system %s, with the path %s", v.Scope, v.System, v.Path)
-	}
-	return fmt.Sprintf("kvferry sim explore --scope %s --path %s", v.Scope, v.Path)
-}
-
-// String tells the whole story.
-func (v *Violation) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s broken after %d choices: %s\n", v.Property, len(v.Path), v.Story)
-	if v.Promise != "" {
-		fmt.Fprintf(&b, "promised: %s\n", v.Promise)
-	}
-	for _, line := range v.Events {
-		b.WriteString("  ")
-		b.WriteString(line)
-		b.WriteByte('\n')
-	}
-	fmt.Fprintf(&b, "again with: %s\n", v.Retrace())
-	return b.String()
-}
-
-// String is the path as ParsePath takes it.
-func (p Path) String() string {
-	parts := make([]string, len(p))
-	for i, n := range p {
-		parts[i] = strconv.Itoa(n)
-	}
-	return strings.Join(parts, ".")
-}
-
-// ParsePath reads what String wrote.
-func ParsePath(text string) (Path, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var p Path
-	for i, part := range strings.Split(text, ".") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("path: step %d is %q: give the numbers as printed, with dots between", i+1, part)
-		}
-		p = append(p, n)
-	}
-	return p, nil
-}
 
 // Retrace goes a path once more and tells each line of the event log, its choices in
 // between, to log; nil: nobody. Where nothing more can happen at its end, it lets the
@@ -90,7 +24,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 		}
 	}
 	b.w.Journal.Sink = tell
-	x := &explorer{o: ExploreOptions{Scope: s}}
+	x := &explorer{o: Options{Scope: s}}
 	for i, n := range p {
 		all := b.choices(&s, nil)
 		if n >= len(all) {
@@ -166,7 +100,7 @@ func (b *branch) describe(c choice) string {
 		return fmt.Sprintf("%s: a deadline passes, %d ms later", node,
 			(w.Nodes[c.node].When(t)-w.Now)/int64(effects.Millisecond))
 	case moveWait:
-		return fmt.Sprintf("%d ms pass", unit/effects.Millisecond)
+		return fmt.Sprintf("%d ms pass", Unit/effects.Millisecond)
 	case moveThaw:
 		return node + " goes on"
 	case moveStrike:
@@ -178,7 +112,7 @@ func (b *branch) describe(c choice) string {
 	case moveDrain:
 		return node + " is told to drain"
 	case moveAbort:
-		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, w.Commands[c.nth-1].Want)
+		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, b.run.Wanted(effects.Ticket(c.nth)))
 	case moveCutConn:
 		return fmt.Sprintf("connection %d breaks", c.nth)
 	case moveCutLink:

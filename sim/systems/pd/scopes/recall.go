@@ -1,18 +1,21 @@
-package sim
+package scopes
 
-import "github.com/kvferry/kvferry/sim/plan"
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
-// recallScopes are those of prefills that read back what a decode has.
-func recallScopes() []Scope {
-	back := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{1}, Recall: true}}
+// recall are those of prefills that read back what a decode has.
+func recall() []explore.Scope {
+	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}, Recall: true}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
-	all := []Scope{
+	all := []explore.Scope{
 		{Name: "recall", About: "one chunk is sent, and read back", Jobs: back},
 		{Name: "leased-recall", About: "likewise, on a leased plane", Leased: true, Jobs: back},
 		{Name: "recall-lost", About: "one chunk is sent and read back, a question or an answer is lost", Jobs: back,
 			Faults: 1, Strikes: lost},
 		{Name: "cache-lease", About: "room for one chunk: it is read back while another one needs its page",
-			SenderPages: 1, ReceiverPages: 1, Jobs: append(back[:2:2], ScopeJob{Chunks: []int{2}})},
+			SenderPages: 1, ReceiverPages: 1, Jobs: append(back[:2:2], explore.Job{Chunks: []int{2}})},
 	}
 	for i := range all {
 		all[i].Cache, all[i].Recall = true, true

@@ -1,4 +1,4 @@
-package sim
+package explore_test
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
@@ -20,7 +22,7 @@ import (
 // TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
 // every tag makes sense where it stands, and no room of a machine points into another's.
 func TestTypes(t *testing.T) {
-	w, root := newShape(nil).walker, reflect.TypeFor[branch]()
+	w, root := walker(t), explore.Situation
 	for _, fault := range w.Check(root) {
 		t.Error(fault)
 	}
@@ -31,7 +33,7 @@ func TestTypes(t *testing.T) {
 			t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
 		}
 		if isSlab(owner) {
-			inSlot(slots, layoutOf(owner).element)
+			inSlot(slots, explore.Element(owner))
 		}
 	}
 	for owner, f := range w.Fields(root) {
@@ -49,6 +51,11 @@ func TestTypes(t *testing.T) {
 	}
 }
 
+// walker is one for ranks alone.
+func walker(t *testing.T) *snapshot.Walker {
+	return explore.Walker(began(t, sim.PD(), explore.Scope{}))
+}
+
 // What TestTypes would say of types that are made up.
 func TestTypesRefuses(t *testing.T) {
 	type bad struct {
@@ -56,7 +63,7 @@ func TestTypesRefuses(t *testing.T) {
 		B *world.Node `snap:"bag"`
 		C func()
 	}
-	faults := newShape(nil).walker.Check(reflect.TypeFor[[]bad]())
+	faults := walker(t).Check(reflect.TypeFor[[]bad]())
 	for i, want := range []string{`bad.A: nobody knows the word "scrach"`, "bad.B: the word", "bad.C: no clone"} {
 		if i >= len(faults) || !strings.Contains(faults[i], want) {
 			t.Errorf("found %q, want one with %q", faults, want)
@@ -65,16 +72,16 @@ func TestTypesRefuses(t *testing.T) {
 	for i, fault := range []string{
 		hashing[struct {
 			X uint32 `snap:"instant"`
-		}](),
+		}](walker(t)),
 		hashing[struct {
 			X effects.Conn `snap:"link"`
-		}](),
+		}](walker(t)),
 		hashing[struct {
 			X []*world.Node `snap:"bag"`
-		}](),
+		}](walker(t)),
 		hashing[struct {
 			X []world.Conn `snap:"whole"`
-		}](),
+		}](walker(t)),
 	} {
 		if !strings.HasPrefix(fault, "BUG: ") {
 			t.Errorf("type %d was hashed, or else: %q", i, fault)
@@ -92,10 +99,10 @@ func TestTypesRefuses(t *testing.T) {
 }
 
 // hashing says why a T could not be hashed.
-func hashing[T any]() (fault string) {
+func hashing[T any](w *snapshot.Walker) (fault string) {
 	defer func() { fault = fmt.Sprint(recover()) }()
 	var v T
-	snapshot.Hash(newShape(nil).walker, &v)
+	snapshot.Hash(w, &v)
 	return ""
 }
 

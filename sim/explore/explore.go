@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"fmt"
@@ -9,33 +9,6 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// ExploreOptions say what to explore and how far.
-type ExploreOptions struct {
-	Scope  Scope
-	Depth  int // the longest path; 0 is no bound
-	States int // the most situations; 0 is StatesMax
-	// Progress, if not nil, is called now and then. If it returns false, that is enough.
-	Progress func(*Exploration) bool
-}
-
-// StatesMax bounds an exploration that names no bound: each situation costs about 20
-// bytes of memory.
-const StatesMax = 50_000_000
-
-// An Exploration is what was found.
-type Exploration struct {
-	Scope       string
-	States      int // different situations
-	Transitions int // choices made
-	Ends        int // situations in which nothing can happen any more
-	Depth       int // of the longest path
-	Complete    bool
-	Cut         string // why it is not complete
-	Took        time.Duration
-	Coverage    Coverage
-	Violation   *Violation // the first broken promise
-}
-
 // Explore tries every order in which things can happen in a scope: it goes depth first,
 // clones the situation for each choice, and goes on only from situations that it has not
 // met. In each the same oracles watch as in a campaign, and where nothing can happen any
@@ -43,12 +16,12 @@ type Exploration struct {
 //
 // Situations are told apart by 64 bits: among ten million the chance that any two
 // different ones were taken for the same is one in three hundred thousand.
-func Explore(o ExploreOptions) (Exploration, error) {
+func Explore(o Options) (Exploration, error) {
 	root, err := o.Scope.begin()
 	if err != nil {
 		return Exploration{}, err
 	}
-	x := &explorer{o: o, shape: newShape(root.w), seen: map[uint64]int32{}, found: Exploration{Scope: o.Scope.Name}}
+	x := &explorer{o: o, shape: newShape(root.run), seen: map[uint64]int32{}, found: Exploration{Scope: o.Scope.Name}}
 	if x.o.States == 0 {
 		x.o.States = StatesMax
 	}
@@ -65,7 +38,7 @@ func Explore(o ExploreOptions) (Exploration, error) {
 }
 
 type explorer struct {
-	o     ExploreOptions
+	o     Options
 	shape *shape
 	seen  map[uint64]int32 // the depth at which a situation was met
 	stack []frame

@@ -1,16 +1,19 @@
-package sim
+package scopes
 
-import "github.com/kvferry/kvferry/sim/plan"
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
-// delayedScopes are those of receivers that keep offers until their engine fetches. A fetch reads into one staging page
+// delayed are those of receivers that keep offers until their engine fetches. A fetch reads into one staging page
 // where the scope does not say more.
-func delayedScopes() []Scope {
-	one := []ScopeJob{{Chunks: []int{1}}}
-	two := []ScopeJob{{Chunks: []int{1, 2}}}
-	early := []ScopeJob{{Chunks: []int{1}, Early: true}}
+func delayed() []explore.Scope {
+	one := []explore.Job{{Chunks: []int{1}}}
+	two := []explore.Job{{Chunks: []int{1, 2}}}
+	early := []explore.Job{{Chunks: []int{1}, Early: true}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost, plan.FaultDoneLost}
 	device := []plan.Fault{plan.FaultImport, plan.FaultPushRefused, plan.FaultDMA, plan.FaultHalfPage}
-	all := []Scope{
+	all := []explore.Scope{
 		{Name: "delayed", About: "one chunk is kept and fetched, nothing goes wrong", Jobs: one},
 		{Name: "delayed-batch", About: "two chunks are kept and fetched through two staging pages", Jobs: two, Staging: 2},
 		{Name: "delayed-abort", About: "one chunk is kept and fetched, one command is aborted: its put's, too", Jobs: one, Faults: 1, Abort: true},
@@ -23,7 +26,7 @@ func delayedScopes() []Scope {
 		{Name: "delayed-early", About: "one chunk is fetched before it is offered", Jobs: early},
 		{Name: "delayed-lost", About: "one chunk is kept and fetched, one message is lost, anywhere", Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "delayed-stall", About: "one chunk is kept and fetched, one process stops for any time", Jobs: one, Faults: 1, Stall: true},
-		{Name: "delayed-late", About: "one chunk is kept and fetched, everything may be late: its lease may end first", Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "delayed-late", About: "one chunk is kept and fetched, everything may be late: its lease may end first", Jobs: one, Timers: explore.TimersAny, Patience: 2},
 		{Name: "leased-delayed", About: "two chunks are kept and fetched on a leased plane", Leased: true, Jobs: two, Staging: 2},
 		{Name: "leased-delayed-abort", About: "one chunk is kept and fetched on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
 		{Name: "leased-delayed-crash", About: "one chunk is kept and fetched on a leased plane, either node dies once", Leased: true, Jobs: one,
@@ -33,7 +36,7 @@ func delayedScopes() []Scope {
 			Faults: 1, Strikes: device},
 		{Name: "leased-delayed-lost", About: "one chunk is kept and fetched on a leased plane, one message is lost", Leased: true, Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "leased-delayed-stall", About: "one chunk is kept and fetched on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
-		{Name: "leased-delayed-late", About: "one chunk is kept and fetched on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "leased-delayed-late", About: "one chunk is kept and fetched on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: explore.TimersAny, Patience: 2},
 	}
 	for i := range all {
 		all[i].Pull, all[i].Delay = true, true

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -237,15 +236,5 @@ func (s *shape) outstanding(h *snapshot.Hasher, n *world.Node, life uint32, c ef
 		h.Word(1)
 		return
 	}
-	if n.User {
-		h.Word(outstandingOwn(c))
-		return
-	}
-	ref, ok := pd.CorrsOf(n, s.corrs).Peek(c)
-	if !ok {
-		h.Word(2)
-		return
-	}
-	h.Word(uint64(ref.Owner)<<40 | uint64(ref.Kind)<<32 | uint64(ref.Attempt))
-	h.Word(uint64(ref.Subject))
+	s.run.Outstanding(h, n, c)
 }

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"slices"
@@ -8,13 +8,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A branch is one situation of an exploration: a world, and what the scope still allows
+// A branch is one situation of an exploration: a run, and what the scope still allows
 // to go wrong in it.
 type branch struct {
-	w        *trial `snap:"whole"`
-	left     int    // faults that may still strike
-	frozen   int32  // the node that is stalled, or noNode
-	frozenAt int64  `snap:"instant"`
+	run      Run
+	w        *world.World `snap:"scratch"` // the run's
+	left     int          // faults that may still strike
+	frozen   int32        // the node that is stalled, or noNode
+	frozenAt int64        `snap:"instant"`
 
 	stepwise bool `snap:"skip"` // do nothing together; tests compare
 }
@@ -53,7 +54,7 @@ func (c choice) fault() bool { return c.move >= moveStrike }
 // channelOf numbers what keeps its order, as the real transports and planes do: the
 // completions of a node's data plane, an engine's commands, what a client's transport
 // notices, the two stores of a page. Zero: free to overtake everything.
-func (w *trial) channelOf(d *world.Delivery) uint64 {
+func channelOf(w *world.World, d *world.Delivery) uint64 {
 	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
 	node := uint64(uint32(d.Node))
 	switch d.Kind {
@@ -89,12 +90,12 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	slices.SortFunc(under, func(p, q world.Queued) int { return int(p.Seq) - int(q.Seq) })
 	for _, q := range under {
 		d := &w.Queue.Slab[q.Slot]
-		if b.stalls(d) || !w.head(q) || w.timesOut(d) {
+		if b.stalls(d) || !b.head(q) || timesOut(d) {
 			continue
 		}
 		steps := d.Kind <= world.KindDropped || d.Kind == world.KindArrive || d.Kind == world.KindTold || !b.stepwise &&
 			commands(d.Kind)
-		into = append(into, choice{move: moveDeliver, seq: q.Seq, node: w.stepper(d), steps: steps})
+		into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.stepper(d), steps: steps})
 		if d.Kind == world.KindLinkLost && d.A != 0 && w.Links[d.A-1].Dropped {
 			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: d.Node, steps: true, nth: 1})
 		}
@@ -105,7 +106,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if s.Timers != TimersIdle || len(into) == 0 {
 		into = b.ticks(into)
 	}
-	if s.Timers == TimersUnits && w.Unfinished > 0 && b.waits() {
+	if s.Timers == TimersUnits && w.System.Engine.Unfinished(w) > 0 && b.waits() {
 		into = append(into, choice{move: moveWait})
 	}
 	if b.frozen != plan.Nobody {
@@ -118,36 +119,29 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 }
 
 // timesOut says whether a delivery is the end of a driver's patience: that comes when nothing else can.
-func (w *trial) timesOut(d *world.Delivery) bool {
+func timesOut(d *world.Delivery) bool {
 	return d.Kind == world.KindCommForm && d.C == world.FormLate
 }
 
 // timeouts adds the patience of drivers that may end now.
 func (b *branch) timeouts(into []choice) []choice {
 	for _, q := range b.w.Queue.Heap {
-		if d := &b.w.Queue.Slab[q.Slot]; b.w.timesOut(d) && !b.stalls(d) {
-			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.w.stepper(d)})
+		if d := &b.w.Queue.Slab[q.Slot]; timesOut(d) && !b.stalls(d) {
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.stepper(d)})
 		}
 	}
 	return into
 }
 
 // stepper is the node whose machine a delivery steps, if it steps one.
-func (w *trial) stepper(d *world.Delivery) int32 {
+func (b *branch) stepper(d *world.Delivery) int32 {
 	switch d.Kind {
-	case world.KindStart:
-		return w.Jobs[d.A].Sender
-	case world.KindPosted:
-		if d.B < uint64(len(w.Jobs)) {
-			return w.Jobs[d.B].Receiver
-		}
-		return plan.Nobody
 	case world.KindArrive, world.KindTold:
-		return w.Conns[d.A-1].Server
+		return b.w.Conns[d.A-1].Server
 	case world.KindAnswer:
-		return w.Conns[d.A-1].Client
+		return b.w.Conns[d.A-1].Client
 	default:
-		return d.Node
+		return b.run.Stepper(d)
 	}
 }
 
@@ -163,7 +157,7 @@ func commands(k world.Kind) bool {
 
 // stalls says whether d must wait for the stalled process. Hardware need not.
 func (b *branch) stalls(d *world.Delivery) bool {
-	return b.frozen != plan.Nobody && d.Kind.OfProcess() && b.w.stepper(d) == b.frozen
+	return b.frozen != plan.Nobody && d.Kind.OfProcess() && b.stepper(d) == b.frozen
 }
 
 // waits says whether the next unit of time has no deadline in it but one is near enough
@@ -174,12 +168,12 @@ func (b *branch) waits() bool {
 		if !n.Up || n.ID == b.frozen {
 			continue
 		}
-		if t, ok := b.w.deadline(n); ok {
+		if t, ok := deadline(n); ok {
 			in := effects.Duration(n.When(t) - b.w.Now)
-			if in <= unit {
+			if in <= Unit {
 				return false
 			}
-			near = near || in <= unitsMax*unit
+			near = near || in <= unitsMax*Unit
 		}
 	}
 	return near
@@ -194,7 +188,7 @@ func (b *branch) ticks(into []choice) []choice {
 		if !n.Up || n.ID == b.frozen {
 			continue
 		}
-		deadline, ok := b.w.deadline(n)
+		deadline, ok := deadline(n)
 		t := n.When(deadline)
 		switch {
 		case !ok:
@@ -218,11 +212,9 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 			}
 		}
 	}
-	for i := range w.Commands {
-		c := &w.Commands[i]
-		if s.Abort && !w.Nodes[c.Node].User && !c.Over && w.Lives(c.Node, c.Life) &&
-			(c.Want == plan.WantReserve || c.Want == plan.WantPut || c.Want == plan.WantGet || c.Want == plan.WantFetch) {
-			into = append(into, choice{move: moveAbort, node: c.Node, nth: i + 1})
+	for t := 1; s.Abort && t <= b.run.Given(); t++ {
+		if node := b.run.Abortable(effects.Ticket(t)); node != plan.Nobody {
+			into = append(into, choice{move: moveAbort, node: node, nth: t})
 		}
 	}
 	for _, c := range w.Conns {
@@ -241,7 +233,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 		}
 	}
 	for _, n := range w.Nodes {
-		may := s.Stall || s.mayDie(n)
+		may := s.Stall || s.mayDie(b.run, n)
 		if !n.Up || !may {
 			continue
 		}
@@ -266,7 +258,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 const crashesIn = 16
 
 // deadline is when a node wants to be woken next, its machine or one of its links'.
-func (w *trial) deadline(n *world.Node) (effects.Time, bool) {
+func deadline(n *world.Node) (effects.Time, bool) {
 	at, ok := n.Machine.Deadline()
 	for _, l := range n.Links {
 		if l.Comm == nil || l.FromLife != n.Life {

@@ -1,0 +1,112 @@
+package pd
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+	"github.com/kvferry/kvferry/snapshot"
+)
+
+// What the explorer asks a cluster: see [explore.Run].
+
+// Whole is the world.
+func (w *Cluster) Whole() *world.World { return &w.World }
+
+// Kinds are those of ranks and engines.
+func (w *Cluster) Kinds() explore.Kinds {
+	return explore.Kinds{
+		Run:      reflect.TypeFor[*Cluster](),
+		Machines: []reflect.Type{reflect.TypeFor[*rank.Rank]()},
+		Bags: map[reflect.Type]func(*world.World, *snapshot.Hasher, unsafe.Pointer){
+			reflect.TypeFor[[]Command](): hashCommands,
+		},
+	}
+}
+
+// Stepper is the node whose machine d steps: of what engines and the proxy do, the one that gets the command.
+func (w *Cluster) Stepper(d *world.Delivery) int32 {
+	switch d.Kind {
+	case world.KindStart:
+		return w.Jobs[d.A].Sender
+	case world.KindPosted:
+		if d.B < uint64(len(w.Jobs)) {
+			return w.Jobs[d.B].Receiver
+		}
+		return plan.Nobody
+	default:
+		return d.Node
+	}
+}
+
+// Fetches is the decode engine wanting a request's chunks, and patient.
+func (w *Cluster) Fetches(d *world.Delivery) {
+	job := int(d.A)
+	j := &w.Jobs[job]
+	n := w.Nodes[j.Receiver]
+	if n.Delays && !j.Take {
+		w.FetchChunks(job, int(d.C), d.B != 0)
+		return
+	}
+	w.Give(n, Command{Want: plan.WantGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.Keys,
+		Wait: Its(n).Cfg.GetWaitMax}}, Its(n).Cfg.GetWaitMax)
+}
+
+// Given is how many commands engines gave.
+func (w *Cluster) Given() int { return len(w.Commands) }
+
+// Abortable is the node whose engine may abort a command.
+func (w *Cluster) Abortable(t effects.Ticket) int32 {
+	c := &w.Commands[t-1]
+	may := c.Want == plan.WantReserve || c.Want == plan.WantPut || c.Want == plan.WantGet || c.Want == plan.WantFetch
+	if !may || w.Nodes[c.Node].User || c.Over || !w.Lives(c.Node, c.Life) {
+		return plan.Nobody
+	}
+	return c.Node
+}
+
+// Wanted is what a command is.
+func (w *Cluster) Wanted(t effects.Ticket) string { return w.Commands[t-1].Want.String() }
+
+// Ticket is the name of a command in every history.
+func (w *Cluster) Ticket(t effects.Ticket) uint64 { return uint64(w.Commands[t-1].Name) }
+
+// outstandingAt is where a rank keeps what it has outstanding, which it shows to nobody.
+var outstandingAt = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
+
+// Outstanding says what a rank has a Corr for.
+func (w *Cluster) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr) {
+	ref, ok := (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(rankOf(n)), outstandingAt)).Peek(c)
+	if !ok {
+		h.Word(2)
+		return
+	}
+	h.Word(uint64(ref.Owner)<<40 | uint64(ref.Kind)<<32 | uint64(ref.Attempt))
+	h.Word(uint64(ref.Subject))
+}
+
+// hashCommands hashes of one that is over how it ended: what follows from it is in jobs and pages.
+func hashCommands(w *world.World, h *snapshot.Hasher, p unsafe.Pointer) {
+	all := *(*[]Command)(p)
+	explore.Bag(h, all, func(i int, one *snapshot.Hasher) bool {
+		c := &all[i]
+		if !w.Lives(c.Node, c.Life) {
+			return false
+		}
+		if c.Over && !c.Held {
+			one.Word(uint64(c.Name))
+			one.Word(uint64(c.Code))
+			one.Value(reflect.TypeFor[bool](), unsafe.Pointer(&c.Released))
+			one.Value(reflect.TypeFor[[]effects.Page](), unsafe.Pointer(&c.Pages))
+			return true
+		}
+		one.Value(reflect.TypeFor[Command](), unsafe.Pointer(c))
+		return true
+	})
+}

@@ -1,0 +1,77 @@
+// Package scopes is prefill and decode in worlds so small that everything which can happen in them can be tried: what
+// they are called, and the plans that they are.
+package scopes
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// All are the scopes of prefill and decode, by name.
+func All() []explore.Scope {
+	all := slices.Concat(push(), pull(), delayed(), cache(), communicators(), recall())
+	slices.SortFunc(all, func(a, b explore.Scope) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Plan is a scope as a plan; bounds are as small as the scope allows.
+func Plan(s *explore.Scope) *plan.Plan {
+	const unit = time.Duration(explore.Unit)
+	p := plan.New()
+	p.Seed, p.Profile = draw.StillSeed, s.Name
+	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
+	p.Topology.Leased, p.Topology.Communicators, p.Topology.Recall = s.Leased, s.Communicators, s.Recall
+	for i := range p.Topology.Senders {
+		if s.Pull {
+			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
+		}
+	}
+	for i := range p.Topology.Receivers {
+		if s.Delay {
+			p.Topology.Delay = append(p.Topology.Delay, p.Receiver(i))
+		}
+		if s.Cache {
+			p.Topology.Cache = append(p.Topology.Cache, p.Receiver(i))
+		}
+	}
+	p.Timeouts = plan.Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit,
+		LeaseGuard: unit,
+		Residual:   unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
+		PullTTL: 4 * unit, Read: 3 * unit, Fetch: 3 * unit, Lead: unit / 2, Loan: 4 * unit}
+	if s.Patience > 0 {
+		p.Timeouts.Put = time.Duration(s.Patience) * unit
+	}
+	p.Bounds = plan.Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2,
+		PeerSharePct: 100,
+		Staging:      max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
+	p.Bounds.ReservePPM = s.ReservePPM
+	chunks := uint32(0)
+	for i, j := range s.Jobs {
+		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: p.Receiver(j.Receiver),
+			Batch: len(j.Chunks), Early: j.Early, Recall: j.Recall}
+		for _, chunk := range j.Chunks {
+			job.Keys = append(job.Keys, uint32(chunk))
+			chunks++
+		}
+		if j.Batch > 0 {
+			job.Batch = j.Batch
+		}
+		p.Jobs = append(p.Jobs, job)
+	}
+	p.Topology.SenderPages, p.Topology.ReceiverPages = max(chunks, 1), max(chunks, 1)
+	if s.SenderPages > 0 {
+		p.Topology.SenderPages = s.SenderPages
+	}
+	if s.ReceiverPages > 0 {
+		p.Topology.ReceiverPages = s.ReceiverPages
+	}
+	if s.Shape != nil {
+		s.Shape(&p)
+	}
+	return &p
+}
