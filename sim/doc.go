@@ -24,23 +24,21 @@
 //	expand    what is drawn for a seed of prefill and decode, and the profiles that narrow it
 //	oracle    what all who judge have: checks, promises, subjects
 //	coverage  which odd paths runs took, by name
+//	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
+//	explore   every order in which things can happen in a small world; package snapshot clones and hashes it
+//	story     a run for people to look at (trace; report makes a page of it), and the steps that a failure is about
 //	systems/pd         ranks in a world: engines, the proxy, plain peers, strangers, and their faults
 //	systems/pd/ledger  who judges ranks: each oracle a value with its own memory
-//	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
-//	trace     a run for people to look at; report makes a page of it
+//	systems/pd/scopes  its small worlds
 //
-// This package has their names, too, as far as its users need them (facade).
+// World, explore and story know no rank and no message: a system is handed to them as a value. This package has the
+// names of all that its users need (facade), and what is left is theirs:
 //
-// The parts, one idea to a file:
-//
-//	trial     one run: a cluster of ranks, machines of users, and who judges all of it
-//	record    keeps a trace of the run for people, when asked to, and says what a failure
-//	          is about, by the subjects of its sentence (package sim/oracle)
-//	explore   every order in which things can happen in a small world: scopes, choices,
-//	          what makes situations equal; package snapshot clones and hashes them
-//	story     the last steps that touched it
 //	machine   what a user brings: systems with machines, items and oracles of their own; system_own
 //	          and the other files _own run them
+//	trial     one run: a cluster of ranks, machines of users, and who judges all of it
+//	small     trials for the explorer
+//	campaign  many seeds; shrink makes the plan of one that failed smaller
 //
 // What is stable: the exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of
 // plans ([plan.Parse]). They change with a line in CHANGELOG.md (TestAPI), and break with a major version only. A

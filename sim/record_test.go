@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -156,14 +157,14 @@ func TestFailureTellsItsStory(t *testing.T) {
 			t.Errorf("%q is not among what it concerns: %q", want, f.Concerns)
 		}
 	}
-	story := strings.Join(f.Steps, "\n")
+	told := strings.Join(f.Steps, "\n")
 	for _, want := range []string{"Grant grant=", "lets n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.ID),
 		"Received conn=", "receives AllocRequest"} {
-		if !strings.Contains(story, want) {
-			t.Errorf("no %q in the story:\n%s", want, story)
+		if !strings.Contains(told, want) {
+			t.Errorf("no %q in the story:\n%s", want, told)
 		}
 	}
-	tr := w.Journal.Rec.(*recorder).end()
+	tr := w.Journal.Rec.(*story.Recorder).End()
 	for _, i := range tr.Violation.Steps {
 		e := &tr.Events[i]
 		answered := slices.ContainsFunc(tr.Violation.Steps, func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -50,7 +51,7 @@ func Run(o Options) (Result, error) {
 	w.Result.Simulated = effects.Duration(w.Now)
 	w.Result.Failure = w.Failure
 	if o.Record {
-		w.Result.Trace = w.Journal.Rec.(*recorder).end()
+		w.Result.Trace = w.Journal.Rec.(*story.Recorder).End()
 	}
 	r := w.Result
 	if r.Failure == nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 )
@@ -47,9 +48,7 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 		return err
 	}
 	if o.Record {
-		rec := newRecorder(w)
-		rec.begin()
-		w.Journal.Rec = rec
+		w.Journal.Rec = story.New(w)
 	}
 	w.System.Engine.Begin(&w.World)
 	w.Schedule(p.Faults)

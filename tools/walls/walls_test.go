@@ -84,7 +84,8 @@ var rooms = []room{
 		"sim/oracle", "sim/plan", "sim/world", "snapshot"}},
 	// Ranks and their engines: whoever judges them is told, and not known.
 	{name: "sim/systems/pd", foreign: none, own: []string{"effects", "identity", "protocol", "protocol/foreign", "fsm/...",
-		"sim/coverage", "sim/draw", "sim/expand", "sim/explore", "sim/oracle", "sim/plan", "sim/world", "snapshot"}},
+		"sim/coverage", "sim/draw", "sim/expand", "sim/explore", "sim/oracle", "sim/plan", "sim/story", "sim/trace",
+		"sim/world", "snapshot"}},
 	// Small worlds are plans.
 	{name: "sim/systems/pd/scopes", foreign: none, own: []string{"sim/draw", "sim/explore", "sim/plan"}},
 	// Who judges ranks: of a run it knows what the world and the engines say.

@@ -1,16 +1,14 @@
-package sim
+package story
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
 // Struck shows a fault that was drawn on the fly. The journal has no line for it: it tells what came of it.
-func (r *recorder) Struck(f plan.Fault, about plan.Subject) {
+func (r *Recorder) Struck(f plan.Fault, about plan.Subject) {
 	node, refs := r.place(about)
 	r.t.Events = append(r.t.Events, trace.Event{At: r.w.Now, Node: node, Group: trace.Fault,
 		Text:  fmt.Sprintf("fault: %s, %s", f, about),
@@ -18,7 +16,7 @@ func (r *recorder) Struck(f plan.Fault, about plan.Subject) {
 }
 
 // place says where a subject is, and by what name the trace has it.
-func (r *recorder) place(s plan.Subject) (node int, refs []int) {
+func (r *Recorder) place(s plan.Subject) (node int, refs []int) {
 	w := r.w
 	switch s.Sort() {
 	case plan.SubjectConn:
@@ -42,16 +40,8 @@ func (r *recorder) place(s plan.Subject) (node int, refs []int) {
 	case plan.SubjectNode:
 		return int(uint8(s >> 32)), nil
 	case plan.SubjectCommand:
-		name := pd.AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
-		for i := range w.Jobs {
-			j := &w.Jobs[i]
-			if !bytes.Equal(j.Name, name) {
-				continue
-			}
-			if s.Want().OfSender() {
-				return int(j.Sender), []int{r.requestRef(j.Name)}
-			}
-			return int(j.Receiver), []int{r.requestRef(j.Name)}
+		if node, name := r.of.Asked(s); name != nil {
+			return int(node), []int{r.requestRef(name)}
 		}
 	}
 	return trace.World, nil

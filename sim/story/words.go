@@ -1,4 +1,4 @@
-package sim
+package story
 
 import (
 	"fmt"
@@ -6,21 +6,20 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // words says in a sentence what a line of the journal means, for those lines that a story is made of.
-func (r *recorder) words(p *noted) string {
-	who := r.who(p.Node)
-	if text := r.ownWords(p); text != "" {
+func (r *Recorder) words(p *noted) string {
+	who := r.of.Who(p.Node)
+	if text := r.of.Words(p.Entry); text != "" {
 		return text
 	}
 	switch p.Kind {
 	case world.KindCommand:
 		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.B), r.about(effects.Ticket(p.A)))
 	case world.KindDeliver:
-		c := &r.w.Commands[p.A-1]
+		c := r.of.Command(effects.Ticket(p.A))
 		held := ""
 		if c.Held {
 			held = ", its memory still held"
@@ -104,10 +103,10 @@ func (r *recorder) words(p *noted) string {
 var phaseWords = [...]string{"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain"}
 
 // about names the request, or the ticket that a command is about.
-func (r *recorder) about(t effects.Ticket) string {
-	c := &r.w.Commands[t-1]
+func (r *Recorder) about(t effects.Ticket) string {
+	c := r.of.Command(t)
 	name := ""
-	if n := r.w.RequestOf(t); n != nil {
+	if n := r.of.RequestOf(t); n != nil {
 		name = fmt.Sprintf(" for request %s", n)
 	}
 	if c.Target != 0 && c.Target != t {
@@ -116,7 +115,7 @@ func (r *recorder) about(t effects.Ticket) string {
 	return fmt.Sprintf("%s (ticket %d)", name, t)
 }
 
-func (r *recorder) peerOf(p *noted) string {
+func (r *Recorder) peerOf(p *noted) string {
 	if g := r.w.Nodes[p.Node].Grants[effects.GrantID(p.A)]; g != nil {
 		if peer := r.nodeOf(g.Peer); peer != nil {
 			return world.LaneName(peer.ID)
@@ -125,7 +124,7 @@ func (r *recorder) peerOf(p *noted) string {
 	return "a peer"
 }
 
-func (r *recorder) granteds(p *noted) string {
+func (r *Recorder) granteds(p *noted) string {
 	n := r.w.Nodes[p.Node]
 	g := n.Grants[effects.GrantID(p.A)]
 	if g == nil {
@@ -136,7 +135,7 @@ func (r *recorder) granteds(p *noted) string {
 		pages = append(pages, page.Index)
 	}
 	return fmt.Sprintf("%s under grant %d, leased for %.3f s", counted("page", pages), p.A,
-		float64(pd.Its(n).Cfg.Lease)/1e9)
+		float64(r.of.Lease(n))/1e9)
 }
 
 // counted lists numbers: "page 3", "pages 3, 4".
@@ -155,7 +154,7 @@ func counted(noun string, numbers []uint32) string {
 	return b.String()
 }
 
-func (r *recorder) moveWords(p *noted, who string) string {
+func (r *Recorder) moveWords(p *noted, who string) string {
 	id := p.A
 	switch p.Kind {
 	case world.KindTransfer, world.KindTransferDone, world.KindSettled, world.KindCancel:
@@ -221,7 +220,7 @@ func (r *recorder) moveWords(p *noted, who string) string {
 	return ""
 }
 
-func (r *recorder) messageWords(p *noted, who string) string {
+func (r *Recorder) messageWords(p *noted, who string) string {
 	i := r.messageOf(p)
 	if p.Kind == world.KindPost || p.Kind == world.KindReply {
 		i = len(r.t.Messages) - 1
@@ -230,7 +229,7 @@ func (r *recorder) messageWords(p *noted, who string) string {
 		return ""
 	}
 	m := &r.t.Messages[i]
-	from, to := r.who(int32(m.From)), r.who(int32(m.To))
+	from, to := r.of.Who(int32(m.From)), r.of.Who(int32(m.To))
 	if m.Channel == effects.ChannelProxy.String() && m.To < 0 {
 		to = "the proxy"
 	}

@@ -1,4 +1,4 @@
-package sim
+package story
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A recorder writes the trace of a run. It listens to the journal, where everything that happens is
+// A Recorder writes the trace of a run. It listens to the journal, where everything that happens is
 // noted anyway, and looks at the world after each delivery; no model tells it anything. A campaign
 // has none, and pays one comparison with nil for each line.
-type recorder struct {
-	w       *trial
+type Recorder struct {
+	w       *world.World
+	of      Teller
 	t       *trace.Trace
 	refs    map[string]int
-	keys    map[string]uint32 // by text
-	pending *noted            // the last line: what it did shows only after it was carried out
-	dirty   []bool            // by node: it was touched since the last look
+	pending *noted // the last line: what it did shows only after it was carried out
+	dirty   []bool // by node: it was touched since the last look
 
 	transfers map[corrOf]int // in t.Transfers, by what its initiator calls it
 	sends     map[corrOf]int // in t.Messages: requests
@@ -64,24 +64,23 @@ type noted struct {
 // eventsMax bounds what a trace keeps: the last of a run's events.
 const eventsMax = 100_000
 
-func newRecorder(w *trial) *recorder {
-	return &recorder{w: w, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}, keys: map[string]uint32{},
+// New is one for a run, whose nodes are there.
+func New(of Teller) *Recorder {
+	w := of.Whole()
+	r := &Recorder{w: w, of: of, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{},
 		transfers: map[corrOf]int{}, sends: map[corrOf]int{}, replies: map[askOf]int{}, grants: map[grantOf]int{},
 		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}}
-}
-
-// begin names the lanes, once the nodes are there.
-func (r *recorder) begin() {
 	for _, n := range r.w.Nodes {
-		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: world.LaneName(n.ID), Role: roleOf(n), Pages: n.PagesShown(),
+		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: world.LaneName(n.ID), Role: of.Role(n), Pages: n.PagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
 		r.stepped = append(r.stepped, -1)
 	}
+	return r
 }
 
 // Note takes a line of the journal.
-func (r *recorder) Note(e world.Entry) {
+func (r *Recorder) Note(e world.Entry) {
 	r.flush()
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
@@ -96,7 +95,7 @@ func (r *recorder) Note(e world.Entry) {
 
 // cause finds what a machine was given when it wanted an effect. Between its event and the effects of
 // that step only they are noted for the node, at the same instant.
-func (r *recorder) cause(e world.Entry) int {
+func (r *Recorder) cause(e world.Entry) int {
 	if e.Node < 0 {
 		return 0
 	}
@@ -113,21 +112,21 @@ func (r *recorder) cause(e world.Entry) int {
 }
 
 // Bytes takes the message that the last line is about.
-func (r *recorder) Bytes(b []byte) {
+func (r *Recorder) Bytes(b []byte) {
 	if r.pending != nil {
 		r.pending.message = r.describe(r.pending.Node, b)
 	}
 }
 
 // forget drops the oldest events.
-func (r *recorder) forget() {
+func (r *Recorder) forget() {
 	n := len(r.t.Events) - eventsMax
 	r.t.Dropped += n
 	r.t.Events = append(r.t.Events[:0], r.t.Events[n:]...)
 }
 
 // flush understands the pending line, now that it was carried out.
-func (r *recorder) flush() {
+func (r *Recorder) flush() {
 	p := r.pending
 	if p == nil {
 		return
@@ -141,7 +140,7 @@ func (r *recorder) flush() {
 }
 
 // Look is called after each delivery.
-func (r *recorder) Look() {
+func (r *Recorder) Look() {
 	r.flush()
 	for i, n := range r.w.Nodes {
 		if r.dirty[i] {
@@ -152,8 +151,8 @@ func (r *recorder) Look() {
 	}
 }
 
-// end closes what is open and gives the trace.
-func (r *recorder) end() *trace.Trace {
+// End closes what is open and gives the trace.
+func (r *Recorder) End() *trace.Trace {
 	r.Look()
 	t := r.t
 	t.End = r.w.Now
@@ -177,13 +176,21 @@ func (r *recorder) end() *trace.Trace {
 }
 
 // life ends what a node was and lets it be something else from an instant on.
-func (r *recorder) life(node int32, at int64, state string) {
+func (r *Recorder) life(node int32, at int64, state string) {
 	spans := r.t.Nodes[node].Lives
 	for len(spans) > 1 && spans[len(spans)-1].From >= at {
 		spans = spans[:len(spans)-1]
 	}
 	spans[len(spans)-1].To = at
 	r.t.Nodes[node].Lives = append(spans, trace.Span{From: at, To: trace.Never, State: state})
+}
+
+// groupIn sorts a line: what a user's machine observes is what it is there for.
+func (r *Recorder) groupIn(e world.Entry) trace.Group {
+	if e.Kind == world.KindObserve && e.Node >= 0 && r.w.Nodes[e.Node].User {
+		return trace.Engine
+	}
+	return groupOf(e.Kind)
 }
 
 // groupOf sorts kinds; their order in the journal is by what they are about.

@@ -1,4 +1,4 @@
-package sim
+package story
 
 import (
 	"fmt"
@@ -6,14 +6,11 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // ref returns the number of a name that events speak of.
-func (r *recorder) ref(format string, args ...any) int {
+func (r *Recorder) ref(format string, args ...any) int {
 	name := fmt.Sprintf(format, args...)
 	i, ok := r.refs[name]
 	if !ok {
@@ -24,13 +21,13 @@ func (r *recorder) ref(format string, args ...any) int {
 	return i
 }
 
-func (r *recorder) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
-func (r *recorder) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
-func (r *recorder) requestRef(name []byte) int           { return r.ref("request %s", name) }
-func (r *recorder) keyRef(k uint32) int                  { return r.ref("key %d", k) }
+func (r *Recorder) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
+func (r *Recorder) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
+func (r *Recorder) requestRef(name []byte) int           { return r.ref("request %s", name) }
+func (r *Recorder) keyRef(k uint32) int                  { return r.ref("key %d", k) }
 
 // grantRef tells lives apart: a grant's number is unique within one.
-func (r *recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
+func (r *Recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
 	if life > 0 {
 		return r.ref("n%d grant %d of life %d", node, id, life)
 	}
@@ -39,7 +36,7 @@ func (r *recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
 
 // refsOf collects what a line is about: its numbers by the names that the journal gives them, and
 // what those stand for.
-func (r *recorder) refsOf(p *noted) []int {
+func (r *Recorder) refsOf(p *noted) []int {
 	var refs []int
 	f := world.Forms[p.Kind]
 	for _, part := range [...]struct {
@@ -57,14 +54,14 @@ func (r *recorder) refsOf(p *noted) []int {
 	return slices.Compact(refs)
 }
 
-func (r *recorder) named(p *noted, name string, v uint64) []int {
+func (r *Recorder) named(p *noted, name string, v uint64) []int {
 	w := r.w
 	switch name {
 	case "ticket":
 		return r.commandRefs(effects.Ticket(v))
 	case "job":
-		if v < uint64(len(w.Jobs)) {
-			return []int{r.requestRef(w.Jobs[v].Name)}
+		if name := r.of.Request(v); name != nil {
+			return []int{r.requestRef(name)}
 		}
 	case "grant":
 		if p.Kind == world.KindTransfer {
@@ -102,7 +99,7 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 }
 
 // factRefs: what a fact's id names depends on the fact.
-func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
+func (r *Recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	switch fact {
 	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
 		if k, ok := r.w.Nodes[node].Keys[id]; ok {
@@ -118,51 +115,37 @@ func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	return nil
 }
 
-func (r *recorder) corrOf(node int32, corr uint64) corrOf {
+func (r *Recorder) corrOf(node int32, corr uint64) corrOf {
 	if node < 0 {
 		return corrOf{}
 	}
 	return corrOf{node, r.w.Nodes[node].Life, corr}
 }
 
-func (r *recorder) commandRefs(t effects.Ticket) []int {
-	if t == 0 || uint64(t) > uint64(len(r.w.Commands)) {
+func (r *Recorder) commandRefs(t effects.Ticket) []int {
+	given := effects.Ticket(r.of.Given())
+	if t == 0 || t > given {
 		return nil
 	}
-	refs := []int{r.ticketRef(t)}
-	c := &r.w.Commands[t-1]
-	if name := r.w.RequestOf(t); name != nil {
+	refs, c := []int{r.ticketRef(t)}, r.of.Command(t)
+	if name := r.of.RequestOf(t); name != nil {
 		refs = append(refs, r.requestRef(name))
 	}
 	pages := c.Pages
-	if c.Target != 0 && c.Target != t && uint64(c.Target) <= uint64(len(r.w.Commands)) {
+	if c.Target != 0 && c.Target != t && c.Target <= given {
 		refs = append(refs, r.ticketRef(c.Target))
-		pages = r.w.Commands[c.Target-1].Pages
+		pages = r.of.Command(c.Target).Pages
 	}
 	for _, p := range pages {
 		refs = append(refs, r.pageRef(c.Node, r.w.Nodes[c.Node].Numbered(p)))
 	}
-	switch c.Want {
-	case plan.WantReserve, plan.WantPut:
-		j := &r.w.Jobs[c.Job]
-		for _, id := range j.Ids[j.Batches[c.Batch].From:j.Batches[c.Batch].To] {
-			refs = append(refs, r.keyRef(id))
-		}
-	case plan.WantGet, plan.WantLook, plan.WantRecall:
-		for _, id := range r.w.Jobs[c.Job].Ids {
-			refs = append(refs, r.keyRef(id))
-		}
-	case plan.WantFetch:
-		for _, id := range r.w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)] {
-			refs = append(refs, r.keyRef(id))
-		}
-	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
-		plan.WantConflict:
+	for _, k := range c.Keys {
+		refs = append(refs, r.keyRef(k))
 	}
 	return refs
 }
 
-func (r *recorder) grantRefs(node int32, id effects.GrantID) []int {
+func (r *Recorder) grantRefs(node int32, id effects.GrantID) []int {
 	if node < 0 || id == 0 {
 		return nil
 	}
@@ -177,7 +160,7 @@ func (r *recorder) grantRefs(node int32, id effects.GrantID) []int {
 }
 
 // transferRefs names a transfer, and the pages of one of its pairs or, with -1, of all.
-func (r *recorder) transferRefs(id uint64, pair int) []int {
+func (r *Recorder) transferRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
 	}
@@ -192,7 +175,7 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 			if s := t.Local.Pages[p.Local.Index].Stamps[0]; s != 0 {
 				refs = append(refs, r.keyRef(s.Key()))
 			}
-			if name := r.w.RequestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
+			if name := r.of.RequestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
 				refs = append(refs, r.requestRef(name))
 			}
 		}
@@ -201,7 +184,7 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 }
 
 // copyRefs names the pages of one pair of a copy.
-func (r *recorder) copyRefs(id uint64, pair int) []int {
+func (r *Recorder) copyRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Offloads)) || pair >= len(r.w.Offloads[id-1].Pairs) {
 		return nil
 	}
@@ -212,80 +195,29 @@ func (r *recorder) copyRefs(id uint64, pair int) []int {
 
 // described is what a message says.
 type described struct {
-	kind, text string
-	refs       []int
+	Message
+	refs []int
 }
 
 // describe reads a message. from is who holds it, which for a reply is who wrote it.
-func (r *recorder) describe(from int32, b []byte) *described {
-	if d := r.ownMessage(from, b); d != nil {
-		return d
+func (r *Recorder) describe(from int32, b []byte) *described {
+	d := &described{Message: r.of.Message(from, b)}
+	d.Text = bounded(d.Text)
+	for _, k := range d.Keys {
+		d.refs = append(d.refs, r.keyRef(k))
 	}
-	text, err := protocol.Describe(b, &pd.WireLimits)
-	d := &described{kind: "nonsense", text: bounded(text)}
-	tag, tagErr := protocol.PeekTag(b, &pd.WireLimits)
-	if tagErr != nil {
-		return d
+	if d.Request != nil {
+		d.refs = append(d.refs, r.requestRef(d.Request))
 	}
-	d.kind = tag.String()
-	if err != nil {
-		d.kind += ", malformed"
-		return d
-	}
-	m := protocol.NewMessage(tag)
-	if m == nil || m.Decode(b, &pd.WireLimits) != nil {
-		return d
-	}
-	switch m := m.(type) {
-	case *protocol.AllocRequest:
-		for _, k := range m.Keys {
-			if id, ok := r.keyOf(k); ok {
-				d.refs = append(d.refs, r.keyRef(id))
-			}
-		}
-		if len(m.Ext.Request) > 0 {
-			d.refs = append(d.refs, r.requestRef(m.Ext.Request))
-		}
-		switch {
-		case len(m.Ext.Commit) > 0:
-			d.kind = "commit"
-		case len(m.Ext.Abort) > 0:
-			d.kind = "abort"
-		}
-		if to := r.nodeOf(effects.Incarnation(m.Ext.To)); to != nil {
-			for _, g := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
-				d.refs = append(d.refs, r.grantRefs(to.ID, effects.GrantID(g))...)
-			}
-		}
-	case *protocol.AllocResponse:
-		if m.Ext.Grant != 0 && from >= 0 {
-			d.refs = append(d.refs, r.grantRefs(from, effects.GrantID(m.Ext.Grant))...)
-		}
-		if m.AllocFailed {
-			d.kind += ": failed"
-		}
-	case *protocol.ProxyNotif:
-		d.refs = append(d.refs, r.requestRef(m.RequestID))
+	for _, g := range d.Grants {
+		d.refs = append(d.refs, r.grantRefs(g.Node, g.ID)...)
 	}
 	return d
 }
 
 // nodeOf is the node that lives under an incarnation now; nil if none does.
-func (r *recorder) nodeOf(i effects.Incarnation) *world.Node {
-	return r.w.LifeOf(i)
-}
-
-func (r *recorder) keyOf(text []byte) (uint32, bool) {
-	if k, ok := r.keys[string(text)]; ok {
-		return k, true
-	}
-	for k, t := range r.w.Keys {
-		if t != nil {
-			r.keys[string(t)] = uint32(k)
-		}
-	}
-	k, ok := r.keys[string(text)]
-	return k, ok
+func (r *Recorder) nodeOf(i effects.Incarnation) *world.Node {
+	return r.of.LifeOf(i)
 }
 
 // textMax bounds what a trace keeps of a message's fields.

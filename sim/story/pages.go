@@ -1,11 +1,9 @@
-package sim
+package story
 
 import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -27,7 +25,7 @@ type pageSeen struct {
 }
 
 // lookAt brings the timelines of a node's pages up to date.
-func (r *recorder) lookAt(n *world.Node) {
+func (r *Recorder) lookAt(n *world.Node) {
 	for i := range n.PagesShown() {
 		at := pageOf{n.ID, uint32(i)}
 		track := r.pages[at]
@@ -53,12 +51,12 @@ func (r *recorder) lookAt(n *world.Node) {
 
 // see says what a page is: by what drivers know, and by what its machine believes where only that
 // tells. A page in several states shows the most guarded, in the order of [trace.PageStates].
-func (r *recorder) see(n *world.Node, i int) pageSeen {
+func (r *Recorder) see(n *world.Node, i int) pageSeen {
 	s := pageSeen{state: "free", life: n.Life}
 	if !n.Up {
 		return s
 	}
-	pg, m := pageShown(n, i)
+	pg, m := r.shown(n, i)
 	switch {
 	case m.Quarantined:
 		s.state, s.grant = "quarantined", m.Grant
@@ -83,26 +81,27 @@ func (r *recorder) see(n *world.Node, i int) pageSeen {
 	return s
 }
 
-func pageShown(n *world.Node, number int) (*world.Page, memory.State) {
+// shown is a page by the number that people read, as it is, and as its machine believes.
+func (r *Recorder) shown(n *world.Node, number int) (*world.Page, Belief) {
 	if i := number - len(n.Pool.Pages); i >= 0 {
-		return &n.Device.Pages[i], pd.PageStateOf(n, n.Device.Number, uint32(i))
+		return &n.Device.Pages[i], r.of.Believed(n, n.Device.Number, uint32(i))
 	}
-	return &n.Pool.Pages[number], pd.PageStateOf(n, n.Pool.Number, uint32(number))
+	return &n.Pool.Pages[number], r.of.Believed(n, n.Pool.Number, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.
-func (r *recorder) lent(n *world.Node, index uint32) bool {
+func (r *Recorder) lent(n *world.Node, index uint32) bool {
 	return slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool { return r.w.Standing(n, g) && g.Place(index) >= 0 })
 }
 
-func (r *recorder) seenRefs(n *world.Node, s pageSeen) []int {
+func (r *Recorder) seenRefs(n *world.Node, s pageSeen) []int {
 	var refs []int
 	if s.grant != 0 {
 		refs = append(refs, r.grantRef(n.ID, n.Life, s.grant))
 	}
 	if s.ticket != 0 {
 		refs = append(refs, r.ticketRef(s.ticket))
-		if name := r.w.RequestOf(s.ticket); name != nil {
+		if name := r.of.RequestOf(s.ticket); name != nil {
 			refs = append(refs, r.requestRef(name))
 		}
 	}

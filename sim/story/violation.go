@@ -1,8 +1,9 @@
-package sim
+package story
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
@@ -12,7 +13,7 @@ import (
 )
 
 // Violated writes the story of a failure. What it is about are the subjects among the arguments of its sentence.
-func (r *recorder) Violated(f *Failure, args []any) {
+func (r *Recorder) Violated(f *world.Failure, args []any) {
 	r.Look()
 	story, stack, _ := strings.Cut(f.Story, "\n") // Only a panic has more than its sentence.
 	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
@@ -46,11 +47,7 @@ func (r *recorder) Violated(f *Failure, args []any) {
 		}
 	}
 	v.Steps = r.lastSteps(v)
-	for k, text := range r.w.Keys {
-		if i, ok := r.refs[fmt.Sprintf("key %d", k)]; ok && text != nil && slices.Contains(v.Concerns, i) {
-			v.Keys = append(v.Keys, fmt.Sprintf("key %d is %s", k, text))
-		}
-	}
+	v.Keys = r.spelt(v.Concerns)
 	r.t.Violation = v
 	for _, i := range v.Concerns {
 		f.Concerns = append(f.Concerns, r.t.Refs[i])
@@ -65,13 +62,32 @@ func (r *recorder) Violated(f *Failure, args []any) {
 	}
 }
 
+// spelt says how machines spell the keys among some names.
+func (r *Recorder) spelt(refs []int) (lines []string) {
+	var keys []uint32
+	for _, i := range refs {
+		if text, ok := strings.CutPrefix(r.t.Refs[i], "key "); ok {
+			if k, err := strconv.ParseUint(text, 10, 32); err == nil {
+				keys = append(keys, uint32(k))
+			}
+		}
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		if text := r.of.Key(k); text != nil {
+			lines = append(lines, fmt.Sprintf("key %d is %s", k, text))
+		}
+	}
+	return lines
+}
+
 // disputed finds the pages that a machine takes for free while drivers see them in use.
-func (r *recorder) disputed(n *world.Node) (refs []int) {
+func (r *Recorder) disputed(n *world.Node) (refs []int) {
 	if !n.Up {
 		return nil
 	}
 	for i := range n.PagesShown() {
-		pg, m := pageShown(n, i)
+		pg, m := r.shown(n, i)
 		inUse := pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Granted != 0 && !r.w.Setting.Leased
 		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
 			refs = append(refs, r.concerned(n.ItsPage(uint32(i)))...)
@@ -82,7 +98,7 @@ func (r *recorder) disputed(n *world.Node) (refs []int) {
 
 // concerned says what a subject stands for: a page with its grant, its key and its request, a transfer with its pages,
 // a command with its request and keys.
-func (r *recorder) concerned(s oracle.Subject) []int {
+func (r *Recorder) concerned(s oracle.Subject) []int {
 	switch s := s.(type) {
 	case oracle.Page:
 		return r.pageRefs(s)
@@ -108,7 +124,7 @@ func (r *recorder) concerned(s oracle.Subject) []int {
 	return nil
 }
 
-func (r *recorder) pageRefs(p oracle.Page) []int {
+func (r *Recorder) pageRefs(p oracle.Page) []int {
 	if p.Node < 0 || int(p.Node) >= len(r.w.Nodes) {
 		return nil
 	}
@@ -117,7 +133,7 @@ func (r *recorder) pageRefs(p oracle.Page) []int {
 		return nil
 	}
 	refs := []int{r.pageRef(n.ID, p.Index)}
-	pg, _ := pageShown(n, int(p.Index))
+	pg, _ := r.shown(n, int(p.Index))
 	if pg.Granted != 0 {
 		refs = append(refs, r.grantRef(n.ID, n.Life, pg.Granted))
 	}
@@ -131,19 +147,16 @@ func (r *recorder) pageRefs(p oracle.Page) []int {
 }
 
 // requestRefs are what an engine's request is about.
-func (r *recorder) requestRefs(name []byte) []int {
-	w := r.w
+func (r *Recorder) requestRefs(name []byte) []int {
 	refs := []int{r.requestRef(name)}
-	if i := w.JobNamed(name); i < uint64(len(w.Jobs)) {
-		for _, k := range w.Jobs[i].Ids {
-			refs = append(refs, r.keyRef(k))
-		}
+	for _, k := range r.of.Chunks(name) {
+		refs = append(refs, r.keyRef(k))
 	}
 	return refs
 }
 
 // askedRefs are what a request is about that a node was asked.
-func (r *recorder) askedRefs(id uint64) []int {
+func (r *Recorder) askedRefs(id uint64) []int {
 	w := r.w
 	if id == 0 || id > uint64(len(w.Requests)) || w.Requests[id-1].Conn == nil {
 		return nil

@@ -1,4 +1,4 @@
-package sim
+package story
 
 import (
 	"slices"
@@ -10,13 +10,13 @@ import (
 
 // follow keeps the stories that take more than one line: a message from its sender to its receiver, a
 // transfer, a grant, a command, the lives of a node.
-func (r *recorder) follow(p *noted) {
+func (r *Recorder) follow(p *noted) {
 	w, t := r.w, r.t
 	switch p.Kind {
 	case world.KindCommand:
 		ticket := effects.Ticket(p.A)
 		r.commands[ticket] = len(t.Commands)
-		t.Commands = append(t.Commands, trace.Command{Ticket: p.A, Node: int(p.Node), Want: r.wantName(&w.Commands[ticket-1]),
+		t.Commands = append(t.Commands, trace.Command{Ticket: p.A, Node: int(p.Node), Want: r.of.Command(ticket).Want,
 			Given:     p.At,
 			Delivered: trace.Never, Returned: trace.Never, Refs: r.commandRefs(ticket)})
 	case world.KindDeliver:
@@ -69,7 +69,7 @@ func (r *recorder) follow(p *noted) {
 }
 
 // sent starts a message.
-func (r *recorder) sent(p *noted) {
+func (r *Recorder) sent(p *noted) {
 	w := r.w
 	m := trace.Message{From: int(p.Node), To: trace.World, Sent: p.At, Arrived: trace.Never, Kind: "message"}
 	var over *world.Conn
@@ -102,7 +102,7 @@ func (r *recorder) sent(p *noted) {
 		}
 	}
 	if d := p.message; d != nil {
-		m.Kind, m.Text, m.Refs = d.kind, d.text, d.refs
+		m.Kind, m.Text, m.Refs = d.Kind, d.Text, d.refs
 	}
 	m.Lost = over != nil && (over.Dead || over.Closed)
 	r.t.Messages = append(r.t.Messages, m)
@@ -110,7 +110,7 @@ func (r *recorder) sent(p *noted) {
 }
 
 // messageOf finds the message that a line is about; -1 if it is about none.
-func (r *recorder) messageOf(p *noted) int {
+func (r *Recorder) messageOf(p *noted) int {
 	w := r.w
 	find := func(i int, ok bool) int {
 		if !ok {
@@ -143,15 +143,16 @@ func (r *recorder) messageOf(p *noted) int {
 	return -1
 }
 
-func (r *recorder) requestOfNumber(n uint64) int {
-	if n >= uint64(len(r.w.Jobs)) {
+func (r *Recorder) requestOfNumber(n uint64) int {
+	name := r.of.Request(n)
+	if name == nil {
 		return -1
 	}
-	return r.requestRef(r.w.Jobs[n].Name)
+	return r.requestRef(name)
 }
 
 // lostMessages finds which of the messages that never arrived can do so no more.
-func (r *recorder) lostMessages() {
+func (r *Recorder) lostMessages() {
 	for i := range r.t.Messages {
 		if m, c := &r.t.Messages[i], r.over[i]; m.Arrived == trace.Never && c != nil && (c.Dead || c.Closed) {
 			m.Lost = true
@@ -160,7 +161,7 @@ func (r *recorder) lostMessages() {
 }
 
 // granted starts a grant.
-func (r *recorder) granted(p *noted) {
+func (r *Recorder) granted(p *noted) {
 	n := r.w.Nodes[p.Node]
 	id := effects.GrantID(p.A)
 	g := n.Grants[id]
@@ -181,7 +182,7 @@ func (r *recorder) granted(p *noted) {
 }
 
 // newTransfers starts those that were submitted since the last line.
-func (r *recorder) newTransfers() {
+func (r *Recorder) newTransfers() {
 	for i := len(r.t.Transfers); i < len(r.w.Transfers); i++ {
 		t := r.w.Transfers[i]
 		to := trace.World
@@ -199,7 +200,7 @@ func (r *recorder) newTransfers() {
 }
 
 // moved follows a transfer.
-func (r *recorder) moved(p *noted) {
+func (r *Recorder) moved(p *noted) {
 	id := p.A
 	if p.Kind == world.KindTransferDone || p.Kind == world.KindSettled {
 		i, ok := r.transfers[r.corrOf(p.Node, p.A)]
@@ -245,7 +246,7 @@ func (r *recorder) moved(p *noted) {
 
 // endGrants ends the grants under which no page of the node is left. What a driver still honours
 // counts, whatever the machine believes; on leased planes only the machine knows.
-func (r *recorder) endGrants(n *world.Node) {
+func (r *Recorder) endGrants(n *world.Node) {
 	r.open = slices.DeleteFunc(r.open, func(i int) bool {
 		g := &r.t.Grants[i]
 		if g.Node != int(n.ID) || g.Gone != trace.Never {
@@ -257,7 +258,7 @@ func (r *recorder) endGrants(n *world.Node) {
 			}
 		}
 		for _, p := range g.Pages {
-			pg, m := pageShown(n, p)
+			pg, m := r.shown(n, p)
 			id := m.Grant
 			if !r.w.Setting.Leased {
 				id = pg.Granted

@@ -1,4 +1,4 @@
-package sim
+package story
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ const (
 
 // lastSteps finds the last events that touched what a violation concerns, what those answered, and the
 // faults meanwhile.
-func (r *recorder) lastSteps(v *trace.Violation) []int {
+func (r *Recorder) lastSteps(v *trace.Violation) []int {
 	touched := r.touching(v)
 	var steps []int
 	take := func(i int) {
@@ -52,14 +52,14 @@ func (r *recorder) lastSteps(v *trace.Violation) []int {
 	return steps
 }
 
-func (r *recorder) isNoise(e *trace.Event) bool {
+func (r *Recorder) isNoise(e *trace.Event) bool {
 	return strings.HasPrefix(e.Text, world.Forms[world.KindNoise].Name)
 }
 
 // touching says what a step is: an event that speaks of a page, grant, transfer, command or connection
 // concerned. Only where there is none does one do that speaks of a request, since a request has many of
 // them, or else of a key, which many requests share, or else one of the nodes.
-func (r *recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
+func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 	rank := func(ref int) int {
 		switch name := r.t.Refs[ref]; {
 		case strings.HasPrefix(name, "key "):

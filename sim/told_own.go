@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/story"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What stories say of machines that are users' own.
+
+// Who names a node in sentences.
+func (w *trial) Who(id int32) string {
+	if id >= 0 && w.Nodes[id].User {
+		return fmt.Sprintf("%s (%s)", world.LaneName(id), user(w.Nodes[id]).Name)
+	}
+	return w.Cluster.Who(id)
+}
+
+// Role is what a node is, beside its number.
+func (w *trial) Role(n *world.Node) string {
+	if n.User {
+		return user(n).Name
+	}
+	return w.Cluster.Role(n)
+}
+
+// Message describes bytes that only a user's system can read.
+func (w *trial) Message(from int32, b []byte) story.Message {
+	if from < 0 || !w.Nodes[from].User {
+		return w.Cluster.Message(from, b)
+	}
+	return story.Message{Kind: fmt.Sprintf("%d bytes", len(b)), Text: hex.EncodeToString(b)}
+}
+
+// Command is what an engine wants.
+func (w *trial) Command(t effects.Ticket) story.Command {
+	c := &w.Commands[t-1]
+	if !w.Nodes[c.Node].User {
+		return w.Cluster.Command(t)
+	}
+	return story.Command{Want: w.item(c).Do, Node: c.Node, Held: c.Held, Target: c.Target, Pages: c.Pages}
+}
+
+// Words say what a line of a user's node means, where that is not said of ranks; "" where it is.
+func (w *trial) Words(e world.Entry) string {
+	if e.Node < 0 || !w.Nodes[e.Node].User {
+		return ""
+	}
+	who := w.Who(e.Node)
+	switch e.Kind {
+	case world.KindCommand:
+		x := w.item(&w.Commands[e.A-1])
+		text := x.Do
+		if x.Span > 0 {
+			text += fmt.Sprintf(", %v", time.Duration(x.Span))
+		}
+		if x.Number > 0 {
+			text += fmt.Sprintf(", %d", x.Number)
+		}
+		return fmt.Sprintf("the engine of %s gives the command %s (ticket %d)", who, text, e.A)
+	case world.KindDeliver:
+		return fmt.Sprintf("%s ends %s (ticket %d): %s", who, w.item(&w.Commands[e.A-1]).Do, e.A, effects.Code(e.B))
+	case world.KindObserve:
+		return fmt.Sprintf("%s says: %s, %d", who, user(w.Nodes[e.Node]).system.fact(effects.Fact(e.A)), e.C)
+	}
+	return ""
+}
+
+// fact is a fact's name.
+func (s *System) fact(f effects.Fact) string {
+	if i := int(f) - effects.FactOther; i >= 0 && i < len(s.Facts) {
+		return s.Facts[i]
+	}
+	return f.String()
+}
