@@ -1,6 +1,8 @@
 package expand
 
 import (
+	"time"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -37,5 +39,35 @@ func drawBoth(p *plan.Plan, s *scale) {
 	p.Topology.HostPages = 0 // It would be the pool of one side alone.
 	if at(206).Permille(600) {
 		drawDelays(p, "both")
+	}
+}
+
+// drawContest has some seeds be about the one line in which engines and peers wait for pages: who wants much of a small
+// pool is passed by who wants little, as often as may be.
+func drawContest(p *plan.Plan, s *scale, rates *[plan.FaultKinds]int) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
+	if !at(220).Permille(200) {
+		return
+	}
+	s.jobs, s.window = 3*s.jobs, at(221).Time(500*time.Millisecond, 3*time.Second)
+	p.Topology.ReceiverPages = uint32(at(222).Between(4, 7))
+	p.Topology.SenderPages = p.Topology.ReceiverPages
+	s.batchMax = int(p.Topology.ReceiverPages)
+	b := plan.New().Bounds // Tables have room for all who wait.
+	b.Staging, b.ReservePPM = p.Bounds.Staging, p.Bounds.ReservePPM
+	p.Bounds = b
+	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = 100, uint32(at(223).Between(70, 100))
+	p.Bounds.Overtakes = uint32(at(224).Between(1, 2))
+	p.Delays.Message = at(225).Time(time.Millisecond/10, time.Millisecond)
+	p.Timeouts.Reserve += at(226).Time(0, 4*time.Second)
+	p.Timeouts.Alloc += 2 * time.Second
+	p.Timeouts.Reply += 2 * time.Second
+	p.Timeouts.Put += 4 * time.Second
+	if at(227).Permille(700) { // Who is disturbed gives up before he starves.
+		for _, f := range plan.Faults() {
+			if !f.Calm() {
+				rates[f] = 0
+			}
+		}
 	}
 }

@@ -186,6 +186,8 @@ func drawWorld(p *plan.Plan, profile string) scale {
 				}
 			}
 		}
+	case "both":
+		drawContest(p, &s, &rates)
 	case "upstream":
 		p.Topology.Leased, p.Topology.Trust = at(90).Permille(700), at(91).Permille(700)
 		p.Topology.Reply = protocol.ReplyForm(at(92).Between(int(protocol.FormSync), int(protocol.FormAsync2))).String()

@@ -23,6 +23,8 @@ const (
 	FullUnderWay
 	RefusedWhileRead
 	AnsweredAfterClose
+	EngineKeptFor
+	KeptFromEngine
 
 	conjunctions
 )
@@ -52,6 +54,10 @@ var ConjunctionForms = [conjunctions]struct {
 		[]string{"pull", "delayed", "full"}},
 	AnsweredAfterClose: {"answered-after-close", "an answer is in its client's mailbox when the connection is closed",
 		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "foreign"}},
+	EngineKeptFor: {"engine-kept-for", "a node's own engine was passed as often as may be, and a peer waits there, too",
+		[]string{"both"}},
+	KeptFromEngine: {"kept-from-engine", "a peer was passed as often as may be, and the node's own engine waits, too",
+		[]string{"both"}},
 }
 
 // String is the name, as summaries print it.

@@ -111,6 +111,7 @@ func (o *Oracles) OnReceived(n *world.Node, d world.Delivery) {
 		return
 	}
 	o.prompt.heard(n, d)
+	o.renew.asked(n, d.C, d.Body)
 	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
 	o.kept.offerAt(n, d.C, d.Body)
 }

@@ -39,7 +39,9 @@ func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 	case plan.WantAbort:
 		o.fetch.aborted(c.Target)
 	// Nothing waits for those.
-	case plan.WantReserve, plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict,
+	case plan.WantReserve:
+		o.both.given(n, t)
+	case plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict,
 		plan.WantRecall:
 	}
 }
@@ -47,10 +49,12 @@ func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 // OnOutcome: any command has its outcome. More is told of some below.
 func (o *Oracles) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.why.explained(n, e, c)
+	o.both.ended(n, e, c)
 }
 
 func (o *Oracles) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.lent.reserved(n, e, c)
+	o.both.reserved(n, e)
 }
 func (o *Oracles) OnContained(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.kept.contained(n, e, c)

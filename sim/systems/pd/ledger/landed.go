@@ -103,9 +103,9 @@ func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
 }
 
 // takenOf is how many pages may count against a peer's share, whoever that is.
-func takenOf(n *world.Node, s *rank.Stats) int {
+func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	if sharesPages(n) {
-		return s.PagesTotal - s.PagesFree - s.Spare
+		return s.PagesTotal - s.PagesFree - s.Spare - j.others.both.at(n).has
 	}
 	return s.PagesGranted + s.PagesQuarantined
 }

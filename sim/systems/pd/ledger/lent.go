@@ -91,19 +91,6 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 	}
 }
 
-// waits is the oldest Reserve that a node's engine waits for; 0 if there is none.
-func (or *lentOracle) waits(n *world.Node) effects.Ticket {
-	if !n.Receives() {
-		return 0
-	}
-	for _, t := range or.at(n).reserves {
-		if !or.w.Commands[t-1].Over {
-			return t
-		}
-	}
-	return 0
-}
-
 // releasing clears what the engine had by a ticket, from before the machine knows.
 func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]

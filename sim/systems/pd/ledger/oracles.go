@@ -19,6 +19,7 @@ type Oracles struct {
 	absent   absentOracle
 	again    againOracle
 	bearer   bearerOracle
+	both     bothOracle
 	breaker  breakerOracle
 	cache    cacheOracle
 	claimed  claimedOracle
@@ -55,7 +56,7 @@ type Oracles struct {
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, j := range []*judge{
 		&o.truth.judge,
-		&o.absent.judge, &o.bearer.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
+		&o.absent.judge, &o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
@@ -76,6 +77,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.recall.begin()
 	nodes = w.Source.NodeCount()
 	o.absent.room(nodes)
+	o.both.room(nodes)
 	o.breaker.room(nodes)
 	o.cache.room(nodes)
 	o.claims.room(nodes)
@@ -96,6 +98,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 // Started tells them that a node begins a life, with that memory.
 func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.absent.begin(n)
+	o.both.begin(n)
 	o.breaker.begin(n)
 	o.cache.begin(n)
 	o.claims.begin(n)

@@ -161,7 +161,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 	or.all().offers.refusing(n, &or.w.Requests[request-1], body)
 	or.all().kept.keeping(n, request, body)
-	or.all().renew.renewing(n, body)
+	or.all().renew.renewing(n, request, body)
 	grant := my.grant
 	my.grant = 0
 	if grant != 0 {
@@ -229,39 +229,6 @@ func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
 	}
 }
 
-// overtaking counts who is passed by one that is served.
-func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
-	s := pd.StatsOf(n)
-	for i := range or.at(n).waiters[:place] {
-		o := &or.at(n).waiters[i]
-		if o.with(w) || !or.first(n, i) {
-			continue
-		}
-		if !o.linked(n) || takenOf(n, &s)+o.pages > shareOf(n) || manyGrants(n, &s) {
-			or.void(checkOvertaken)
-			continue
-		}
-		or.judged(checkOvertaken)
-		// Of each other peer one that was passed as often may go first.
-		o.rivals = max(o.rivals, or.heads(n))
-		if o.overtaken++; o.overtaken > int(pd.Its(n).Cfg.OvertakesMax)+o.rivals {
-			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants went past it; %d are allowed",
-				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.OvertakesMax)
-			return
-		}
-	}
-}
-
-// heads counts the peers of whom somebody waits.
-func (or *queueOracle) heads(n *world.Node) (count int) {
-	for i := range or.at(n).waiters {
-		if or.first(n, i) {
-			count++
-		}
-	}
-	return count
-}
-
 // distinct counts keys that differ.
 func distinct(keys [][]byte) (n int) {
 	for i, k := range keys {
@@ -271,26 +238,6 @@ func distinct(keys [][]byte) (n int) {
 	}
 	return n
 }
-
-// first says whether a waiter is the first of its class.
-func (or *queueOracle) first(n *world.Node, i int) bool {
-	my := or.at(n)
-	w := &my.waiters[i]
-	for k := range my.waiters[:i] {
-		if o := &my.waiters[k]; o.keys > 0 && o.with(w) {
-			return false
-		}
-	}
-	return w.keys > 0
-}
-
-// shareOf is how many pages one class may have granted or in quarantine.
-func shareOf(n *world.Node) int {
-	return max(1, int(pd.Its(n).Cfg.Pages)*int(pd.Its(n).Cfg.PeerSharePct)/100)
-}
-
-// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of the table is taken.
-func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd.Its(n).Cfg.GrantsMax) }
 
 // committed checks which words of a sender the receiver believed: never one that came
 // after the grant was over (S24). Said twice, it may be believed twice.
@@ -332,42 +279,10 @@ func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 			return
 		}
 	}
-	if !n.Draining && or.waitInVain(n, s) {
-		or.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
-			n.It(), s.PagesFree, oracle.Message(my.waiters[0].request), my.waiters[0].pages)
+	if or.waitInVain(n, s); or.w.Failure != nil {
 		return
 	}
 	for i := range my.waiters {
 		my.waiters[i].fresh = false
 	}
-}
-
-// waitInVain says whether all that are the first of their class could be served with what is free. Where one could not,
-// he may be passed too often already, and have the free pages kept for him.
-func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) (all bool) {
-	if t := or.all().lent.waits(n); t != 0 { // So may what its own engine waits for.
-		or.void(checkWaits)
-		return false
-	}
-	for i := range or.at(n).waiters {
-		o := &or.at(n).waiters[i]
-		if !or.first(n, i) || !o.linked(n) {
-			continue
-		}
-		room, pages := s.PagesFree, o.pages
-		if n.Caches { // What it finds here makes no room for the rest.
-			room, pages = room+s.Spare, o.keys
-		}
-		if pages > room {
-			or.judged(checkWaits)
-			return false
-		}
-		if takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal {
-			or.void(checkWaits)
-			return false
-		}
-		or.judged(checkWaits)
-		all = true
-	}
-	return all
 }

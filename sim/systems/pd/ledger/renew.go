@@ -15,16 +15,45 @@ var (
 	checkRenewID     = oracle.NewCheck("S12", "ids of renewed loans")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
 	checkRenewBound  = oracle.NewCheck("L2", "renewals within bounds")
+	checkRenewHeard  = oracle.NewCheck("L8", "renewals that are heard")
 )
 
 // renewOracle judges renewals of loans.
-type renewOracle struct{ judge }
+type renewOracle struct {
+	judge
+	ask  protocol.RenewRequest `snap:"scratch"`
+	owed []*world.Grant        `snap:"scratch"` // what the answer to a request has to prolong, in the same step
+	by   uint64                `snap:"scratch"` // that request
+}
+
+// asked notes which loans an owner has to prolong as their reader asks it to: those that stand, and may last longer.
+func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
+	or.owed, or.by = or.owed[:0], request
+	m := &or.ask
+	if !n.Pulls || n.Draining || !protocol.MayBe(body, protocol.TagRenewRequest, &pd.WireLimits) ||
+		m.Decode(body, &pd.WireLimits) != nil {
+		return
+	}
+	now := or.w.Clock(n)
+	for _, id := range m.Grants {
+		g := n.Grants[effects.GrantID(id)]
+		its := g != nil && g.Read && protocol.UUID(g.Peer) == m.Incarnation && or.w.Named(n, effects.Incarnation(m.To))
+		stands := its && !g.Revoking && !g.Loan.Heard && !g.Loan.Late && now < g.Ends && !slices.Contains(m.Done, id)
+		if stands && now.Add(pd.Its(n).Cfg.PullTTL) <= g.Loan.Began.Add(pd.Its(n).Cfg.LoanMax) {
+			or.owed = append(or.owed, g)
+		}
+	}
+}
 
 // renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
-func (or *renewOracle) renewing(n *world.Node, body []byte) {
+func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	m := protocol.RenewResponse{}
 	if !n.Pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
+		or.prolonged(n, request, nil)
+		return
+	}
+	if or.prolonged(n, request, m.Extended); or.w.Failure != nil {
 		return
 	}
 	now := or.w.Clock(n)
@@ -45,6 +74,21 @@ func (or *renewOracle) renewing(n *world.Node, body []byte) {
 			g.Ends = max(g.Ends, until)
 		}
 	}
+}
+
+// prolonged checks that an answer prolongs what it has to.
+func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
+	if request != or.by {
+		return
+	}
+	for _, g := range or.owed {
+		if or.judged(checkRenewHeard); !slices.Contains(ids, uint64(g.ID)) {
+			or.fail(checkRenewHeard, "node %d is asked for more time under grant %d, which stands, and gives none",
+				n.It(), n.ItsGrant(g.ID))
+			return
+		}
+	}
+	or.owed = or.owed[:0]
 }
 
 // renewed notes that a reader is told of loans that are over: it may drop what it keeps of them.
