@@ -76,8 +76,12 @@ func (x *Compact) put(m mark) {
 func (x *Compact) grow() {
 	old := x.cells
 	x.cells = make([]mark, max(16, 2*len(old)))
-	for _, m := range old {
-		if m.slot != 0 {
+	from := 0
+	for from < len(old) && old[from].slot != 0 {
+		from++
+	}
+	for i := range old {
+		if m := old[(from+i)&(len(old)-1)]; m.slot != 0 {
 			x.put(m)
 		}
 	}

@@ -9,7 +9,8 @@ import "math/bits"
 //	    if slab.Get(p.Handle()).key == key { ... }
 //	}
 //
-// The index must not be changed between Seek and Next.
+// Entries with the same hash are found in the order in which they were added. The index must not be changed between
+// Seek and Next.
 type Index struct {
 	cells []bucket // a power of two, at most half full
 	n     int
@@ -76,8 +77,12 @@ func (x *Index) put(b bucket) {
 func (x *Index) grow() {
 	old := x.cells
 	x.cells = make([]bucket, max(16, 2*len(old)))
-	for _, b := range old {
-		if b.h != 0 {
+	from := 0
+	for from < len(old) && old[from].h != 0 {
+		from++ // Behind a gap, so that entries which go on at the beginning come after those at the end.
+	}
+	for i := range old {
+		if b := old[(from+i)&(len(old)-1)]; b.h != 0 {
 			x.put(b)
 		}
 	}
