@@ -104,9 +104,13 @@ type Done struct {
 type countOf struct{ offers, places int }
 
 // New keeps nothing.
-func New(cfg Config, classes int) Deferred {
+func New(cfg Config, classes int) Deferred { return new(Deferred).Emptied(cfg, classes) }
+
+// Emptied returns what New does, in the memory of d, which is not used any more.
+func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
 	return Deferred{
-		cfg: cfg, rows: table.NewSlab[Kept](cfg.OffersMax), of: make([]countOf, classes), losses: kernel.NewLosses(classes),
+		cfg: cfg, rows: d.rows.Emptied(cfg.OffersMax), of: table.Zeroed(d.of, classes), losses: d.losses.Emptied(classes),
+		byOperation: d.byOperation.Emptied(), ended: d.ended,
 	}
 }
 

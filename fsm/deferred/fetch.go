@@ -23,11 +23,10 @@ type Fetches struct {
 	pipe     pipeline.Pipeline
 }
 
-// NewFetches has none, and stages what they read as configured. timeout is the longest that one takes.
-func NewFetches(cfg pipeline.Config, timeout effects.Duration) Fetches {
-	return Fetches{
-		timeout: timeout, rows: table.NewSlab[fetch](int(cfg.FetchesMax)), pipe: pipeline.New(cfg),
-	}
+// Emptied has none, and stages what they read as configured, in the memory of f, which is not used any more. timeout is
+// the longest that one takes.
+func (f *Fetches) Emptied(cfg pipeline.Config, timeout effects.Duration) Fetches {
+	return Fetches{timeout: timeout, rows: f.rows.Emptied(int(cfg.FetchesMax)), plan: f.plan, pipe: f.pipe.Emptied(cfg)}
 }
 
 // A fetch waits until all of its chunks are known and the senders that have them can be reached. Then it is the

@@ -41,13 +41,16 @@ type Engine struct {
 }
 
 // New returns one with nothing open. seed is a secret of this rank.
-func New(cfg Config, seed uint64) Engine {
+func New(cfg Config, seed uint64) Engine { return new(Engine).Emptied(cfg, seed) }
+
+// Emptied returns what New does, in the memory of x, which is not used any more.
+func (x *Engine) Emptied(cfg Config, seed uint64) Engine {
 	return Engine{
 		cfg: cfg,
-		requests: newRequests(requestsConfig{
+		requests: x.requests.emptied(requestsConfig{
 			max: cfg.RequestsMax, ttl: cfg.RequestTTL, silent: cfg.Proxy.Host == "", seed: seed,
 		}),
-		reserves: newReserves(reservesConfig{
+		reserves: x.reserves.emptied(reservesConfig{
 			max: cfg.ReservesMax, pages: cfg.BatchMax, pageBytes: uint32(cfg.PageBytes), patience: cfg.ReserveTimeout,
 			inLine: cfg.InLine,
 		}),

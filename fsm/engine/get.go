@@ -24,9 +24,11 @@ type Gets struct {
 	pages    []effects.Page `snap:"scratch"`
 }
 
-// NewGets has room for so many, each of which waits at most that long.
-func NewGets(max int, waitMax effects.Duration) Gets {
-	return Gets{waitMax: waitMax, rows: table.NewSlab[get](max)}
+// Emptied has room for so many, each of which waits at most that long, in the memory of x, which is not used any more.
+func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
+	return Gets{
+		waitMax: waitMax, rows: x.rows.Emptied(max), byWanted: x.byWanted.Emptied(), found: x.found[:0], pages: x.pages[:0],
+	}
 }
 
 // A get waits under the first key that it misses, pinning nothing, and is looked

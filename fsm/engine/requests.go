@@ -53,8 +53,8 @@ type requestsConfig struct {
 	seed   uint64           // a secret
 }
 
-func newRequests(cfg requestsConfig) requests {
-	return requests{cfg: cfg, slab: table.NewSlab[request](int(cfg.max))}
+func (x *requests) emptied(cfg requestsConfig) requests {
+	return requests{cfg: cfg, slab: x.slab.Emptied(int(cfg.max)), byID: x.byID.Emptied()}
 }
 
 // join counts a batch into the request with an id, which may be none.

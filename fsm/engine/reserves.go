@@ -34,8 +34,8 @@ type reserve struct {
 	timer  kernel.TimerID `snap:"set"`
 }
 
-func newReserves(cfg reservesConfig) reserves {
-	return reserves{cfg: cfg, slab: table.NewSlab[reserve](int(cfg.max))}
+func (x *reserves) emptied(cfg reservesConfig) reserves {
+	return reserves{cfg: cfg, slab: x.slab.Emptied(int(cfg.max))}
 }
 
 // add handles a Reserve: it waits, at the end of the queue, which may be its front.

@@ -32,9 +32,12 @@ type Abandons struct {
 	swept   int        // so many of the oldest are of the sweep that is under way
 }
 
-// NewAbandons remembers so many, and carries out as many at a time.
-func NewAbandons(max uint32) Abandons {
-	return Abandons{slab: table.NewSlab[abandoned](int(max)), orders: table.NewSlab[order](int(max))}
+// Emptied remembers so many, and carries out as many at a time, in the memory of a, which is not used any more.
+func (a *Abandons) Emptied(max uint32) Abandons {
+	return Abandons{
+		slab: a.slab.Emptied(int(max)), index: a.index.Emptied(),
+		orders: a.orders.Emptied(int(max)), ordered: a.ordered.Emptied(),
+	}
 }
 
 // Order begins an Abandon, and says false if there are too many.

@@ -20,7 +20,12 @@ type bound struct {
 }
 
 // NewConns returns a table for at most max open connections.
-func NewConns(max int) Conns { return Conns{rows: table.NewSlab[bound](max)} }
+func NewConns(max int) Conns { return new(Conns).Emptied(max) }
+
+// Emptied returns what NewConns does, in the memory of t, which is not used any more.
+func (t *Conns) Emptied(max int) Conns {
+	return Conns{rows: t.rows.Emptied(max), byID: t.byID.Emptied()}
+}
 
 // Len is the number of connections that are open.
 func (t *Conns) Len() int { return t.rows.Len() }

@@ -9,7 +9,10 @@ import (
 type Corrs struct{ refs table.Slab[Ref] }
 
 // NewCorrs returns a table for at most max outstanding effects.
-func NewCorrs(max int) Corrs { return Corrs{refs: table.NewSlab[Ref](max)} }
+func NewCorrs(max int) Corrs { return new(Corrs).Emptied(max) }
+
+// Emptied returns what NewCorrs does, in the memory of t, which is not used any more.
+func (t *Corrs) Emptied(max int) Corrs { return Corrs{refs: t.refs.Emptied(max)} }
 
 // Len is the number of outstanding effects.
 func (t *Corrs) Len() int { return t.refs.Len() }

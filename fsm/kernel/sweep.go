@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/kvferry/kvferry/fsm/table"
+
 // What a step does is bounded, whatever its event ends: a drain, a peer that is gone, a request that nobody wants. So
 // what ends many rows at once is two things. First it condemns them, in one step and without looking at any: by a flag,
 // a count of their class (Losses), or the name that they have in common. Then a Sweep ends them, so many a step. A row
@@ -111,8 +113,8 @@ func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Wh
 // Losses count, for each class, how often all that it had was condemned. A row keeps the count of its birth.
 type Losses struct{ of []uint32 }
 
-// NewLosses counts those of so many classes.
-func NewLosses(classes int) Losses { return Losses{of: make([]uint32, classes)} }
+// Emptied counts those of so many classes, in the memory of l, which is not used any more.
+func (l *Losses) Emptied(classes int) Losses { return Losses{of: table.Zeroed(l.of, classes)} }
 
 // Of is the count of a class, for a row that is born.
 func (l *Losses) Of(class int) uint32 { return l.of[class] }

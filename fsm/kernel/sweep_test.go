@@ -52,7 +52,7 @@ func TestSweep(t *testing.T) {
 
 // What a class had is condemned, what it gets later is not.
 func TestLosses(t *testing.T) {
-	l := NewLosses(2)
+	l := new(Losses).Emptied(2)
 	before := l.Of(1)
 	l.Add(1)
 	if !l.Over(1, before) || l.Over(1, l.Of(1)) || l.Over(0, l.Of(0)) {

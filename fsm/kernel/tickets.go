@@ -19,7 +19,12 @@ type openTicket struct {
 }
 
 // NewTickets has room for so many open commands.
-func NewTickets(max uint32) Tickets { return Tickets{open: table.NewSlab[openTicket](int(max))} }
+func NewTickets(max uint32) Tickets { return new(Tickets).Emptied(max) }
+
+// Emptied returns what NewTickets does, in the memory of x, which is not used any more.
+func (x *Tickets) Emptied(max uint32) Tickets {
+	return Tickets{open: x.open.Emptied(int(max)), index: x.index.Emptied()}
+}
 
 // Add notes whose a ticket is; no other row may have it.
 func (x *Tickets) Add(t effects.Ticket, ref Ref) {

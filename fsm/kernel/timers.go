@@ -30,7 +30,12 @@ type Timers struct {
 }
 
 // NewTimers returns room for at most max deadlines.
-func NewTimers(max int) Timers { return Timers{timers: table.NewSlab[timer](max)} }
+func NewTimers(max int) Timers { return new(Timers).Emptied(max) }
+
+// Emptied returns what NewTimers does, in the memory of q, which is not used any more.
+func (q *Timers) Emptied(max int) Timers {
+	return Timers{timers: q.timers.Emptied(max), heap: q.heap[:0]}
+}
 
 // Len is the number of pending deadlines.
 func (q *Timers) Len() int { return len(q.heap) }

@@ -60,9 +60,13 @@ type Config struct {
 	TokenBytes uint64 // of a page
 }
 
-// New returns an empty table.
-func New(cfg Config, classes int) Landings {
-	return Landings{cfg: cfg, commits: last.New(cfg.GrantsMax, classes), losses: kernel.NewLosses(classes)}
+// Emptied returns an empty table, in the memory of l, which is not used any more.
+func (l *Landings) Emptied(cfg Config, classes int) Landings {
+	clear(l.rows)
+	return Landings{
+		cfg: cfg, rows: l.rows[:0], byOperation: l.byOperation.Emptied(), losses: l.losses.Emptied(classes),
+		commits: l.commits.Emptied(cfg.GrantsMax, classes), plan: l.plan, pages: l.pages,
+	}
 }
 
 // Room says whether one more grant, and fills of so many keys, fit the tables.

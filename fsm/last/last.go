@@ -49,15 +49,18 @@ type wordsOf struct {
 const Ever = effects.Time(-1 << 63)
 
 // New returns an empty memory of most words beside one for each class.
-func New(most, classes int) Words {
-	t := Words{
-		rows: table.NewSlab[Said](most + classes), share: table.NewShare(most, classes),
-		of: make([]wordsOf, classes), past: Ever,
+func New(most, classes int) Words { return new(Words).Emptied(most, classes) }
+
+// Emptied returns what New does, in the memory of t, which is not used any more.
+func (t *Words) Emptied(most, classes int) Words {
+	e := Words{
+		rows: t.rows.Emptied(most + classes), index: t.index.Emptied(), share: t.share.Emptied(most, classes),
+		of: table.Zeroed(t.of, classes), past: Ever,
 	}
-	for class := range t.of {
-		t.of[class].watermark = Ever
+	for class := range e.of {
+		e.of[class].watermark = Ever
 	}
-	return t
+	return e
 }
 
 // forget takes out the first word of a class.

@@ -54,9 +54,9 @@ const (
 // IsOpening says whether a completion of this room is that of a connection, not of a question.
 func IsOpening(ref kernel.Ref) bool { return ref.Kind == kindOpenRenew }
 
-// NewRenewers returns one for each class, that asks nobody.
-func NewRenewers(cfg RenewersConfig, classes int) Renewers {
-	return Renewers{cfg: cfg, of: make([]renewer, classes)}
+// Emptied returns one for each class, that asks nobody, in the memory of r, which is not used any more.
+func (r *Renewers) Emptied(cfg RenewersConfig, classes int) Renewers {
+	return Renewers{cfg: cfg, of: table.Zeroed(r.of, classes)}
 }
 
 // Announced notes where a sender takes renewals, and says whether it does.

@@ -33,7 +33,12 @@ type Breakers struct {
 // NewBreakers returns breakers that stay open for ttl, or never open if it is 0, of so many addresses: beyond that the
 // oldest is forgotten. Seed is a secret.
 func NewBreakers(ttl effects.Duration, addresses int, seed uint64) Breakers {
-	return Breakers{ttl: ttl, seed: seed, slab: table.NewSlab[breaker](addresses)}
+	return new(Breakers).Emptied(ttl, addresses, seed)
+}
+
+// Emptied returns what NewBreakers does, in the memory of b, which is not used any more.
+func (b *Breakers) Emptied(ttl effects.Duration, addresses int, seed uint64) Breakers {
+	return Breakers{ttl: ttl, seed: seed, slab: b.slab.Emptied(addresses), index: b.index.Emptied()}
 }
 
 func (b *Breakers) hash(w Where) uint64 {

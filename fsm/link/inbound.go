@@ -20,6 +20,10 @@ type inbounds struct {
 	hello    helloIn
 }
 
+func (in *inbounds) emptied(seed uint64) inbounds {
+	return inbounds{seed: seed, byName: in.byName.Emptied(), byConn: in.byConn.Emptied()}
+}
+
 // A hearing is these, with what they need for the time of one call: nobody keeps it.
 type hearing struct {
 	v    *env.Env

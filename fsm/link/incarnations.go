@@ -12,8 +12,8 @@ type incarnations struct {
 	byLink table.Index // of rows that are linked
 }
 
-func newIncarnations(max int) incarnations {
-	return incarnations{rows: table.NewSlab[Incarnation](max)}
+func (t *incarnations) emptied(max int) incarnations {
+	return incarnations{rows: t.rows.Emptied(max), byLink: t.byLink.Emptied()}
 }
 
 func (t *incarnations) get(h table.Handle) *Incarnation { return t.rows.Get(h) }

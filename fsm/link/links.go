@@ -59,15 +59,18 @@ type Links struct {
 }
 
 // New returns the room without any peer. seed is a secret of this rank.
-func New(cfg Config, seed uint64) Links {
-	l := Links{
-		cfg: cfg, rows: newIncarnations(int(cfg.PeersMax * cfg.Directions)),
-		out: newOutbounds(&cfg, seed), in: inbounds{seed: seed},
+func New(cfg Config, seed uint64) Links { return new(Links).Emptied(cfg, seed) }
+
+// Emptied returns what New does, in the memory of l, which is not used any more.
+func (l *Links) Emptied(cfg Config, seed uint64) Links {
+	e := Links{
+		cfg: cfg, rows: l.rows.emptied(int(cfg.PeersMax * cfg.Directions)),
+		out: l.out.emptied(&cfg, seed), in: l.in.emptied(seed),
 	}
 	if cfg.Bearer {
-		l.in.plains = make(plains, cfg.PlainsMax)
+		e.in.plains = table.Zeroed(l.in.plains, int(cfg.PlainsMax))
 	}
-	return l
+	return e
 }
 
 // Of is what is known of the life of a peer that we call, to look at now: nobody keeps it.

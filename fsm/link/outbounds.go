@@ -18,9 +18,9 @@ type outbounds struct {
 	hello   helloOut
 }
 
-func newOutbounds(cfg *Config, seed uint64) outbounds {
+func (o *outbounds) emptied(cfg *Config, seed uint64) outbounds {
 	return outbounds{
-		seed: seed, peers: table.NewSlab[Outbound](int(cfg.PeersMax)),
+		seed: seed, peers: o.peers.Emptied(int(cfg.PeersMax)), byAddr: o.byAddr.Emptied(),
 		pace: pace{random: seed | 1, min: cfg.BackoffMin, most: cfg.BackoffMax, unfit: cfg.UnfitBackoff},
 	}
 }

@@ -1,5 +1,7 @@
 package memory
 
+import "github.com/kvferry/kvferry/fsm/table"
+
 // What was granted, landed, and is kept for its request is no peer's any more by the rules of grants. But a peer that
 // is granted, lands and is granted again would fill the pool, and whoever comes next would wait for claims to end.
 // So a page counts for the class that it landed for until it is free, and while others are present that counts in the
@@ -16,8 +18,8 @@ type landed struct {
 	lives []uint32 // by class: how often it was left to somebody else
 }
 
-func newLanded(classes int) landed {
-	return landed{of: make([]uint32, classes), lives: make([]uint32, classes)}
+func (l *landed) emptied(classes int) landed {
+	return landed{of: table.Zeroed(l.of, classes), lives: table.Zeroed(l.lives, classes)}
 }
 
 func (l *landed) add(pg *page, class int) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 type page struct {
@@ -42,16 +43,16 @@ type Pool struct {
 	lentMost    uint32
 }
 
-func newPool(id effects.PoolID, cfg PoolConfig, classes int) Pool {
-	n := cfg.Pages
-	p := Pool{
-		id: id, pages: make([]page, n), stack: make([]uint32, n), share: cfg.Share, own: cfg.Own,
-		used: make([]uint32, classes), landed: newLanded(classes),
+func (p *Pool) emptied(id effects.PoolID, cfg PoolConfig, classes int) Pool {
+	n := int(cfg.Pages)
+	e := Pool{
+		id: id, pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
+		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes),
 	}
-	for i := range p.stack {
-		p.stack[i] = n - 1 - uint32(i)
+	for i := range e.stack {
+		e.stack[i] = uint32(n - 1 - i)
 	}
-	return p
+	return e
 }
 
 // Total is the number of pages.

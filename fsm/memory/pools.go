@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -25,14 +27,20 @@ type PoolConfig struct{ Pages, Share, Own uint32 }
 // New returns pools of free pages, which have their places for ids, with room for grantsMax grants to classes 0 to
 // classes-1.
 func New(grantsMax, classes int, hidden draw.Shuffle, pools ...PoolConfig) Pools {
-	ps := Pools{
-		list: make([]Pool, len(pools)), grants: table.NewSlab[grant](min(grantsMax, GrantsMax)), hidden: hidden,
-		held: make([]int, classes), present: make([]bool, classes),
+	return new(Pools).Emptied(grantsMax, classes, hidden, pools...)
+}
+
+// Emptied returns what New does, in the memory of ps, which is not used any more.
+func (ps *Pools) Emptied(grantsMax, classes int, hidden draw.Shuffle, pools ...PoolConfig) Pools {
+	e := Pools{
+		list:   slices.Grow(ps.list[:0], len(pools))[:len(pools)],
+		grants: ps.grants.Emptied(min(grantsMax, GrantsMax)), hidden: hidden,
+		held: table.Zeroed(ps.held, classes), present: table.Zeroed(ps.present, classes),
 	}
-	for i := range ps.list {
-		ps.list[i] = newPool(effects.PoolID(i), pools[i], classes)
+	for i := range e.list {
+		e.list[i] = e.list[i].emptied(effects.PoolID(i), pools[i], classes)
 	}
-	return ps
+	return e
 }
 
 // Pool is the one with this id. It stays where it is.

@@ -70,11 +70,14 @@ const (
 func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
 // New returns no notices.
-func New(cfg Config, classes int) Notices {
+func New(cfg Config, classes int) Notices { return new(Notices).Emptied(cfg, classes) }
+
+// Emptied returns what New does, in the memory of n, which is not used any more.
+func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	return Notices{
-		cfg: cfg, addresses: table.NewSlab[address](2 * cfg.Peers), rows: table.NewSlab[notice](cfg.Words),
-		inUse: make([]uint32, classes), others: table.NewShare(cfg.Peers, classes),
-		words: table.NewShare(cfg.Words, classes),
+		cfg: cfg, addresses: n.addresses.Emptied(2 * cfg.Peers), byText: n.byText.Emptied(), rows: n.rows.Emptied(cfg.Words),
+		inUse: table.Zeroed(n.inUse, classes), others: n.others.Emptied(cfg.Peers, classes),
+		words: n.words.Emptied(cfg.Words, classes),
 	}
 }
 

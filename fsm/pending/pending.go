@@ -68,12 +68,15 @@ type Row struct {
 const wantBytes = 8
 
 // New returns an empty table, for so many classes.
-func New(cfg Config, classes int) Pending {
+func New(cfg Config, classes int) Pending { return new(Pending).Emptied(cfg, classes) }
+
+// Emptied returns what New does, in the memory of p, which is not used any more.
+func (p *Pending) Emptied(cfg Config, classes int) Pending {
 	return Pending{
-		cfg: cfg, rows: table.NewSlab[Row](cfg.Places),
-		places: table.NewShare(cfg.Places, classes), bodies: table.NewShare(cfg.Bytes, classes),
-		queues: make([]table.List, classes), linking: make([]table.List, classes), losses: kernel.NewLosses(classes),
-		ways: kernel.NewLosses(classes),
+		cfg: cfg, rows: p.rows.Emptied(cfg.Places), byOperation: p.byOperation.Emptied(),
+		places: p.places.Emptied(cfg.Places, classes), bodies: p.bodies.Emptied(cfg.Bytes, classes),
+		queues: table.Zeroed(p.queues, classes), linking: table.Zeroed(p.linking, classes),
+		losses: p.losses.Emptied(classes), ways: p.ways.Emptied(classes),
 	}
 }
 

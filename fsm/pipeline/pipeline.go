@@ -50,10 +50,15 @@ type Pipeline struct {
 }
 
 // New returns the room.
-func New(cfg Config) Pipeline {
+func New(cfg Config) Pipeline { return new(Pipeline).Emptied(cfg) }
+
+// Emptied returns what New does, in the memory of p, which is not used any more.
+func (p *Pipeline) Emptied(cfg Config) Pipeline {
 	cfg.StagingMax = max(1, cfg.StagingMax)
 	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingMax/2))
-	return Pipeline{cfg: cfg, fetches: table.NewSlab[fetch](int(cfg.FetchesMax))}
+	return Pipeline{
+		cfg: cfg, fetches: p.fetches.Emptied(int(cfg.FetchesMax)), byTicket: p.byTicket.Emptied(), pairs: p.pairs[:0],
+	}
 }
 
 // Kinds of this room's completions and deadlines.

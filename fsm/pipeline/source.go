@@ -28,7 +28,7 @@ func (p *Pipeline) Withdraw(v *env.Env, id table.Handle, code effects.Code) {
 // WithdrawFrom does so to those of the fetches whose tickets are meant.
 func (p *Pipeline) WithdrawFrom(v *env.Env, id table.Handle, code effects.Code, meant func(effects.Ticket) bool) {
 	for slot := range p.fetches.Slots() {
-		if h := p.fetches.At(slot); h != 0 && p.needs(h, id, 0) && meant(p.fetches.Get(h).ticket) {
+		if h := p.fetches.At(slot); h != 0 && p.sourceOf(h, id, 0) != nil && meant(p.fetches.Get(h).ticket) {
 			v.Out.Mark(MarkSourceWithdrawn)
 			p.end(v, h, p.fetches.Get(h), code, p.sourceOf(h, id, 0).why("offer", "taken back, or over,"))
 		}
@@ -38,20 +38,15 @@ func (p *Pipeline) WithdrawFrom(v *env.Env, id table.Handle, code effects.Code, 
 // OnLinkLost ends the fetches that still need a source behind this link.
 func (p *Pipeline) OnLinkLost(v *env.Env, link effects.Link) {
 	for slot := range p.fetches.Slots() {
-		if h := p.fetches.At(slot); h != 0 && p.needs(h, 0, link) {
+		if h := p.fetches.At(slot); h != 0 && p.sourceOf(h, 0, link) != nil {
 			v.Out.Mark(MarkSourceLost)
 			p.end(v, h, p.fetches.Get(h), effects.PeerLost, p.sourceOf(h, 0, link).why("data plane", "gone"))
 		}
 	}
 }
 
-// needs says whether a fetch has reads to do, or under way, of the source with this id or
-// behind this link.
-func (p *Pipeline) needs(h, id table.Handle, link effects.Link) bool {
-	return p.sourceOf(h, id, link) != nil
-}
-
-// sourceOf is the first such source; nil if there is none.
+// sourceOf is the first source of a fetch with this id, or behind this link, of which there are reads to do, or under
+// way; nil if there is none.
 func (p *Pipeline) sourceOf(h, id table.Handle, link effects.Link) *source {
 	f := p.fetches.Get(h)
 	if f.delivered {

@@ -70,6 +70,12 @@ type Rank struct {
 
 // New validates cfg and returns a rank whose identifiers derive from seed alone.
 func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
+	return Renew(new(Rank), cfg, seed, now)
+}
+
+// Renew returns what New does, in the memory of a rank that has ended: neither it nor anything that was borrowed from it
+// is used any more. It saves who runs many ranks one after the other their tables.
+func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
@@ -87,13 +93,15 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	for range 2 * len(protocol.UUID{}) {
 		source.Next() // Once these were the identities. What is drawn next stays what kept plans of the simulator have seen.
 	}
-	r := &Rank{
+	former := *of
+	r := of
+	*r = Rank{
 		cfg: cfg, now: now,
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
-		timers:      kernel.NewTimers(cfg.need().Deadlines),
-		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax) + int(cfg.asksPeers())),
-		tickets:     kernel.NewTickets(uint32(cfg.need().Commands - 1)), // all but a drain
+		timers:      former.timers.Emptied(cfg.need().Deadlines),
+		conns:       former.conns.Emptied(link.ConnsMax(cfg.PeersMax) + int(cfg.asksPeers())),
+		tickets:     former.tickets.Emptied(uint32(cfg.need().Commands - 1)), // all but a drain
 	}
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
@@ -102,12 +110,12 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
 		Wire: cfg.Wire,
 	}
-	r.corrs = kernel.NewCorrs(cfg.need().Outstanding())
+	r.corrs = former.corrs.Emptied(cfg.need().Outstanding())
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
-	r.links = link.New(link.Config{
+	r.links = former.links.Emptied(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Shared(), Buffer: r.buffer,
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers(), Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
@@ -121,7 +129,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.HostPages > 0 {
 		hidden = draw.NewShuffle(cfg.Key.Words(1))
 	}
-	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), hidden,
+	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), hidden,
 		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.Share(cfg.PeerSharePct), Own: cfg.Share(cfg.EngineSharePct)},
 		memory.PoolConfig{Pages: cfg.HostPages})
 	if cfg.Role == RoleBoth {
@@ -133,7 +141,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		renew = []byte(protocol.Endpoint{Host: cfg.RenewAddr.Host, Port: cfg.RenewAddr.Port}.String())
 	}
 	sends := source.Next()
-	r.commands = engine.New(engine.Config{
+	r.commands = former.commands.Emptied(engine.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout,
 		RequestTTL: cfg.RequestTTL, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: cfg.Proxy, Rank: cfg.Rank,
 		TellsMax: cfg.Tuning.TellsMax,
@@ -141,10 +149,10 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		RequestIDMax: cfg.RequestIDMax, InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
 	}, sends)
 	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
-	r.breakers = link.NewBreakers(cfg.BreakerTTL, int(alone), sends)
+	r.breakers = former.breakers.Emptied(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
 		r.has(kernel.OwnerPullSource, true)
-		r.pullSource = pull.NewSource(pull.SourceConfig{
+		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
 			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0,
 			CopiesMax: cfg.Tuning.CopiesMax,
 			// LMCache's receivers know a sender by its done address.
@@ -152,16 +160,16 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		}, cfg.PeersMax, sends)
 	} else {
 		r.has(kernel.OwnerPushSource, true)
-		r.pushSource = push.NewSource(cfg.PutsMax, cfg.PeersMax, sends)
+		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.PeersMax, sends)
 	}
 	classes, secret := r.links.Classes(), source.Next()
-	r.rooms = newRooms(&cfg, pageBytes, classes, secret)
+	r.rooms = emptied(&former.rooms, &cfg, pageBytes, classes, secret)
 	r.has(kernel.OwnerPushTarget, false)
 	r.has(kernel.OwnerPullTarget, false)
-	r.pushTarget = push.NewTarget(push.TargetConfig{
+	r.pushTarget = former.pushTarget.Emptied(push.TargetConfig{
 		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
 	})
-	r.pullTarget = pull.NewTarget(pull.TargetConfig{
+	r.pullTarget = former.pullTarget.Emptied(pull.TargetConfig{
 		Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, ReadTimeout: cfg.ReadTimeout, LeadMin: cfg.LeadMin,
 		OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax, RenewsMax: cfg.Tuning.RenewsMax,
 		NotifyMax: cfg.Tuning.NotifyMax,
@@ -173,7 +181,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		}
 		r.has(kernel.OwnerRecallSource, true)
 		r.has(kernel.OwnerRecallTarget, false)
-		r.recallSource, r.recallTarget = recall.NewSource(own, cfg.asksPeers()), recall.NewTarget(own, classes)
+		r.recallSource, r.recallTarget = former.recallSource.Emptied(own, cfg.asksPeers()), former.recallTarget.Emptied(own, classes)
 	}
 	return r, nil
 }

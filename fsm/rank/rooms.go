@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/kvferry/kvferry/fsm/deferred"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -12,26 +11,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
-// newRooms returns the rooms of targets, empty, for so many classes. seed is a secret of the rank.
-func newRooms(c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
+// emptied returns the rooms of targets, empty, for so many classes, in the memory of those of a rank that has ended.
+// seed is a secret of the rank.
+func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
 	return flow.Rooms{
-		Store: store.New(store.Config{
+		Store: of.Store.Emptied(store.Config{
 			Seed: seed, Entries: int(c.entriesMax()), Places: int(c.PlacesMax), Pages: int(c.Pages),
 			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention,
 		}),
-		Pending: pending.New(pending.Config{
+		Pending: of.Pending.Emptied(pending.Config{
 			Places: int(c.WaitersMax), Bytes: int(min(c.WaitingBytes, math.MaxInt)), BypassMax: c.OvertakesMax,
 		}, classes),
-		Landings: land.New(land.Config{
+		Landings: of.Landings.Emptied(land.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
 			TokenBytes: c.Layout.TokenBytes(),
 		}, classes),
-		Gets:     engine.NewGets(int(c.GetsMax), c.GetWaitMax),
-		Deferred: deferred.New(deferred.Config{OffersMax: int(c.OffersMax), LeadMin: c.LeadMin}, classes),
-		Fetches: deferred.NewFetches(pipeline.Config{
+		Gets:     of.Gets.Emptied(int(c.GetsMax), c.GetWaitMax),
+		Deferred: of.Deferred.Emptied(deferred.Config{OffersMax: int(c.OffersMax), LeadMin: c.LeadMin}, classes),
+		Fetches: of.Fetches.Emptied(pipeline.Config{
 			PageBytes: pageBytes, Depth: c.StagingPages / 2, StagingMax: c.StagingPages, ItemsMax: c.BatchMax,
 			SourcesMax: c.BatchMax, FetchesMax: c.FetchesMax,
 		}, c.FetchTimeout),
-		Abandons: flow.NewAbandons(c.RequestsMax),
+		Abandons: of.Abandons.Emptied(c.RequestsMax),
 	}
 }

@@ -78,7 +78,11 @@ func (s *storm) id() uint64 { s.ids++; return s.ids }
 func (s *storm) clock(n *stormNode) effects.Time { return s.now.Add(n.skew) }
 
 func (s *storm) start(n *stormNode) {
-	rank, err := New(n.cfg, 1000*s.id(), s.clock(n))
+	former := new(Rank)
+	if n.rank != nil && rapid.Bool().Draw(s.t, "in the memory of the life before") {
+		former = n.rank
+	}
+	rank, err := Renew(former, n.cfg, 1000*s.id(), s.clock(n))
 	if err != nil {
 		s.t.Fatal(err)
 	}

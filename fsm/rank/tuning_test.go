@@ -64,7 +64,7 @@ var untuned = map[string]string{
 	"link listed 32":       "likewise",
 	"push becomeMoving 62": "keeps a sum within 63 bits",
 	"pipeline wants 2":     "two halves of a batch",
-	"rank New 2":           "draws as many identities as there once were",
+	"rank Renew 2":         "draws as many identities as there once were",
 	"table Add 2":          "how full an index is",
 	"table Add 3":          "likewise",
 	"table Add 4":          "likewise",
@@ -75,7 +75,7 @@ var untuned = map[string]string{
 	"table Hash 8":         "bytes of a word",
 	"table growFree 8":     "where a list's memory begins",
 	"table growFree 2":     "by how much it grows",
-	"rank New 32":          "keeps a size within 32 bits",
+	"rank Renew 32":        "keeps a size within 32 bits",
 }
 
 // Whatever bounds work is a field of some configuration, and so can be drawn: numbers in rooms that are not are listed

@@ -1,6 +1,9 @@
 package store
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
 
 // A Change is one thing that became of the set of ready chunks: a key came to it, or went for whatever reason.
 type Change struct {
@@ -17,7 +20,7 @@ type journal struct {
 	last uint64
 }
 
-func newJournal(max int) journal { return journal{rows: make([]Change, max)} }
+func (j *journal) emptied(max int) journal { return journal{rows: table.Zeroed(j.rows, max)} }
 
 func (j *journal) note(n *names, e *entry, gone bool) {
 	if len(j.rows) == 0 {

@@ -28,8 +28,10 @@ type lapsed struct {
 	n    int
 }
 
-func newLapses(most int) lapses {
-	return lapses{slab: table.NewSlab[lapse](most), keys: table.NewSlab[lapsed](most)}
+func (l *lapses) emptied(most int) lapses {
+	return lapses{
+		slab: l.slab.Emptied(most), byOwner: l.byOwner.Emptied(), keys: l.keys.Emptied(most), byKey: l.byKey.Emptied(),
+	}
 }
 
 func (l *lapses) forget(h table.Handle) {

@@ -29,8 +29,8 @@ const (
 	digitsMax = 16 // as many as a word has
 )
 
-func newNames(most int) names {
-	return names{shapes: table.NewSlab[shape](shapesMax), whole: table.NewSlab[[]byte](most)}
+func (n *names) emptied(most int) names {
+	return names{shapes: n.shapes.Emptied(shapesMax), whole: n.whole.Emptied(most), buf: n.buf[:0]}
 }
 
 // add keeps a key, under the slot of its shape from 1, or that of the whole key from -1, and what its digits come to.

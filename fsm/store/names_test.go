@@ -13,7 +13,7 @@ func TestNames(t *testing.T) {
 		digits uint64
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		n := newNames(8)
+		n := new(names).emptied(8)
 		kept := map[string]name{}
 		part := rapid.SampledFrom([]string{
 			"", "m", "8", "0", "a", "1f", "00ff", "FF", "-1", "half", "9c0d3e5f70112233", "19c0d3e5f70112233",
@@ -58,14 +58,14 @@ func TestNames(t *testing.T) {
 
 // Keys of more shapes than there is room for are kept all the same, and those of one share theirs.
 func TestShapesAreShared(t *testing.T) {
-	n := newNames(100)
+	n := new(names).emptied(100)
 	for i := range 100 {
 		n.add([]byte(string(rune('0'+i)) + "@1@0@1f@half"))
 	}
 	if n.shapes.Len() != shapesMax || n.whole.Len() != 100-shapesMax {
 		t.Errorf("%d shapes and %d whole keys", n.shapes.Len(), n.whole.Len())
 	}
-	n = newNames(4)
+	n = new(names).emptied(4)
 	for _, key := range []string{"m@1@0@1f@half", "m@1@0@00@half", "m@1@0@ff@half"} {
 		n.add([]byte(key))
 	}

@@ -10,6 +10,10 @@ type news struct {
 	withdrawn []uint64 // hashes of keys whose pages the engine has back
 }
 
+func (n *news) emptied() news {
+	return news{became: n.became[:0], lost: n.lost[:0], withdrawn: n.withdrawn[:0]}
+}
+
 func (n *news) becomes(hash uint64) {
 	n.became = append(n.became, hash)
 	n.readied++

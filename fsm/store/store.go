@@ -85,11 +85,15 @@ type Config struct {
 }
 
 // New returns an empty store.
-func New(cfg Config) Store {
+func New(cfg Config) Store { return new(Store).Emptied(cfg) }
+
+// Emptied returns what New does, in the memory of s, which is not used any more.
+func (s *Store) Emptied(cfg Config) Store {
 	return Store{
-		entries: table.NewSlab[entry](cfg.Entries), claims: table.NewSlab[claim](cfg.Pages + cfg.Claims),
-		places: table.NewSlab[place](cfg.Places), beyond: table.NewShare(cfg.Claims, cfg.Classes),
-		lapses: newLapses(cfg.Claims), journal: newJournal(cfg.Journal), cfg: cfg, names: newNames(cfg.Entries),
+		entries: s.entries.Emptied(cfg.Entries), byKey: s.byKey.Emptied(), names: s.names.emptied(cfg.Entries),
+		claims: s.claims.Emptied(cfg.Pages + cfg.Claims), byOwner: s.byOwner.Emptied(),
+		beyond: s.beyond.Emptied(cfg.Claims, cfg.Classes), places: s.places.Emptied(cfg.Places),
+		lapses: s.lapses.emptied(cfg.Claims), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(), noted: s.noted,
 	}
 }
 

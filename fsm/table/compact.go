@@ -13,6 +13,12 @@ type Compact struct {
 	n     int
 }
 
+// Emptied is as that of an Index.
+func (x *Compact) Emptied() Compact {
+	clear(x.cells)
+	return Compact{cells: x.cells}
+}
+
 type mark struct {
 	tag  uint32 // of the hash
 	slot uint32 // from 1

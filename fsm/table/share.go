@@ -8,8 +8,19 @@ type Share struct {
 	most  int
 }
 
-// NewShare returns the shares of a table of most places.
-func NewShare(most, classes int) Share { return Share{of: make([]int, classes), most: most} }
+// Emptied returns the shares of a table of most places, of which nobody has any, in the memory of s, which is not used
+// any more.
+func (s *Share) Emptied(most, classes int) Share { return Share{of: Zeroed(s.of, classes), most: most} }
+
+// Zeroed returns n zero values, in the memory of s if that is enough. It is not used any more for anything else.
+func Zeroed[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
 
 // May says whether class may have one more.
 func (s *Share) May(class int) bool { return s.of[class] < s.most-s.total }

@@ -61,6 +61,12 @@ const (
 // NewSlab returns a table of at most max elements.
 func NewSlab[T any](max int) Slab[T] { return Slab[T]{max: max} }
 
+// Emptied returns what NewSlab does, in the memory of s, which is not used any more.
+func (s *Slab[T]) Emptied(max int) Slab[T] {
+	clear(s.cells)
+	return Slab[T]{cells: s.cells[:0], free: s.free, max: max}
+}
+
 // Len is the number of live elements.
 func (s *Slab[T]) Len() int { return s.n }
 

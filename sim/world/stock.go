@@ -58,7 +58,7 @@ func (w *World) addNode() *Node {
 	}
 	w.Nodes = w.Nodes[:len(w.Nodes)+1]
 	n := w.Nodes[len(w.Nodes)-1]
-	*n = Node{Out: n.Out, events: scratch{pages: n.events.pages}, Links: n.Links, Missed: n.Missed[:0],
+	*n = Node{Machine: n.Machine, Out: n.Out, events: scratch{pages: n.events.pages}, Links: n.Links, Missed: n.Missed[:0],
 		Backlog: n.Backlog, thawed: n.thawed,
 		Grants: n.Grants, Keys: n.Keys, opened: n.opened}
 	return n

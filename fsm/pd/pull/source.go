@@ -2,7 +2,6 @@ package pull
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
@@ -68,11 +67,14 @@ const (
 	sourceWithdrawing                    // waits for the commit lane, to withdraw its offer, or has sent that
 )
 
-// NewSource has room for its puts to so many peers. seed is a secret of this rank.
-func NewSource(cfg SourceConfig, peers uint32, seed uint64) Source {
+// Emptied has room for its puts to so many peers, in the memory of f, which is not used any more. seed is a secret of
+// this rank.
+func (f *Source) Emptied(cfg SourceConfig, peers uint32, seed uint64) Source {
 	return Source{
-		cfg: cfg, puts: put.NewTable[outgoing](cfg.PutsMax, peers), pulls: pulls{ids: draw.New(seed)},
-		blocked: blocked{is: make([]bool, peers)},
+		cfg: cfg, puts: f.puts.Emptied(cfg.PutsMax, peers),
+		pulls:   f.pulls.emptied(seed),
+		blocked: blocked{is: table.Zeroed(f.is, int(peers)), line: f.line[:0]},
+		offer:   f.offer, ack: f.ack, done: f.done,
 	}
 }
 
@@ -137,8 +139,11 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		p := f.puts.Get(ref.Subject)
 		p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
 		f.copied(e, ref.Subject, p)
-	case *effects.Revoked:
-		f.onRevoked(e, ref)
+	case *effects.Revoked: // The proof that nobody reads what was leased any more.
+		if p := f.puts.Get(ref.Subject); p.lease.Revoked(&e.Env) {
+			p.leaseOver(e)
+			f.answered(e, ref.Subject, p)
+		}
 	default:
 		kernel.Foreign("who offers")
 	}

@@ -3,7 +3,6 @@ package pull
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -67,15 +66,6 @@ func (p *outgoing) endLease(e *flow.Env) {
 func (p *outgoing) leaseOver(e *flow.Env) {
 	if p.Held() {
 		p.Return(&e.Env)
-	}
-}
-
-// onRevoked handles the proof that nobody reads what was leased any more.
-func (f *Source) onRevoked(e *flow.Env, ref kernel.Ref) {
-	p := f.puts.Get(ref.Subject)
-	if p.lease.Revoked(&e.Env) {
-		p.leaseOver(e)
-		f.answered(e, ref.Subject, p)
 	}
 }
 

@@ -15,6 +15,10 @@ type pulls struct {
 	byPull table.Index
 }
 
+func (x *pulls) emptied(seed uint64) pulls {
+	return pulls{ids: draw.New(seed), byPull: x.byPull.Emptied()}
+}
+
 // draw gives a put its id, as protocol.NewPullID draws it, without the reader that escapes.
 func (x *pulls) draw(h table.Handle) (id protocol.PullID) {
 	binary.LittleEndian.PutUint64(id[:8], x.ids.Next())

@@ -45,20 +45,21 @@ type TargetConfig struct {
 	NotifyMax     uint32           // tries to tell one end
 }
 
-// NewTarget returns one that reads nothing. seed is a secret of the rank.
-func NewTarget(cfg TargetConfig, all *flow.Config, classes int, seed uint64) Target {
+// Emptied returns one that reads nothing, in the memory of t, which is not used any more. seed is a secret of the rank.
+func (t *Target) Emptied(cfg TargetConfig, all *flow.Config, classes int, seed uint64) Target {
 	words := int(cfg.GrantsMax + cfg.OffersMax)
 	return Target{
 		cfg: cfg,
-		renewers: lease.NewRenewers(lease.RenewersConfig{
+		renewers: t.renewers.Emptied(lease.RenewersConfig{
 			ReplyTimeout: all.ReplyTimeout, BackoffMin: all.BackoffMin, BackoffMax: all.BackoffMax,
 			AddressesOnly: cfg.AddressesOnly, Most: int(cfg.RenewsMax), Wire: all.Wire,
 		}, classes),
-		notices: notice.New(notice.Config{
+		notices: t.notices.Emptied(notice.Config{
 			Seed: seed, BackoffMin: all.BackoffMin, BackoffMax: all.BackoffMax, Peers: int(all.PeersMax), Words: words,
 			TriesMax: cfg.NotifyMax,
 		}, classes),
-		tombstones: last.New(words, classes),
+		tombstones: t.tombstones.Emptied(words, classes),
+		offer:      t.offer, ack: t.ack, done: t.done, word: t.word, pairs: t.pairs, already: t.already,
 	}
 }
 

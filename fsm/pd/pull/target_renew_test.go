@@ -14,7 +14,7 @@ import (
 // connections to the others take; what was wanted is asked for at the last one.
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	all := flow.Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}
-	r := NewTarget(TargetConfig{RenewsMax: 1}, &all, 2, 1)
+	r := new(Target).Emptied(TargetConfig{RenewsMax: 1}, &all, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
 	e := &flow.Env{Env: *v, Cfg: &all, Rooms: &flow.Rooms{}}

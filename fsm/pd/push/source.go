@@ -50,9 +50,13 @@ const (
 	sourceConfirming                    // commit or abort sent
 )
 
-// NewSource has room for so many puts to so many peers. seed is a secret of this rank.
-func NewSource(puts, peers uint32, seed uint64) Source {
-	return Source{seed: seed, puts: put.NewTable[outgoing](puts, peers)}
+// Emptied has room for so many puts to so many peers, in the memory of f, which is not used any more. seed is a secret
+// of this rank.
+func (f *Source) Emptied(puts, peers uint32, seed uint64) Source {
+	return Source{
+		seed: seed, puts: f.puts.Emptied(puts, peers),
+		ask: f.ask, reply: f.reply, pairs: f.pairs, byPage: f.byPage.Emptied(),
+	}
 }
 
 // What a Ref of this flow is for.

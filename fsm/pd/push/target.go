@@ -27,8 +27,10 @@ type TargetConfig struct {
 	Residual         effects.Duration // how long after its deadline a write of nobody's may land (M5)
 }
 
-// NewTarget has granted nothing.
-func NewTarget(cfg TargetConfig) Target { return Target{cfg: cfg} }
+// Emptied has granted nothing, and uses the memory of t, which is not used any more.
+func (t *Target) Emptied(cfg TargetConfig) Target {
+	return Target{cfg: cfg, message: t.message, reply: t.reply}
+}
 
 // Step takes an AllocRequest, or what becomes of a grant.
 func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {

@@ -28,9 +28,10 @@ type line struct {
 	lost  effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
 }
 
-// NewTable has room for so many puts, and a line for each of so many peers.
-func NewTable[P any, R Of[P]](puts, peers uint32) Table[P, R] {
-	return Table[P, R]{Slab: table.NewSlab[P](int(puts)), lines: make([]line, peers)}
+// Emptied has room for so many puts, and a line for each of so many peers, in the memory of t, which is not used any
+// more.
+func (t *Table[P, R]) Emptied(puts, peers uint32) Table[P, R] {
+	return Table[P, R]{Slab: t.Slab.Emptied(int(puts)), lines: table.Zeroed(t.lines, int(peers))}
 }
 
 func (t *Table[P, R]) row(h table.Handle) *Row { return R(t.Get(h)).Base() }

@@ -23,10 +23,12 @@ type Source struct {
 	pairs []effects.Pair              `snap:"scratch"`
 }
 
-// NewSource returns a Source without any recall, with ways to so many peers.
-func NewSource(cfg Config, peersMax uint32) Source {
+// Emptied returns a Source without any recall, with ways to so many peers, in the memory of f, which is not used any
+// more.
+func (f *Source) Emptied(cfg Config, peersMax uint32) Source {
 	return Source{
-		cfg: cfg, rows: table.NewSlab[row](int(cfg.RecallsMax)), ways: table.NewSlab[way](int(peersMax)),
+		cfg: cfg, rows: f.rows.Emptied(int(cfg.RecallsMax)), ways: f.ways.Emptied(int(peersMax)),
+		ask: f.ask, reply: f.reply, pairs: f.pairs,
 	}
 }
 

@@ -28,11 +28,12 @@ type Target struct {
 	found   []effects.Page              `snap:"scratch"`
 }
 
-// NewTarget returns a Target that has lent nothing.
-func NewTarget(cfg Config, classes int) Target {
+// Emptied returns a Target that has lent nothing, in the memory of f, which is not used any more.
+func (f *Target) Emptied(cfg Config, classes int) Target {
 	return Target{
-		cfg: cfg, loans: table.NewSlab[loan](int(cfg.LeasesMax)),
-		leases: table.NewShare(int(cfg.LeasesMax), classes), pages: table.NewShare(int(cfg.PagesMax), classes),
+		cfg: cfg, loans: f.loans.Emptied(int(cfg.LeasesMax)), byName: f.byName.Emptied(),
+		leases: f.leases.Emptied(int(cfg.LeasesMax), classes), pages: f.pages.Emptied(int(cfg.PagesMax), classes),
+		ask: f.ask, reply: f.reply, entries: f.entries, found: f.found,
 	}
 }
 

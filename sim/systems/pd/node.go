@@ -70,7 +70,7 @@ func castRank(p *plan.Plan, n *world.Node) {
 	n.Caches = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
 }
 
-// newRank gives n the rank of a new life, and says what memory that life has.
+// newRank gives n the rank of a new life, in the memory of the one that it had before, and says what memory that life has.
 func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	cfg := w.Plan.Rank
 	cfg.Pages = w.Plan.ReceiverPages
@@ -104,7 +104,11 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
 	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))
 	cfg.Key = identity.KeyOf(seed)
-	machine, err := rank.New(cfg, seed, w.Clock(n))
+	former, ok := n.Machine.(*rank.Rank)
+	if !ok {
+		former = new(rank.Rank)
+	}
+	machine, err := rank.Renew(former, cfg, seed, w.Clock(n))
 	if err != nil {
 		return world.Pools{}, err
 	}

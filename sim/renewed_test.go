@@ -1,0 +1,38 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/sim/expand"
+)
+
+// What runs in the memory of runs before goes as it does in memory of its own: ranks too, which are made of those of
+// other nodes, other roles and other lives.
+func TestRunsAgainInTheirMemory(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 12
+	}
+	for _, profile := range expand.Profiles() {
+		for seed := range seeds {
+			p, err := Expand(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, err := newTrial(Options{}, &p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own.Journal.Compares = p.Foreign()
+			own.Live()
+			r, err := Run(Options{Plan: &p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if own.Journal.Hash != r.Hash {
+				t.Errorf("seed %d of profile %s: in memory of runs before the log hashes to %016x, in its own to %016x",
+					seed, profile, r.Hash, own.Journal.Hash)
+			}
+		}
+	}
+}
