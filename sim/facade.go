@@ -15,6 +15,7 @@ type (
 	Topology  = plan.Topology
 	Timeouts  = plan.Timeouts
 	Bounds    = plan.Bounds
+	Tuning    = plan.Tuning
 	Delays    = plan.Delays
 	Job       = plan.Job
 	Scheduled = plan.Scheduled

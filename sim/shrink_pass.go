@@ -83,6 +83,7 @@ func usual(s *shrinker) {
 	common := plan.New()
 	s.change(func(p *plan.Plan) bool { return set(&p.Timeouts, common.Timeouts) })
 	s.change(func(p *plan.Plan) bool { return set(&p.Bounds, common.Bounds) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Tuning, plan.Tuning{}) })
 	s.change(func(p *plan.Plan) bool { return set(&p.Delays, common.Delays) })
 	s.change(func(p *plan.Plan) bool {
 		had := len(p.Topology.DriftPPM) > 0

@@ -164,22 +164,22 @@ func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
 	return o.Class, false
 }
 
-// Renewing adds the grants of a class that are to be prolonged to a list, at most so many, and says whose they are
-// and whether there are more.
+// Renewing adds the grants of a class that are to be prolonged to a list, at most so many, from a slot on, and says
+// whose they are, and from where on there are more; 0: there are none.
 func (d *Deferred) Renewing(
-	v *env.Env, class, most int, list []uint64,
-) (grants []uint64, us, peer effects.Incarnation, more bool) {
-	for slot := range d.rows.Slots() {
+	v *env.Env, class, most int, from int32, list []uint64,
+) (grants []uint64, us, peer effects.Incarnation, more int32) {
+	for slot := from; slot < d.rows.Slots(); slot++ {
 		_, o := d.At(slot)
 		if o == nil || o.Class != class || !o.renews || o.Left == 0 || o.Until <= v.Now {
 			continue
 		}
 		if len(list) == most {
-			return list, us, peer, true
+			return list, us, peer, slot
 		}
 		us, peer, list = o.Us, o.Peer, append(list, o.Grant)
 	}
-	return list, us, peer, false
+	return list, us, peer, 0
 }
 
 // Extend prolongs an offer, and says until when.

@@ -78,12 +78,14 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	r := all.of(h)
 	x.telling = 0
 	r.tries++
+	if code != effects.OK { // Nor would it take what is told next.
+		v.Out.Close(x.conn)
+		x.conn = 0
+	}
 	if code != effects.OK && r.tries < x.tellsMax {
 		// Refused means not handed over: telling again is still at most once.
 		v.Out.Mark(MarkTellAgain)
 		all.again(h)
-		v.Out.Close(x.conn)
-		x.conn = 0
 		x.later(v, r.tries)
 		return
 	}

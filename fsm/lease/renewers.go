@@ -31,7 +31,8 @@ type RenewersConfig struct {
 
 // A renewer asks one sender for more time, for all that it offered and that was not read, when half of the time of
 // any is over. The new time counts from the instant before the request that was answered left: an answer that never
-// comes, or comes late, gives nothing that the sender did not give. There is one request at a time.
+// comes, or comes late, gives nothing that the sender did not give. There is one request at a time. If one does not
+// speak of all, others follow at once that speak of the rest: together they are a round.
 type renewer struct {
 	text   []byte // where it asks, as the sender announces it
 	addr   effects.Addr
@@ -40,6 +41,9 @@ type renewer struct {
 	asking bool
 	owed   bool // a completion is outstanding, perhaps one of a former address: until it came nothing is asked
 	wanted bool
+	from   int32 // where the round goes on; 0: none is under way
+	began  int32 // where it goes on if the request that is under way gets no answer
+	again  bool  // another round follows, because of what the one that is under way may have passed
 	asked  effects.Time
 	tries  uint32
 	timer  table.Handle // when the answer is overdue, or when to try again
@@ -90,7 +94,13 @@ func (r *Renewers) hangUp(v *env.Env, x *renewer) {
 }
 
 // Want notes that a sender is to be asked for more time.
-func (r *Renewers) Want(class int) { r.of[class].wanted = true }
+func (r *Renewers) Want(class int) {
+	x := &r.of[class]
+	x.wanted, x.again = true, x.from > 0
+}
+
+// From is where the grants are looked for of which the next request speaks.
+func (r *Renewers) From(class int) int32 { return r.of[class].from }
 
 // Ready says whether a sender is to be asked now. What that takes is begun: a connection.
 func (r *Renewers) Ready(v *env.Env, class int) bool {
@@ -114,14 +124,16 @@ func (r *Renewers) Most() int { return r.cfg.Most }
 // List is where the grants are listed that ask speaks of.
 func (r *Renewers) List() []uint64 { return r.asks.Grants[:0] }
 
-// Ask asks a sender for more time for these grants of its own. If there are more, it is asked for them next.
-func (r *Renewers) Ask(v *env.Env, class int, grants []uint64, us, peer effects.Incarnation, more bool) {
+// Ask asks a sender for more time for these grants of its own. If there are more, from a slot on, it is asked for them
+// next.
+func (r *Renewers) Ask(v *env.Env, class int, grants []uint64, us, peer effects.Incarnation, more int32) {
 	x, m := &r.of[class], &r.asks
 	*m = protocol.RenewRequest{
 		Version: link.VersionMax, Operation: m.Operation + 1, Incarnation: protocol.UUID(us), To: protocol.UUID(peer),
 		Grants: grants, Done: m.Done[:0], Stamps: protocol.Stamps{ClockNS: int64(v.Now)},
 	}
-	x.wanted = more
+	x.began, x.from, x.wanted = x.from, more, more > 0 || x.again
+	x.again = x.again && more > 0
 	if len(m.Grants) == 0 {
 		return
 	}
@@ -167,7 +179,8 @@ func (r *Renewers) Unanswered(v *env.Env, class int) {
 
 func (r *Renewers) later(v *env.Env, class int) {
 	x := &r.of[class]
-	x.wanted = true
+	x.again = x.again || x.wanted && x.from == 0 && x.began > 0
+	x.wanted, x.from = true, x.began
 	x.tries++
 	delay := min(r.cfg.BackoffMin<<min(x.tries-1, 20), r.cfg.BackoffMax)
 	v.Timers.Set(&x.timer, v.Now.Add(delay), x.ref(0, class))
@@ -204,7 +217,7 @@ func (r *Renewers) Answered(v *env.Env, class int, body []byte) (asked effects.T
 		r.Unanswered(v, class)
 		return 0, 0, false
 	}
-	x.tries = 0
+	x.tries, x.began = 0, x.from
 	slices.Sort(r.answer.Extended)
 	slices.Sort(r.answer.Gone)
 	return x.asked, r.answer.LeaseNS, true

@@ -71,6 +71,7 @@ func Plan(seed uint64, profile string) (plan.Plan, error) {
 	drawOdd(&p, profile)
 	drawForeign(&p, profile)
 	drawBounds(&p, profile)
+	drawTuning(&p)
 	return p, nil
 }
 

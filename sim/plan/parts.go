@@ -125,15 +125,19 @@ func (p *Plan) Spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
 		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.RequestTTL, &t.AbandonTTL, &t.Unfit,
-		&t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan,
+		&t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Tuning.SpokeFor,
 		&p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
 }
 
 // Counts are the bounds of a plan's configuration.
 func (p *Plan) Counts() []*uint32 {
 	b := &p.Bounds
-	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
+	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
 		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.EngineSharePct}
+	for _, f := range p.Tuning.counts() {
+		all = append(all, f.v)
+	}
+	return all
 }
 
 // Instants are when things happen and how long they last; how many there are depends on

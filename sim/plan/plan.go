@@ -34,6 +34,7 @@ type Plan struct {
 	Timeouts Timeouts `yaml:"timeouts"`
 	Bounds   Bounds   `yaml:"bounds"`
 	Delays   Delays   `yaml:"delays"`
+	Tuning   Tuning   `yaml:"tuning,omitempty"`
 
 	Jobs []Job `yaml:"jobs"`
 	// Items are what engines of users' systems want; System is the name of what the plan is for, empty for PD.

@@ -90,10 +90,12 @@ func (t *Target) offerDue(e *flow.Env, h table.Handle) {
 	t.drop(e, h, effects.Expired)
 }
 
-// renew asks a sender for more time, if that is wanted and nothing else is under way.
+// renew asks a sender for more time, if that is wanted and nothing else is under way. What is left of a round may have
+// ended since it began: then the next one begins.
 func (t *Target) renew(e *flow.Env, class int) {
-	if t.renewers.Ready(&e.Env, class) {
-		grants, us, peer, more := e.Deferred.Renewing(&e.Env, class, t.renewers.Most(), t.renewers.List())
+	for t.renewers.Ready(&e.Env, class) {
+		grants, us, peer, more := e.Deferred.Renewing(
+			&e.Env, class, t.renewers.Most(), t.renewers.From(class), t.renewers.List())
 		t.renewers.Ask(&e.Env, class, grants, us, peer, more)
 	}
 }

@@ -89,6 +89,7 @@ func SettingOf(p *plan.Plan) Setting {
 	s.Rank.RequestTTL, s.Rank.AbandonTTL = effects.Duration(t.RequestTTL), effects.Duration(t.AbandonTTL)
 	s.Rank.UnfitBackoff = effects.Duration(t.Unfit)
 	s.Rank.BatchMax, s.Rank.ClaimsMax = b.Batch, b.Claims
+	s.Rank.Tuning = tuned(&p.Tuning)
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust && o.Leased
 	for i := range p.Jobs {
@@ -98,4 +99,13 @@ func SettingOf(p *plan.Plan) Setting {
 		}
 	}
 	return s
+}
+
+// tuned is what bounds ranks inside.
+func tuned(t *plan.Tuning) rank.Tuning {
+	return rank.Tuning{
+		SettleMax: t.Settle, AttemptsMax: t.Attempts, CopiesMax: t.Copies, TellsMax: t.Tells, NotifyMax: t.Notifies,
+		RenewsMax: t.Renews, LeftoversMax: t.Leftovers, PlainsMax: t.Plains, BreakersPerPeer: t.Breakers,
+		SpokeFor: effects.Duration(t.SpokeFor),
+	}
 }

@@ -125,7 +125,7 @@ func (o *Oracles) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, bod
 	offer := c.Under(corr).Offer // that it answers, if it does
 	o.breaker.heard(n, c, body)
 	o.offers.acked(n, offer, body)
-	o.renew.renewed(n, body)
+	o.renew.renewed(n, c, body)
 }
 
 func (o *Oracles) OnUnreachable(n *world.Node, c *world.Conn) {
@@ -197,6 +197,7 @@ func (o *Oracles) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body [
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
 	o.recall.saying(n, c, body)
+	o.renew.asking(n, body)
 	o.again.sent(n, c, corr, body)
 }
 

@@ -52,6 +52,10 @@ type keptOffer struct {
 	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
 	shaky  bool         // something happened by which it may have ended
 	over   bool         // it has ended
+
+	spokenOf bool `snap:"skip"` // the last renewal that was asked for spoke of it
+	passed   int  `snap:"skip"` // so many did not that were answered since one did
+	beside   int  `snap:"skip"` // the most that were kept of its sender then, with it
 }
 
 type keptChunk struct {

@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -111,6 +113,8 @@ func (or *offloadOracle) copiedInTurn(n *world.Node, put effects.Ticket) {
 		}
 	}
 	or.w.Commands[put-1].Copied = true
+	most := int(cmp.Or(pd.Its(n).Cfg.Tuning.CopiesMax, 4))
+	pd.Loaded(&or.w.Result, pd.CopiesOfAPut, len(or.w.Commands[put-1].Pages), most)
 }
 
 // shortPuts are those of which nothing was copied, in order.

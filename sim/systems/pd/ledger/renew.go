@@ -92,7 +92,7 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 }
 
 // renewed notes that a reader is told of loans that are over: it may drop what it keeps of them.
-func (or *renewOracle) renewed(n *world.Node, body []byte) {
+func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
 	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
@@ -103,5 +103,8 @@ func (or *renewOracle) renewed(n *world.Node, body []byte) {
 		if k := &kept.kept[i]; k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.ID)) {
 			k.shaky = true
 		}
+	}
+	if !c.Closed {
+		or.passing(n, c.Server)
 	}
 }

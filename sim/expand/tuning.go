@@ -1,0 +1,32 @@
+package expand
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// What bounds a rank inside has defaults that no small world reaches. Where they are drawn, they are so small that the
+// same worlds are below them, at them, above and far above. Each has a label of its own, as bounds have.
+
+// drawTuning draws those.
+func drawTuning(p *plan.Plan) {
+	t := &p.Tuning
+	few := func(label uint64, permille int, to *uint32, lo, hi int) {
+		if d := draw.Hash(p.Seed, draw.Plan, 7, label); d.Permille(permille) {
+			*to = uint32(d.Again().Between(lo, hi))
+		}
+	}
+	few(1, 300, &t.Attempts, 1, 5)
+	few(2, 400, &t.Copies, 1, 6)
+	few(3, 300, &t.Tells, 1, 4)
+	few(4, 300, &t.Notifies, 1, 3)
+	few(5, 400, &t.Renews, 1, 3)
+	few(6, 300, &t.Leftovers, 1, 4)
+	few(7, 400, &t.Plains, 1, 3)
+	few(8, 300, &t.Breakers, 1, 2)
+	if d := draw.Hash(p.Seed, draw.Plan, 7, 9); d.Permille(400) {
+		t.SpokeFor = d.Again().Time(50*time.Millisecond, 4*time.Second)
+	}
+}
