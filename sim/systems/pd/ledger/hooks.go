@@ -19,6 +19,7 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 			o.claimed.at(n).landing = l
 		}
 		o.fetch.fetchesDue(n)
+		o.refused.commanded(n, ev)
 	}
 }
 
@@ -51,6 +52,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	if !o.counts.remembers(n, &s) {
 		return
 	}
+	o.refused.afterStep(n)
 	o.promises.together(n)
 	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, &s)
@@ -70,6 +72,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	if n.Pulls {
 		o.offers.takenBack(n)
 		o.pressure.pressed(n, &s)
+		o.pressure.turns(n)
 	}
 	o.counts.free(n, &s, held)
 	if n.Device != nil {

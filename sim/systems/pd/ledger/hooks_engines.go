@@ -50,6 +50,7 @@ func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 func (o *Oracles) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.why.explained(n, e, c)
 	o.both.ended(n, e, c)
+	o.refused.outcome(n, e)
 }
 
 func (o *Oracles) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {

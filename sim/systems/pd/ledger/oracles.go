@@ -45,6 +45,7 @@ type Oracles struct {
 	quiet    quietOracle
 	reads    readsOracle
 	recall   recallOracle
+	refused  refusedOracle
 	renew    renewOracle
 	rest     restOracle
 	scatter  scatterOracle
@@ -63,7 +64,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -93,6 +94,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.pressure.room(nodes)
 	o.prompt.room(nodes)
 	o.queue.room(nodes)
+	o.refused.room(nodes)
 }
 
 // Started tells them that a node begins a life, with that memory.
@@ -114,6 +116,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.pressure.begin(n)
 	o.prompt.begin(n)
 	o.queue.begin(n)
+	o.refused.begin(n)
 	o.truth.started(n, b)
 }
 

@@ -28,10 +28,11 @@ type pressureOracle struct {
 }
 
 type pressureLife struct {
-	puts []effects.Ticket // given, but for some that are over
+	puts  []effects.Ticket // given, but for some that are over
+	turns []turn           `snap:"skip"`
 }
 
-func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0]} }
+func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0], turns: s.turns[:0]} }
 
 // given notes a put that is to be offered.
 func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
@@ -66,6 +67,7 @@ func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
 		}
 	}
 	c.Lent = g.ID
+	or.passing(n, put)
 }
 
 // waitingPuts are those that were neither offered nor ended.

@@ -41,8 +41,8 @@ func (or *renewOracle) asking(n *world.Node, body []byte) {
 	pd.Loaded(&or.w.Result, pd.LeasesRenewed, of, renewals(n))
 }
 
-// passing notes that a renewal was answered, and checks that none of the offers of that sender is passed more often than
-// it takes to speak of all of them, twice.
+// passing notes that a renewal was answered, and checks that none of the offers of that sender is passed more often
+// than it takes to speak of all of them, twice.
 func (or *renewOracle) passing(n *world.Node, sender int32) {
 	kept := or.all().kept.at(n).kept
 	for i := range kept {

@@ -1,0 +1,76 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A command that is refused leaves everything as it was: pages, chunks, what is kept for whom, requests, deadlines. So
+// its machine is, after that step, what it would be had it only been told the time.
+
+var checkRefused = oracle.NewCheck("S18", "commands that are refused")
+
+// refusedOracle judges what refused commands leave behind.
+type refusedOracle struct {
+	judge
+	perLife[refusedLife]
+	shadows *pd.Shadows `snap:"share"`
+}
+
+// refusedLife is what is known of the command of this step.
+type refusedLife struct {
+	before  *rank.Rank     `snap:"scratch"` // the machine as it was
+	of      effects.Ticket `snap:"scratch"`
+	refused bool           `snap:"scratch"`
+}
+
+func (s *refusedLife) empty() { *s = refusedLife{} }
+
+// looked is how many commands of a thousand are looked at that nothing says of that they may be refused.
+const looked = 30
+
+// commanded keeps n's machine as it is, if a command that it is about to get may be refused.
+func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
+	my := or.at(n)
+	*my = refusedLife{}
+	x, ok := ev.(*effects.Command)
+	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil {
+		return
+	}
+	c := &or.w.Commands[x.Ticket-1]
+	drawn := draw.Hash(or.w.Seed, draw.Engine, uint64(c.Name), 17).Permille(looked)
+	if drawn || n.Draining || c.Want == plan.WantConflict {
+		if or.shadows == nil {
+			or.shadows = &pd.Shadows{}
+		}
+		my.before, my.of = or.shadows.Of(n), x.Ticket
+	}
+}
+
+// outcome notes that the command of this step was refused as it came.
+func (or *refusedOracle) outcome(n *world.Node, e *effects.Deliver) {
+	my := or.at(n)
+	if my.before != nil && e.Ticket == my.of {
+		my.refused = e.Code != effects.OK && e.Why != nil && e.Why.Stage == effects.StageCommand
+	}
+}
+
+// afterStep compares n's machine with what it was.
+func (or *refusedOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	if my.before == nil || !my.refused {
+		return
+	}
+	or.judged(checkRefused)
+	c := &or.w.Commands[my.of-1]
+	if !or.shadows.Same(n, my.before, or.w.Clock(n)) {
+		or.fail(checkRefused, "node %d refuses ticket %d (%s) as %s, and is not as it was before",
+			n.It(), oracle.Ticket(my.of), c.Want, c.Code)
+	}
+	*my = refusedLife{}
+}
