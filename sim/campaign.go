@@ -22,7 +22,7 @@ type CampaignOptions struct {
 	// several goroutines.
 	Plan       func(seed uint64) (plan.Plan, error)
 	Properties []Property // promises of the caller's own
-	// Progress, if not nil, is called after each seed, from several goroutines.
+	// Progress, if not nil, is called after each seed, from several goroutines. Until it returns the result is its own.
 	Progress func(*Result)
 }
 
@@ -58,12 +58,13 @@ type ending struct {
 // work runs seeds until none is left.
 func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending {
 	e := ending{summary: newSummary(o.Profile)}
+	var coverage Coverage
 	for ctx.Err() == nil {
 		i := (next.Add(1)-1)*max(o.Shards, 1) + o.Shard
 		if o.Seeds > 0 && i >= o.Seeds {
 			break
 		}
-		r, err := o.run(o.Start + i)
+		r, err := o.run(o.Start+i, coverage)
 		if err != nil {
 			e.err = err
 			break
@@ -72,12 +73,15 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 		if o.Progress != nil {
 			o.Progress(&r)
 		}
+		coverage = r.Coverage
 	}
 	return e
 }
 
-func (o *CampaignOptions) run(seed uint64) (Result, error) {
-	options := Options{Seed: seed, Profile: o.Profile, System: o.System, Properties: o.Properties}
+func (o *CampaignOptions) run(seed uint64, coverage Coverage) (Result, error) {
+	options := Options{
+		Seed: seed, Profile: o.Profile, System: o.System, Properties: o.Properties, coverage: coverage,
+	}
 	if o.Plan != nil {
 		p, err := o.Plan(seed)
 		if err != nil {

@@ -19,6 +19,7 @@ type Options struct {
 	Log        func(string)       // gets every line of the event log; nil: nobody
 	Record     bool               // keep a trace, for people to look at; it changes nothing that happens
 	careless   world.Carelessness // of the drivers of ranks that fail alone
+	coverage   Coverage           // of a run before, which nobody looks at any more; nil is none
 }
 
 // Run runs one seed, or one plan, to its end or to the first broken promise. The error

@@ -38,6 +38,7 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 		runs = &ownSystem
 		w.judge(o.System)
 	}
+	w.Result.Coverage = o.coverage
 	w.Begin(p, runs, w)
 	w.Proxy, w.Engines = c.proxy, c.ranks > 0
 	w.seated()

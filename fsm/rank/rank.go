@@ -158,9 +158,11 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			// LMCache's receivers know a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
+		r.pushSource = former.pushSource.Emptied(0, 0, 0) // It is not there, and keeps memory for one that will be.
 	} else {
 		r.has(kernel.OwnerPushSource, true)
 		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.PeersMax, sends)
+		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{}, 0, 0)
 	}
 	classes, secret := r.links.Classes(), source.Next()
 	r.rooms = emptied(&former.rooms, &cfg, pageBytes, classes, secret)

@@ -33,5 +33,6 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 			SourcesMax: c.BatchMax, FetchesMax: c.FetchesMax,
 		}, c.FetchTimeout),
 		Abandons: of.Abandons.Emptied(c.RequestsMax),
+		Hashes:   of.Hashes,
 	}
 }

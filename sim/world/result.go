@@ -110,8 +110,8 @@ type Result struct {
 	Counted [plan.FaultKinds]uint64 // Faults by number, while it runs
 }
 
-func newResult(p *plan.Plan) Result {
-	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: coverage.New()}
+func newResult(p *plan.Plan, counts coverage.Coverage) Result {
+	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: counts.Emptied()}
 }
 
 // NameFaults makes Faults of what was counted by number.

@@ -70,12 +70,13 @@ type script interface {
 // keeps itself busy without time passing.
 const stillMax = 200_000
 
-// Begin makes a world that is empty ready for a plan, in which a system runs, whose side of it is given, too.
+// Begin makes a world that is empty ready for a plan, in which a system runs, whose side of it is given, too. What
+// coverage its result has may be used again.
 func (w *World) Begin(p *plan.Plan, of *System, side any) {
 	w.System, w.Side, w.Setting = of, side, conditionsOf(p)
 	w.Seed, w.Source, w.ProxyHost = p.Seed, p, "proxy"
 	w.Proxy, w.Engines = plan.Proxy, true
-	w.Result, w.hostile = newResult(p), p.Hostile()
+	w.Result, w.hostile = newResult(p, w.Result.Coverage), p.Hostile()
 	w.Buffers = Emptied(w.Buffers)
 	w.rule(p)
 }

@@ -52,7 +52,7 @@ func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effe
 	given[c.Want]++
 	c.Name = plan.AboutCommand(request, c.Want, given[c.Want])
 	t := uint64(w.AddCommand(c))
-	w.Jury.OnGiven(n, &c, effects.Ticket(t))
+	w.Jury.OnGiven(n, &w.Commands[t-1], effects.Ticket(t)) // A pointer to c would have each c allocated.
 	w.Unfinished++
 	w.Result.Commands++
 	w.ForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})

@@ -45,10 +45,12 @@ func (or *againOracle) sent(n *world.Node, c *world.Conn, corr effects.Corr, bod
 		return
 	}
 	operation := uint64(0)
-	if m := new(protocol.AllocRequest); m.Decode(body, &pd.WireLimits) == nil {
-		operation = m.Ext.Operation
-	} else if m := new(protocol.PullReadyNotif); m.Decode(body, &pd.WireLimits) == nil {
-		operation = m.Ext.Operation
+	ask, offer := &or.truth().request, &or.truth().offer
+	switch {
+	case protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) && offer.Decode(body, &pd.WireLimits) == nil:
+		operation = offer.Ext.Operation
+	case ask.Decode(body, &pd.WireLimits) == nil:
+		operation = ask.Ext.Operation
 	}
 	if operation == 0 {
 		return

@@ -107,10 +107,10 @@ func (or *claimedOracle) promises(n *world.Node, chunk uint32) bool {
 }
 
 // answered takes an answer to a request for pages, and what was granted with it.
-func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID, body []byte) {
-	my, m, reply := or.at(n), &or.truth().request, &or.truth().reply
-	if w.keys == 0 || w.offer != 0 || len(w.body) == 0 || m.Decode(w.body, &pd.WireLimits) != nil ||
-		reply.Decode(body, &pd.WireLimits) != nil {
+func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID) {
+	t := or.truth()
+	my, m, reply := or.at(n), &t.request, &t.reply
+	if w.keys == 0 || w.offer != 0 || !t.asks || !t.tells {
 		my.blind = my.blind || grant != 0
 		return
 	}

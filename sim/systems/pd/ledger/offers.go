@@ -38,7 +38,9 @@ func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
 func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 	c.Offer = 0
 	m := &or.truth().offer
-	if !n.Pulls || c.Channel != effects.ChannelAlloc || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+	if !n.Pulls || c.Channel != effects.ChannelAlloc ||
+		!protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) ||
+		m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
 		return
 	}
 	if g := n.Pool.Loan(effects.GrantID(m.Ext.Grant)); g != nil {

@@ -116,11 +116,11 @@ func (or *promptOracle) abandoned(n *world.Node, job int) {
 
 // refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
 // no longer ago than that is remembered.
-func (or *promptOracle) refused(n *world.Node, w *waiter, body []byte) {
-	m, reply := &or.truth().request, &or.truth().reply
-	if !w.fresh || len(w.body) == 0 || reply.Decode(body, &pd.WireLimits) != nil || !reply.HasExt ||
-		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled ||
-		m.Decode(w.body, &pd.WireLimits) != nil || !m.HasExt {
+func (or *promptOracle) refused(n *world.Node, w *waiter) {
+	t := or.truth()
+	m, reply := &t.request, &t.reply
+	if !w.fresh || !t.asks || !t.tells || !m.HasExt || !reply.HasExt ||
+		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled {
 		return
 	}
 	i := or.w.JobNamed(m.Ext.Request)
@@ -144,9 +144,9 @@ func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
 }
 
 // asked notes for which request a grant is.
-func (or *promptOracle) asked(g *world.Grant, w *waiter) {
+func (or *promptOracle) asked(g *world.Grant) {
 	m := &or.truth().request
-	if g != nil && len(w.body) > 0 && m.Decode(w.body, &pd.WireLimits) == nil && m.HasExt && len(m.Ext.Request) > 0 {
+	if g != nil && or.truth().asks && m.HasExt && len(m.Ext.Request) > 0 {
 		if i := or.w.JobNamed(m.Ext.Request); i < uint64(len(or.w.Jobs)) {
 			g.Job = int(i) + 1
 		}

@@ -1,13 +1,13 @@
 package ledger
 
 import (
-	"encoding/binary"
-	"hash/fnv"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -108,15 +108,11 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 
 // digest tells messages of a kind apart by their keys, in order, whose they are, and how long the last one is.
 func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(binary.LittleEndian.AppendUint32([]byte{kind}, lastTokens))
-	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(request))))
-	_, _ = h.Write(request)
+	h := draw.Mix(uint64(kind)<<32|uint64(lastTokens), table.Hash(0, request))
 	for _, k := range keys {
-		_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(k))))
-		_, _ = h.Write(k)
+		h = table.Hash(h, k)
 	}
-	return h.Sum64()
+	return h
 }
 
 // joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys or
@@ -174,25 +170,26 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 	w := my.waiters[i]
 	my.waiters = slices.Delete(my.waiters, i, i+1)
+	or.truth().read(w.body, body)
 	or.all().hope.turnedDown(n, &w)
-	or.all().prompt.refused(n, &w, body)
-	or.all().claimed.answered(n, &w, grant, body)
+	or.all().prompt.refused(n, &w)
+	or.all().claimed.answered(n, &w, grant)
 	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
-		if or.truth().reply.Decode(body, &pd.WireLimits) == nil {
+		if or.truth().tells {
 			or.all().share.refusedAgain(n, &w, g)
 		}
-	} else if grant == 0 && w.operation != 0 && or.truth().reply.Decode(body, &pd.WireLimits) == nil {
+	} else if grant == 0 && w.operation != 0 && or.truth().tells {
 		or.all().share.turnedAway(n, &w)
 	}
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
-		or.all().prompt.asked(n.Grants[grant], &w)
+		or.all().prompt.asked(n.Grants[grant])
 		or.served(n, &w, i, grant)
 		return
 	}
 	m := &or.truth().reply
-	if or.w.Setting.Leased && w.keys == 0 && m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+	if or.w.Setting.Leased && w.keys == 0 && or.truth().tells && m.HasExt {
 		or.committed(n, m.Ext.Committed)
 	}
 }

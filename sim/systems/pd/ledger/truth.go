@@ -18,11 +18,22 @@ type truth struct {
 	stored  [][]bool                       // by node: the keys that ever became whole there
 	request protocol.AllocRequest          `snap:"scratch"` // read again and again
 	reply   protocol.AllocResponse         `snap:"scratch"`
+	asks    bool                           `snap:"scratch"` // request is what an answer is to
+	tells   bool                           `snap:"scratch"` // reply is that answer
 	offer   protocol.PullReadyNotif        `snap:"scratch"`
 	ack     protocol.PullReadyDoneAck      `snap:"scratch"`
 	done    protocol.PullDoneSignal        `snap:"scratch"`
 	ask     protocol.AllocRequest          // of one that waits, or waited
 	pull    protocol.PullReadyNotif
+}
+
+// read reads an answer, and what it is to, once for all who look at them: whether they are a request for pages and the
+// answer to one.
+func (t *truth) read(request, answer []byte) {
+	t.asks = len(request) > 0 && protocol.MayBe(request, protocol.TagAllocRequest, &pd.WireLimits) &&
+		t.request.Decode(request, &pd.WireLimits) == nil
+	t.tells = !protocol.MayBe(answer, protocol.TagPullReadyDoneAck, &pd.WireLimits) &&
+		t.reply.Decode(answer, &pd.WireLimits) == nil
 }
 
 type lifeID struct {
