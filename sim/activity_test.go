@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // TestActivity: each check of each oracle judges, were it in few seeds. TestCoverage asks more, with more time.
 func TestActivity(t *testing.T) {
 	var all Coverage
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 30, Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)
@@ -80,20 +80,21 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 
 // Whoever fails a check counts it, so that a check which can break is one of which is known how often it holds.
 func TestFailingChecksCount(t *testing.T) {
-	files, err := filepath.Glob("systems/pd/ledger/*.go")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("systems/*/*.go")
+	more, err2 := filepath.Glob("systems/*/*/*.go")
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
 	}
 	fails := map[string]bool{}
-	for _, name := range files {
+	for _, name := range append(files, more...) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		counted := map[string]bool{}
-		ofCalls(file, "judged", func(arg string) { counted[arg] = true })
-		ofCalls(file, "fail", func(arg string) {
-			fails[arg] = true
+		ofCalls(file, []string{"judged", "Judged"}, func(arg string) { counted[arg] = true })
+		ofCalls(file, []string{"fail", "Breaks"}, func(arg string) {
+			fails[filepath.Dir(name)+arg] = true
 			if !counted[arg] {
 				t.Errorf("%s: %s can fail, and nobody counts that it judged", name, arg)
 			}
@@ -104,14 +105,14 @@ func TestFailingChecksCount(t *testing.T) {
 	}
 }
 
-// ofCalls finds the checks among the arguments of the calls of a method.
-func ofCalls(file *ast.File, method string, found func(check string)) {
+// ofCalls finds the checks among the arguments of the calls of methods.
+func ofCalls(file *ast.File, methods []string, found func(check string)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return true
 		}
-		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || name.Sel.Name != method {
+		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || !slices.Contains(methods, name.Sel.Name) {
 			return true
 		}
 		for _, a := range call.Args {

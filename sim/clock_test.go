@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -48,7 +48,7 @@ func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
 		return clocks
 	}
 	for seed := range uint64(seeds) {
-		p, err := expand.Plan(seed, "leased")
+		p, err := systems.Expand(seed, "leased")
 		if err != nil {
 			t.Fatal(err)
 		}

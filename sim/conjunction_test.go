@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
@@ -28,7 +28,7 @@ func TestConjunctionsAreThoseOfTheDocs(t *testing.T) {
 	for _, c := range Conjunctions() {
 		want = append(want, fmt.Sprintf("| `%s` | %s |", c, c.About()))
 		for _, profile := range pd.ConjunctionForms[c].Profiles {
-			if err := expand.CheckProfile(profile); err != nil {
+			if err := systems.CheckProfile(profile); err != nil {
 				t.Errorf("%s: %v", c, err)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // Draws are what a seed holds for one system. Each draw is named, by the system, by what it is for and by an ordinal,
@@ -69,7 +69,7 @@ func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
 // and any other.
 func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	if s.plain() {
-		return expand.Plan(seed, profile)
+		return systems.Expand(seed, profile)
 	}
 	if err := s.check(); err != nil {
 		return plan.Plan{}, err
@@ -78,10 +78,10 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	p.Seed, p.Rates = seed, map[plan.Fault]int{}
 	if s.pd {
 		var err error
-		if p, err = expand.Plan(seed, profile); err != nil {
+		if p, err = systems.Expand(seed, profile); err != nil {
 			return p, err
 		}
-	} else if err := expand.CheckProfile(profile); err != nil {
+	} else if err := systems.CheckProfile(profile); err != nil {
 		return p, err
 	}
 	p.System = s.Name

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
@@ -22,17 +22,17 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	}
 	pulled := []string{"PullTTL", "ReadTimeout", "LoanMax"}
 	delayed := []string{"FetchTimeout", "LeadMin", "LoanMax", "OffersMax", "PlacesMax", "FetchesMax"}
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		values := map[string]map[int64]bool{}
 		least, spans := map[string]int64{}, map[string]bool{}
 		pulls, delays := false, false
 		for seed := range uint64(seeds) {
-			p, err := expand.Plan(seed, profile)
+			p, err := systems.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
 			pulls, delays = pulls || len(p.Topology.Pull) > 0, delays || len(p.Topology.Delay) > 0
-			cfg := pd.SettingOf(&p).Rank
+			cfg := pd.SettingOf(&p, systems.Flows).Rank
 			for i := range p.Topology.Windows {
 				cfg.Window = uint16(p.Topology.Windows[i])
 			}

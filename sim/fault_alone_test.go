@@ -4,15 +4,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // failingAlone is a plan of a seed in which ranks fail alone, and as little else as the profile's seed has.
 func failingAlone(t *testing.T, seed uint64, profile string, careless world.Carelessness) Result {
 	t.Helper()
-	p, err := expand.Plan(seed, profile)
+	p, err := systems.Expand(seed, profile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,10 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -18,6 +21,18 @@ func (w *trial) judge(s *System) {
 	}
 }
 
+// judgeFlows begins the oracles of flows that have a part in a plan.
+func (w *trial) judgeFlows(p *plan.Plan) {
+	for _, f := range w.Flows {
+		if len(f.Oracles) == 0 || !f.Plays(p) {
+			continue
+		}
+		for _, o := range f.Oracles {
+			w.users = append(w.users, o.Begin(f.Name))
+		}
+	}
+}
+
 // judged is a world as oracles know it.
 type judged struct{ w *world.World }
 
@@ -28,6 +43,18 @@ func (j judged) Called(node int32) string      { return called(j.w.Nodes[node]) 
 func (j judged) Goes() bool                    { return j.w.Failure == nil }
 func (j judged) Break(name, promise, format string, args []any) {
 	j.w.FailAs(name, promise, format, args...)
+}
+
+// Run is what systems made of the run.
+func (j judged) Run() any { return j.w.Side }
+
+// Count counts what checks did.
+func (j judged) Count(c oracle.Check, void bool) {
+	at := pd.PointJudged
+	if void {
+		at = pd.PointVoid
+	}
+	j.w.Result.Coverage.Hit(at + coverage.Point(c))
 }
 
 // True is when a node's clock shows an instant.

@@ -10,14 +10,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // TestPlanIsTheRun: what a seed draws, written down and read again, runs the same, and
 // so does the record of its strikes without any rate.
 func TestPlanIsTheRun(t *testing.T) {
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		for seed := range uint64(12) {
-			drawn, err := expand.Plan(seed, profile)
+			drawn, err := systems.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,9 +47,9 @@ func TestPlanIsTheRun(t *testing.T) {
 
 // What any seed draws is a plan that may be written and read: else its failure could not be replayed from a file.
 func TestDrawnPlansAreTaken(t *testing.T) {
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		for seed := range uint64(300) {
-			p, err := expand.Plan(seed, profile)
+			p, err := systems.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +62,7 @@ func TestDrawnPlansAreTaken(t *testing.T) {
 
 // TestSpared: a strike can be taken out by its name, and nothing before it changes.
 func TestSpared(t *testing.T) {
-	p, err := expand.Plan(3, expand.DefaultProfile)
+	p, err := systems.Expand(3, expand.DefaultProfile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // expectation is what testdata/coverage.txt says of one point.
@@ -26,7 +26,7 @@ func TestCoverage(t *testing.T) {
 		t.Skip("a campaign over all profiles")
 	}
 	var all Coverage
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 300, Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // What runs in the memory of runs before goes as it does in memory of its own: ranks too, which are made of those of
@@ -13,7 +13,7 @@ func TestRunsAgainInTheirMemory(t *testing.T) {
 	if testing.Short() {
 		seeds = 12
 	}
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		for seed := range seeds {
 			p, err := Expand(seed, profile)
 			if err != nil {

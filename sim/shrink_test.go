@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // noFailedPut is no promise of ours: transfers may fail, and then their put does.
@@ -28,7 +29,7 @@ var noFailedPut = Property{Name: "no-failed-put", Watch: func() Watcher {
 func TestShrink(t *testing.T) {
 	small := 0
 	for seed := range uint64(60) {
-		p, err := expand.Plan(seed, expand.DefaultProfile)
+		p, err := systems.Expand(seed, expand.DefaultProfile)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestShrinkIsBounded(t *testing.T) {
 func failing(t *testing.T) plan.Plan {
 	t.Helper()
 	for seed := range uint64(200) {
-		p, err := expand.Plan(seed, expand.DefaultProfile)
+		p, err := systems.Expand(seed, expand.DefaultProfile)
 		if err != nil {
 			t.Fatal(err)
 		}

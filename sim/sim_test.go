@@ -3,12 +3,12 @@ package sim
 import (
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // TestSeeds runs some seeds of every profile; the campaign proper is kvferry sim run.
 func TestSeeds(t *testing.T) {
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		t.Run(profile, func(t *testing.T) {
 			for seed := range uint64(40) {
 				r, err := Run(Options{Seed: seed, Profile: profile})

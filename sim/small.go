@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/world"
@@ -16,7 +17,7 @@ import (
 )
 
 // Scopes returns all scopes, by name.
-func Scopes() []Scope { return scopes.All() }
+func Scopes() []Scope { return systems.Scopes() }
 
 // ScopeNamed finds a scope.
 func ScopeNamed(name string) (Scope, error) {

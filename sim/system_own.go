@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -14,9 +13,8 @@ import (
 
 // ownSystem is machines of users, alone or beside ranks: what is a rank's goes to PD.
 var ownSystem = world.System{
-	Name:     "own",
-	Profiles: expand.Profiles(),
-	Cast:     func(w *world.World, p *plan.Plan, n *world.Node) { trialOf(w).castOwn(p, n) },
+	Name: "own",
+	Cast: func(w *world.World, p *plan.Plan, n *world.Node) { trialOf(w).castOwn(p, n) },
 	Boot: func(w *world.World, n *world.Node) (world.Pools, error) {
 		if n.User {
 			return trialOf(w).bootOwn(n)

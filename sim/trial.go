@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/story"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 )
@@ -32,7 +33,8 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 		return err
 	}
 	w.cast = c
-	w.Prepare(p, c.ranks, &w.oracles)
+	w.Prepare(p, c.ranks, systems.Flows, &w.oracles)
+	w.judgeFlows(p)
 	runs := &pd.System
 	if len(c.own) > 0 {
 		runs = &ownSystem

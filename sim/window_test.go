@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // Several requests are in flight on each alloc lane, in every profile: whatever strikes, all that is promised holds.
@@ -12,10 +12,10 @@ func TestWindows(t *testing.T) {
 	if testing.Short() {
 		seeds = 15
 	}
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		for seed := range seeds {
 			for _, window := range []uint32{2, 16} {
-				plan, err := expand.Plan(seed, profile)
+				plan, err := systems.Expand(seed, profile)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,9 +3,7 @@
 package expand
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -15,27 +13,32 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Profiles are the names that [Plan] takes.
-func Profiles() []string {
-	return slices.Clone(profiles)
-}
-
+// Profiles are the names that [Plan] takes without being given more.
+//
 //kvferry:table
-var profiles = []string{
+var Profiles = []string{
 	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
-	"foreign", "both", "recall",
+	"foreign", "both",
 }
 
 // DefaultProfile draws everything.
 const DefaultProfile = "swarm"
 
-// CheckProfile refuses a name that is none of Profiles; empty is the default.
-func CheckProfile(profile string) error {
-	if profile != "" && !slices.Contains(Profiles(), profile) {
-		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
-	}
-	return nil
+// A Profile is what somebody else adds to those: it narrows what is drawn.
+type Profile struct {
+	Name  string
+	World func(d *Draft) // after topology, timeouts and bounds
+	Jobs  func(d *Draft) // after the workload; faults follow
 }
+
+// A Draft is a plan that is being drawn.
+type Draft struct {
+	*plan.Plan
+	scale
+}
+
+// Caches draws receivers that keep what nobody expects any more.
+func Caches(d *Draft) { drawCaches(d.Plan, &d.scale) }
 
 // scale is what is drawn of a workload and of scheduled faults before they are listed.
 type scale struct {
@@ -51,38 +54,37 @@ type scale struct {
 	scheduled [plan.FaultKinds]int
 }
 
-// Plan draws the plan of a seed. The error tells of a profile that does not exist.
-func Plan(seed uint64, profile string) (plan.Plan, error) {
-	if err := CheckProfile(profile); err != nil {
-		return plan.Plan{}, err
-	}
-	if profile == "" {
-		profile = DefaultProfile
-	}
+// Plan draws the plan of a seed in one of those profiles, or in one of more.
+func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	p := plan.Plan{Version: plan.Version, Seed: seed, Profile: profile, Rates: map[plan.Fault]int{}}
-	s := drawWorld(&p, profile)
-	drawJobs(&p, &s)
-	drawReaders(&p)
-	if profile == "recall" {
-		drawRecalls(&p)
+	d := Draft{Plan: &p}
+	if more == nil {
+		more = &Profile{}
 	}
-	p.DrawFaults(&s.scheduled)
+	drawWorld(&d, profile, more)
+	drawJobs(&p, &d.scale)
+	drawReaders(&p)
+	if more.Jobs != nil {
+		more.Jobs(&d)
+	}
+	p.DrawFaults(&d.scheduled)
 	drawRare(&p, profile)
 	drawOdd(&p, profile)
 	drawForeign(&p, profile)
 	drawBounds(&p, profile)
 	drawTuning(&p)
-	return p, nil
+	return p
 }
 
 // drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
 // new line changes no other.
-func drawWorld(p *plan.Plan, profile string) scale {
+func drawWorld(d *Draft, profile string, more *Profile) {
+	p, s := d.Plan, &d.scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).Between(lo, hi)) }
 	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).Time(lo, hi) }
 	const ms = time.Millisecond
-	s := scale{jobs: at(6).Between(4, 60), batchMax: at(7).Between(1, 4), groups: at(8).Between(1, 5),
+	*s = scale{jobs: at(6).Between(4, 60), batchMax: at(7).Between(1, 4), groups: at(8).Between(1, 5),
 		window: span(9, 200*ms, 8*time.Second)}
 	p.Topology = plan.Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
 		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).Permille(80)}
@@ -137,10 +139,12 @@ func drawWorld(p *plan.Plan, profile string) scale {
 	case "hccl":
 		drawCommunicators(p)
 	case "both":
-		drawBoth(p, &s)
+		drawBoth(p, s)
+	case "cache":
+		drawCaches(p, s)
 	}
-	if profile == "cache" || profile == "recall" {
-		drawCaches(p, &s)
+	if more.World != nil {
+		more.World(d)
 	}
 	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
 		s.plainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
@@ -188,7 +192,7 @@ func drawWorld(p *plan.Plan, profile string) scale {
 			}
 		}
 	case "both":
-		drawContest(p, &s, &rates)
+		drawContest(p, s, &rates)
 	case "upstream":
 		p.Topology.Leased, p.Topology.Trust = at(90).Permille(700), at(91).Permille(700)
 		p.Topology.Reply = protocol.ReplyForm(at(92).Between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
@@ -200,7 +204,6 @@ func drawWorld(p *plan.Plan, profile string) scale {
 	p.Share(rates, &s.scheduled)
 	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
 	p.FaultsEnd = s.window + time.Second
-	return s
 }
 
 // drawPulls draws which senders offer their chunks to be read, and within which bounds.

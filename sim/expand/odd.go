@@ -54,7 +54,7 @@ func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	to, start := p.Receiver(0), at(12).Time(0, 200*time.Millisecond)
 	for i := range at(13).Between(20, 30) {
 		if len(p.Jobs) < plan.JobsMax {
-			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), To: to, Plain: true, Batch: 1,
+			p.Jobs = append(p.Jobs, plan.Job{Request: Unused(p), To: to, Plain: true, Batch: 1,
 				Keys: []uint32{plan.KeysOwn + 1<<12 + uint32(i)}, At: start + at(uint64(20+i)).Time(0, 20*time.Millisecond)})
 		}
 	}
@@ -82,7 +82,7 @@ func drawFetchesFull(p *plan.Plan, at func(uint64) draw.Of) {
 	from, to, first := j.From, j.To, j.At+at(12).Time(10*time.Millisecond, 50*time.Millisecond)
 	for i := range 6 {
 		if len(p.Jobs) < plan.JobsMax && len(shared) > 0 {
-			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), From: from, To: to, Batch: 1, Gather: true, Keys: shared,
+			p.Jobs = append(p.Jobs, plan.Job{Request: Unused(p), From: from, To: to, Batch: 1, Gather: true, Keys: shared,
 				At: first + time.Duration(i)*at(13).Time(40*time.Millisecond, 200*time.Millisecond)})
 		}
 	}

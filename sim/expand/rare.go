@@ -181,7 +181,7 @@ func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	asks := j.At + at(14).Time(5*time.Millisecond, 60*time.Millisecond)
 	for i, key := range j.Keys[1:] { // Which of them waits depends on what others have.
 		if len(p.Jobs) < plan.JobsMax {
-			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), From: first.From, To: first.To, Batch: 1, Gather: true,
+			p.Jobs = append(p.Jobs, plan.Job{Request: Unused(p), From: first.From, To: first.To, Batch: 1, Gather: true,
 				At: asks + time.Duration(i)*100*time.Microsecond, Keys: []uint32{key}})
 		}
 	}
@@ -208,8 +208,8 @@ func drawRefusedWhileRead(p *plan.Plan, at func(uint64) draw.Of) {
 	j.Batch = min(j.Batch, 2)
 }
 
-// unused is the number of a request that no job has.
-func unused(p *plan.Plan) (number uint32) {
+// Unused is the number of a request that no job has.
+func Unused(p *plan.Plan) (number uint32) {
 	for i := range p.Jobs {
 		number = max(number, p.Jobs[i].Request+1)
 	}

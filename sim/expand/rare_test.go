@@ -13,15 +13,13 @@ func TestRareStories(t *testing.T) {
 	const seeds = 300
 	for seed := range uint64(seeds) {
 		p := plan.Plan{Version: plan.Version, Seed: seed, Profile: "full", Rates: map[plan.Fault]int{}}
-		s := drawWorld(&p, "full")
-		drawJobs(&p, &s)
+		d := Draft{Plan: &p}
+		drawWorld(&d, "full", &Profile{})
+		drawJobs(&p, &d.scale)
 		drawReaders(&p)
-		p.DrawFaults(&s.scheduled)
+		p.DrawFaults(&d.scheduled)
 		drawBounds(&p, "full")
-		whole, err := Plan(seed, "full")
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := Plan(seed, "full", nil)
 		if err := whole.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim"
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // small are the scopes that take less than a second each, of every sort; compared are
@@ -152,13 +152,13 @@ func TestClonesGoOnAlike(t *testing.T) {
 	if testing.Short() {
 		seeds = 3
 	}
-	for _, profile := range expand.Profiles() {
+	for _, profile := range systems.Profiles() {
 		for seed := range seeds {
 			want, err := sim.Run(sim.Options{Seed: seed, Profile: profile})
 			if err != nil {
 				t.Fatal(err)
 			}
-			drawn, err := expand.Plan(seed, profile)
+			drawn, err := systems.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}

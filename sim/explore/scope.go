@@ -38,7 +38,6 @@ type Scope struct {
 	Pull               bool   // all senders offer their chunks to be read
 	Delay              bool   // all receivers keep such offers until their engines fetch
 	Cache              bool   // all receivers keep what nobody expects any more while there is room
-	Recall             bool   // what receivers have may be read back
 	Staging            uint32 // pages that fetches read into; 0: 1
 	SenderPages        uint32 // 0: enough for all chunks at once
 	ReceiverPages      uint32 // 0: likewise
@@ -71,7 +70,6 @@ type Job struct {
 	Chunks           []int // by number: the same number is the same key
 	Batch            int   // chunks in a put; 0: all
 	Early            bool  // its reader asks before it is told
-	Recall           bool  // nobody sends it: its sender reads back what there is of it
 }
 
 // mayDie says whether a node may die in a scope.

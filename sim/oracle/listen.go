@@ -114,6 +114,8 @@ type World interface {
 	Life(node int32) uint32
 	Goes() bool // no promise is broken yet
 	Break(name, promise, format string, args []any)
+	Count(c Check, void bool) // that it judged, or was void
+	Run() any                 // the run, as its system knows it
 }
 
 // A Call is what an oracle is told of: something at one node, at one instant. It holds until the function returns.
@@ -147,6 +149,24 @@ func (c *Call) True(node Node, at effects.Time) effects.Time { return c.w.True(i
 // Fail says that the promise is broken, which ends the run. Subjects among the arguments say what a trace is to show.
 func (c *Call) Fail(format string, args ...any) {
 	c.w.Break(c.judge.Name, c.judge.Promise, format, args)
+}
+
+// Run is the run as its system knows it: for oracles that a system brings, and who knows its type.
+func (c *Call) Run() any { return c.w.Run() }
+
+// Judged counts that checks say something: that what they look at is as was promised, or else they break.
+func (c *Call) Judged(checks ...Check) {
+	for _, k := range checks {
+		c.w.Count(k, false)
+	}
+}
+
+// Void counts that a check has nothing to say where it might have had.
+func (c *Call) Void(k Check) { c.w.Count(k, true) }
+
+// Breaks says that what a check judges is not as docs/safety.md promises, which ends the run.
+func (c *Call) Breaks(k Check, format string, args ...any) {
+	c.w.Break(k.Property(), Promise(k.Property()), format, args)
 }
 
 // String is the oracle in a sentence.

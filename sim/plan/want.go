@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,20 +23,32 @@ const (
 	WantConflict
 	WantFetch
 	WantLook
-	WantRecall
+	wantsHere
 )
 
-// Wants is above every kind of command that has a name of its own.
-const Wants = int(WantRecall) + 1
+// Wants is room for the kinds of commands that have names of their own: these, and those of [NewWant].
+const Wants = 24
 
-//kvferry:table
 var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
-	"drain", "conflict", "fetch", "look", "recall"}
+	"drain", "conflict", "fetch", "look"}
+
+// wantSends says of those of systems whether they are about pages that an engine fills.
+var wantSends [Wants]bool
+
+// NewWant names a kind of commands of one system. Draws go by its number, so that is the system's for good. It is for
+// variables of packages: after those are there, nobody may name more.
+func NewWant(number uint8, name string, ofSender bool) Want {
+	if number < uint8(wantsHere) || int(number) >= Wants || wantNames[number] != "" {
+		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere, Wants-1))
+	}
+	wantNames[number], wantSends[number] = name, ofSender
+	return Want(number)
+}
 
 const unnamedWant = "command"
 
 func (w Want) String() string {
-	if int(w) < Wants {
+	if int(w) < Wants && wantNames[w] != "" {
 		return wantNames[w]
 	}
 	return unnamedWant + strconv.Itoa(int(w))
@@ -43,7 +56,7 @@ func (w Want) String() string {
 
 // wantNamed is the kind of commands of that name.
 func wantNamed(name string) (Want, bool) {
-	if x := slices.Index(wantNames[1:], name); x >= 0 {
+	if x := slices.Index(wantNames[1:], name); x >= 0 && name != "" {
 		return Want(x + 1), true
 	}
 	x, ok := numberAfter(name, unnamedWant)
@@ -59,5 +72,5 @@ func numberAfter(name, word string) (uint8, bool) {
 
 // OfSender says whether w is about pages that an engine fills.
 func (w Want) OfSender() bool {
-	return w == WantReserve || w == WantPut || w == WantRelease || w == WantRecall
+	return w == WantReserve || w == WantPut || w == WantRelease || int(w) < Wants && wantSends[w]
 }

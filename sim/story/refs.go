@@ -100,6 +100,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 
 // factRefs: what a fact's id names depends on the fact.
 func (r *Recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
+	//exhaustive:ignore
 	switch fact {
 	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
 		if k, ok := r.w.Nodes[node].Keys[id]; ok {
@@ -109,8 +110,6 @@ func (r *Recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 		return r.grantRefs(node, effects.GrantID(id))
 	case effects.FactPutEnded, effects.FactRecallEnded:
 		return r.commandRefs(effects.Ticket(id))
-	case effects.FactLinkUp, effects.FactLinkDown, effects.FactAllocRefused, effects.FactProxyTold, effects.FactMalformed,
-		effects.FactHelloRefused, effects.FactGivenBack, effects.FactRecalled:
 	}
 	return nil
 }

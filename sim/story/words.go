@@ -49,7 +49,8 @@ func (r *Recorder) words(p *noted) string {
 	case world.KindSend, world.KindPost, world.KindReply, world.KindReceived, world.KindReplied, world.KindPosted:
 		return r.messageWords(p, who)
 	case world.KindObserve:
-		switch effects.Fact(p.A) {
+		//exhaustive:ignore
+		switch effects.Fact(p.A) { // Of others the lines around them tell.
 		case effects.FactReclaimed:
 			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.C)
 		case effects.FactFillLost:
@@ -58,10 +59,6 @@ func (r *Recorder) words(p *noted) string {
 			return who + " takes a chunk for ready"
 		case effects.FactEvicted:
 			return who + " gives a chunk up that nobody wants, because its page is wanted"
-		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactLapsed,
-			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed,
-			effects.FactHelloRefused, effects.FactGivenBack, effects.FactRecallEnded,
-			effects.FactRecalled: // Told by the lines around them.
 		}
 	case world.KindPhase:
 		r.phases++

@@ -10,9 +10,7 @@ import (
 // those, the faults that only it has a word for. The world calls it through here and knows nothing else of it. Its
 // functions are given the world and keep nothing between calls: what a system must remember of a run is in the world.
 type System struct {
-	Name     string
-	Profiles []string
-	Expand   func(seed uint64, profile string) (plan.Plan, error) // draws the plan of a seed
+	Name string
 
 	Cast func(w *World, p *plan.Plan, n *Node)  // says what a node of a plan is to do
 	Boot func(w *World, n *Node) (Pools, error) // gives it the machine of a new life, and says what memory that has

@@ -141,8 +141,8 @@ var sentences = []struct {
 			t.Errorf("sim/systems/pd/machine.go asks machines for %d things: look for them elsewhere", len(asks))
 		}
 		asked := regexp.MustCompile(`\b(Machine|` + strings.Join(asks, "|") + `)\b[.(]`)
-		for file, text := range sources(t, "sim/systems/pd/ledger", ".go") {
-			if strings.HasSuffix(file, "_test.go") {
+		for file, text := range sources(t, "sim/systems", ".go") {
+			if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == "sim/systems/pd" {
 				continue
 			}
 			for _, m := range asked.FindAllStringSubmatch(comment.ReplaceAllString(text, ""), -1) {

@@ -91,6 +91,10 @@ var rooms = []room{
 	// Who judges ranks: of a run it knows what the world and the engines say.
 	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
+	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
+	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
+	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
+		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",

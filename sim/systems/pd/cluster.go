@@ -18,6 +18,7 @@ type Cluster struct {
 	Plan        Setting  `snap:"share"` // what the source says
 	Ranks       int      // how many nodes are, of all; they come first
 	Jury        Judges   `snap:"share"`
+	Flows       []*Flow  `snap:"share"` // beside PD's own
 	Keys        [][]byte `snap:"share"` // by number
 	PlainWrites []PlainWrite
 	Reader      plainReader `snap:"share"`
@@ -67,9 +68,9 @@ func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }
 // Ranked is w itself, for whoever has it in something larger.
 func (w *Cluster) Ranked() *Cluster { return w }
 
-// Prepare makes a cluster that is empty ready for a plan with so many ranks, of which those judge who are given.
-func (w *Cluster) Prepare(p *plan.Plan, ranks int, jury Judges) {
-	w.Plan, w.Ranks, w.Jury = SettingOf(p), ranks, jury
+// Prepare makes a cluster that is empty ready for a plan with so many ranks and these flows; those judge who are given.
+func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows []*Flow, jury Judges) {
+	w.Plan, w.Ranks, w.Flows, w.Jury = SettingOf(p, flows), ranks, flows, jury
 	w.roomForKeys()
 }
 

@@ -102,7 +102,8 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Held && c.Want != plan.WantPut && c.Want != plan.WantRecall && c.Device.Corr == 0 {
+	flow := w.ofFlow(c)
+	if e.Held && c.Want != plan.WantPut && (flow == nil || !flow.Holds) && c.Device.Corr == 0 {
 		w.Fail("L1", "node %d holds the memory of ticket %d, which is no put", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
@@ -126,9 +127,10 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 		w.Jury.OnContained(n, e, c)
 	case plan.WantFetch:
 		w.fetched(n, e, c)
-	case plan.WantRecall:
-		w.recalled(n, e, c)
 	case plan.WantAbort, plan.WantAbandon:
+	}
+	if flow != nil && flow.Ended != nil {
+		flow.Ended(w, n, e, c)
 	}
 }
 
@@ -153,8 +155,8 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	if c.Want == plan.WantPut {
 		w.putReturned(n, c)
 	}
-	if c.Want == plan.WantRecall {
-		w.recallReturned(n, c)
+	if flow := w.ofFlow(c); flow != nil && flow.Returned != nil {
+		flow.Returned(w, n, c)
 	}
 }
 
@@ -197,16 +199,21 @@ func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
 		return nil
 	}
-	switch c := &w.Commands[t-1]; c.Want {
+	c := &w.Commands[t-1]
+	switch c.Want {
 	case plan.WantRelease, plan.WantUnpin, plan.WantAbort:
 		if c.Target == t {
 			return nil
 		}
 		return w.RequestOf(c.Target)
 	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
-		plan.WantFetch, plan.WantLook, plan.WantRecall:
+		plan.WantFetch, plan.WantLook:
 		return w.Jobs[c.Job].Name
 	case plan.WantDrain:
+		return nil
+	}
+	if w.ofFlow(c) != nil {
+		return w.Jobs[c.Job].Name
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (w *Cluster) take(i int) {
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
 	t := w.Give(n, Command{Want: plan.WantGet, Job: i, Body: w.bodies.gets.One(engine.Get{Request: j.Name, Keys: j.Keys,
 		Wait: wait})}, wait)
-	w.maybeAbort(n, t)
+	w.MaybeAbort(n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
 		w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)
 	}

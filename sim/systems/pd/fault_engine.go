@@ -36,7 +36,7 @@ func (w *Cluster) maybeConflict(n *world.Node, put effects.Ticket) {
 func (w *Cluster) conflict(put uint64, which int) {
 	c := &w.Commands[put-1]
 	n := w.Nodes[c.Node]
-	reserve := w.Jobs[c.Job].Batches[c.Batch].reserve
+	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
 	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: effects.Ticket(put)}
 	switch which {
 	case conflictEarly:
@@ -115,7 +115,7 @@ func (w *Cluster) refill(n *world.Node, put *Command) bool {
 	}
 	b := &w.Jobs[put.Job].Batches[put.Batch]
 	b.Refilled = true
-	reserve := &w.Commands[b.reserve-1]
+	reserve := &w.Commands[b.Reserve-1]
 	w.fill(n, &w.Jobs[put.Job], *b, reserve, 0)
 	w.ForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(put.Name), 4).Heavy(3*effects.Millisecond),
 		world.Delivery{Kind: world.KindFilled, A: uint64(put.Job), B: uint64(put.Batch)})

@@ -48,7 +48,7 @@ func (w *Cluster) FetchChunks(i, from int, now bool) {
 	}
 	t := w.Give(n, Command{Want: plan.WantFetch, Job: i, From: from, Count: uint32(count),
 		Body: w.bodies.fetches.One(body)}, patience)
-	w.maybeAbort(n, t)
+	w.MaybeAbort(n, t)
 	if abandoned && !before {
 		w.abandon(n, i)
 	}

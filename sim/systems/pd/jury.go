@@ -17,7 +17,6 @@ type Judges interface {
 	OnFetched(n *world.Node, e *effects.Deliver, c *Command)
 	OnPutEnded(n *world.Node, e *effects.Deliver, c *Command)
 	OnPutOK(n *world.Node, e *effects.Deliver, c *Command)
-	OnRecalled(n *world.Node, e *effects.Deliver, c *Command)
 	OnGot(n *world.Node, e *effects.Deliver, c *Command)
 	OnRead(n *world.Node, j *Job, pages []effects.Page) // an engine reads pages that it got for a job
 	OnReturned(n *world.Node, c *Command)               // the memory of a put is its engine's again

@@ -34,19 +34,16 @@ func Its(n *world.Node) *Side { return n.Side.(*Side) }
 //kvferry:table
 var (
 	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
-	recalledsPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelQuery}
 	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
 	ClosedPorts    = pulledsPorts                                                // where noise comes to other senders
 	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
 )
 
-// PortsOf are the channels on which n listens.
+// PortsOf are the channels on which n listens, but for those of other flows.
 func PortsOf(n *world.Node) []effects.Channel {
 	switch {
 	case n.Receives() && n.Pulls:
 		return allPorts
-	case n.Lends:
-		return recalledsPorts
 	case n.Receives():
 		return receiversPorts
 	case n.Pulls:
@@ -56,7 +53,7 @@ func PortsOf(n *world.Node) []effects.Channel {
 }
 
 // castRank has a node send or receive, as the plan says.
-func castRank(p *plan.Plan, n *world.Node) {
+func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
 	n.Facets = 0
 	if p.Receives(plan.Node(n.ID)) {
 		n.Facets |= world.FacetReceives
@@ -66,8 +63,12 @@ func castRank(p *plan.Plan, n *world.Node) {
 	}
 	n.Pulls = slices.Contains(p.Topology.Pull, plan.Node(n.ID))
 	n.Delays = slices.Contains(p.Topology.Delay, plan.Node(n.ID))
-	n.Lends = p.Topology.Recall && n.Receives()
 	n.Caches = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
+	for _, f := range w.Flows {
+		if f.Cast != nil {
+			f.Cast(p, n)
+		}
+	}
 }
 
 // newRank gives n the rank of a new life, in the memory of the one that it had before, and says what memory that life has.
@@ -113,6 +114,11 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens = machine, PortsOf(n)
+	for _, f := range w.Flows {
+		if f.Ports != nil {
+			n.Listens = slices.Concat(n.Listens, f.Ports(n))
+		}
+	}
 	n.Side = &Side{Cfg: cfg, Incarnation: machine.Incarnation(), Key: cfg.Key,
 		callers: map[effects.Incarnation]effects.Incarnation{}}
 	size, err := cfg.Layout.PageBytes()

@@ -47,7 +47,7 @@ type Job struct {
 
 type Batch struct {
 	From, To int // of the job's keys
-	reserve  effects.Ticket
+	Reserve  effects.Ticket
 	Put      effects.Ticket
 	tries    int
 	Refilled bool   // its pages were used again after its put had failed
@@ -67,7 +67,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
-		if j.Recall {
+		if w.owner(j) != nil {
 			w.cutBatches(j, len(j.Keys))
 		} else {
 			w.cutBatches(j, p.Batch)
@@ -169,12 +169,12 @@ func (w *Cluster) reserveFor(n *world.Node, i, b int) {
 	j.Batches[b].tries++
 	t := w.Give(n, Command{Want: plan.WantReserve, Job: i, Batch: b, Count: count,
 		Body: w.bodies.reserves.One(ops.Reserve{Count: count})}, Its(n).Cfg.ReserveTimeout)
-	j.Batches[b].reserve = t
-	w.maybeAbort(n, t)
+	j.Batches[b].Reserve = t
+	w.MaybeAbort(n, t)
 }
 
-// maybeAbort draws whether the engine changes its mind.
-func (w *Cluster) maybeAbort(n *world.Node, t effects.Ticket) {
+// MaybeAbort draws whether the engine changes its mind.
+func (w *Cluster) MaybeAbort(n *world.Node, t effects.Ticket) {
 	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
 		w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
 	}
@@ -200,15 +200,15 @@ func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
 		}
 		return
 	}
-	if j.Recall {
-		w.recall(n, e, c)
-		return
-	}
 	w.Jury.OnReserved(n, e, c)
 	if w.Failure != nil {
 		return
 	}
 	c.Pages = w.Stock.Spans.Keep(e.Pages)
+	if flow := w.owner(j); flow != nil {
+		flow.Begin(w, n, c)
+		return
+	}
 	size := uint64(n.Pool.PageBytes)
 	b := j.Batches[c.Batch]
 	for i := range c.Pages {
@@ -225,7 +225,7 @@ func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
 }
 
 func (w *Cluster) reserveAgain(n *world.Node, i, b int) {
-	w.Jobs[i].Batches[b].reserve = 0
+	w.Jobs[i].Batches[b].Reserve = 0
 	d := draw.Hash(w.Seed, draw.Engine, uint64(w.Jobs[i].request)<<8|uint64(b), 2)
 	w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindFilled, A: uint64(i), B: uint64(b)})
 }
@@ -247,11 +247,11 @@ func (w *Cluster) filled(i, bi int) {
 	j := &w.Jobs[i]
 	n := w.Nodes[j.Sender]
 	b := &j.Batches[bi]
-	if b.reserve == 0 {
+	if b.Reserve == 0 {
 		w.reserveFor(n, i, bi)
 		return
 	}
-	c := &w.Commands[b.reserve-1]
+	c := &w.Commands[b.Reserve-1]
 	w.fill(n, j, *b, c, 1)
 	last := bi+1 == len(j.Batches)
 	switch {
@@ -271,7 +271,7 @@ func (w *Cluster) filled(i, bi int) {
 func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Ticket) effects.Ticket {
 	j := &w.Jobs[i]
 	b := &j.Batches[bi]
-	pages := w.Commands[b.reserve-1].Pages
+	pages := w.Commands[b.Reserve-1].Pages
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	to := ops.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
@@ -289,7 +289,7 @@ func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Tic
 	j.Puts++
 	b.Life = r.Life
 	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: i, Batch: bi, Body: body, Pages: pages}, Its(n).Cfg.PutTimeout)
-	w.maybeAbort(n, b.Put)
+	w.MaybeAbort(n, b.Put)
 	w.maybeConflict(n, b.Put)
 	return b.Put
 }
@@ -326,10 +326,15 @@ func (w *Cluster) tooLarge(n *world.Node, c *Command) bool {
 // putReturned gives the reserved pages back once the put's memory is the engine's.
 func (w *Cluster) putReturned(n *world.Node, c *Command) {
 	w.Jury.OnReturned(n, c)
-	reserve := w.Jobs[c.Job].Batches[c.Batch].reserve
+	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
 	if w.Failure != nil || w.refill(n, c) {
 		return
 	}
+	w.Release(n, reserve)
+}
+
+// Release gives back pages that were reserved.
+func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.giveRelease(n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
@@ -344,6 +349,11 @@ func (w *Cluster) giveRelease(n *world.Node, t effects.Ticket, body effects.Comm
 	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
 		w.Give(n, Command{Want: kind, Target: t, Body: body}, 0)
 	}
+}
+
+// Recalls says whether what a Reserve gave is for a recall to read into.
+func (w *Cluster) Recalls(reserve effects.Ticket) bool {
+	return reserve != 0 && w.Jobs[w.Commands[reserve-1].Job].Recall
 }
 
 func (w *Cluster) drain(n *world.Node) {

@@ -2,7 +2,6 @@ package pd
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -25,7 +24,7 @@ func (w *Cluster) letGoParts(n *world.Node, j *Job) {
 	for bi := range j.Batches {
 		if b := &j.Batches[bi]; b.full {
 			b.full = false
-			w.giveRelease(n, b.reserve, w.bodies.releases.One(ops.Release{Reserved: b.reserve}))
+			w.Release(n, b.Reserve)
 		}
 	}
 }

@@ -45,8 +45,8 @@ func otherLayout(d draw.Of) protocol.Layout {
 	return l
 }
 
-// SettingOf reads it.
-func SettingOf(p *plan.Plan) Setting {
+// SettingOf reads it, for ranks with these flows.
+func SettingOf(p *plan.Plan, flows []*Flow) Setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := Setting{
 		Senders: o.Senders, Receivers: o.Receivers, Mismatch: o.Mismatch,
@@ -77,7 +77,6 @@ func SettingOf(p *plan.Plan) Setting {
 	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read),
 		world.DriftApart(o.DriftPPM)
 	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
-	s.Rank.Recalls, s.Rank.RecallTimeout, s.Rank.RecallsMax = o.Recall, s.Rank.PutTimeout, b.Grants
 	s.Rank.LoanMax = effects.Duration(t.Loan)
 	s.Rank.OffersMax, s.Rank.PlacesMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
 	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {
@@ -92,6 +91,11 @@ func SettingOf(p *plan.Plan) Setting {
 	s.Rank.Tuning = tuned(&p.Tuning)
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust && o.Leased
+	for _, f := range flows {
+		if f.Rank != nil {
+			f.Rank(p, &s.Rank)
+		}
+	}
 	for i := range p.Jobs {
 		s.requests = max(s.requests, p.Jobs[i].Request+1)
 		for _, k := range p.Jobs[i].Keys {

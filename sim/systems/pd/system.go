@@ -3,7 +3,6 @@ package pd
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -11,12 +10,10 @@ import (
 // System is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
 // between them, plain senders and readers, and strangers who speak our protocol.
 var System = world.System{
-	Name:     "pd",
-	Profiles: expand.Profiles(),
-	Expand:   expand.Plan,
-	Cast:     func(_ *world.World, p *plan.Plan, n *world.Node) { castRank(p, n) },
-	Boot:     func(w *world.World, n *world.Node) (world.Pools, error) { return of(w).newRank(n) },
-	Calls:    func(n *world.Node, name effects.Incarnation) bool { return IsNameOf(n, name) },
+	Name:  "pd",
+	Cast:  func(w *world.World, p *plan.Plan, n *world.Node) { of(w).castRank(p, n) },
+	Boot:  func(w *world.World, n *world.Node) (world.Pools, error) { return of(w).newRank(n) },
+	Calls: func(n *world.Node, name effects.Incarnation) bool { return IsNameOf(n, name) },
 	Invited: func(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
 		return invited(n, peer, us, token)
 	},

@@ -32,12 +32,15 @@ func (w *Cluster) Command(t effects.Ticket) story.Command {
 	case plan.WantReserve, plan.WantPut:
 		j := &w.Jobs[c.Job]
 		said.Keys = j.Ids[j.Batches[c.Batch].From:j.Batches[c.Batch].To]
-	case plan.WantGet, plan.WantLook, plan.WantRecall:
+	case plan.WantGet, plan.WantLook:
 		said.Keys = w.Jobs[c.Job].Ids
 	case plan.WantFetch:
 		said.Keys = w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)]
 	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
 		plan.WantConflict:
+	}
+	if w.ofFlow(c) != nil {
+		said.Keys = w.Jobs[c.Job].Ids
 	}
 	return said
 }

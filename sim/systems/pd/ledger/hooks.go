@@ -243,7 +243,8 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		return
 	}
 	o.why.explainedFact(n, e)
-	switch e.Fact {
+	//exhaustive:ignore
+	switch e.Fact { // Nothing is promised of others, or flows judge that themselves.
 	case effects.FactReady:
 		o.pages.ready(n, e.ID)
 		o.cache.ready(n, e.ID)
@@ -258,9 +259,6 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		o.hope.lost(n, e.ID)
 	case effects.FactAllocRefused:
 		o.hope.refusal(n, e.Code)
-	case effects.FactPutEnded, effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
-		effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
-		effects.FactGivenBack, effects.FactRecallEnded, effects.FactRecalled: // Nothing is promised of these.
 	}
 }
 

@@ -41,8 +41,7 @@ func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 	// Nothing waits for those.
 	case plan.WantReserve:
 		o.both.given(n, t)
-	case plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict,
-		plan.WantRecall:
+	case plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict:
 	}
 }
 
@@ -69,10 +68,6 @@ func (o *Oracles) OnPutEnded(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.breaker.putEnded(n, c, e)
 	o.absent.unreachable(n, c, e.Code)
 	o.prompt.putEnded(n, e)
-}
-
-func (o *Oracles) OnRecalled(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	o.recall.ended(n, e, c)
 }
 
 func (o *Oracles) OnPutOK(n *world.Node, e *effects.Deliver, c *pd.Command) {

@@ -10,18 +10,13 @@ import (
 
 // What is judged here.
 var (
-	checkRecallCode   = oracle.NewCheck("L3", "outcomes of recalls")
-	checkRecallLength = oracle.NewCheck("S21", "lengths of chunks recalled")
-	checkRecallWhole  = oracle.NewCheck("S1", "parts of chunks recalled")
-	checkRecallKey    = oracle.NewCheck("S2", "keys of chunks recalled")
-	checkRecallStill  = oracle.NewCheck("S4", "recalled pages that are stored into")
 	checkRecallSame   = oracle.NewCheck("S24", "recalls asked again")
 	checkRecallPrefix = oracle.NewCheck("S2", "prefixes that are leased")
 	checkRecallDone   = oracle.NewCheck("S19", "last words of recalls")
 	checkRecallNamed  = oracle.NewCheck("L2", "last words of recalls by name")
 )
 
-// recallOracle judges recalls: what comes, who may read until when, and that nothing of it stays.
+// recallOracle judges recalls: who may read until when, and that nothing of it stays.
 type recallOracle struct {
 	judge
 	leases map[asking]effects.GrantID  `snap:"skip"`    // by who asked, of each life that is recalled from
@@ -125,65 +120,4 @@ func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) 
 			return
 		}
 	}
-}
-
-// ended checks what an engine is given that recalled.
-func (or *recallOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	w, j := or.w, &or.w.Jobs[c.Job]
-	or.judged(checkRecallCode)
-	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-		if w.Corrupts() {
-			or.void(checkRecallCode)
-			return
-		}
-		or.fail(checkRecallCode, "node %d ends the recall of request %q as %s, and nobody lied",
-			n.It(), oracle.Request(j.Name), e.Code)
-	}
-	if e.Code != effects.OK {
-		return
-	}
-	for i, p := range e.Pages[:min(int(e.Hits), len(e.Pages))] {
-		pg := &n.Pool.Pages[p.Index]
-		or.judged(checkRecallLength, checkRecallWhole, checkRecallKey, checkRecallStill)
-		covered := n.Pool.PartsOf(p.Length)
-		if want := or.tokens(j, i); covered != want {
-			or.fail(checkRecallLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
-				i, oracle.Request(j.Name), n.It(), covered, want)
-			return
-		}
-		if pg.Writers > 0 {
-			or.fail(checkRecallStill,
-				"chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
-				i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index))
-			return
-		}
-		for part := range covered {
-			switch s := pg.Stamps[part]; {
-			case s == 0 || s.Part() != part || s.Fill() != pg.Stamps[0].Fill():
-				or.fail(checkRecallWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
-					i, oracle.Request(j.Name), n.It(), part, n.ItsPage(p.Index))
-				return
-			case s.Key() != j.Ids[i]:
-				or.fail(checkRecallKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
-					i, oracle.Request(j.Name), n.It(), oracle.Key(s.Key()), j.Ids[i])
-				return
-			}
-		}
-	}
-}
-
-// tokens is how long a chunk was that somebody sent, as its first sender has it.
-func (or *recallOracle) tokens(j *pd.Job, i int) int {
-	for k := range or.w.Jobs {
-		x := &or.w.Jobs[k]
-		if x.Recall {
-			continue
-		}
-		for at, id := range x.Ids {
-			if id == j.Ids[i] {
-				return int(x.TokensOf(at))
-			}
-		}
-	}
-	return int(j.TokensOf(i))
 }

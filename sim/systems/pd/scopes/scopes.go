@@ -4,7 +4,6 @@ package scopes
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
@@ -12,11 +11,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// All are the scopes of prefill and decode, by name.
+// All are the scopes of prefill and decode.
 func All() []explore.Scope {
-	all := slices.Concat(push(), pull(), delayed(), cache(), communicators(), recall())
-	slices.SortFunc(all, func(a, b explore.Scope) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return slices.Concat(push(), pull(), delayed(), cache(), communicators())
 }
 
 // Plan is a scope as a plan; bounds are as small as the scope allows.
@@ -25,7 +22,7 @@ func Plan(s *explore.Scope) *plan.Plan {
 	p := plan.New()
 	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
-	p.Topology.Leased, p.Topology.Communicators, p.Topology.Recall = s.Leased, s.Communicators, s.Recall
+	p.Topology.Leased, p.Topology.Communicators = s.Leased, s.Communicators
 	for i := range p.Topology.Senders {
 		if s.Pull {
 			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
@@ -53,7 +50,7 @@ func Plan(s *explore.Scope) *plan.Plan {
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
 		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: p.Receiver(j.Receiver),
-			Batch: len(j.Chunks), Early: j.Early, Recall: j.Recall}
+			Batch: len(j.Chunks), Early: j.Early}
 		for _, chunk := range j.Chunks {
 			job.Keys = append(job.Keys, uint32(chunk))
 			chunks++

@@ -1,17 +1,19 @@
-package expand
+package recall
 
 import (
 	"slices"
 
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is drawn for prefills that recall: by labels of its own, so that nothing else of a seed depends on it.
 
-// drawRecalls draws requests whose chunks are read back from where others brought them: all of another request's, or
+// draws draws requests whose chunks are read back from where others brought them: all of another request's, or
 // some, and then some that nobody sent.
-func drawRecalls(p *plan.Plan) {
+func draws(d *expand.Draft) {
+	p := d.Plan
 	p.Topology.Recall, p.Topology.HostPages = true, 0
 	sent := len(p.Jobs)
 	for i := range sent {
@@ -21,7 +23,7 @@ func drawRecalls(p *plan.Plan) {
 			continue
 		}
 		r := plan.Job{
-			Request: unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To, Recall: true,
+			Request: expand.Unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To, Recall: true,
 			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
 		if at(3).Permille(300) { // What nobody has ends the prefix.

@@ -1,13 +1,13 @@
-package scopes
+package recall
 
 import (
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// recall are those of prefills that read back what a decode has.
-func recall() []explore.Scope {
-	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}, Recall: true}}
+// small are worlds of prefills that read back what a decode has.
+func small() []explore.Scope {
+	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
 	all := []explore.Scope{
 		{Name: "recall", About: "one chunk is sent, and read back", Jobs: back},
@@ -18,7 +18,10 @@ func recall() []explore.Scope {
 			SenderPages: 1, ReceiverPages: 1, Jobs: append(back[:2:2], explore.Job{Chunks: []int{2}})},
 	}
 	for i := range all {
-		all[i].Cache, all[i].Recall = true, true
+		all[i].Cache, all[i].Shape = true, readsBack
 	}
 	return all
 }
+
+// readsBack has the second job of a scope read back what there is of it.
+func readsBack(p *plan.Plan) { p.Topology.Recall, p.Jobs[1].Recall = true, true }

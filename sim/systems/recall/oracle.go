@@ -1,0 +1,118 @@
+package recall
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkCode   = oracle.NewCheck("L3", "outcomes of recalls")
+	checkLength = oracle.NewCheck("S21", "lengths of chunks recalled")
+	checkWhole  = oracle.NewCheck("S1", "parts of chunks recalled")
+	checkKey    = oracle.NewCheck("S2", "keys of chunks recalled")
+	checkStill  = oracle.NewCheck("S4", "recalled pages that are stored into")
+)
+
+// brought judges what engines are given that recalled.
+var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == want && !c.Over {
+			came(call, w, n, e, c)
+		}
+	})
+})
+
+// came checks the outcome of a recall.
+func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	j := &w.Jobs[c.Job]
+	call.Judged(checkCode)
+	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
+		if lies(w) {
+			call.Void(checkCode)
+			return
+		}
+		call.Breaks(checkCode, "node %d ends the recall of request %q as %s, and nobody lied",
+			n.It(), oracle.Request(j.Name), e.Code)
+	}
+	if e.Code != effects.OK {
+		return
+	}
+	for i, p := range e.Pages[:min(int(e.Hits), len(e.Pages))] {
+		if !chunk(call, w, n, j, i, p) {
+			return
+		}
+	}
+}
+
+// chunk checks one that came back.
+func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
+	pg := &n.Pool.Pages[p.Index]
+	call.Judged(checkLength, checkWhole, checkKey, checkStill)
+	covered := n.Pool.PartsOf(p.Length)
+	if want := tokens(w, j, i); covered != want {
+		call.Breaks(checkLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
+			i, oracle.Request(j.Name), n.It(), covered, want)
+		return false
+	}
+	if pg.Writers > 0 {
+		call.Breaks(checkStill, "chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
+			i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index))
+		return false
+	}
+	for part := range covered {
+		switch s := pg.Stamps[part]; {
+		case s == 0 || s.Part() != part || s.Fill() != pg.Stamps[0].Fill():
+			call.Breaks(checkWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
+				i, oracle.Request(j.Name), n.It(), part, n.ItsPage(p.Index))
+			return false
+		case s.Key() != j.Ids[i]:
+			call.Breaks(checkKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
+				i, oracle.Request(j.Name), n.It(), oracle.Key(s.Key()), j.Ids[i])
+			return false
+		}
+	}
+	return true
+}
+
+// tokens is how long a chunk was that somebody sent, as its first sender has it.
+func tokens(w *pd.Cluster, j *pd.Job, i int) int {
+	for k := range w.Jobs {
+		x := &w.Jobs[k]
+		if x.Recall {
+			continue
+		}
+		for at, id := range x.Ids {
+			if id == j.Ids[i] {
+				return int(x.TokensOf(at))
+			}
+		}
+	}
+	return int(j.TokensOf(i))
+}
+
+// lies says whether messages of a world may arrive as nobody wrote them, or planes refuse what they were given.
+func lies(w *pd.Cluster) bool {
+	for _, f := range []plan.Fault{
+		plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultRefused, plan.FaultHandshake, plan.FaultPushRefused,
+		plan.FaultImport,
+	} {
+		if w.Setting.Rates[f] > 0 {
+			return true
+		}
+		for _, s := range w.Source.Strikes {
+			if s.Fault == f {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,39 @@
+// Package recall is prefills that read back what decodes still have, in a simulated world: what their engines do, what
+// seeds draw of it, who judges what comes back, and its small worlds.
+package recall
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Flow is recalls.
+var Flow = pd.Flow{
+	Name: "recall",
+	// Receivers are caches, from which there is more to read.
+	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: draws}},
+	Scopes:   small,
+	Plays:    func(p *plan.Plan) bool { return p.Topology.Recall },
+	Cast:     func(p *plan.Plan, n *world.Node) { n.Lends = p.Topology.Recall && n.Receives() },
+	Rank: func(p *plan.Plan, c *rank.Config) {
+		c.Recalls, c.RecallTimeout, c.RecallsMax = p.Topology.Recall, c.PutTimeout, p.Bounds.Grants
+	},
+	Ports:    ports,
+	Owns:     func(j *pd.Job) bool { return j.Recall },
+	Begin:    begin,
+	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
+	Oracles:  []oracle.Oracle{brought},
+}
+
+// ports are where a node is asked what it has.
+func ports(n *world.Node) []effects.Channel {
+	if !n.Lends || n.Pulls {
+		return nil
+	}
+	return []effects.Channel{effects.ChannelQuery}
+}

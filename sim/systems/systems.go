@@ -1,0 +1,67 @@
+// Package systems is the list of what runs beside prefill and decode on ranks: a new one adds its line to [Flows].
+package systems
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
+	"github.com/kvferry/kvferry/sim/systems/recall"
+)
+
+// Flows are all that there are.
+var Flows = []*pd.Flow{&recall.Flow}
+
+// Profiles are the names that [Expand] takes.
+func Profiles() []string {
+	all := slices.Clone(expand.Profiles)
+	for _, f := range Flows {
+		for i := range f.Profiles {
+			all = append(all, f.Profiles[i].Name)
+		}
+	}
+	return all
+}
+
+// CheckProfile refuses a name that is none of Profiles; empty is the default.
+func CheckProfile(profile string) error {
+	if profile != "" && !slices.Contains(Profiles(), profile) {
+		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
+	}
+	return nil
+}
+
+// Expand draws the plan of a seed. The error tells of a profile that does not exist.
+func Expand(seed uint64, profile string) (plan.Plan, error) {
+	if err := CheckProfile(profile); err != nil {
+		return plan.Plan{}, err
+	}
+	if profile == "" {
+		profile = expand.DefaultProfile
+	}
+	for _, f := range Flows {
+		for i := range f.Profiles {
+			if f.Profiles[i].Name == profile {
+				return expand.Plan(seed, profile, &f.Profiles[i]), nil
+			}
+		}
+	}
+	return expand.Plan(seed, profile, nil), nil
+}
+
+// Scopes are all small worlds, by name.
+func Scopes() []explore.Scope {
+	all := scopes.All()
+	for _, f := range Flows {
+		if f.Scopes != nil {
+			all = append(all, f.Scopes()...)
+		}
+	}
+	slices.SortFunc(all, func(a, b explore.Scope) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
