@@ -9,6 +9,9 @@ import (
 // bench is all who judge a trial: the oracles of ranks, those of users, and their properties.
 type bench struct {
 	*ledger.Oracles
+	*ledger.OfNetwork
+	*ledger.OfPlanes
+	*ledger.OfEpochs
 	w *trial
 }
 

@@ -33,7 +33,7 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 		return err
 	}
 	w.cast = c
-	w.Prepare(p, c.ranks, systems.Flows, &w.oracles)
+	w.Prepare(p, c.ranks, systems.Flows)
 	w.judgeFlows(p)
 	runs := &pd.System
 	if len(c.own) > 0 {
@@ -60,8 +60,9 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 
 // seated has the world, and the engines, tell this trial's judges.
 func (w *trial) seated() {
-	w.bench = bench{&w.oracles, w}
-	w.Judges, w.Jury = &w.bench, &w.oracles
+	o := &w.oracles
+	w.bench = bench{o, (*ledger.OfNetwork)(o), (*ledger.OfPlanes)(o), (*ledger.OfEpochs)(o), w}
+	w.Judges, w.Jury = &w.bench, (*ledger.OfEngines)(o)
 }
 
 // Cloned says to a copy of a trial that it is one by itself.

@@ -16,7 +16,7 @@ func (r *Recorder) Struck(f plan.Fault, about plan.Subject) {
 }
 
 // place says where a subject is, and by what name the trace has it.
-func (r *Recorder) place(s plan.Subject) (node int, refs []int) {
+func (r *names) place(s plan.Subject) (node int, refs []int) {
 	w := r.w
 	switch s.Sort() {
 	case plan.SubjectConn:

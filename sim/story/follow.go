@@ -143,7 +143,7 @@ func (r *Recorder) messageOf(p *noted) int {
 	return -1
 }
 
-func (r *Recorder) requestOfNumber(n uint64) int {
+func (r *names) requestOfNumber(n uint64) int {
 	name := r.of.Request(n)
 	if name == nil {
 		return -1
@@ -170,7 +170,7 @@ func (r *Recorder) granted(p *noted) {
 	}
 	t := trace.Grant{Ref: r.grantRef(n.ID, n.Life, id), Node: int(n.ID), Life: int(n.Life), Peer: trace.World, From: p.At,
 		Lease: n.When(g.Ends), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.ID, id)}
-	if peer := r.nodeOf(g.Peer); peer != nil {
+	if peer := r.of.LifeOf(g.Peer); peer != nil {
 		t.Peer = int(peer.ID)
 	}
 	for _, page := range g.Pages {

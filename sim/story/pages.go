@@ -82,7 +82,7 @@ func (r *Recorder) see(n *world.Node, i int) pageSeen {
 }
 
 // shown is a page by the number that people read, as it is, and as its machine believes.
-func (r *Recorder) shown(n *world.Node, number int) (*world.Page, Belief) {
+func (r *names) shown(n *world.Node, number int) (*world.Page, Belief) {
 	if i := number - len(n.Pool.Pages); i >= 0 {
 		return &n.Device.Pages[i], r.of.Believed(n, n.Device.Number, uint32(i))
 	}
@@ -94,7 +94,7 @@ func (r *Recorder) lent(n *world.Node, index uint32) bool {
 	return slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool { return r.w.Standing(n, g) && g.Place(index) >= 0 })
 }
 
-func (r *Recorder) seenRefs(n *world.Node, s pageSeen) []int {
+func (r *names) seenRefs(n *world.Node, s pageSeen) []int {
 	var refs []int
 	if s.grant != 0 {
 		refs = append(refs, r.grantRef(n.ID, n.Life, s.grant))

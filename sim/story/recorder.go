@@ -12,10 +12,7 @@ import (
 // noted anyway, and looks at the world after each delivery; no model tells it anything. A campaign
 // has none, and pays one comparison with nil for each line.
 type Recorder struct {
-	w       *world.World
-	of      Teller
-	t       *trace.Trace
-	refs    map[string]int
+	names
 	pending *noted // the last line: what it did shows only after it was carried out
 	dirty   []bool // by node: it was touched since the last look
 
@@ -67,7 +64,7 @@ const eventsMax = 100_000
 // New is one for a run, whose nodes are there.
 func New(of Teller) *Recorder {
 	w := of.Whole()
-	r := &Recorder{w: w, of: of, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{},
+	r := &Recorder{names: names{w: w, of: of, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}},
 		transfers: map[corrOf]int{}, sends: map[corrOf]int{}, replies: map[askOf]int{}, grants: map[grantOf]int{},
 		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}}
 	for _, n := range r.w.Nodes {

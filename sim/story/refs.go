@@ -6,11 +6,20 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
+// names are what events speak of: each thing by one name, and what belongs to it.
+type names struct {
+	w    *world.World
+	of   Teller
+	t    *trace.Trace
+	refs map[string]int // places in t.Refs
+}
+
 // ref returns the number of a name that events speak of.
-func (r *Recorder) ref(format string, args ...any) int {
+func (r *names) ref(format string, args ...any) int {
 	name := fmt.Sprintf(format, args...)
 	i, ok := r.refs[name]
 	if !ok {
@@ -21,13 +30,13 @@ func (r *Recorder) ref(format string, args ...any) int {
 	return i
 }
 
-func (r *Recorder) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
-func (r *Recorder) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
-func (r *Recorder) requestRef(name []byte) int           { return r.ref("request %s", name) }
-func (r *Recorder) keyRef(k uint32) int                  { return r.ref("key %d", k) }
+func (r *names) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
+func (r *names) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
+func (r *names) requestRef(name []byte) int           { return r.ref("request %s", name) }
+func (r *names) keyRef(k uint32) int                  { return r.ref("key %d", k) }
 
 // grantRef tells lives apart: a grant's number is unique within one.
-func (r *Recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
+func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
 	if life > 0 {
 		return r.ref("n%d grant %d of life %d", node, id, life)
 	}
@@ -99,7 +108,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 }
 
 // factRefs: what a fact's id names depends on the fact.
-func (r *Recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
+func (r *names) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	//exhaustive:ignore
 	switch fact {
 	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
@@ -121,7 +130,7 @@ func (r *Recorder) corrOf(node int32, corr uint64) corrOf {
 	return corrOf{node, r.w.Nodes[node].Life, corr}
 }
 
-func (r *Recorder) commandRefs(t effects.Ticket) []int {
+func (r *names) commandRefs(t effects.Ticket) []int {
 	given := effects.Ticket(r.of.Given())
 	if t == 0 || t > given {
 		return nil
@@ -144,7 +153,7 @@ func (r *Recorder) commandRefs(t effects.Ticket) []int {
 	return refs
 }
 
-func (r *Recorder) grantRefs(node int32, id effects.GrantID) []int {
+func (r *names) grantRefs(node int32, id effects.GrantID) []int {
 	if node < 0 || id == 0 {
 		return nil
 	}
@@ -159,7 +168,7 @@ func (r *Recorder) grantRefs(node int32, id effects.GrantID) []int {
 }
 
 // transferRefs names a transfer, and the pages of one of its pairs or, with -1, of all.
-func (r *Recorder) transferRefs(id uint64, pair int) []int {
+func (r *names) transferRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
 	}
@@ -183,7 +192,7 @@ func (r *Recorder) transferRefs(id uint64, pair int) []int {
 }
 
 // copyRefs names the pages of one pair of a copy.
-func (r *Recorder) copyRefs(id uint64, pair int) []int {
+func (r *names) copyRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Offloads)) || pair >= len(r.w.Offloads[id-1].Pairs) {
 		return nil
 	}
@@ -199,7 +208,7 @@ type described struct {
 }
 
 // describe reads a message. from is who holds it, which for a reply is who wrote it.
-func (r *Recorder) describe(from int32, b []byte) *described {
+func (r *names) describe(from int32, b []byte) *described {
 	d := &described{Message: r.of.Message(from, b)}
 	d.Text = bounded(d.Text)
 	for _, k := range d.Keys {
@@ -212,11 +221,6 @@ func (r *Recorder) describe(from int32, b []byte) *described {
 		d.refs = append(d.refs, r.grantRefs(g.Node, g.ID)...)
 	}
 	return d
-}
-
-// nodeOf is the node that lives under an incarnation now; nil if none does.
-func (r *Recorder) nodeOf(i effects.Incarnation) *world.Node {
-	return r.of.LifeOf(i)
 }
 
 // textMax bounds what a trace keeps of a message's fields.

@@ -63,7 +63,7 @@ func (r *Recorder) Violated(f *world.Failure, args []any) {
 }
 
 // spelt says how machines spell the keys among some names.
-func (r *Recorder) spelt(refs []int) (lines []string) {
+func (r *names) spelt(refs []int) (lines []string) {
 	var keys []uint32
 	for _, i := range refs {
 		if text, ok := strings.CutPrefix(r.t.Refs[i], "key "); ok {
@@ -124,7 +124,7 @@ func (r *Recorder) concerned(s oracle.Subject) []int {
 	return nil
 }
 
-func (r *Recorder) pageRefs(p oracle.Page) []int {
+func (r *names) pageRefs(p oracle.Page) []int {
 	if p.Node < 0 || int(p.Node) >= len(r.w.Nodes) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (r *Recorder) pageRefs(p oracle.Page) []int {
 }
 
 // requestRefs are what an engine's request is about.
-func (r *Recorder) requestRefs(name []byte) []int {
+func (r *names) requestRefs(name []byte) []int {
 	refs := []int{r.requestRef(name)}
 	for _, k := range r.of.Chunks(name) {
 		refs = append(refs, r.keyRef(k))

@@ -100,7 +100,7 @@ func (r *Recorder) words(p *noted) string {
 var phaseWords = [...]string{"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain"}
 
 // about names the request, or the ticket that a command is about.
-func (r *Recorder) about(t effects.Ticket) string {
+func (r *names) about(t effects.Ticket) string {
 	c := r.of.Command(t)
 	name := ""
 	if n := r.of.RequestOf(t); n != nil {
@@ -112,16 +112,16 @@ func (r *Recorder) about(t effects.Ticket) string {
 	return fmt.Sprintf("%s (ticket %d)", name, t)
 }
 
-func (r *Recorder) peerOf(p *noted) string {
+func (r *names) peerOf(p *noted) string {
 	if g := r.w.Nodes[p.Node].Grants[effects.GrantID(p.A)]; g != nil {
-		if peer := r.nodeOf(g.Peer); peer != nil {
+		if peer := r.of.LifeOf(g.Peer); peer != nil {
 			return world.LaneName(peer.ID)
 		}
 	}
 	return "a peer"
 }
 
-func (r *Recorder) granteds(p *noted) string {
+func (r *names) granteds(p *noted) string {
 	n := r.w.Nodes[p.Node]
 	g := n.Grants[effects.GrantID(p.A)]
 	if g == nil {

@@ -68,9 +68,9 @@ func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }
 // Ranked is w itself, for whoever has it in something larger.
 func (w *Cluster) Ranked() *Cluster { return w }
 
-// Prepare makes a cluster that is empty ready for a plan with so many ranks and these flows; those judge who are given.
-func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows []*Flow, jury Judges) {
-	w.Plan, w.Ranks, w.Flows, w.Jury = SettingOf(p, flows), ranks, flows, jury
+// Prepare makes a cluster that is empty ready for a plan with so many ranks and these flows.
+func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows []*Flow) {
+	w.Plan, w.Ranks, w.Flows = SettingOf(p, flows), ranks, flows
 	w.roomForKeys()
 }
 

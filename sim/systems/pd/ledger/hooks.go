@@ -8,8 +8,8 @@ import (
 )
 
 // What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
-// happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
-// the world sees what is judged of it.
+// happens reaches them through the files hooks, so that who changes the world sees what is judged of it. Steps and lives
+// of machines are told to [Oracles] themselves; networks, planes and engines each have a name of their own for them.
 
 // BeforeStep: n's machine is about to be given an event.
 func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
@@ -101,7 +101,7 @@ func (o *Oracles) OnQuiet(n *world.Node, when string) {
 
 // What a machine is about to be given.
 
-func (o *Oracles) OnReceived(n *world.Node, d world.Delivery) {
+func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 	if n.User {
 		return
 	}
@@ -120,7 +120,7 @@ func (o *Oracles) OnReceived(n *world.Node, d world.Delivery) {
 }
 
 // OnReplied: an answer to what was asked on a connection.
-func (o *Oracles) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if n.User {
 		return
 	}
@@ -131,36 +131,36 @@ func (o *Oracles) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, bod
 	o.renew.renewed(n, c, body)
 }
 
-func (o *Oracles) OnUnreachable(n *world.Node, c *world.Conn) {
+func (o *OfNetwork) OnUnreachable(n *world.Node, c *world.Conn) {
 	if !n.User {
 		o.absent.nobody(n, c)
 	}
 }
 
-func (o *Oracles) AfterUnreachable(n *world.Node, c *world.Conn) {
+func (o *OfNetwork) AfterUnreachable(n *world.Node, c *world.Conn) {
 	if !n.User {
 		o.absent.stranded(n, c)
 	}
 }
 
-func (o *Oracles) OnConnLost(n *world.Node, conn uint64) {
+func (o *OfNetwork) OnConnLost(n *world.Node, conn uint64) {
 	if !n.User {
 		o.queue.askerLost(n, conn)
 	}
 }
 
-func (o *Oracles) OnImported(n *world.Node, corr effects.Corr, code effects.Code) {
+func (o *OfPlanes) OnImported(n *world.Node, corr effects.Corr, code effects.Code) {
 	o.fetch.importEnded(n, corr, code)
 }
 
 // OnLinkLost: of a link of n's or, if theirs, of the one over which that peer reached n.
-func (o *Oracles) OnLinkLost(n *world.Node, peer effects.Incarnation, theirs bool) {
+func (o *OfPlanes) OnLinkLost(n *world.Node, peer effects.Incarnation, theirs bool) {
 	o.kept.outOfReach(n, peer, effects.PeerLost)
 	o.landed.gone(n, peer)
 	o.prompt.peerLost(n, peer, theirs)
 }
 
-func (o *Oracles) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
+func (o *OfPlanes) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
 	o.fills.heardOf(t, code)
 	o.fetch.readFailed(n, t, code)
 	if t.Read {
@@ -171,28 +171,28 @@ func (o *Oracles) OnTransferDone(n *world.Node, t *world.Transfer, code effects.
 	}
 }
 
-func (o *Oracles) OnLandedTold(n *world.Node, t *world.Transfer, complete bool) {
+func (o *OfPlanes) OnLandedTold(n *world.Node, t *world.Transfer, complete bool) {
 	o.prompt.landedPartly(n, t, complete)
 }
 
-func (o *Oracles) OnSettled(t *world.Transfer)                 { o.lent.settled(t) }
-func (o *Oracles) OnCopySettled(c *world.Offload)              { o.offload.copySettled(c) }
-func (o *Oracles) OnRevoked(n *world.Node, id effects.GrantID) { o.pages.revoked(n, id) }
+func (o *OfPlanes) OnSettled(t *world.Transfer)                 { o.lent.settled(t) }
+func (o *OfPlanes) OnCopySettled(c *world.Offload)              { o.offload.copySettled(c) }
+func (o *OfPlanes) OnRevoked(n *world.Node, id effects.GrantID) { o.pages.revoked(n, id) }
 
-func (o *Oracles) OnScattered(n *world.Node, t effects.Ticket, code effects.Code) {
+func (o *OfPlanes) OnScattered(n *world.Node, t effects.Ticket, code effects.Code) {
 	o.scatter.scattered(n, t, code)
 	o.fetch.scattered(t, code)
 }
 
 // What a machine wants, as it is carried out.
 
-func (o *Oracles) OnOpen(n *world.Node, c *world.Conn) {
+func (o *OfNetwork) OnOpen(n *world.Node, c *world.Conn) {
 	if !n.User {
 		o.absent.connecting(n, c)
 	}
 }
 
-func (o *Oracles) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if n.User {
 		return
 	}
@@ -204,37 +204,37 @@ func (o *Oracles) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body [
 	o.again.sent(n, c, corr, body)
 }
 
-func (o *Oracles) OnReply(n *world.Node, request uint64, body []byte) {
+func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 	if !n.User {
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
 	}
 }
 
-func (o *Oracles) OnImport(n *world.Node, e *effects.Import) { o.fetch.importing(n, e) }
+func (o *OfPlanes) OnImport(n *world.Node, e *effects.Import) { o.fetch.importing(n, e) }
 
-func (o *Oracles) OnPublish(n *world.Node, pages []effects.Page) {
+func (o *OfPlanes) OnPublish(n *world.Node, pages []effects.Page) {
 	o.loans.publishing(n, pages)
 	o.cache.used(n, pages)
 }
 
-func (o *Oracles) OnGrant(n *world.Node, e *effects.Grant) {
+func (o *OfPlanes) OnGrant(n *world.Node, e *effects.Grant) {
 	o.share.sharing(n, e)
 	o.pages.granting(n, e)
 	o.prompt.granting(n, e)
 	o.cache.used(n, e.Pages)
 }
 
-func (o *Oracles) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g) }
+func (o *OfPlanes) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g) }
 
-func (o *Oracles) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	o.lent.transferring(n, t, e)
 	o.prompt.transferring(n, t, e)
 }
 
-func (o *Oracles) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
-func (o *Oracles) OnCopy(n *world.Node, c *world.Offload)    { o.offload.copying(n, c) }
-func (o *Oracles) OnScatter(n *world.Node, e *effects.Scatter) bool {
+func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
+func (o *OfPlanes) OnCopy(n *world.Node, c *world.Offload)    { o.offload.copying(n, c) }
+func (o *OfPlanes) OnScatter(n *world.Node, e *effects.Scatter) bool {
 	return o.scatter.scattering(n, e)
 }
 
@@ -264,15 +264,13 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 
 // What planes do to pages, at its instant.
 
-func (o *Oracles) OnSubmit(n *world.Node, t *world.Transfer)   { o.lease.submitting(n, t) }
-func (o *Oracles) OnFlying(t *world.Transfer, pair int)        { o.pages.flying(t, pair) }
-func (o *Oracles) OnFlown(t *world.Transfer, pair int)         { o.pages.flown(t, pair) }
-func (o *Oracles) OnStore(t *world.Transfer, pair, half int)   { o.pages.storing(t, pair, half) }
-func (o *Oracles) OnPassed(t *world.Transfer, pair int)        { o.pages.passing(t, pair) }
-func (o *Oracles) OnLanded(t *world.Transfer)                  { o.pages.landed(t) }
-func (o *Oracles) OnLoad(t *world.Transfer, pair int)          { o.fills.reading(t, pair) }
-func (o *Oracles) OnReadPassed(t *world.Transfer, pair int)    { o.fills.passed(t, pair) }
-func (o *Oracles) OnUnmap(n *world.Node, id effects.GrantID)   { o.pages.unmapped(n, id) }
-func (o *Oracles) OnMove(c *world.Offload, p effects.CopyPair) { o.offload.moving(c, p) }
-func (o *Oracles) OnPlainStore(x *pd.PlainWrite, half int)     { o.bearer.plainStoring(x, half) }
-func (o *Oracles) OnPlainStill(x *pd.PlainWrite)               { o.bearer.plainStill(x) }
+func (o *OfPlanes) OnSubmit(n *world.Node, t *world.Transfer)   { o.lease.submitting(n, t) }
+func (o *OfPlanes) OnFlying(t *world.Transfer, pair int)        { o.pages.flying(t, pair) }
+func (o *OfPlanes) OnFlown(t *world.Transfer, pair int)         { o.pages.flown(t, pair) }
+func (o *OfPlanes) OnStore(t *world.Transfer, pair, half int)   { o.pages.storing(t, pair, half) }
+func (o *OfPlanes) OnPassed(t *world.Transfer, pair int)        { o.pages.passing(t, pair) }
+func (o *OfPlanes) OnLanded(t *world.Transfer)                  { o.pages.landed(t) }
+func (o *OfPlanes) OnLoad(t *world.Transfer, pair int)          { o.fills.reading(t, pair) }
+func (o *OfPlanes) OnReadPassed(t *world.Transfer, pair int)    { o.fills.passed(t, pair) }
+func (o *OfPlanes) OnUnmap(n *world.Node, id effects.GrantID)   { o.pages.unmapped(n, id) }
+func (o *OfPlanes) OnMove(c *world.Offload, p effects.CopyPair) { o.offload.moving(c, p) }

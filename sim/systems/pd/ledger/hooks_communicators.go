@@ -7,15 +7,15 @@ import (
 
 // What becomes of epochs of communicators.
 
-func (o *Oracles) OnEpochSubmit(n *world.Node, l *world.Link, t *world.Transfer, b world.CommBatch) {
+func (o *OfEpochs) OnEpochSubmit(n *world.Node, l *world.Link, t *world.Transfer, b world.CommBatch) {
 	o.lease.submitting(n, t)
 	o.comm.submits(l, t, b)
 }
-func (o *Oracles) OnEpochSaid(l *world.Link, s communicator.Say) { o.comm.said(l, s) }
-func (o *Oracles) OnEpochPumped(l *world.Link)                   { o.comm.waits(l) }
-func (o *Oracles) OnEpochEnd(l *world.Link, t *world.Transfer, p communicator.Post) {
+func (o *OfEpochs) OnEpochSaid(l *world.Link, s communicator.Say) { o.comm.said(l, s) }
+func (o *OfEpochs) OnEpochPumped(l *world.Link)                   { o.comm.waits(l) }
+func (o *OfEpochs) OnEpochEnd(l *world.Link, t *world.Transfer, p communicator.Post) {
 	o.comm.ends(l, t, p)
 }
-func (o *Oracles) OnEpochSettled(l *world.Link, t *world.Transfer)    { o.comm.settles(l, t) }
-func (o *Oracles) OnEpochsRevoked(n *world.Node, r *world.CommRevoke) { o.comm.revoked(n, r) }
-func (o *Oracles) OnChannelClosed(l *world.Link)                      { o.comm.closes(l) }
+func (o *OfEpochs) OnEpochSettled(l *world.Link, t *world.Transfer)    { o.comm.settles(l, t) }
+func (o *OfEpochs) OnEpochsRevoked(n *world.Node, r *world.CommRevoke) { o.comm.revoked(n, r) }
+func (o *OfEpochs) OnChannelClosed(l *world.Link)                      { o.comm.closes(l) }

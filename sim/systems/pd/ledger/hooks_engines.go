@@ -11,7 +11,7 @@ import (
 // What oracles are told by PD's engines: of their commands and of the outcomes of those.
 
 // OnGiven: an engine gives a command, which its machine gets later.
-func (o *Oracles) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
+func (o *OfEngines) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
 	switch {
 	case c.Want == plan.WantReserve:
 		o.lent.given(n, t)
@@ -23,7 +23,7 @@ func (o *Oracles) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
 }
 
 // OnCommand: a machine is about to get a command.
-func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
+func (o *OfEngines) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 	switch c.Want {
 	case plan.WantGet, plan.WantLook:
 		o.hope.given(n, t)
@@ -46,35 +46,35 @@ func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
 }
 
 // OnOutcome: any command has its outcome. More is told of some below.
-func (o *Oracles) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.why.explained(n, e, c)
 	o.both.ended(n, e, c)
 	o.refused.outcome(n, e)
 }
 
-func (o *Oracles) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.lent.reserved(n, e, c)
 	o.both.reserved(n, e)
 }
-func (o *Oracles) OnContained(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnContained(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.kept.contained(n, e, c)
 }
-func (o *Oracles) OnFetched(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnFetched(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.fetch.fetchEnded(n, e, c)
 	o.prompt.fetchEnded(n)
 }
 
-func (o *Oracles) OnPutEnded(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnPutEnded(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.breaker.putEnded(n, c, e)
 	o.absent.unreachable(n, c, e.Code)
 	o.prompt.putEnded(n, e)
 }
 
-func (o *Oracles) OnPutOK(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnPutOK(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.promises.putOK(n, e, c)
 }
 
-func (o *Oracles) OnGot(n *world.Node, e *effects.Deliver, c *pd.Command) {
+func (o *OfEngines) OnGot(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	o.claimed.got(n, c, len(e.Pages))
 	if c.Want == plan.WantGet {
 		o.claims.kept(n, e, c)
@@ -92,24 +92,29 @@ func (o *Oracles) OnGot(n *world.Node, e *effects.Deliver, c *pd.Command) {
 }
 
 // OnRead: an engine reads pages that it got for a job.
-func (o *Oracles) OnRead(n *world.Node, j *pd.Job, pages []effects.Page) { o.reads.verify(n, j, pages) }
+func (o *OfEngines) OnRead(n *world.Node, j *pd.Job, pages []effects.Page) {
+	o.reads.verify(n, j, pages)
+}
 
 // OnReturned: the memory of a put is its engine's again.
-func (o *Oracles) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n, c) }
+func (o *OfEngines) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n, c) }
 
 // OnCopied: the same, of a put that goes on with the copy of its chunks, which can be offered from now on.
-func (o *Oracles) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
+func (o *OfEngines) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
 
 // OnRelease: an engine gives back what it had by a ticket.
-func (o *Oracles) OnRelease(n *world.Node, t effects.Ticket) { o.lent.releasing(n, t) }
+func (o *OfEngines) OnRelease(n *world.Node, t effects.Ticket) { o.lent.releasing(n, t) }
 
 // OnNotice: a word to the proxy, and whether the transport took it.
-func (o *Oracles) OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool) {
+func (o *OfEngines) OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	o.promises.told(n, m, taken)
 }
 
 // OnEndTold: the word that an offer has ended, likewise.
-func (o *Oracles) OnEndTold(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
+func (o *OfEngines) OnEndTold(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
 	o.offers.saying(n, m)
 	o.kept.endSaid(n, m, taken)
 }
+
+func (o *OfEngines) OnPlainStore(x *pd.PlainWrite, half int) { o.bearer.plainStoring(x, half) }
+func (o *OfEngines) OnPlainStill(x *pd.PlainWrite)           { o.bearer.plainStill(x) }

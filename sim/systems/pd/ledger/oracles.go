@@ -53,6 +53,14 @@ type Oracles struct {
 	why      whyOracle
 }
 
+// The same oracles, for who tells them of one thing.
+type (
+	OfNetwork Oracles // connections and messages
+	OfPlanes  Oracles // links, grants, transfers, copies, and what they do to pages
+	OfEpochs  Oracles // communicators
+	OfEngines Oracles // commands, their outcomes, and what engines read
+)
+
 // Of has them look at a cluster.
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, j := range []*judge{
