@@ -102,7 +102,7 @@ var sentences = []struct {
 				return false
 			}
 		}
-		return strings.Contains(read(t, ranks), "machine, err := rank.New(") &&
+		return strings.Contains(read(t, ranks), "machine, err := rank.Renew(") &&
 			strings.Contains(read(t, "sim/node_own.go"), "m, err := user(n).New(")
 	}},
 	{"docs/protocol.md", "**HixlReadyRequest**, vanilla sender → receiver, init; kvferry answers it and never sends it:",
