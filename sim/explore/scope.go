@@ -33,6 +33,7 @@ type Scope struct {
 	About string // one line
 
 	Senders, Receivers int
+	Both               bool // the senders are the receivers, too
 	Leased             bool
 	Communicators      bool   // hardware is ended as a whole; with Leased
 	Pull               bool   // all senders offer their chunks to be read

@@ -18,6 +18,8 @@ func drawPlan(t *rapid.T) sim.Plan {
 	o := &p.Topology
 	o.Senders = rapid.IntRange(1, 3).Draw(t, "senders")
 	o.Receivers = rapid.IntRange(1, 2).Draw(t, "receivers")
+	// Of two that are one node of both sides there must be another to send to.
+	o.Both = rapid.IntRange(0, min(o.Senders, o.Receivers, o.Senders+o.Receivers-2)).Draw(t, "of both sides")
 	o.SenderPages = rapid.Uint32Range(4, 16).Draw(t, "sender pages")
 	o.ReceiverPages = rapid.Uint32Range(4, 16).Draw(t, "receiver pages")
 	o.Leased = rapid.Bool().Draw(t, "leased")
@@ -41,7 +43,13 @@ func drawPlan(t *rapid.T) sim.Plan {
 func drawJob(t *rapid.T, o *sim.Topology, request uint32) sim.Job {
 	j := sim.Job{Request: request, At: drawInstant(t)}
 	j.From = sim.Node(rapid.IntRange(0, o.Senders-1).Draw(t, "from"))
-	j.To = sim.Node(o.Senders + rapid.IntRange(0, o.Receivers-1).Draw(t, "to"))
+	first, to := o.Senders-o.Both, rapid.IntRange(0, o.Receivers-1).Draw(t, "to")
+	if j.To = sim.Node(first + to); j.To == j.From { // Nobody sends to himself.
+		j.To = sim.Node(first + (to+1)%o.Receivers)
+	}
+	if j.To == j.From { // There is one receiver, and it was to send.
+		j.From = 0
+	}
 	shared := rapid.SliceOfNDistinct(rapid.Uint32Range(1, 12), 0, 4, rapid.ID[uint32]).Draw(t, "shared keys")
 	own := rapid.Uint32Range(0, 4).Draw(t, "keys of its own")
 	j.Keys = shared
@@ -64,13 +72,13 @@ func drawFault(t *rapid.T, o *sim.Topology) sim.Scheduled {
 		}
 	}
 	x := sim.Scheduled{Fault: rapid.SampledFrom(scheduled).Draw(t, "fault"), At: drawInstant(t)}
-	x.Node = sim.Node(rapid.IntRange(0, o.Senders+o.Receivers-1).Draw(t, "node"))
+	x.Node = sim.Node(rapid.IntRange(0, o.Senders+o.Receivers-o.Both-1).Draw(t, "node"))
 	x.Pick = rapid.Uint64Range(0, 99).Draw(t, "pick")
 	switch x.Fault {
 	case sim.FaultCrash, sim.FaultAlone:
 		x.When = rapid.SampledFrom([]string{"", "before Transfer", "after Transfer", "before Grant", "after Grant", "before Reply", "after Reply"}).Draw(t, "when")
 	case sim.FaultNoise: // Only receivers listen.
-		x.Node = sim.Node(o.Senders)
+		x.Node = sim.Node(o.Senders - o.Both)
 	default:
 		x.For = rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second}).Draw(t, "for")
 	}

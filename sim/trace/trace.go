@@ -37,7 +37,7 @@ type Trace struct {
 // A Node is a lane of the picture.
 type Node struct {
 	Name  string `json:"name"`
-	Role  string `json:"role"` // "sender" or "receiver"
+	Role  string `json:"role"` // "sender", "receiver" or "both"
 	Pages int    `json:"pages"`
 	Lives []Span `json:"lives"` // State: "up", "down" or "frozen", without gaps
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -87,7 +88,7 @@ func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 // ownShare is how many pages the engine of a node may have.
 func ownShare(n *world.Node) int {
 	cfg := &pd.Its(n).Cfg
-	return min(int(cfg.Pages), max(1, int(cfg.Pages)*int(cfg.EngineSharePct)/100))
+	return min(int(cfg.Pages), max(1, int(cfg.Pages)*int(cmp.Or(cfg.EngineSharePct, 50))/100))
 }
 
 // oldest is the Reserve that waits longest; 0 if none does.

@@ -13,7 +13,7 @@ import (
 
 // All are the scopes of prefill and decode.
 func All() []explore.Scope {
-	return slices.Concat(push(), pull(), delayed(), cache(), communicators())
+	return slices.Concat(push(), pull(), delayed(), cache(), communicators(), both())
 }
 
 // Plan is a scope as a plan; bounds are as small as the scope allows.
@@ -22,6 +22,9 @@ func Plan(s *explore.Scope) *plan.Plan {
 	p := plan.New()
 	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
+	if s.Both {
+		p.Topology.Both = min(p.Topology.Senders, p.Topology.Receivers)
+	}
 	p.Topology.Leased, p.Topology.Communicators = s.Leased, s.Communicators
 	for i := range p.Topology.Senders {
 		if s.Pull {
@@ -44,8 +47,8 @@ func Plan(s *explore.Scope) *plan.Plan {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}
 	p.Bounds = plan.Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2,
-		PeerSharePct: 100,
-		Staging:      max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
+		PeerSharePct: 100, EngineSharePct: 100,
+		Staging: max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
 	p.Bounds.ReservePPM = s.ReservePPM
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
