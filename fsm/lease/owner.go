@@ -102,6 +102,13 @@ func (x *Owner) Revoked(v *env.Env) (over bool) {
 	return true
 }
 
+// Withdraw asks for the end of a lease that stands, on a plane that can take it back: its reader is gone.
+func (x *Owner) Withdraw(v *env.Env) {
+	if x.Stands() {
+		x.revoke(v)
+	}
+}
+
 // revoke asks for the end. The grant stays in quarantine until it is proven: its pages are not free before.
 func (x *Owner) revoke(v *env.Env) {
 	x.revoking = true

@@ -18,7 +18,7 @@ import (
 
 // The kinds of sweeps, in the order in which they come if all begin at once.
 const (
-	// A peer that is gone: on fenced planes what it was granted and what it asks for. It is a stranger until it shakes
+	// A peer that is gone: on fenced planes what it was granted, what it asks for, and what it recalls. It is a stranger until it shakes
 	// hands again, a request of before is refused when its turn comes, and a grant of before when it is asked for again.
 	sweepLost = iota
 	// Senders out of reach: what they offer. No fetch begins that would read it.
@@ -41,7 +41,7 @@ type sweeps struct {
 // tablesOf is how many tables a pass of each kind goes over.
 //
 //kvferry:table
-var tablesOf = [sweepKinds]uint8{sweepLost: 2, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10}
+var tablesOf = [sweepKinds]uint8{sweepLost: 3, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10}
 
 // under says whether any pass is under way.
 func (s *sweeps) under() bool {
@@ -101,13 +101,17 @@ func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	e.Landings.Lose(class)
 	if silent {
 		e.Pending.Lose(class)
+		if r.cfg.answers() {
+			r.recallTarget.Lose(class)
+		}
 	}
 	r.sweeps.of[sweepLost].Want()
 	r.sweep(e)
 }
 
 func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
-	if table == 1 {
+	switch table {
+	case 1:
 		if int(slot) >= e.Landings.Slots() {
 			return kernel.NextTable
 		}
@@ -115,6 +119,8 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 			e.Landings.RevokeLost(&e.Env, x)
 		}
 		return kernel.NextSlot
+	case 2:
+		return r.recallTarget.LostAt(e, slot)
 	}
 	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
 		e.Out.Mark(pending.MarkAskerLost)

@@ -31,6 +31,7 @@ const (
 	MarkLeaseByWord
 	MarkLeaseByTime
 	MarkLeaseRevoked
+	MarkLeaseLost
 	markEnd
 )
 
@@ -40,8 +41,8 @@ func MarkNames() []string {
 		"recalls-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless", "answer-after-link",
 		"answer-after-outcome", "asked-stale", "ask-refused", "nothing-there", "read-failed", "read-late", "unsettled",
 		"stopped", "done-again", "done-given-up", "query-malformed", "query-plain", "query-stranger", "query-refused",
-		"query-again", "query-other", "query-over", "prefix-cut", "lease-by-word", "lease-by-time", "lease-revoked",
+		"query-again", "query-other", "query-over", "prefix-cut", "lease-by-word", "lease-by-time", "lease-revoked", "lease-lost",
 	}
 }
 
-const _ = uint(markEnd - MarkRecallsFull - 27)
+const _ = uint(markEnd - MarkRecallsFull - 28)

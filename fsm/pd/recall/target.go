@@ -18,9 +18,10 @@ import (
 type Target struct {
 	cfg    Config `snap:"share"`
 	loans  table.Slab[loan]
-	byName table.Index // by who asked and its operation
-	leases table.Share // of loans, by class
-	pages  table.Share // of the pages under them, by class
+	byName table.Index   // by who asked and its operation
+	leases table.Share   // of loans, by class
+	pages  table.Share   // of the pages under them, by class
+	losses kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
 
 	ask     protocol.CacheQueryRequest  `snap:"scratch"`
 	reply   protocol.CacheQueryResponse `snap:"scratch"`
@@ -33,7 +34,8 @@ func (f *Target) Emptied(cfg Config, classes int) Target {
 	return Target{
 		cfg: cfg, loans: f.loans.Emptied(int(cfg.LeasesMax)), byName: f.byName.Emptied(),
 		leases: f.leases.Emptied(int(cfg.LeasesMax), classes), pages: f.pages.Emptied(int(cfg.PagesMax), classes),
-		ask: f.ask, reply: f.reply, entries: f.entries, found: f.found,
+		losses: f.losses.Emptied(classes),
+		ask:    f.ask, reply: f.reply, entries: f.entries, found: f.found,
 	}
 }
 
@@ -46,6 +48,7 @@ type loan struct {
 	hash      uint64 // of both, as in byName
 	what      uint64 // which keys were asked for
 	until     effects.Time
+	born      uint32        `snap:"skip"` // as losses
 	entries   []store.Entry // pinned
 	pages     []effects.Page
 }
@@ -73,7 +76,8 @@ func (f *Target) lend(e *flow.Env, class int, to lease.Reader, operation, what u
 	h, x := f.loans.Add()
 	*x = loan{
 		peer: to.Who, class: class, operation: operation, what: what, hash: f.name(e, to.Who, operation),
-		until: e.Now.Add(f.cfg.TTL), entries: append(x.entries[:0], f.entries...), pages: append(x.pages[:0], f.found...),
+		until: e.Now.Add(f.cfg.TTL), born: f.losses.Of(class),
+		entries: append(x.entries[:0], f.entries...), pages: append(x.pages[:0], f.found...),
 	}
 	f.byName.Add(x.hash, h)
 	f.leases.Take(class)
@@ -96,6 +100,23 @@ func (f *Target) over(e *flow.Env, h table.Handle) {
 	f.byName.Remove(x.hash, h)
 	x.entries, x.pages = table.Shed(x.entries), table.Shed(x.pages)
 	f.loans.Remove(h)
+}
+
+// Lose condemns what is leased to a peer that is gone: its link was the way on which it reads. For planes that can take
+// a lease back alone; elsewhere it may read on, until its time is over.
+func (f *Target) Lose(class int) { f.losses.Add(class) }
+
+// lost says that a lease is condemned: nobody is told of it again.
+func (f *Target) lost(x *loan) bool { return f.losses.Over(x.class, x.born) }
+
+// LostAt takes the lease at a slot back if it is condemned, for sweeps.
+func (f *Target) LostAt(e *flow.Env, slot int32) kernel.Where {
+	if x := f.loans.Get(f.loans.At(slot)); x != nil && f.lost(x) && x.lease.Stands() {
+		e.Out.Mark(MarkLeaseLost)
+		e.Work.Spend(1)
+		x.lease.Withdraw(&e.Env)
+	}
+	return kernel.At(slot < f.loans.Slots())
 }
 
 // name is the hash of who asks and of its operation.

@@ -90,7 +90,7 @@ func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan, what ui
 	case x.what != what:
 		e.Out.Mark(MarkQueryOther)
 		f.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
-	case !x.lease.Stands() || e.Now >= x.until:
+	case !x.lease.Stands() || f.lost(x) || e.Now >= x.until:
 		e.Out.Mark(MarkQueryOver)
 		f.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
 	default:

@@ -30,9 +30,12 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		or.fail(checkLoanID, "node %d grants under id %d a second time", n.It(), g.ID)
 		return
 	}
+	// What somebody recalls is the store's, and no engine put it.
+	g.Loan.Recall = or.w.Source.Topology.Recall && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
+	put := n.Sends() && !g.Loan.Recall
 	for _, p := range g.Pages {
 		pg := &n.Pool.Pages[p.Index]
-		if or.judged(checkLoanUnwritten, checkLoanGeneration); n.Sends() && n.Device == nil {
+		if or.judged(checkLoanUnwritten, checkLoanGeneration); put && n.Device == nil {
 			or.judged(checkLoanOfEngine, checkLoanLength)
 		}
 		switch {
@@ -44,10 +47,10 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
 		case n.Device != nil:
 			or.all().offload.lendingCopy(n, g, p)
-		case n.Sends() && pg.Reserved == 0:
+		case put && pg.Reserved == 0:
 			or.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
 				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
-		case n.Sends() && !hasLength(or.w.Commands[pg.Reserved-1].Pages, p):
+		case put && !hasLength(or.w.Commands[pg.Reserved-1].Pages, p):
 			or.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
 				n.It(), p.Length, n.ItsPage(p.Index))
 		}
@@ -55,11 +58,11 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 			return
 		}
 		g.Loan.Held = append(g.Loan.Held, pg.Stamps[0])
-		if n.Sends() && n.Device == nil {
+		if put && n.Device == nil {
 			g.Loan.Put = or.putOf(pg.Reserved)
 		}
 	}
-	if !n.Sends() {
+	if !put {
 		return
 	}
 	if or.w.Script == nil {

@@ -21,6 +21,7 @@ var (
 	checkUnwanted    = oracle.NewCheck("L2", "grants for abandoned requests")
 	checkOfferGiven  = oracle.NewCheck("L2", "loans of puts that ended badly")
 	checkAbandoned   = oracle.NewCheck("L2", "requests refused as abandoned")
+	checkReaderLost  = oracle.NewCheck("L2", "leases of readers that are lost")
 	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
 
@@ -34,6 +35,7 @@ type promptOracle struct {
 type promptLife struct {
 	lost      []effects.Incarnation `snap:"scratch"` // peers that cannot write any more
 	gone      []effects.Incarnation // those of them that have not shaken hands again
+	readers   []effects.Incarnation `snap:"scratch"` // peers that cannot read any more
 	partly    []effects.GrantID     `snap:"scratch"` // under which a push has ended without some pages
 	abandoned int                   `snap:"scratch"` // the job whose request nobody wants, from 1
 	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
@@ -41,7 +43,7 @@ type promptLife struct {
 }
 
 func (s *promptLife) empty() {
-	*s = promptLife{lost: s.lost[:0], gone: s.gone[:0], partly: s.partly[:0], ended: s.ended[:0]}
+	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0], ended: s.ended[:0]}
 }
 
 // peerLost notes that n's machine is told of a peer's end, of whose link to n if theirs.
@@ -51,6 +53,9 @@ func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs
 	}
 	my := or.at(n)
 	my.lost = append(my.lost, peer)
+	if theirs {
+		my.readers = append(my.readers, peer)
+	}
 	if theirs && !slices.Contains(my.gone, peer) {
 		my.gone = append(my.gone, peer)
 	}
@@ -162,6 +167,10 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	for _, t := range my.ended {
 		or.loans(n, t)
 	}
+	if n.Lends && len(my.readers) > 0 {
+		or.recalls(n, my)
+	}
+	my.readers = my.readers[:0]
 	my.lost, my.partly, my.abandoned, my.ended = my.lost[:0], my.partly[:0], 0, my.ended[:0]
 	if n.Delays && s.Staged > 0 {
 		or.staging(n, s)
@@ -200,6 +209,21 @@ func (or *promptOracle) writes(n *world.Node, my *promptLife) {
 	default:
 		or.fail(checkUnwanted, "node %d lets grant %d stand although its request %q is abandoned",
 			n.It(), n.ItsGrant(found), oracle.Request(or.w.Jobs[g.Job-1].Name))
+	}
+}
+
+// recalls checks that what a peer recalls is taken back as its link is lost, by which it reads.
+func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
+	or.judged(checkReaderLost)
+	var found effects.GrantID
+	for _, g := range n.Pool.Lent {
+		if g.Loan.Recall && !g.Revoking && !g.Loan.Revoked && slices.Contains(my.readers, g.Peer) && (found == 0 || g.ID < found) {
+			found = g.ID
+		}
+	}
+	if found != 0 {
+		or.fail(checkReaderLost, "node %d lets grant %d stand although it was told that its reader is gone",
+			n.It(), n.ItsGrant(found))
 	}
 }
 
