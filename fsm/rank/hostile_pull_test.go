@@ -73,7 +73,7 @@ func (r *rig) hostilePull(cmd, first string, arg func(string) []string) bool {
 		m.Incarnation, m.To = ids()
 		receive(effects.ChannelInit, m.Append(nil))
 	default:
-		return false
+		return r.hostileRecall(cmd, first, arg)
 	}
 	return true
 }
