@@ -20,10 +20,10 @@ type Deferred struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Kept]
 	byOperation table.Index
-	of          []countOf     // by class
-	ended       []End         `snap:"scratch"`
-	dirty       bool          // something came or left by which a fetch may begin
-	losses      kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
+	of          []countOf // by class
+	ended       []End     `snap:"scratch"`
+	dirty       bool      // something came or left by which a fetch may begin
+	losses      kernel.Losses
 }
 
 // Config bounds what is kept.
@@ -55,7 +55,7 @@ type Kept struct {
 	Code    effects.Code
 	renews  bool // its sender takes renewals
 	looked  looked
-	born    uint32         `snap:"skip"` // as losses
+	born    kernel.Birth
 	timer   kernel.TimerID `snap:"set"`
 }
 

@@ -250,6 +250,9 @@ func (x *Fetches) Drained(v *env.Env, s *store.Store, d *Deferred) { x.settle(v,
 func (x *Fetches) FirstWaiting() table.Handle              { return x.waiting.Front() }
 func (x *Fetches) NextWaiting(h table.Handle) table.Handle { return x.rows.Next(h) }
 
+// Request is the one that a fetch is for; 0 if it told none.
+func (x *Fetches) Request(h table.Handle) uint64 { return x.rows.Get(h).request }
+
 // Withdraw ends the fetches that want to read an offer: all, or those for one request. Others go on, as the lease
 // stands until the offer's end.
 func (x *Fetches) Withdraw(

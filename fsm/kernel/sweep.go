@@ -110,17 +110,21 @@ func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Wh
 	return false
 }
 
-// Losses count, for each class, how often all that it had was condemned. A row keeps the count of its birth.
-type Losses struct{ of []uint32 }
+// Losses count, for each class, how often all that it had was condemned. A row keeps the count of its birth. All of
+// that matters only while a sweep is under way.
+type Losses struct{ of []Birth }
+
+// A Birth is the count at which a row was born.
+type Birth uint32
 
 // Emptied counts those of so many classes, in the memory of l, which is not used any more.
 func (l *Losses) Emptied(classes int) Losses { return Losses{of: table.Zeroed(l.of, classes)} }
 
 // Of is the count of a class, for a row that is born.
-func (l *Losses) Of(class int) uint32 { return l.of[class] }
+func (l *Losses) Of(class int) Birth { return l.of[class] }
 
 // Add condemns what a class has. What it gets from now on is not.
 func (l *Losses) Add(class int) { l.of[class]++ }
 
 // Over says whether a row of a class that was born at this count is condemned.
-func (l *Losses) Over(class int, born uint32) bool { return l.of[class] != born }
+func (l *Losses) Over(class int, born Birth) bool { return l.of[class] != born }

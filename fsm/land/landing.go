@@ -22,9 +22,9 @@ type Landing struct {
 	Revoking bool // its pages are in quarantine
 	ID       effects.GrantID
 	For
-	fills []store.Entry  // by the page's position in the grant
-	Reply []byte         // what was answered, for a retry of the same operation
-	born  uint32         `snap:"skip"` // as losses
+	fills []store.Entry // by the page's position in the grant
+	Reply []byte        // what was answered, for a retry of the same operation
+	born  kernel.Birth
 	timer kernel.TimerID `snap:"set"`
 }
 
@@ -42,10 +42,10 @@ type For struct {
 
 // Landings are the grants to store into our pages, by the slot of the grant.
 type Landings struct {
-	cfg         Config         `snap:"share"`
-	rows        []Landing      // as many as there were grants at a time: none is held across begin
-	byOperation table.Index    // handles are slots
-	losses      kernel.Losses  `snap:"skip"` // matter while a sweep is under way alone
+	cfg         Config      `snap:"share"`
+	rows        []Landing   // as many as there were grants at a time: none is held across begin
+	byOperation table.Index // handles are slots
+	losses      kernel.Losses
 	commits     last.Words     // grants that were committed
 	plan        Plan           `snap:"scratch"`
 	pages       []effects.Page `snap:"scratch"`

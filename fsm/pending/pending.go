@@ -23,15 +23,15 @@ type Pending struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Row]
 	byOperation table.Index
-	places      table.Share   // of rows
-	bodies      table.Share   // of their bytes
-	queues      []table.List  // who waits for pages, by class
-	linking     []table.List  // offers that wait for the link to theirs, by class
-	own         ownHead       // of our engine's line, in a rank of both sides
-	turn        int           // the class whose turn it is
-	losses      kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
-	ways        kernel.Losses `snap:"skip"`
-	dirty       bool          // somebody left a queue, or may have to: who was behind may go on
+	places      table.Share  // of rows
+	bodies      table.Share  // of their bytes
+	queues      []table.List // who waits for pages, by class
+	linking     []table.List // offers that wait for the link to theirs, by class
+	own         ownHead      // of our engine's line, in a rank of both sides
+	turn        int          // the class whose turn it is
+	losses      kernel.Losses
+	ways        kernel.Losses
+	dirty       bool // somebody left a queue, or may have to: who was behind may go on
 }
 
 // Config bounds what waits.
@@ -59,8 +59,8 @@ type Row struct {
 	Lacks     Shortfall // why it was not served when it was tried last
 	Attempt   uint32    // of an offer: the last one that came
 	bypassed  uint32
-	born      uint32         `snap:"skip"` // as losses
-	way       uint32         `snap:"skip"` // as ways
+	born      kernel.Birth   // as losses
+	way       kernel.Birth   // as ways
 	timer     kernel.TimerID `snap:"set"`
 }
 

@@ -11,7 +11,8 @@ import (
 // Drain ends a rank's work: new commands and requests are refused as Draining,
 // waiting ones are answered, grants are taken back, open puts go on. It delivers OK
 // when nothing is left, or after Patience Expired with Left things still out, and
-// then only the end of the process is safe.
+// then only the end of the process is safe. What the rank can end by itself it always
+// ends first: patience is for others.
 type Drain struct{ Patience effects.Duration }
 
 // IsCommand marks a command body.
@@ -20,6 +21,7 @@ func (*Drain) IsCommand() {}
 type drain struct {
 	ticket effects.Ticket
 	timer  kernel.TimerID `snap:"set"`
+	late   bool           // its patience is over, and its own pass is not
 }
 
 func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
@@ -45,8 +47,12 @@ func (r *Rank) left(e *flow.Env) (n int) {
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {
-	if r.drain.ticket != 0 && !r.sweeps.of[sweepDrained].Under() && r.left(e) == 0 {
+	switch {
+	case r.drain.ticket == 0 || r.sweeps.of[sweepDrained].Under():
+	case r.left(e) == 0:
 		r.endDrain(e, effects.OK)
+	case r.drain.late:
+		r.endDrain(e, effects.Expired)
 	}
 }
 

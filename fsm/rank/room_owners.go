@@ -22,11 +22,8 @@ func (o *own) Left(*flow.Env) int                        { return 0 }
 func (o *own) Tables(table.Visit)                        {}
 func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
 
-// Due ends a drain that took too long.
-func (o *own) Due(e *flow.Env, _ kernel.Ref) {
-	o.drain.timer = 0
-	(*Rank)(o).endDrain(e, effects.Expired)
-}
+// Due ends a drain that took too long, in this step or when its pass has ended.
+func (o *own) Due(*flow.Env, kernel.Ref) { o.drain.timer, o.drain.late = 0, true }
 
 type links link.Links
 

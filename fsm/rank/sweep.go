@@ -84,14 +84,19 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 		}
 		return r.sweepDrained(e, table, slot)
 	})
-	switch {
-	case !ended:
-	case kind == sweepUnreached:
-		s.unreached = link.Reached{}
-	case kind == sweepAbandoned && of.Under():
-		e.Abandons.Sweeps()
+	if !ended {
+		return false
 	}
-	return ended
+	switch kind {
+	case sweepUnreached:
+		s.unreached = link.Reached{}
+	case sweepAbandoned:
+		e.Deferred.Stir() // A fetch for such a request did not begin meanwhile.
+		if of.Under() {
+			e.Abandons.Sweeps()
+		}
+	}
+	return true
 }
 
 // peerLost condemns what a peer that is gone was granted, and what it asks for if it is silent: before anybody is

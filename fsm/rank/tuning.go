@@ -12,7 +12,7 @@ import (
 // reaches hides what is wrong on its other side.
 type Tuning struct {
 	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
-	SweepRows    uint32 // default 65,536 rows and chunks of what is condemned in one step; likewise
+	SweepRows    uint32 // default 256 rows and chunks of what is condemned in one step; likewise
 	AttemptsMax  uint32 // default 3: how often a put or a recall is asked or offered before it fails
 	CopiesMax    uint32 // default 4 copies of one put side by side, with HostPages
 	TellsMax     uint32 // default 10 tries to hand the proxy one word
@@ -31,7 +31,7 @@ const tuningMax = 1 << 16
 
 func (t *Tuning) fill() error {
 	kernel.Default(&t.SettleMax, 64)
-	kernel.Default(&t.SweepRows, 1<<16) // Whole tables, until seeds draw less.
+	kernel.Default(&t.SweepRows, 256)
 	kernel.Default(&t.AttemptsMax, 3)
 	kernel.Default(&t.CopiesMax, 4)
 	kernel.Default(&t.TellsMax, 10)

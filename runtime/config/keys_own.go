@@ -163,9 +163,8 @@ var nodeKeys = []key{
 	{name: "limits.request_bytes", kind: integer(16, 1<<10, func(d *draft) *uint32 { return &d.cfg.Bounds.RequestBytes }),
 		def: "128", doc: "the longest request id that a proxy is told"},
 	{name: "limits.rows_per_step", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.RowsPerStep }),
-		def: "65536", doc: "what one step of the node ends where one event ends more: a drain, a lost peer, an abandoned " +
-			"request. The rest is the next steps', and messages are taken in between. Smaller bounds are tested, " +
-			"but not simulated yet"},
+		def: "256", doc: "what one step of the node ends where one event ends more: a drain, a lost peer, an abandoned " +
+			"request. The rest is the next steps', and messages are taken in between"},
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0",
 		doc: "threads that store into the pool; 0 is two, or one on a single core"},

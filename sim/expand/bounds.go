@@ -31,6 +31,9 @@ func drawBounds(p *plan.Plan, profile string) {
 	if at(4).Permille(300) {
 		b.Claims = max(1, p.Topology.ReceiverPages*uint32(at(4).Again().Between(1, 24))/8)
 	}
+	if at(6).Permille(300) {
+		b.Rows = uint32(at(6).Again().Between(1, 3))
+	}
 	if profile != "calm" && at(5).Permille(250) {
 		for i := range p.NodeCount() {
 			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])

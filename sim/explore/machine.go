@@ -27,7 +27,17 @@ func (s *shape) machineRules() []snapshot.Rule {
 		{Type: reflect.TypeFor[kernel.Timers](), Compile: s.compileTimers},
 		{Type: reflect.TypeFor[kernel.Corrs](), Compile: compileCorrs},
 		named(func(at effects.Time) uint64 { return s.age(int64(at)) }),
+		named(s.birth),
 	}
+}
+
+// birth is what counts of when a row came, or of how often those of its class were condemned: nothing, unless a sweep
+// is under way, which leaves none that is.
+func (s *shape) birth(b kernel.Birth) uint64 {
+	if !s.sweeps {
+		return 0
+	}
+	return uint64(b)
 }
 
 // slab is where the parts of a table.Slab lie.

@@ -25,6 +25,7 @@ type shape struct {
 	kinds  Kinds
 	run    Run          // the one that is being hashed
 	w      *world.World // its
+	sweeps bool         // a node of it has work left of its last step
 }
 
 // ageMax is how far back an instant can lie and still matter: longer than any span that a
@@ -47,6 +48,7 @@ func (s *shape) clone(b *branch) *branch {
 
 func (s *shape) hash(b *branch) uint64 {
 	s.run, s.w = b.run, b.w
+	s.sweeps = slices.ContainsFunc(b.w.Nodes, func(n *world.Node) bool { return n.Up && n.Busy })
 	return snapshot.Hash(s.walker, b)
 }
 

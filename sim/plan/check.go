@@ -163,6 +163,7 @@ func (p *Plan) checkTimes(c *checker) {
 	within(c, "bounds.batch", b.Batch, 0, 1<<16)
 	within(c, "bounds.claims", b.Claims, 0, 1<<16)
 	p.Tuning.check(c)
+	within(c, "bounds.rows", b.Rows, 0, 1<<16)
 	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	within(c, "delays.device", p.Delays.Device, 0, time.Minute)

@@ -160,6 +160,7 @@ type Bounds struct {
 	Batch          uint32 `yaml:"batch,omitempty"`  // chunks in one message; 0: more than any has
 	Claims         uint32 `yaml:"claims,omitempty"` // beyond the first on each page; 0: eight times the pages
 	Window         uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
+	Rows           uint32 `yaml:"rows,omitempty"`   // that one step sweeps; 0: the machine's default
 }
 
 // Delays are how long things take that are neither a fault nor a machine's doing.

@@ -45,6 +45,8 @@ type Node struct {
 	thawed    []Delivery                 `snap:"scratch"` // a backlog's memory, for the next
 	planeAt   int64                      `snap:"skip"`    // plane completions keep their order
 	Steps     uint64                     `snap:"skip"`
+	Busy      bool                       `snap:"skip"` // its machine has work left of the instant of its last step
+	busy      int                        `snap:"skip"` // steps since it had none
 	Trap      Trap
 	twice     bool                    // it will crash again as soon as it is up
 	again     uint64                  // the fault that says so, by its place in the plan
@@ -116,6 +118,7 @@ func (w *World) start(n *Node) error {
 	}
 	n.Grants, n.Keys, n.opened = Emptied(n.Grants), Emptied(n.Keys), Emptied(n.opened)
 	n.Leaving, n.Draining = false, false
+	n.Busy, n.busy = false, 0
 	n.Known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [draw.Labels]uint64{}
 	n.Links = n.Links[:0]
 	n.TickAt, n.Trap, n.Backlog = 0, Trap{}, n.Backlog[:0]

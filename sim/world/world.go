@@ -70,6 +70,10 @@ type script interface {
 // keeps itself busy without time passing.
 const stillMax = 200_000
 
+// busyMax is how many steps of a node may follow each other with its deadline at once. A machine cuts what is much into
+// steps; each has an end. Time may pass between them, so stillMax does not see it.
+const busyMax = 1_000
+
 // Begin makes a world that is empty ready for a plan, in which a system runs, whose side of it is given, too. What
 // coverage its result has may be used again.
 func (w *World) Begin(p *plan.Plan, of *System, side any) {
@@ -271,8 +275,21 @@ func (w *World) step(n *Node, k Kind, ev effects.Event) {
 	out.Scribble()
 	out.Reset()
 	if n.Up && n.Life == life {
+		w.busy(n)
 		w.Judges.AfterStep(n)
 		w.Tick(n)
+	}
+}
+
+// busy notes whether n's machine has work left of this very instant.
+func (w *World) busy(n *Node) {
+	t, ok := n.Machine.Deadline()
+	if n.Busy = ok && t <= w.Clock(n); !n.Busy {
+		n.busy = 0
+		return
+	}
+	if n.busy++; n.busy > busyMax && !n.User {
+		w.Fail("L1", "node %d keeps busy: its deadline is at once after each of %d steps", n.It(), n.busy)
 	}
 }
 

@@ -27,6 +27,11 @@ func (t *Target) fetch(e *flow.Env, to effects.Ticket, c *engine.Fetch) {
 	if code == effects.OK {
 		code, why = flow.Waitable("Patience", c.Patience)
 	}
+	if code == effects.OK && e.Abandons.Ordered(e.Store.RequestHash(c.Request)) {
+		code, why = effects.Cancelled, &effects.Why{
+			Field: "Request", Ours: "being abandoned", Remedy: "ask again when that has ended",
+		}
+	}
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, to, code, why)
 		return
@@ -71,6 +76,10 @@ func (t *Target) StartFetches(e *flow.Env) {
 	}
 	for h := e.Fetches.FirstWaiting(); h != 0; {
 		next := e.Fetches.NextWaiting(h)
+		if e.Abandons.Ordered(e.Fetches.Request(h)) { // What there is for it is condemned, and it is looked at again then.
+			h = next
+			continue
+		}
 		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, e.Links, h)
 		t.tellEnded(e)
 		h = next

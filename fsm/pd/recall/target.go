@@ -21,7 +21,7 @@ type Target struct {
 	byName table.Index   // by who asked and its operation
 	leases table.Share   // of loans, by class
 	pages  table.Share   // of the pages under them, by class
-	losses kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
+	losses kernel.Losses
 
 	ask     protocol.CacheQueryRequest  `snap:"scratch"`
 	reply   protocol.CacheQueryResponse `snap:"scratch"`
@@ -48,7 +48,7 @@ type loan struct {
 	hash      uint64 // of both, as in byName
 	what      uint64 // which keys were asked for
 	until     effects.Time
-	born      uint32        `snap:"skip"` // as losses
+	born      kernel.Birth  // as losses
 	entries   []store.Entry // pinned
 	pages     []effects.Page
 }

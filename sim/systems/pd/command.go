@@ -223,4 +223,5 @@ type asked struct {
 	At     int64  `snap:"instant"` // when its machine got it
 	Excuse uint32 // codes that something which happened to it, or to what it reads, can end it with
 	Had    bool   // all of its chunks were to be had before the step in which its time was over
+	Vain   bool   // its request was being abandoned then
 }

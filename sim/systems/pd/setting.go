@@ -89,6 +89,7 @@ func SettingOf(p *plan.Plan, flows []*Flow) Setting {
 	s.Rank.UnfitBackoff = effects.Duration(t.Unfit)
 	s.Rank.BatchMax, s.Rank.ClaimsMax = b.Batch, b.Claims
 	s.Rank.Tuning = tuned(&p.Tuning)
+	s.Rank.Tuning.SweepRows = b.Rows
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust && o.Leased
 	for _, f := range flows {

@@ -283,7 +283,9 @@ func (or *claimedOracle) afterStep(n *world.Node, claims int) {
 	for _, chunk := range my.touched {
 		or.compare(n, chunk)
 	}
-	my.touched = my.touched[:0]
+	if !n.Busy {
+		my.touched = my.touched[:0]
+	}
 }
 
 func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
@@ -311,7 +313,7 @@ func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
 			n.It(), oracle.Key(chunk), has, sure)
 		return
 	}
-	if !or.exact(n) {
+	if !or.exact(n) || n.Busy { // It may be ending them.
 		or.void(checkClaims)
 		return
 	}

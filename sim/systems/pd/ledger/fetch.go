@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -41,7 +42,13 @@ func (s *fetchLife) empty() {
 
 // fetchGiven notes a fetch as it reaches its machine.
 func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
-	or.w.Commands[t-1].Asked.At = or.w.Now
+	c := &or.w.Commands[t-1]
+	body, ok := c.Body.(*engine.Fetch)
+	c.Asked.At = or.w.Now
+	c.Asked.Vain = ok && len(body.Request) > 0 && or.all().prompt.abandons(n, c.Job)
+	if c.Asked.Vain {
+		c.Asked.Excuse |= 1 << effects.Cancelled
+	}
 	or.at(n).fetches = append(or.openFetches(n), t)
 }
 
@@ -102,6 +109,10 @@ func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *pd.Comma
 				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
 				n.It(), oracle.Ticket(e.Ticket), e.Hits, c.Device.Got, c.Count)
 		}
+	}
+	if c.Asked.Vain && (e.Begun || e.Code == effects.OK) {
+		or.fail(checkFetchCause, "node %d begins ticket %d (fetch) although it was abandoning its request",
+			n.It(), oracle.Ticket(e.Ticket))
 	}
 	or.fetchMeets(n, e, c)
 	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.

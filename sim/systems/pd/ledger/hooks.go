@@ -37,6 +37,9 @@ func (o *Oracles) OnRestart(n *world.Node) { o.truth.w.RestartMeets(n) }
 func (o *Oracles) OnAnsweredClosed()       { pd.Met(&o.truth.w.Result, pd.AnsweredAfterClose) }
 
 // AfterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
+//
+// What is promised at once is promised for when a machine has no more work of that instant: it may cut what is much
+// into steps, with its deadline at once (n.Busy). That this ends is a promise too (busyMax of package world).
 func (o *Oracles) AfterStep(n *world.Node) {
 	if n.User {
 		return

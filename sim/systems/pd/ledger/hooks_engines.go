@@ -50,6 +50,9 @@ func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) 
 	o.why.explained(n, e, c)
 	o.both.ended(n, e, c)
 	o.refused.outcome(n, e)
+	if c.Want == plan.WantAbandon && e.Code == effects.OK {
+		o.prompt.abandonEnded(n, c.Job)
+	}
 }
 
 func (o *OfEngines) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {

@@ -216,11 +216,11 @@ func (or *hopeOracle) woken(n *world.Node) {
 	}
 	my.ready = false
 	my.gets = slices.DeleteFunc(my.gets, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
-	if n.Draining {
+	if n.Draining && !n.Busy {
 		or.judged(checkWokenDrain)
 	}
 	for _, t := range my.gets {
-		if n.Draining {
+		if n.Draining && !n.Busy {
 			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.It(), oracle.Ticket(t))
 			return
 		}

@@ -51,6 +51,7 @@ type keptOffer struct {
 	until  effects.Time // for so long it must be kept, by the receiver's clock
 	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
 	shaky  bool         // something happened by which it may have ended
+	ending bool         // it is being given up: others may read it until that is done
 	over   bool         // it has ended
 
 	spokenOf bool `snap:"skip"` // the last renewal that was asked for spoke of it
@@ -248,7 +249,7 @@ func (or *keptOracle) left(n *world.Node, c *pd.Command) {
 func (or *keptOracle) abandoned(n *world.Node, job int) {
 	for i := range or.at(n).kept {
 		if k := &or.at(n).kept[i]; k.job == job {
-			k.over = true
+			k.shaky, k.ending = true, true
 		}
 	}
 	// Its own fetches end. What others read of it goes on (S18).
@@ -329,7 +330,7 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	least, most := 0, 0
 	for i := range my.kept {
 		k := &my.kept[i]
-		if !or.stands(k) {
+		if k.over = k.over || k.ending && !n.Busy; !or.stands(k) {
 			continue
 		}
 		sure := or.sure(n, k)
@@ -342,16 +343,19 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 			}
 		}
 	}
-	if n.Draining {
+	switch {
+	case n.Draining:
 		or.void(checkPlacesPromised)
-	} else if most > 0 {
+	case n.Busy: // It may be dropping offers.
+		or.void(checkPlacesStanding)
+	case most > 0:
 		or.judged(checkPlacesPromised, checkPlacesStanding)
 	}
 	switch {
 	case n.Draining:
 	case s.Places < least:
 		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Places, least)
-	case s.Places > most:
+	case s.Places > most && !n.Busy:
 		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Places, most)
 	}
 	if len(or.all().fetch.at(n).fetches) == 0 {

@@ -77,7 +77,7 @@ func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd
 // waitInVain fails if all that are the first of their class, of which the node's own engine is one, could be served
 // with what is free. Where one could not, he may be passed too often already, and have the free pages kept for him.
 func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
-	if n.Draining {
+	if n.Draining || n.Busy {
 		return
 	}
 	own, all := or.all().both.waits(n, s)

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What can be given back at once is: in the step in which a machine hears that nobody wants it, and not only when its
-// time is over.
+// What can be given back at once is: when a machine that hears that nobody wants it has no more work of that instant,
+// and not only when its time is over. Until then what nobody wants is told to nobody.
 
 // What is judged here.
 var (
@@ -37,13 +37,18 @@ type promptLife struct {
 	gone      []effects.Incarnation // those of them that have not shaken hands again
 	readers   []effects.Incarnation `snap:"scratch"` // peers that cannot read any more
 	partly    []effects.GrantID     `snap:"scratch"` // under which a push has ended without some pages
-	abandoned int                   `snap:"scratch"` // the job whose request nobody wants, from 1
+	abandoned []int                 `snap:"scratch"` // jobs whose requests nobody wants, from 1
+	owed      []owed                // grants that nobody wants since, while the machine is busy
+	ending    []int                 // jobs that it is abandoning, likewise
+	agreed    []int                 `snap:"scratch"` // jobs of which it says that it has
 	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
 	stopping  bool                  `snap:"skip"`    // reads of a fetch that is over go on: their batch keeps its pages
 }
 
 func (s *promptLife) empty() {
-	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0], ended: s.ended[:0]}
+	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0], abandoned: s.abandoned[:0],
+		owed: s.owed[:0], ending: s.ending[:0], agreed: s.agreed[:0],
+		ended: s.ended[:0]}
 }
 
 // peerLost notes that n's machine is told of a peer's end, of whose link to n if theirs.
@@ -114,7 +119,7 @@ func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete 
 
 // abandoned notes that it is told to abandon a job's request.
 func (or *promptOracle) abandoned(n *world.Node, job int) {
-	or.at(n).abandoned = job + 1
+	or.at(n).abandoned = append(or.at(n).abandoned, job+1)
 	j := &or.w.Jobs[job]
 	j.Abandoned, j.AbandonedIn = or.w.Clock(n), n.Life
 }
@@ -148,21 +153,28 @@ func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// asked notes for which request a grant is.
-func (or *promptOracle) asked(g *world.Grant) {
+// asked notes for which request a grant is: none whose end has begun.
+func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
 	m := &or.truth().request
 	if g != nil && or.truth().asks && m.HasExt && len(m.Ext.Request) > 0 {
 		if i := or.w.JobNamed(m.Ext.Request); i < uint64(len(or.w.Jobs)) {
 			g.Job = int(i) + 1
 		}
 	}
+	if g != nil && g.Job > 0 && or.abandons(n, g.Job-1) {
+		or.fail(checkUnwanted, "node %d gives grant %d although it is abandoning its request %q",
+			n.It(), n.ItsGrant(g.ID), oracle.Request(or.w.Jobs[g.Job-1].Name))
+	}
 }
 
 // afterStep checks that what was heard has had its effect.
 func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
-	if len(my.lost) > 0 || len(my.partly) > 0 || my.abandoned > 0 {
-		or.writes(n, my)
+	if len(my.lost) > 0 || len(my.abandoned) > 0 {
+		or.condemn(n, my)
+	}
+	if len(my.partly) > 0 {
+		or.leftOut(n, my)
 	}
 	for _, t := range my.ended {
 		or.loans(n, t)
@@ -171,44 +183,26 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 		or.recalls(n, my)
 	}
 	my.readers = my.readers[:0]
-	my.lost, my.partly, my.abandoned, my.ended = my.lost[:0], my.partly[:0], 0, my.ended[:0]
+	my.begun()
+	my.lost, my.partly, my.abandoned, my.ended = my.lost[:0], my.partly[:0], my.abandoned[:0], my.ended[:0]
 	if n.Delays && s.Staged > 0 {
 		or.staging(n, s)
 	}
+	if !n.Busy {
+		or.ends(n, my)
+	}
 }
 
-// writes looks at the grants to write that stand.
-func (or *promptOracle) writes(n *world.Node, my *promptLife) {
-	if my.abandoned > 0 {
-		or.judged(checkUnwanted)
-	}
-	if len(my.lost) > 0 {
-		or.judged(checkWriterLost)
-	}
-	if len(my.partly) > 0 {
-		or.judged(checkLeftOut)
-	}
-	var found effects.GrantID
-	for id, g := range n.Grants { // The first by number, whatever the order.
-		if g.Read || g.Revoking || found != 0 && id > found || !standsUnder(n.Pool, g) {
-			continue
+// leftOut checks that what a push left out ends in the step that tells of it.
+func (or *promptOracle) leftOut(n *world.Node, my *promptLife) {
+	or.judged(checkLeftOut)
+	slices.Sort(my.partly)
+	for _, id := range my.partly {
+		if g := n.Grants[id]; g != nil && !g.Read && !g.Revoking && standsUnder(n.Pool, g) {
+			or.fail(checkLeftOut, "node %d lets grant %d stand although its push has ended without some of its pages",
+				n.It(), n.ItsGrant(id))
+			return
 		}
-		if my.abandoned > 0 && g.Job == my.abandoned || slices.Contains(my.lost, g.Peer) || slices.Contains(my.partly, id) {
-			found = id
-		}
-	}
-	g := n.Grants[found]
-	switch {
-	case g == nil:
-	case slices.Contains(my.lost, g.Peer):
-		or.fail(checkWriterLost, "node %d lets grant %d stand although it was told that its writer is gone",
-			n.It(), n.ItsGrant(found))
-	case slices.Contains(my.partly, found):
-		or.fail(checkLeftOut, "node %d lets grant %d stand although its push has ended without some of its pages",
-			n.It(), n.ItsGrant(found))
-	default:
-		or.fail(checkUnwanted, "node %d lets grant %d stand although its request %q is abandoned",
-			n.It(), n.ItsGrant(found), oracle.Request(or.w.Jobs[g.Job-1].Name))
 	}
 }
 

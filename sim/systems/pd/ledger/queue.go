@@ -177,6 +177,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
 		if or.truth().tells {
+			or.all().prompt.again(n, g, &or.truth().reply)
 			or.all().share.refusedAgain(n, &w, g)
 		}
 	} else if grant == 0 && w.operation != 0 && or.truth().tells {
@@ -184,7 +185,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
-		or.all().prompt.asked(n.Grants[grant])
+		or.all().prompt.asked(n, n.Grants[grant])
 		or.served(n, &w, i, grant)
 		return
 	}

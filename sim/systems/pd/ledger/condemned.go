@@ -1,0 +1,101 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What a machine hears that nobody wants any more it may end in several steps, while its deadline is at once. In between
+// what is condemned stands, and is told to nobody; and when its work is done, or it says so, none of it stands.
+
+// An owed is a grant that is to end because its writer is lost, or its request abandoned.
+type owed struct {
+	grant effects.GrantID
+	lost  bool
+}
+
+// condemn notes the grants to write that stand although nobody wants them since this step.
+func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
+	if len(my.abandoned) > 0 {
+		or.judged(checkUnwanted)
+	}
+	if len(my.lost) > 0 {
+		or.judged(checkWriterLost)
+	}
+	for id, g := range n.Grants {
+		if g.Read || g.Revoking || or.owes(n, id) >= 0 || !standsUnder(n.Pool, g) {
+			continue
+		}
+		if lost := slices.Contains(my.lost, g.Peer); lost || g.Job > 0 && slices.Contains(my.abandoned, g.Job) {
+			my.owed = append(my.owed, owed{id, lost})
+		}
+	}
+	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Whatever the map's order.
+}
+
+// ends checks, of a machine that has no more work of this instant, that those have ended.
+func (or *promptOracle) ends(n *world.Node, my *promptLife) {
+	for _, o := range my.owed {
+		g := n.Grants[o.grant]
+		switch {
+		case g == nil || g.Revoking || !standsUnder(n.Pool, g):
+			continue
+		case o.lost:
+			or.fail(checkWriterLost, "node %d lets grant %d stand although it was told that its writer is gone",
+				n.It(), n.ItsGrant(o.grant))
+		default:
+			or.fail(checkUnwanted, "node %d lets grant %d stand although its request %q is abandoned",
+				n.It(), n.ItsGrant(o.grant), oracle.Request(or.w.Jobs[g.Job-1].Name))
+		}
+		break
+	}
+	my.owed, my.ending = my.owed[:0], my.ending[:0]
+}
+
+// again checks that a grant which its peer asks for again is not one that ends because that was lost.
+func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.AllocResponse) {
+	if i := or.owes(n, g.ID); i >= 0 && or.at(n).owed[i].lost && !reply.AllocFailed && len(reply.RemoteIndexes) > 0 {
+		or.fail(checkWriterLost, "node %d tells grant %d again although it was told that its writer is gone",
+			n.It(), n.ItsGrant(g.ID))
+	}
+}
+
+// abandonEnded checks that nothing is granted for a request any more of which a machine says that it is abandoned.
+func (or *promptOracle) abandonEnded(n *world.Node, job int) {
+	first := effects.GrantID(0)
+	for id, g := range n.Grants {
+		if !g.Read && g.Job == job+1 && !g.Revoking && standsUnder(n.Pool, g) && (first == 0 || id < first) {
+			first = id
+		}
+	}
+	or.at(n).agreed = append(or.at(n).agreed, job+1)
+	if first != 0 {
+		or.fail(checkUnwanted, "node %d says that request %q is abandoned and lets its grant %d stand",
+			n.It(), oracle.Request(or.w.Jobs[job].Name), n.ItsGrant(first))
+	}
+}
+
+// owes is the place of a grant among those that are to end; -1 if it is not.
+func (or *promptOracle) owes(n *world.Node, id effects.GrantID) int {
+	return slices.IndexFunc(or.at(n).owed, func(o owed) bool { return o.grant == id })
+}
+
+// abandons says whether n is abandoning a job's request.
+func (or *promptOracle) abandons(n *world.Node, job int) bool {
+	return slices.Contains(or.at(n).ending, job+1)
+}
+
+// begun notes what it is abandoning from this step on.
+func (my *promptLife) begun() {
+	if len(my.abandoned) > 0 || len(my.agreed) > 0 {
+		my.ending = slices.DeleteFunc(append(my.ending, my.abandoned...), func(job int) bool {
+			return slices.Contains(my.agreed, job)
+		})
+		my.agreed = my.agreed[:0]
+	}
+}

@@ -1,0 +1,25 @@
+package scopes
+
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// sweep are those in which a step ends one row, and anything may happen before the next one does.
+func sweep() []explore.Scope {
+	two := []explore.Job{{Chunks: []int{1, 2}, Batch: 1}}
+	all := []explore.Scope{
+		{Name: "sweep-lost", About: "two chunks in two batches, one row a step, one connection or link breaks", Jobs: two,
+			Faults: 1, Cut: true},
+		{Name: "sweep-drain", About: "two chunks in two batches, one row a step, the receiver drains", Jobs: two,
+			Faults: 1, Drain: true},
+		{Name: "sweep-abandon", About: "two kept offers, one row a step, their request is abandoned, or fetches late",
+			Pull: true, Delay: true, Jobs: two, Faults: 1, Strikes: []plan.Fault{plan.FaultAbandon, plan.FaultPutOff}},
+		{Name: "sweep-unreached", About: "two kept offers, one row a step, one connection or link breaks", Pull: true,
+			Delay: true, Jobs: two, Faults: 1, Cut: true},
+	}
+	for i := range all {
+		all[i].Shape = func(p *plan.Plan) { p.Bounds.Rows = 1 }
+	}
+	return all
+}
