@@ -26,7 +26,7 @@ func pullsCutShort() []Scenario[DataStage] {
 			return s.endsAndRevoked(corr)
 		}),
 		// Its owner may do with a page what it likes from Revoked on, whatever its reader is about.
-		pulling("a page lives again while a read of it is under way", orDone(effects.Withdrawn), func(s *aPull) Ending {
+		pulling("a page is used again while a read of it is under way", orDone(effects.Withdrawn), func(s *aPull) Ending {
 			corr := s.start()
 			s.do(B, &effects.Revoke{Grant: s.grant})
 			var end Ending

@@ -106,7 +106,7 @@ func (f *facts) tell(e *effects.Observe) {
 		attrs = append(attrs, "address", address)
 	}
 	if w.Peer != (effects.Incarnation{}) {
-		attrs = append(attrs, "life", shortID(w.Peer))
+		attrs = append(attrs, "incarnation", shortID(w.Peer))
 	}
 	f.lines.Warn(cause, who, attrs...)
 }

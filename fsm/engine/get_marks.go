@@ -21,7 +21,7 @@ func GetMarkNames() []string {
 		"get-short",
 		"release-unknown",
 		"get-lapsed",
-		"get-hopeless",
+		"get-unrecoverable",
 	}
 }
 

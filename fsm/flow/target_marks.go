@@ -36,7 +36,7 @@ func TargetMarkNames() []string {
 		"asked-again",
 		"key-repeated",
 		"abandoned",
-		"plain-offer",
+		"vanilla-offer",
 		"offered-again",
 		"not-reached",
 		"offer-withdrawn",
@@ -47,9 +47,9 @@ func TargetMarkNames() []string {
 		"offers-full",
 		"offer-dropped",
 		"offer-expired",
-		"offer-buried",
-		"plain-refused",
-		"plains-full",
+		"offer-remembered",
+		"vanilla-refused",
+		"vanillas-full",
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 // MarkNames are the names of this room's marks, from MarkInitMalformed up.
 func MarkNames() []string {
 	return []string{
-		"init-malformed", "plain-hello", "plain-hello-refused", "hello-refused", "handshake-timeout",
+		"init-malformed", "vanilla-hello", "vanilla-hello-refused", "hello-refused", "handshake-timeout",
 		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off", "other-kind",
 	}
 }

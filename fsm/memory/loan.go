@@ -27,7 +27,7 @@ func (ps *Pools) Lend(p *Pool, pages []effects.Page, owner kernel.Ref) effects.G
 	for _, page := range pages {
 		pg := p.of(page)
 		if pg.free() || pg.grant != 0 {
-			panic(fmt.Sprintf("BUG: page %d is lent while it is free or being written", page.Index))
+			panic(fmt.Sprintf("BUG: page %d is leased while it is free or being written", page.Index))
 		}
 		pg.loans++
 		g.pages = append(g.pages, page)

@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/fsm/table"
 
 // Tables shows what is in this room's tables; to look at only.
 func (n *Notices) Tables(visit table.Visit) {
-	visit("words to be told", n.rows.Len(), table.Empty)
+	visit("notifications", n.rows.Len(), table.Empty)
 	visit("addresses in use", n.addresses.Len()-n.idle.Len(), table.Empty)
 	visit("addresses", n.idle.Len(), table.Bounded)
 }

@@ -14,7 +14,7 @@ const (
 
 // MarkNames are the names of this room's marks, from MarkAsksFull up.
 func MarkNames() []string {
-	return []string{"asks-full", "ask-waits", "ask-expired", "asker-lost", "ask-abandoned"}
+	return []string{"requests-full", "request-waits", "request-expired", "requester-lost", "request-abandoned"}
 }
 
 const _ = uint(markEnd - MarkAsksFull - 5)

@@ -86,12 +86,12 @@ func (w *waits) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e
 func (w *waits) Tables(visit table.Visit) {
 	m := &w.rooms
 	visit("gets", m.Gets.Len(), table.Empty)
-	visit("requests that wait", m.Pending.Len(), table.Empty)
-	visit("kept offers", m.Deferred.Len(), table.Empty)
+	visit("pending requests", m.Pending.Len(), table.Empty)
+	visit("deferred offers", m.Deferred.Len(), table.Empty)
 	visit("fetches", m.Fetches.Len(), table.Empty)
 	visit("staging pages", int(m.Fetches.Pipeline().Staged()), table.Empty)
 	visit("claims", m.Store.Claims(), table.Empty)
-	visit("places", m.Store.Places(), table.Empty)
+	visit("remote locations", m.Store.Places(), table.Empty)
 	visit("chunks", m.Store.Entries(), table.Ready)
 	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
 }

@@ -70,7 +70,7 @@ func SituationNames() []string {
 	}{
 		{"sender's ", put.StateNames()},
 		{"sender's ", engine.StateNames()[1:]},
-		{"receiver's ", []string{"gone", "get waiting", "get pinned", "ask waiting", "claimed"}},
+		{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed"}},
 		{"receiver's ", push.TargetStateNames()},
 		{"receiver's ", pull.TargetStateNames()},
 		{"pipeline's ", pipeline.SituationNames()},

@@ -91,9 +91,9 @@ func MarkNames() []MarkName {
 		names []string
 	}{
 		{"link", link.MarkInitMalformed, link.MarkNames()},
-		{"sender", put.MarkPeersFull, put.MarkNames()},
-		{"sender", push.MarkStoppedAsking, push.SourceMarkNames()},
-		{"sender", pull.MarkBackpressure, pull.SourceMarkNames()},
+		{"put", put.MarkPeersFull, put.MarkNames()},
+		{"push", push.MarkStoppedAsking, push.SourceMarkNames()},
+		{"pull", pull.MarkBackpressure, pull.SourceMarkNames()},
 		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
@@ -104,7 +104,7 @@ func MarkNames() []MarkName {
 		{"notice", notice.MarkHostsFull, notice.MarkNames()},
 		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
 		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
-		{"receiver", flow.MarkAllocMalformed, flow.TargetMarkNames()},
+		{"flow", flow.MarkAllocMalformed, flow.TargetMarkNames()},
 		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
 	} {
 		for i, name := range room.names {

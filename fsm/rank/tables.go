@@ -11,7 +11,7 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("grants", r.pools.Grants(), table.Empty)
 	visit("granted pages", int(pool.Granted()+host.Granted()), table.Empty)
 	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()), table.Empty)
-	visit("lent pages", int(pool.Lent()+host.Lent()), table.Empty)
+	visit("leased pages", int(pool.Lent()+host.Lent()), table.Empty)
 	visit("host pages", int(host.Total()-host.Free()), table.Empty)
 	visit("effects outstanding", r.corrs.Len(), table.Empty)
 	r.links.Tables(visit)

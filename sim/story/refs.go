@@ -38,7 +38,7 @@ func (r *names) keyRef(k uint32) int                  { return r.ref("key %d", k
 // grantRef tells lives apart: a grant's number is unique within one.
 func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
 	if life > 0 {
-		return r.ref("n%d grant %d of life %d", node, id, life)
+		return r.ref("n%d grant %d of incarnation %d", node, id, life)
 	}
 	return r.ref("n%d grant %d", node, id)
 }

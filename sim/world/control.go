@@ -276,7 +276,7 @@ func (w *World) reply(n *Node, e *effects.Reply) {
 	r := &w.Requests[e.Request-1]
 	switch {
 	case r.Node != n.ID || r.Life != n.Life:
-		w.Fail("S12", "node %d answers request %d of another life or node", n.It(), oracle.Message(e.Request))
+		w.Fail("S12", "node %d answers request %d of another incarnation or node", n.It(), oracle.Message(e.Request))
 		return
 	case r.Replied:
 		w.Fail("S10", "node %d answers request %d twice", n.It(), oracle.Message(e.Request))

@@ -38,7 +38,7 @@ func (s *OfferSettings) Fill() {
 // Check says what cannot work.
 func (s *OfferSettings) Check() error {
 	if s.ReservePPM >= 1_000_000 {
-		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", s.ReservePPM)
+		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be leased", s.ReservePPM)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error 
 		return fmt.Errorf("rank: RenewAddr is %q, which no receiver can reach: name this node's own address and its init "+
 			"port", renew)
 	case s.HighWater(pages) == 0:
-		return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lend: reserve less, or enlarge the pool",
+		return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lease: reserve less, or enlarge the pool",
 			s.ReservePPM, pages)
 	case guard >= s.PullTTL:
 		return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than PullTTL %d ns", guard, s.PullTTL)

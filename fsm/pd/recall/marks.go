@@ -40,8 +40,9 @@ func MarkNames() []string {
 	return []string{
 		"recalls-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless", "answer-after-link",
 		"answer-after-outcome", "asked-stale", "ask-refused", "nothing-there", "read-failed", "read-late", "unsettled",
-		"stopped", "done-again", "done-given-up", "query-malformed", "query-plain", "query-stranger", "query-refused",
-		"query-again", "query-other", "query-over", "prefix-cut", "lease-by-word", "lease-by-time", "lease-revoked", "lease-lost",
+		"stopped", "done-again", "done-given-up", "query-malformed", "query-vanilla", "query-stranger", "query-refused",
+		"query-again", "query-other", "query-over", "prefix-cut", "lease-by-done", "lease-by-time", "lease-revoked",
+		"lease-lost",
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 type Target struct {
 	cfg    Config `snap:"share"`
 	loans  table.Slab[loan]
-	byName table.Index   // by who asked and its operation
-	leases table.Share   // of loans, by class
-	pages  table.Share   // of the pages under them, by class
+	byName table.Index // by who asked and its operation
+	leases table.Share // of loans, by class
+	pages  table.Share // of the pages under them, by class
 	losses kernel.Losses
 
 	ask     protocol.CacheQueryRequest  `snap:"scratch"`

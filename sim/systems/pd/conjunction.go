@@ -40,7 +40,7 @@ var ConjunctionForms = [conjunctions]struct {
 		[]string{"pull", "delayed", "full"}},
 	FrozenOverRestart: {"frozen-over-restart", "a receiver is frozen while a sender that it reads from starts anew",
 		[]string{"pull", "delayed", "full"}},
-	ReadOfFormerLife: {"read-of-former-life", "a sender offers anew while what its former life offered may still be read",
+	ReadOfFormerLife: {"read-of-former-incarnation", "a sender offers anew while what its former incarnation offered may still be read",
 		[]string{"pull", "delayed", "full"}},
 	FetchFailsBeside: {"fetch-fails-beside",
 		"a fetch ends badly while chunks that another one wants, too, are handed over",

@@ -26,7 +26,7 @@ const (
 	scribes
 )
 
-var scribeNames = [scribes]string{"sender", "receiver", "plain"}
+var scribeNames = [scribes]string{"sender", "receiver", "vanilla"}
 
 // foreignPoint is where messages in other forms are counted.
 func foreignPoint(s scribe, t protocol.Tag) coverage.Point {

@@ -101,7 +101,7 @@ func (w *Cluster) plainHeard(d world.Delivery) {
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
 			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Setting.Leased {
-				w.Fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", oracle.Node(j.Receiver))
+				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read", oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve it. Some ask all the same.
 			j.plain.stage = plainAsk
@@ -110,7 +110,7 @@ func (w *Cluster) plainHeard(d world.Delivery) {
 		}
 		if m.HasExt || !w.Setting.Leased {
 			w.Fail("S22",
-				"node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know",
+				"node %d shakes hands with a vanilla sender although only fenced planes are open, or in words that it cannot know",
 				oracle.Node(j.Receiver))
 			return
 		}
@@ -118,7 +118,7 @@ func (w *Cluster) plainHeard(d world.Delivery) {
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
-			w.Fail("L8", "node %d is not ready for a plain sender that it welcomed", oracle.Node(j.Receiver))
+			w.Fail("L8", "node %d is not ready for a vanilla sender that it welcomed", oracle.Node(j.Receiver))
 			return
 		}
 		j.plain.stage = plainList
@@ -186,12 +186,12 @@ func (w *Cluster) plainGranted(i int, id effects.GrantID, body []byte) {
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d answers a plain sender with what that cannot read: %v", oracle.Node(j.Receiver), err)
+		w.Fail("S10", "node %d answers a vanilla sender with what that cannot read: %v", oracle.Node(j.Receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // It gives up, as they do.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
-		w.Fail("S10", "node %d answers a plain sender with %d pages for %d keys",
+		w.Fail("S10", "node %d answers a vanilla sender with %d pages for %d keys",
 			oracle.Node(j.Receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
 		return
 	}

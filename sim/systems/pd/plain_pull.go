@@ -39,10 +39,10 @@ func (w *Cluster) plainAnswered(j *Job, body []byte) {
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v",
+		w.Fail("S10", "node %d answers the offer of a vanilla sender with what that cannot read: %v",
 			oracle.Node(j.Receiver), err)
 	case !m.AllocFailed:
-		w.Fail("S1", "node %d takes the offer of a plain sender, of whose pages nothing is known", oracle.Node(j.Receiver))
+		w.Fail("S1", "node %d takes the offer of a vanilla sender, of whose pages nothing is known", oracle.Node(j.Receiver))
 	}
 	j.plain.stage = plainDone // It gives up, as they do.
 }

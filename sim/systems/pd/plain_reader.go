@@ -109,7 +109,7 @@ func (w *Cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
 		id, ok := w.KeyNumber(name)
 		switch {
 		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.Pages):
-			w.Fail("S9", "node %d offers a plain reader what it does not have", owner.It())
+			w.Fail("S9", "node %d offers a vanilla reader what it does not have", owner.It())
 			return
 		case w.Reader.Has[id]:
 			x.sent = append(x.sent, int64(i))
@@ -157,7 +157,7 @@ func (w *Cluster) plainLoaded(i int) {
 	n, pg := x.owner.Node, &x.owner.Pages[x.pages[k]]
 	half := (x.step - 1) % 2 * world.Parts / 2
 	if s := pg.Stamps[half]; half < x.parts[k] && (s.Key() != x.ids[k] || s.Part() != half) {
-		w.Fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d",
+		w.Fail("S19", "a vanilla reader loads page %d of node %d under grant %d and finds key %d instead of %d",
 			n.ItsPage(x.pages[k]), n.It(), n.ItsGrant(x.loan.ID), oracle.Key(s.Key()), x.ids[k])
 		return
 	}

@@ -203,7 +203,7 @@ func (r *Report) Print(w io.Writer) error {
 		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from where decodes had them", r.Recalled)})
 	}
 	if r.LentMost > 0 {
-		rows = append(rows, [2]string{"lent", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
+		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
 	}
 	if r.StagingPages > 0 {
 		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d",

@@ -13,7 +13,7 @@ import (
 // lease and Residual are over; on leased planes their chunks are never readable, unless
 // trust_uncommitted says at once; on fenced planes their grants open nothing.
 
-var checkPlainStore = oracle.NewCheck("S3", "stores of plain senders")
+var checkPlainStore = oracle.NewCheck("S3", "stores of vanilla senders")
 
 // bearerOracle judges what plain senders do, and what is done with their pages.
 type bearerOracle struct{ judge }
@@ -53,7 +53,7 @@ func (or *bearerOracle) plainStoring(x *pd.PlainWrite, half int) {
 	switch {
 	case pg.Granted != x.Grant:
 		or.fail(checkPlainStore,
-			"a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d",
+			"a store of a vanilla sender lands on page %d of node %d, which is granted to %d instead of %d",
 			n.ItsPage(x.Page), n.It(), pg.Granted, x.Grant)
 	case half == 1:
 		pg.Whole = x.Grant

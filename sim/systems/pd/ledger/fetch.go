@@ -210,7 +210,7 @@ func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	c := &pd.Its(n).Cfg
 	or.judged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
-		or.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
+		or.fail(checkFetchTables, "node %d has %d offers, %d remote locations and %d fetches, more than it may",
 			n.It(), s.Offers, s.Places, s.Fetches)
 		return
 	}

@@ -15,11 +15,11 @@ import (
 
 // What is judged here.
 var (
-	checkKeeps          = oracle.NewCheck("S9", "offers as they are kept")
+	checkKeeps          = oracle.NewCheck("S9", "offers as they are deferred")
 	checkContains       = oracle.NewCheck("S9", "answers to contains")
-	checkPlacesPromised = oracle.NewCheck("S9", "places that were promised")
-	checkPlacesStanding = oracle.NewCheck("L2", "places that can be read")
-	checkEndEarly       = oracle.NewCheck("S9", "ends told of kept offers")
+	checkPlacesPromised = oracle.NewCheck("S9", "remote locations that were promised")
+	checkPlacesStanding = oracle.NewCheck("L2", "remote locations that can be read")
+	checkEndEarly       = oracle.NewCheck("S9", "ends told of deferred offers")
 	checkEndTwice       = oracle.NewCheck("S8", "ends told of offers, once each")
 )
 

@@ -18,7 +18,7 @@ var (
 	checkReservedGeneration = oracle.NewCheck("S2", "generations of reserved pages")
 	checkReservedInTurn     = oracle.NewCheck("L7", "reserves in turn")
 	checkTransferLink       = oracle.NewCheck("L5", "links of transfers")
-	checkTransferLife       = oracle.NewCheck("S12", "lives that transfers go to")
+	checkTransferLife       = oracle.NewCheck("S12", "incarnations that transfers go to")
 	checkTransferBounds     = oracle.NewCheck("S11", "bounds of transfers")
 	checkTransferLayout     = oracle.NewCheck("S22", "layouts of transfers")
 	checkTransferLent       = oracle.NewCheck("S19", "pages of pushes")
@@ -127,7 +127,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		target := or.w.Buffers[p.Remote.Buffer]
 		if target == nil || target != t.Remote ||
 			!identity.OneLife(or.truth().incarnation(target.Node.ID, target.Life), e.Peer) {
-			or.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.It())
+			or.fail(checkTransferLife, "node %d transfers to a buffer of another incarnation than its link's", n.It())
 			return
 		}
 		if int(p.Remote.Index) >= len(t.Remote.Pages) || int(p.Local.Index) >= len(n.Pool.Pages) {
@@ -148,7 +148,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		src := &n.Pool.Pages[p.Local.Index]
 		or.judged(checkTransferLent, checkTransferLength)
 		if src.Reserved == 0 || src.Last != p.Local.Generation {
-			or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent",
+			or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not handed over",
 				n.It(), n.ItsPage(p.Local.Index))
 			return
 		}

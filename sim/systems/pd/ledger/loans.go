@@ -10,13 +10,13 @@ import (
 
 // What is judged here.
 var (
-	checkLoanID         = oracle.NewCheck("S12", "ids of loans")
-	checkLoanUnwritten  = oracle.NewCheck("S4", "lent pages that are stored into")
-	checkLoanGeneration = oracle.NewCheck("S2", "generations of lent pages")
-	checkLoanOfEngine   = oracle.NewCheck("S19", "lent pages of the engine")
-	checkLoanLength     = oracle.NewCheck("S21", "lengths of lent pages")
-	checkPublish        = oracle.NewCheck("S4", "pages that begin a life")
-	checkLoanMark       = oracle.NewCheck("S6", "lent pages below the mark")
+	checkLoanID         = oracle.NewCheck("S12", "ids of read leases")
+	checkLoanUnwritten  = oracle.NewCheck("S4", "leased pages that are stored into")
+	checkLoanGeneration = oracle.NewCheck("S2", "generations of leased pages")
+	checkLoanOfEngine   = oracle.NewCheck("S19", "leased pages of the engine")
+	checkLoanLength     = oracle.NewCheck("S21", "lengths of leased pages")
+	checkPublish        = oracle.NewCheck("S4", "pages that begin a generation")
+	checkLoanMark       = oracle.NewCheck("S6", "leased pages below the mark")
 )
 
 // loansOracle judges what is lent to be read.
@@ -40,18 +40,18 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		}
 		switch {
 		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
-			or.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
+			or.fail(checkLoanUnwritten, "node %d leases page %d under grant %d while a transfer may still store into it",
 				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 		case pg.Last != p.Generation || pg.Generation != p.Generation:
-			or.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
+			or.fail(checkLoanGeneration, "node %d leases page %d in generation %d under grant %d, it is in %d",
 				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
 		case n.Device != nil:
 			or.all().offload.lendingCopy(n, g, p)
 		case put && pg.Reserved == 0:
-			or.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
+			or.fail(checkLoanOfEngine, "node %d leases page %d under grant %d, which its engine has not handed over",
 				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 		case put && !hasLength(or.w.Commands[pg.Reserved-1].Pages, p):
-			or.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
+			or.fail(checkLoanLength, "node %d leases %d bytes of page %d, more or fewer than its chunk has",
 				n.It(), p.Length, n.ItsPage(p.Index))
 		}
 		if or.w.Failure != nil {
@@ -112,17 +112,17 @@ func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 		pg := &n.PoolOf(pages).Pages[p.Index]
 		switch {
 		case pg.Writers > 0 || pg.Readers > 0:
-			or.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
+			or.fail(checkPublish, "node %d gives page %d another generation while a transfer may still touch it",
 				n.It(), n.ItsPage(n.Numbered(p)))
 		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
-			or.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.It(), n.ItsPage(n.Numbered(p)))
+			or.fail(checkPublish, "node %d gives page %d another generation while its engine has it", n.It(), n.ItsPage(n.Numbered(p)))
 		case or.all().offload.owned(pg):
-			or.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
+			or.fail(checkPublish, "node %d gives page %d another generation while ticket %d has it",
 				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(pg.Owner))
 		}
 	}
 	if id, page := or.lentTo(n, pages); id != 0 {
-		or.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
+		or.fail(checkPublish, "node %d gives page %d another generation while grant %d lets it be read",
 			n.It(), n.ItsPage(page), n.ItsGrant(id))
 	}
 }
@@ -138,7 +138,7 @@ func (or *loansOracle) capped(n *world.Node, more *world.Grant) {
 		pages += len(g.Pages)
 	}
 	if pages > most {
-		or.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
+		or.fail(checkLoanMark, "node %d leases %d pages with grant %d, %d are allowed",
 			n.It(), pages, n.ItsGrant(more.ID), most)
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // What is judged here.
 var (
-	checkRefusing   = oracle.NewCheck("S19", "answers that end loans")
+	checkRefusing   = oracle.NewCheck("S19", "answers that end read leases")
 	checkEndNamed   = oracle.NewCheck("L2", "ends told by name")
 	checkEndSettled = oracle.NewCheck("S19", "ends told of what is settled")
-	checkTakenBack  = oracle.NewCheck("L2", "loans over by their reader's word")
+	checkTakenBack  = oracle.NewCheck("L2", "read leases over by their reader's done")
 )
 
 // offersOracle judges what is said of loans.
@@ -174,7 +174,7 @@ func (or *offersOracle) takenBack(n *world.Node) {
 			c = &or.w.Commands[g.Loan.Put-1]
 		}
 		if !g.Revoking && (!or.w.Setting.Leased || c.Over && c.Held && c.Lent == g.ID) {
-			or.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
+			or.fail(checkTakenBack, "node %d leaves pages leased under grant %d although their reader said that it has ended",
 				n.It(), n.ItsGrant(g.ID))
 		}
 	}

@@ -24,9 +24,9 @@ var (
 	checkHostMark       = oracle.NewCheck("S6", "host pages below the mark")
 	checkMove           = oracle.NewCheck("S19", "halves of pages moved from")
 	checkMoveTo         = oracle.NewCheck("S3", "halves of pages moved to")
-	checkLoanOfCopy     = oracle.NewCheck("S19", "lent pages of the host pool")
-	checkLoanCopyLength = oracle.NewCheck("S21", "lengths of lent host pages")
-	checkLoanCopyWhole  = oracle.NewCheck("S1", "content of lent host pages")
+	checkLoanOfCopy     = oracle.NewCheck("S19", "leased pages of the host pool")
+	checkLoanCopyLength = oracle.NewCheck("S21", "lengths of leased host pages")
+	checkLoanCopyWhole  = oracle.NewCheck("S1", "content of leased host pages")
 	checkHostFree       = oracle.NewCheck("S5", "free host pages")
 	checkHostWaits      = oracle.NewCheck("L3", "puts that wait for host pages")
 )
@@ -59,7 +59,7 @@ func (or *offloadOracle) copying(n *world.Node, c *world.Offload) {
 		}
 		src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
 		if src.Reserved == 0 || src.Last != p.From.Generation {
-			or.fail(checkCopyLent, "node %d copies page %d, which its engine has not lent",
+			or.fail(checkCopyLent, "node %d copies page %d, which its engine has not handed over",
 				n.It(), n.ItsPage(n.Numbered(p.From)))
 			return
 		}
@@ -156,7 +156,7 @@ func (or *offloadOracle) moving(c *world.Offload, p effects.CopyPair) {
 		or.fail(checkMove, "a copy of ticket %d touches page %d of node %d after it was settled",
 			oracle.Ticket(c.Put), c.Node.ItsPage(c.Node.Numbered(p.From)), c.Node.It())
 	case src.Reserved == 0 || src.Last != p.From.Generation || src.Readers == 0:
-		or.fail(checkMove, "a copy of ticket %d reads page %d of node %d, which is not lent",
+		or.fail(checkMove, "a copy of ticket %d reads page %d of node %d, which its engine has not handed over",
 			oracle.Ticket(c.Put), c.Node.ItsPage(c.Node.Numbered(p.From)), c.Node.It())
 	case dst.Last != p.To.Generation:
 		or.fail(checkMoveTo, "a copy of ticket %d stores into page %d of node %d in generation %d instead of %d",
@@ -181,18 +181,18 @@ func (or *offloadOracle) lendingCopy(n *world.Node, g *world.Grant, p effects.Pa
 	pg := &n.Pool.Pages[p.Index]
 	switch {
 	case !or.owned(pg) || !or.w.Commands[pg.Owner-1].Returned:
-		or.fail(checkLoanOfCopy, "node %d lends page %d under grant %d before its chunk was copied",
+		or.fail(checkLoanOfCopy, "node %d leases page %d under grant %d before its chunk was copied",
 			n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 		return
 	case pg.Origin.Length != p.Length:
-		or.fail(checkLoanCopyLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
+		or.fail(checkLoanCopyLength, "node %d leases %d bytes of page %d, more or fewer than its chunk has",
 			n.It(), p.Length, n.ItsPage(p.Index))
 		return
 	}
 	for part := range n.Pool.PartsOf(p.Length) {
 		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
 			s.Fill() != pg.Stamps[0].Fill() {
-			or.fail(checkLoanCopyWhole, "node %d lends page %d under grant %d, which is not whole",
+			or.fail(checkLoanCopyWhole, "node %d leases page %d under grant %d, which is not whole",
 				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 			return
 		}

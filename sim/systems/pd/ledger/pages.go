@@ -17,7 +17,7 @@ var (
 	checkGrantAlone      = oracle.NewCheck("S4", "granted pages of nobody")
 	checkGrantOnce       = oracle.NewCheck("S5", "pages granted once")
 	checkGrantGeneration = oracle.NewCheck("S2", "generations of granted pages")
-	checkWords           = oracle.NewCheck("S3", "writers' words of their end")
+	checkWords           = oracle.NewCheck("S3", "writers' messages of their end")
 	checkReadyPut        = oracle.NewCheck("S9", "ready chunks that were put")
 	checkReadyWhole      = oracle.NewCheck("S1", "content of ready pages")
 	checkStore           = oracle.NewCheck("S3", "stores")
@@ -215,7 +215,7 @@ func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 		or.fail(checkStoreLent, "transfer %d reads page %d of node %d after it was settled",
 			oracle.Transfer(t.ID), t.Local.Node.ItsPage(p.Local.Index), t.Local.Node.It())
 	case t.Local.Alive() && t.Reading && src.Readers == 0:
-		or.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not lent",
+		or.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not leased",
 			oracle.Transfer(t.ID), t.Local.Node.ItsPage(p.Local.Index), t.Local.Node.It())
 	}
 }

@@ -45,7 +45,7 @@ func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
 	put := g.Loan.Put
 	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
 	if put == 0 || or.w.Commands[put-1].Over {
-		or.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
+		or.fail(checkOfferOpen, "node %d leases pages under grant %d of ticket %d, which is no open put",
 			n.It(), n.ItsGrant(g.ID), oracle.Ticket(put))
 		return
 	}
@@ -103,7 +103,7 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 		free = free || or.laneFree(n, or.w.Jobs[c.Job].Reader())
 	}
 	if free {
-		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
+		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be leased",
 			n.It(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
 	}
 }

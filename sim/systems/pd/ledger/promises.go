@@ -18,7 +18,7 @@ var (
 	checkPutOK    = oracle.NewCheck("S9", "puts that end well")
 	checkTold     = oracle.NewCheck("S9", "notifications")
 	checkTogether = oracle.NewCheck("S9", "parts of one put")
-	checkToldLife = oracle.NewCheck("S12", "lives of notifications")
+	checkToldLife = oracle.NewCheck("S12", "incarnations of notifications")
 )
 
 // promisesOracle judges what is told of puts that ended.
@@ -57,7 +57,7 @@ func (or *promisesOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool
 	}
 	j := &or.w.Jobs[i]
 	if j.Life != n.Life {
-		or.fail(checkToldLife, "node %d tells the proxy of request %q of its former life",
+		or.fail(checkToldLife, "node %d tells the proxy of request %q of its former incarnation",
 			n.It(), oracle.Request(m.RequestID))
 		return
 	}

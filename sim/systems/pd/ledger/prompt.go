@@ -19,7 +19,7 @@ var (
 	checkWriterLost  = oracle.NewCheck("L2", "grants of writers that are lost")
 	checkLeftOut     = oracle.NewCheck("L2", "grants of pushes that left some out")
 	checkUnwanted    = oracle.NewCheck("L2", "grants for abandoned requests")
-	checkOfferGiven  = oracle.NewCheck("L2", "loans of puts that ended badly")
+	checkOfferGiven  = oracle.NewCheck("L2", "read leases of puts that ended badly")
 	checkAbandoned   = oracle.NewCheck("L2", "requests refused as abandoned")
 	checkReaderLost  = oracle.NewCheck("L2", "leases of readers that are lost")
 	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")

@@ -9,7 +9,7 @@ import (
 
 // What is judged here.
 var (
-	checkGotWhole       = oracle.NewCheck("S1", "pages of plain senders got")
+	checkGotWhole       = oracle.NewCheck("S1", "pages of vanilla senders got")
 	checkGotStill       = oracle.NewCheck("S4", "got pages that are stored into")
 	checkGotGranted     = oracle.NewCheck("S3", "got pages that are granted")
 	checkGotGeneration  = oracle.NewCheck("S2", "generations of got pages")
@@ -38,7 +38,7 @@ func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 			n.Pool.Touch(p.Index)
 			continue
 		case bearer && or.w.Setting.Leased:
-			or.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
+			or.fail(checkGotWhole, "node %d delivers page %d of a vanilla sender, of which nobody said that it is whole",
 				n.It(), n.ItsPage(p.Index))
 		case pg.Writers > 0:
 			or.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",

@@ -12,8 +12,8 @@ import (
 var (
 	checkRecallSame   = oracle.NewCheck("S24", "recalls asked again")
 	checkRecallPrefix = oracle.NewCheck("S2", "prefixes that are leased")
-	checkRecallDone   = oracle.NewCheck("S19", "last words of recalls")
-	checkRecallNamed  = oracle.NewCheck("L2", "last words of recalls by name")
+	checkRecallDone   = oracle.NewCheck("S19", "dones of recalls")
+	checkRecallNamed  = oracle.NewCheck("L2", "dones of recalls by name")
 )
 
 // recallOracle judges recalls: who may read until when, and that nothing of it stays.

@@ -12,7 +12,7 @@ import (
 
 // What is judged here.
 var (
-	checkRenewID     = oracle.NewCheck("S12", "ids of renewed loans")
+	checkRenewID     = oracle.NewCheck("S12", "ids of renewed leases")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
 	checkRenewBound  = oracle.NewCheck("L2", "renewals within bounds")
 	checkRenewHeard  = oracle.NewCheck("L8", "renewals that are heard")
@@ -68,7 +68,7 @@ func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 		case g.Revoking || now > g.Ends || g.Loan.Heard:
 			or.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.It(), n.ItsGrant(effects.GrantID(id)))
 		case until > g.Loan.Began.Add(pd.Its(n).Cfg.LoanMax):
-			or.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest life of an offer",
+			or.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest lease of an offer",
 				n.It(), n.ItsGrant(effects.GrantID(id)))
 		default:
 			g.Ends = max(g.Ends, until)

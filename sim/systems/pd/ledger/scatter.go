@@ -11,7 +11,7 @@ import (
 var (
 	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
 	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
-	checkScatterWhole      = oracle.NewCheck("S1", "scattered pages of plain senders")
+	checkScatterWhole      = oracle.NewCheck("S1", "scattered pages of vanilla senders")
 	checkScatterGeneration = oracle.NewCheck("S2", "generations of scattered pages")
 )
 
@@ -51,7 +51,7 @@ func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
 			or.void(checkScatterWhole)
 			continue // Exempt by name.
 		case n.Grants[pg.Granted].Bearer() && or.w.Setting.Leased:
-			or.fail(checkScatterWhole, "node %d scatters page %d of a plain sender, of which nobody said that it is whole",
+			or.fail(checkScatterWhole, "node %d scatters page %d of a vanilla sender, of which nobody said that it is whole",
 				n.It(), n.ItsPage(p.Index))
 			return false
 		case pg.Writers > 0:

@@ -15,7 +15,7 @@ import (
 var (
 	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
 	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
-	checkWaitShare     = oracle.NewCheck("S18", "shares of places to wait")
+	checkWaitShare     = oracle.NewCheck("S18", "shares of pending requests")
 	checkTurnedAway    = oracle.NewCheck("S18", "requests turned away")
 	checkGrantShare    = oracle.NewCheck("S18", "shares of grants")
 	checkRefusedAgain  = oracle.NewCheck("L8", "retries of what is granted")
@@ -28,11 +28,11 @@ type shareOracle struct{ judge }
 //
 //kvferry:table
 var sharedNames = [rank.Shared]string{
-	rank.SharedAsks:   "places to wait",
-	rank.SharedWords:  "words to tell",
+	rank.SharedAsks:   "pending requests",
+	rank.SharedWords:  "notifications",
 	rank.SharedHosts:  "done addresses",
-	rank.SharedOffers: "offers kept",
-	rank.SharedPlaces: "places of offers",
+	rank.SharedOffers: "deferred offers",
+	rank.SharedPlaces: "remote locations of offers",
 	rank.SharedBusy:   "reasons to stay",
 	rank.SharedClaims: "further claims",
 }
@@ -130,7 +130,7 @@ func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	}
 	if of+all < int(pd.Its(n).Cfg.WaitersMax) {
 		or.fail(checkTurnedAway,
-			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
+			"node %d has no room for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
 			n.It(), oracle.Message(w.request), of, all, pd.Its(n).Cfg.WaitersMax)
 	}
 }

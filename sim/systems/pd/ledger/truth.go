@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new lives")
+var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new incarnations")
 
 // truth is what several oracles have to know of a run: whose memory is whose, which keys there are and where they
 // became whole, kept from what drivers saw and never from what a machine thinks.
@@ -54,7 +54,7 @@ func (or *truth) begin() {
 func (or *truth) started(n *world.Node, b effects.BufferID) {
 	or.judged(checkBufferOfLife)
 	if old := or.w.Buffers[b]; old != nil {
-		or.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.It())
+		or.fail(checkBufferOfLife, "node %d starts with the buffer id of another incarnation", n.It())
 	}
 	or.lives[lifeID{n.ID, n.Life}] = pd.Its(n).Incarnation
 }

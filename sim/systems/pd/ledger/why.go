@@ -101,7 +101,7 @@ func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.P
 		return
 	}
 	if life := or.w.LifeOf(w.Peer); life != nil && life.Addr(effects.ChannelInit).Host != to.Host {
-		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names an incarnation of node %d",
 			n.It(), oracle.Ticket(e.Ticket), to, life.It())
 	}
 }
