@@ -22,7 +22,7 @@ func eachPlane(t *testing.T, test func(*testing.T, string)) {
 }
 
 // keepsNothing says that a receiver has given up all offers, and reads none.
-func keepsNothing(s rank.Stats) bool { return s.Offers+s.Places+s.Fetches+s.Staged == 0 }
+func keepsNothing(s rank.Stats) bool { return s.Offers+s.Locations+s.Fetches+s.Staged == 0 }
 
 // A sender dies with its offers kept. They are missed at once, nothing of them is held, and what the sender offers
 // in its next life, at the same address, is had.

@@ -65,7 +65,7 @@ func wantHits(tb testing.TB, n *runtime.Node, keys []string, want int) {
 // wantNoOffers demands that a receiver of delayed pull keeps and holds nothing of its senders'.
 func wantNoOffers(tb testing.TB, n *runtime.Node) {
 	tb.Helper()
-	if s := n.Stats(); s.Offers+s.Places+s.Fetches+s.Staged != 0 {
+	if s := n.Stats(); s.Offers+s.Locations+s.Fetches+s.Staged != 0 {
 		tb.Errorf("something of senders' is still kept: %+v", s)
 	}
 	wantNothingHeld(tb, n)
@@ -127,7 +127,7 @@ func TestFetchOverEachPlane(t *testing.T) {
 
 			t.Log("# they are known, and those offered cost no page here")
 			wantHits(t, r, append(keys, keysOf("other", 1)...), 7)
-			if s := r.Stats(); s.PagesTotal-s.PagesFree != 2 || s.Offers != 3 || s.Places != 5 {
+			if s := r.Stats(); s.PagesTotal-s.PagesFree != 2 || s.Offers != 3 || s.Locations != 5 {
 				t.Errorf("of 7 chunks 2 are here and 5 in 3 offers: %+v", s)
 			}
 			for i, res := range results {

@@ -60,7 +60,7 @@ func machineCommon(cfg *config.Config) rank.Common {
 		ReplyTimeout: nanos(cfg.Link.RequestTimeout),
 		Lease:        nanos(cfg.Push.Lease),
 		LeaseGuard:   nanos(cfg.Push.LeaseGuard),
-		LoanMax:      nanos(cfg.Pull.LoanMax),
+		ReadLeaseMax: nanos(cfg.Pull.LoanMax),
 		BackoffMin:   nanos(cfg.Link.BackoffMin),
 		BackoffMax:   nanos(cfg.Link.BackoffMax),
 		BatchMax:     uint32(cfg.Limits.ArrayLen),

@@ -138,7 +138,7 @@ func TestFetchInPartsThatFailsLeavesNothing(t *testing.T) {
 			}()
 			if c.missing < len(keys) {
 				left := len(keys) - c.missing // What comes after the missing one, and the other request's.
-				waitFor(t, r, "the part that waits", func(s rank.Stats) bool { return s.Fetches == 1 && s.Places == left })
+				waitFor(t, r, "the part that waits", func(s rank.Stats) bool { return s.Fetches == 1 && s.Locations == left })
 				cancel()
 			}
 			err := <-ended

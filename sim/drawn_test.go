@@ -20,8 +20,8 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	if testing.Short() {
 		seeds = 400
 	}
-	pulled := []string{"PullTTL", "ReadTimeout", "LoanMax"}
-	delayed := []string{"FetchTimeout", "LeadMin", "LoanMax", "OffersMax", "PlacesMax", "FetchesMax"}
+	pulled := []string{"PullTTL", "ReadTimeout", "ReadLeaseMax"}
+	delayed := []string{"FetchTimeout", "LeadMin", "ReadLeaseMax", "OffersMax", "LocationsMax", "FetchesMax"}
 	for _, profile := range systems.Profiles() {
 		values := map[string]map[int64]bool{}
 		least, spans := map[string]int64{}, map[string]bool{}

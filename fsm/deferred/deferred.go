@@ -67,7 +67,7 @@ type looked struct {
 
 // A keptItem is one chunk of an offer.
 type keptItem struct {
-	place  store.Place // zero: it has left
+	place  store.Location // zero: it has left
 	remote effects.RemotePage
 	length uint32
 }
@@ -101,7 +101,7 @@ type Done struct {
 }
 
 // countOf counts what is kept for one class.
-type countOf struct{ offers, places int }
+type countOf struct{ offers, locations int }
 
 // New keeps nothing.
 func New(cfg Config, classes int) Deferred { return new(Deferred).Emptied(cfg, classes) }
@@ -118,7 +118,7 @@ func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
 // without end always leaves as much for the next.
 func (d *Deferred) MayKeep(s *store.Store, class, chunks int) bool {
 	k := &d.of[class]
-	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.places+chunks <= s.PlacesLeft() && s.Room(chunks)
+	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.locations+chunks <= s.LocationsLeft() && s.Room(chunks)
 }
 
 // Keep begins to keep an offer. Its chunks are added one by one, and then it is watched.
@@ -139,7 +139,7 @@ func (d *Deferred) Add(s *store.Store, h table.Handle, hash uint64, key []byte, 
 	place := s.Attach(hash, key, h, uint32(len(o.items)))
 	o.items = append(o.items, keptItem{place: place, length: length, remote: at})
 	o.Left++
-	d.of[o.Class].places++
+	d.of[o.Class].locations++
 }
 
 // Watch sets an offer's next deadline: half of what is left if it can be renewed, else its end.
@@ -210,7 +210,7 @@ func (d *Deferred) leave(v *env.Env, s *store.Store, h table.Handle, item uint32
 	s.Detach(o.items[item].place, v)
 	o.items[item].place = 0
 	o.Left--
-	d.of[o.Class].places--
+	d.of[o.Class].locations--
 	d.dirty = true // Who waits for the link to this one may find the chunk elsewhere.
 	if code != effects.OK {
 		o.missing++
@@ -293,6 +293,6 @@ func (d *Deferred) get(h table.Handle) *Kept { return d.rows.Get(h) }
 func (d *Deferred) Len() int { return d.rows.Len() }
 
 // CountOf is how many offers, and how many of their chunks, are kept of a class.
-func (d *Deferred) CountOf(class int) (offers, places int) {
-	return d.of[class].offers, d.of[class].places
+func (d *Deferred) CountOf(class int) (offers, locations int) {
+	return d.of[class].offers, d.of[class].locations
 }

@@ -5,10 +5,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
-// offeredFor adds the places of a chunk that leave with a fetch of this request: all that it has in offers for it,
+// offeredFor adds the locations of a chunk that leave with a fetch of this request: all that it has in offers for it,
 // wherever the chunk is read. Nobody would come for the others.
 func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, takes []taken) []taken {
-	for at := s.FirstPlace(e); at != 0; at = s.NextPlace(at) {
+	for at := s.FirstLocation(e); at != 0; at = s.NextLocation(at) {
 		offer, item := s.Offered(at)
 		if is := d.rows.Get(offer).Request; is != 0 && is == request {
 			takes = append(takes, taken{offer, item})
@@ -20,9 +20,9 @@ func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, tak
 // Location chooses where to read a chunk: what was offered for this request, else what stands longest. To read
 // what is another's takes nothing from it. An offer whose lease is over is none, though that is its deadline and may
 // be handled only later in this step; nor is one that is condemned, though the sweep has yet to come to it.
-func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Place) {
+func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Location) {
 	longest := v.Now
-	for at := s.FirstPlace(e); at != 0; at = s.NextPlace(at) {
+	for at := s.FirstLocation(e); at != 0; at = s.NextLocation(at) {
 		offer, _ := s.Offered(at)
 		o := d.rows.Get(offer)
 		switch {

@@ -10,7 +10,7 @@ import (
 // first sender gets four, and another two of the rest.
 func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
 	d := New(Config{OffersMax: 8}, 3)
-	s := store.New(store.Config{Entries: 100, Places: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1})
+	s := store.New(store.Config{Entries: 100, Locations: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1})
 	take := func(class int) (n int) {
 		for d.MayKeep(&s, class, 1) {
 			d.Keep(Kept{Class: class, Operation: uint64(n + 1)}, nil)
@@ -22,6 +22,6 @@ func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
 		t.Fatalf("the first sender has %d offers of eight, the second %d; want 4 and 2", first, second)
 	}
 	if d.MayKeep(&s, 2, 101) {
-		t.Fatal("more chunks than there are places")
+		t.Fatal("more chunks than there are locations")
 	}
 }

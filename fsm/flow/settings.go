@@ -21,11 +21,11 @@ type Settings struct {
 	ReplyTimeout effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
 	Lease        effects.Duration // default 30 s: life of a write grant; assumed of receivers that state none
 	LeaseGuard   effects.Duration // default 1 s: a holder starts nothing more this long before the lease ends
-	// LoanMax bounds the life of an offer, renewals included, and how long a receiver believes that one stands.
-	LoanMax    effects.Duration // default 10 × PullTTL
-	BackoffMin effects.Duration // default 50 ms
-	BackoffMax effects.Duration // default 5 s
-	BatchMax   uint32           // default 4096 chunks of a command or a message
+	// ReadLeaseMax bounds the life of an offer, renewals included, and how long a receiver believes that one stands.
+	ReadLeaseMax effects.Duration // default 10 × PullTTL
+	BackoffMin   effects.Duration // default 50 ms
+	BackoffMax   effects.Duration // default 5 s
+	BatchMax     uint32           // default 4096 chunks of a command or a message
 	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and a receiver
 	// takes on one; the smaller of the two counts.
 	Window uint16 // default 1: the next one when the last one was answered
@@ -38,7 +38,7 @@ func (s *Settings) Fill(offer effects.Duration) {
 	kernel.Default(&s.ReplyTimeout, 5*effects.Second)
 	kernel.Default(&s.Lease, 30*effects.Second)
 	kernel.Default(&s.LeaseGuard, effects.Second)
-	kernel.Default(&s.LoanMax, 10*offer)
+	kernel.Default(&s.ReadLeaseMax, 10*offer)
 	kernel.Default(&s.BackoffMin, 50*effects.Millisecond)
 	kernel.Default(&s.BackoffMax, 5*effects.Second)
 	kernel.Default(&s.BatchMax, 4096)

@@ -107,7 +107,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	if ev.Code != effects.OK {
 		v.Out.Mark(MarkPlaneFailed)
 		if ev.Code == effects.Stale {
-			c.fail(effects.Stale, effects.Why{Field: "incarnation", Theirs: "another one than that which said hello"})
+			c.fail(effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return
 		}
 		c.x.link.failed(l.cfg.PlaneNames, ev.Code)

@@ -104,7 +104,7 @@ func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 	}
 	if ev.Code == effects.Stale {
 		k.state = unlinked
-		r.end(ev.Code, effects.Why{Field: "incarnation", Theirs: "another one than that which offered"})
+		r.end(ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
 		return
 	}
 	v.Out.Mark(MarkPlaneFailed)

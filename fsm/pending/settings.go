@@ -6,14 +6,14 @@ import "github.com/kvferry/kvferry/fsm/kernel"
 type Settings struct {
 	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
 	WaitingBytes uint64 // default 64 MiB that those have, of all peers; one has no more than it leaves
-	OvertakesMax uint32 // default 16: how often a waiting head is passed before pages are kept together for it
+	BypassMax    uint32 // default 16: how often a waiting head is passed before pages are kept together for it
 }
 
 // Fill puts defaults where nothing is said.
 func (s *Settings) Fill() {
 	kernel.Default(&s.WaitersMax, 1024)
 	kernel.Default(&s.WaitingBytes, 64<<20)
-	kernel.Default(&s.OvertakesMax, 16)
+	kernel.Default(&s.BypassMax, 16)
 }
 
 // Check says what cannot work.

@@ -34,8 +34,8 @@ func TestCountsDoNotWrap(t *testing.T) {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.want == "":
-			if cfg.PlacesMax != kernel.CountMax || cfg.entriesMax() < cfg.BatchMax {
-				t.Errorf("%s: %d places, %d entries", name, cfg.PlacesMax, cfg.entriesMax())
+			if cfg.LocationsMax != kernel.CountMax || cfg.entriesMax() < cfg.BatchMax {
+				t.Errorf("%s: %d places, %d entries", name, cfg.LocationsMax, cfg.entriesMax())
 			}
 		case err == nil || !strings.Contains(err.Error(), c.want):
 			t.Errorf("%s: %v; want %s named", name, err, c.want)

@@ -106,7 +106,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
-		LeaseMax: cfg.LoanMax, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+		LeaseMax: cfg.ReadLeaseMax, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
 		Wire: cfg.Wire,
 	}

@@ -91,7 +91,7 @@ func (w *waits) Tables(visit table.Visit) {
 	visit("fetches", m.Fetches.Len(), table.Empty)
 	visit("staging pages", int(m.Fetches.Pipeline().Staged()), table.Empty)
 	visit("claims", m.Store.Claims(), table.Empty)
-	visit("remote locations", m.Store.Places(), table.Empty)
+	visit("remote locations", m.Store.Locations(), table.Empty)
 	visit("chunks", m.Store.Entries(), table.Ready)
 	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
 }

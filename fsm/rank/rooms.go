@@ -16,11 +16,11 @@ import (
 func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
 	return flow.Rooms{
 		Store: of.Store.Emptied(store.Config{
-			Seed: seed, Entries: int(c.entriesMax()), Places: int(c.PlacesMax), Pages: int(c.Pages),
+			Seed: seed, Entries: int(c.entriesMax()), Locations: int(c.LocationsMax), Pages: int(c.Pages),
 			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention,
 		}),
 		Pending: of.Pending.Emptied(pending.Config{
-			Places: int(c.WaitersMax), Bytes: int(min(c.WaitingBytes, math.MaxInt)), BypassMax: c.OvertakesMax,
+			Places: int(c.WaitersMax), Bytes: int(min(c.WaitingBytes, math.MaxInt)), BypassMax: c.BypassMax,
 		}, classes),
 		Landings: of.Landings.Emptied(land.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,

@@ -56,7 +56,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *serving {
 		Store:   Store{ClaimTTL: 100 * effects.Second, ClaimsMax: 32},
 		Peers:   Peers{LocalID: "r:1", PeersMax: 4},
 		Engine:  Engine{GetWaitMax: 20 * effects.Second, GetsMax: 4},
-		Pending: Pending{WaitersMax: 8, WaitingBytes: 1 << 20, OvertakesMax: 2},
+		Pending: Pending{WaitersMax: 8, WaitingBytes: 1 << 20, BypassMax: 2},
 	}
 	if change != nil {
 		change(&cfg)

@@ -2,13 +2,13 @@ package rank
 
 // What is shared out between classes.
 const (
-	SharedAsks   = iota // places of requests that wait
-	SharedWords         // ends to be told
-	SharedHosts         // where to tell them
-	SharedOffers        // kept for later
-	SharedPlaces        // of their chunks
-	SharedBusy          // what keeps a peer's class
-	SharedClaims        // beyond the first on a page
+	SharedAsks      = iota // places of requests that wait
+	SharedWords            // ends to be told
+	SharedHosts            // where to tell them
+	SharedOffers           // kept for later
+	SharedLocations        // of their chunks
+	SharedBusy             // what keeps a peer's class
+	SharedClaims           // beyond the first on a page
 	Shared
 )
 
@@ -18,14 +18,14 @@ func (r *Rank) Shares() (counted, there [Shared]int) {
 	m := &r.rooms
 	counted[SharedAsks], there[SharedAsks] = m.Pending.Counted(), m.Pending.Len()
 	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pullTarget.Shares()
-	there[SharedOffers], there[SharedPlaces] = m.Deferred.Len(), m.Store.Places()
+	there[SharedOffers], there[SharedLocations] = m.Deferred.Len(), m.Store.Locations()
 	there[SharedBusy] = m.Pending.Len() + m.Deferred.Len()
 	counted[SharedClaims], there[SharedClaims] = m.Store.Beyond()
 	for class, busy := range m.Busy() {
 		counted[SharedBusy] += int(busy)
 		offers, places := m.Deferred.CountOf(class)
 		counted[SharedOffers] += offers
-		counted[SharedPlaces] += places
+		counted[SharedLocations] += places
 	}
 	return counted, there
 }

@@ -28,7 +28,7 @@ type Stats struct {
 	HostTotal, HostFree                                              int // offload
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
-	Offers, Places, Fetches, Staged                                  int // delayed pull
+	Offers, Locations, Fetches, Staged                               int // delayed pull
 	StagedMost                                                       int // the most staging pages at a time so far
 	Peers, Guests, Outstanding, Deadlines                            int
 	// Operations of live grants and of waiting requests, by which retries are known.
@@ -52,7 +52,7 @@ func (r *Rank) Stats() Stats {
 		Gets: here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
 		Spare: int(here.Store.Spare()), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
-		Offers: here.Deferred.Len(), Places: here.Store.Places(), Fetches: here.Fetches.Len(),
+		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
 		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),

@@ -59,13 +59,13 @@ func newStorm(t *rapid.T) *storm {
 	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
 		cfg := Config{
 			Common: Common{
-				Layout: layout, Leased: s.leased, LoanMax: 7 * effects.Second, Lease: 3 * effects.Second,
+				Layout: layout, Leased: s.leased, ReadLeaseMax: 7 * effects.Second, Lease: 3 * effects.Second,
 				LeaseGuard: 50 * effects.Millisecond, ReplyTimeout: 400 * effects.Millisecond,
 				AllocTimeout: 200 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, BatchMax: 3,
 			},
 			Memory: Memory{Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), GrantsMax: few.Draw(t, "grants")},
 			Store: Store{
-				ClaimTTL: 4 * effects.Second, PlacesMax: 3 * few.Draw(t, "places"),
+				ClaimTTL: 4 * effects.Second, LocationsMax: 3 * few.Draw(t, "places"),
 				ClaimsMax: 2 * few.Draw(t, "claims"),
 			},
 			Peers: Peers{
@@ -231,7 +231,7 @@ func (s *storm) end() {
 				s.t.Fatalf("%s: the memory of #%d never came back (M8)", n.name, t)
 			}
 		}
-		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+st.Staged+st.Outstanding+st.Offers+st.Places+st.Requests+st.Claims > 0 {
+		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+st.Staged+st.Outstanding+st.Offers+st.Locations+st.Requests+st.Claims > 0 {
 			s.t.Fatalf("%s: left before the drain: %+v (S17)", n.name, st)
 		}
 		for len(n.engine.got) > 0 {

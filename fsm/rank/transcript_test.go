@@ -105,7 +105,7 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(r.t, "peers", &cfg.PeersMax)
 				}
 				if d.HasArg("overtakes") {
-					d.ScanArgs(t, "overtakes", &cfg.OvertakesMax)
+					d.ScanArgs(t, "overtakes", &cfg.BypassMax)
 				}
 				if d.HasArg("engine_pct") {
 					d.ScanArgs(t, "engine_pct", &cfg.EngineSharePct)
@@ -171,8 +171,8 @@ func TestTranscripts(t *testing.T) {
 			case "stats":
 				s := r.node(first).rank.Stats()
 				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
-				if s.Offers+s.Places+s.Fetches+s.Staged > 0 {
-					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Places, s.Fetches, s.Staged)
+				if s.Offers+s.Locations+s.Fetches+s.Staged > 0 {
+					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Locations, s.Fetches, s.Staged)
 				}
 				if s.HostTotal > 0 {
 					r.printf("host pages free=%d of %d", s.HostFree, s.HostTotal)

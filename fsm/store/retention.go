@@ -32,7 +32,7 @@ const (
 )
 
 // Settle removes what nothing keeps: the ready page when no claim and no pin is left and Retention says so, the entry
-// when no fill and no place is left either. It is the one place that asks the policy, and never makes room itself: who
+// when no fill and no location is left either. It is the one place that asks the policy, and never makes room itself: who
 // ends a claim or a pin is in the middle of something.
 func (s *Store) Settle(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
@@ -77,7 +77,7 @@ func (s *Store) drop(e *entry, p *memory.Pool) {
 
 // tidy removes an entry of which nothing is left.
 func (s *Store) tidy(h Entry, e *entry) {
-	if !e.ready() && e.fills == 0 && e.places.Len() == 0 {
+	if !e.ready() && e.fills == 0 && e.locations.Len() == 0 {
 		s.byKey.Remove(e.hash, h)
 		s.names.remove(e.shape)
 		s.entries.Remove(h)

@@ -21,7 +21,7 @@ type entry struct {
 	digits     uint64             `snap:"skip"` // with shape, the key; its hash stands for it
 	generation effects.Generation // of the page; zero: not ready
 	claims     table.List
-	places     table.List
+	locations  table.List
 	index      uint32 // of the page, and its length
 	length     uint32
 	fills      uint32
@@ -52,18 +52,18 @@ type spot struct {
 // Store is the table. Its entries are bounded by the pool (ready pages), the fills
 // and the claims that keep them.
 type Store struct {
-	entries table.Slab[entry]
-	byKey   table.Compact
-	names   names `snap:"skip"` // their keys, for which their hashes stand
-	claims  table.Slab[claim]
-	line    line          // of all claims
-	byOwner table.Compact // of claims that name a request
-	beyond  table.Share   // of claims beyond the first on a page
-	places  table.Slab[place]
-	lapses  lapses
-	news    news
-	journal journal
-	cfg     Config `snap:"share"`
+	entries   table.Slab[entry]
+	byKey     table.Compact
+	names     names `snap:"skip"` // their keys, for which their hashes stand
+	claims    table.Slab[claim]
+	line      line          // of all claims
+	byOwner   table.Compact // of claims that name a request
+	beyond    table.Share   // of claims beyond the first on a page
+	locations table.Slab[location]
+	lapses    lapses
+	news      news
+	journal   journal
+	cfg       Config `snap:"share"`
 
 	cached  table.List // entries whose page only the cache has, those used longest ago first
 	closing bool       // the rank drains: nothing is kept any more
@@ -72,13 +72,13 @@ type Store struct {
 
 // Config is what bounds a store, and what it does with what nobody expects.
 type Config struct {
-	Seed    uint64 // of hashes: a secret of the rank
-	Entries int    // keys known
-	Places  int    // of these, at senders
-	Pages   int    // each may have a first claim
-	Claims  int    // beyond the first on a page, of which no class has more than it leaves; and lapses remembered
-	Classes int
-	TTL     effects.Duration // of a claim, and then of the memory that it lapsed
+	Seed      uint64 // of hashes: a secret of the rank
+	Entries   int    // keys known
+	Locations int    // of these, at senders
+	Pages     int    // each may have a first claim
+	Claims    int    // beyond the first on a page, of which no class has more than it leaves; and lapses remembered
+	Classes   int
+	TTL       effects.Duration // of a claim, and then of the memory that it lapsed
 
 	Retention Retention
 	Journal   int // changes remembered; 0: none
@@ -92,7 +92,7 @@ func (s *Store) Emptied(cfg Config) Store {
 	return Store{
 		entries: s.entries.Emptied(cfg.Entries), byKey: s.byKey.Emptied(), names: s.names.emptied(cfg.Entries),
 		claims: s.claims.Emptied(cfg.Pages + cfg.Claims), byOwner: s.byOwner.Emptied(),
-		beyond: s.beyond.Emptied(cfg.Claims, cfg.Classes), places: s.places.Emptied(cfg.Places),
+		beyond: s.beyond.Emptied(cfg.Claims, cfg.Classes), locations: s.locations.Emptied(cfg.Locations),
 		lapses: s.lapses.emptied(cfg.Claims), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(), noted: s.noted,
 	}
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	pagesMax   = 6
-	entriesMax = 3
-	claimsMax  = 5
-	classes    = 2
-	placesMax  = 5
-	ttl        = 100 * effects.Millisecond
+	pagesMax     = 6
+	entriesMax   = 3
+	claimsMax    = 5
+	classes      = 2
+	locationsMax = 5
+	ttl          = 100 * effects.Millisecond
 )
 
 var small = Config{
-	Seed: 1, Entries: entriesMax, Places: placesMax, Pages: pagesMax, Claims: claimsMax, Classes: classes, TTL: ttl,
+	Seed: 1, Entries: entriesMax, Locations: locationsMax, Pages: pagesMax, Claims: claimsMax, Classes: classes, TTL: ttl,
 }
 
 // crowd is one hash for all keys: whoever mixes up keys that collide is seen.
@@ -533,7 +533,7 @@ func (s *shelf) compare(t *rapid.T) {
 }
 
 // four is room for four of everything.
-var four = Config{Seed: 1, Entries: 4, Places: 1, Pages: 4, Claims: 8, Classes: 2, TTL: ttl}
+var four = Config{Seed: 1, Entries: 4, Locations: 1, Pages: 4, Claims: 8, Classes: 2, TTL: ttl}
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 // endClaims ends the claims of requests as sweeps do, and counts them.

@@ -216,7 +216,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 		why = p.OutOfTimeWaiting(e)
 		if f.is[p.Peer.Slot()] {
 			why.Stage, why.Theirs = effects.StageMemory, ""
-			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages leased"
+			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages lent"
 		}
 	case sourceShort:
 		why.Theirs = ""

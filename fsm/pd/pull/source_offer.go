@@ -133,7 +133,7 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	case m.AllocFailed:
 		code, why = effects.NoMemory, effects.Why{Field: "alloc_failed", Theirs: "true"}
 	case !its:
-		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the incarnation that shook hands"}
+		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
 	case !ascending(m.AlreadySent, p.Size()):
 		e.Out.Mark(put.MarkReplySenseless)
 		code, its = effects.Malformed, false // Who says nonsense has not said that nothing will be read.
@@ -173,7 +173,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		e.Out.Mark(put.MarkAskedStale)
 		p.failLink(e, effects.Stale, why)
 		code, its = effects.PeerLost, false
-		p.Blame(code, effects.Why{Field: "incarnation", Theirs: "new (it has restarted since the offer)", Said: why.Said})
+		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
 	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.Failed < e.Cfg.AttemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.

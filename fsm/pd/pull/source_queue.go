@@ -68,7 +68,7 @@ func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) {
 	for h := f.puts.First(peer); h != 0 && f.puts.Get(h).orphaned(e); h = f.puts.First(peer) {
 		e.Out.Mark(MarkOfferOrphaned)
 		p := f.puts.Get(h)
-		p.Blame(effects.PeerLost, effects.Why{Field: "incarnation", Theirs: "new (it has restarted since the offer)"})
+		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
 		f.stop(e, h, p, effects.PeerLost)
 	}
 }

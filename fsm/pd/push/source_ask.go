@@ -128,7 +128,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 			why = *w
 		}
 		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.
-			cause, why = effects.Stale, effects.Why{Field: "incarnation", Theirs: "another one than that which was asked"}
+			cause, why = effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"}
 		}
 		f.unanswered(e, h, p, cause, why)
 		return

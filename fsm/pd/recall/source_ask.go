@@ -144,7 +144,7 @@ func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 		// lease, if it is the same life.
 		e.Out.Mark(MarkAnswerAfterLink)
 		r.grant = 0
-		f.again(e, h, r, effects.Stale, effects.Why{Field: "incarnation", Theirs: "another one than that which was asked"})
+		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
 	case !f.plan(e, r):
 		e.Out.Mark(MarkAnswerSenseless)
 		f.senseless(e, h, r, effects.Why{

@@ -32,7 +32,7 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	class, known := e.Links.Inbound(&e.Env, who, us)
 	if !known {
 		e.Out.Mark(MarkQueryStranger)
-		f.refuse(e, ev, effects.Stale, effects.Why{Field: "incarnation", Theirs: "unknown"})
+		f.refuse(e, ev, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
 		return
 	}
 	for _, grant := range m.Ext.Done {

@@ -46,7 +46,7 @@ var conditions = map[string]func(rank.Stats) bool{
 	"quiet":   func(s rank.Stats) bool { return s.Grants+s.Waiters+s.PagesGranted+s.PagesQuarantined == 0 },
 	"unlent":  func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 },
 	"nothing": func(s rank.Stats) bool {
-		return s.Offers+s.Places+s.Fetches+s.Staged+s.Puts+s.PagesLent+s.PagesGranted+s.PagesQuarantined == 0
+		return s.Offers+s.Locations+s.Fetches+s.Staged+s.Puts+s.PagesLent+s.PagesGranted+s.PagesQuarantined == 0
 	},
 }
 

@@ -13,7 +13,7 @@ func (w *Cluster) patience() effects.Duration {
 	c := &w.Plan.Rank
 	pulls := effects.Duration(0)
 	if len(w.Source.Topology.Pull) > 0 {
-		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.LoanMax
+		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.ReadLeaseMax
 	}
 	all := 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + pulls + 2*c.ReplyTimeout + c.Residual
 	return 12*all/10 + w.Setting.Faulty + 6*effects.Second

@@ -69,7 +69,7 @@ func SettingOf(p *plan.Plan, flows []*Flow) Setting {
 				GetWaitMax: effects.Duration(t.GetWaitMax), PutsMax: b.Puts, ReservesMax: b.Reserves,
 				GetsMax: b.Gets, RequestsMax: b.Requests,
 			},
-			Pending:  rank.Pending{WaitersMax: b.Waiters, OvertakesMax: b.Overtakes},
+			Pending:  rank.Pending{WaitersMax: b.Waiters, BypassMax: b.Overtakes},
 			Granting: rank.Granting{ReplyForm: protocol.FormAscend, Residual: effects.Duration(t.Residual)},
 		},
 	}
@@ -77,8 +77,8 @@ func SettingOf(p *plan.Plan, flows []*Flow) Setting {
 	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read),
 		world.DriftApart(o.DriftPPM)
 	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
-	s.Rank.LoanMax = effects.Duration(t.Loan)
-	s.Rank.OffersMax, s.Rank.PlacesMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
+	s.Rank.ReadLeaseMax = effects.Duration(t.Loan)
+	s.Rank.OffersMax, s.Rank.LocationsMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
 	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {
 		s.Rank.ReservePPM = rank.ReserveNone
 	}

@@ -80,7 +80,7 @@ func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 			or.void(checkPassedByOwn)
 		} else if or.judged(checkPassedByOwn); often {
 			or.fail(checkPassedByOwn, "node %d lets request %d wait although %d grants and reserves went past it; %d are allowed",
-				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.OvertakesMax)
+				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.BypassMax)
 		}
 	}
 }
@@ -118,12 +118,12 @@ func (or *bothOracle) passing(n *world.Node) {
 	}
 	or.judged(checkOwnPassed)
 	my.rivals = max(my.rivals, or.all().queue.heads(n)+1) // The one that is served is one.
-	if my.passed++; my.passed == int(pd.Its(n).Cfg.OvertakesMax) && or.all().queue.heads(n) > 1 {
+	if my.passed++; my.passed == int(pd.Its(n).Cfg.BypassMax) && or.all().queue.heads(n) > 1 {
 		pd.Met(&or.w.Result, pd.EngineKeptFor)
 	}
-	if my.passed > int(pd.Its(n).Cfg.OvertakesMax)+my.rivals {
+	if my.passed > int(pd.Its(n).Cfg.BypassMax)+my.rivals {
 		or.fail(checkOwnPassed, "node %d lets ticket %d of its engine wait for pages although peers were served %d times "+
-			"before it; %d are allowed", n.It(), oracle.Ticket(t), my.passed, pd.Its(n).Cfg.OvertakesMax)
+			"before it; %d are allowed", n.It(), oracle.Ticket(t), my.passed, pd.Its(n).Cfg.BypassMax)
 	}
 }
 

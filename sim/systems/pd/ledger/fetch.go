@@ -209,9 +209,9 @@ func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	or.openFetches(n)
 	c := &pd.Its(n).Cfg
 	or.judged(checkFetchTables, checkStaging)
-	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
+	if s.Offers > int(c.OffersMax) || s.Locations > int(c.LocationsMax) || s.Fetches > int(c.FetchesMax) {
 		or.fail(checkFetchTables, "node %d has %d offers, %d remote locations and %d fetches, more than it may",
-			n.It(), s.Offers, s.Places, s.Fetches)
+			n.It(), s.Offers, s.Locations, s.Fetches)
 		return
 	}
 	staging := 0

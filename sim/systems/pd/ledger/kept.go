@@ -353,10 +353,10 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	}
 	switch {
 	case n.Draining:
-	case s.Places < least:
-		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Places, least)
-	case s.Places > most && !n.Busy:
-		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Places, most)
+	case s.Locations < least:
+		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Locations, least)
+	case s.Locations > most && !n.Busy:
+		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Locations, most)
 	}
 	if len(or.all().fetch.at(n).fetches) == 0 {
 		my.kept = slices.DeleteFunc(my.kept, func(k keptOffer) bool { return !or.stands(&k) })

@@ -21,7 +21,7 @@ func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 			or.void(checkOvertaken)
 		} else if or.judged(checkOvertaken); often {
 			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants and reserves went past it; %d are allowed",
-				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.OvertakesMax)
+				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.BypassMax)
 		}
 	}
 }
@@ -35,10 +35,10 @@ func (or *queueOracle) passed(n *world.Node, o *waiter) (counts, often bool) {
 	}
 	// Of each other class one that was passed as often may go first.
 	o.rivals = max(o.rivals, or.heads(n))
-	if o.overtaken++; o.overtaken == int(pd.Its(n).Cfg.OvertakesMax) && or.all().both.oldest(n) != 0 {
+	if o.overtaken++; o.overtaken == int(pd.Its(n).Cfg.BypassMax) && or.all().both.oldest(n) != 0 {
 		pd.Met(&or.w.Result, pd.KeptFromEngine)
 	}
-	return true, o.overtaken > int(pd.Its(n).Cfg.OvertakesMax)+o.rivals
+	return true, o.overtaken > int(pd.Its(n).Cfg.BypassMax)+o.rivals
 }
 
 // heads counts the classes of which somebody waits, or may: a node's own engine is one.

@@ -40,7 +40,7 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	left("leased pages", s.PagesLent)
 	left("host pages", s.HostTotal-s.HostFree)
 	left("offers", s.Offers)
-	left("remote locations", s.Places)
+	left("remote locations", s.Locations)
 	left("fetches", s.Fetches)
 	left("staging pages", s.Staged)
 	if w.Healed && w.Failure == nil {

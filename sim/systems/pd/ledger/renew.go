@@ -39,7 +39,7 @@ func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 		g := n.Grants[effects.GrantID(id)]
 		its := g != nil && g.Read && protocol.UUID(g.Peer) == m.Incarnation && or.w.Named(n, effects.Incarnation(m.To))
 		stands := its && !g.Revoking && !g.Loan.Heard && !g.Loan.Late && now < g.Ends && !slices.Contains(m.Done, id)
-		if stands && now.Add(pd.Its(n).Cfg.PullTTL) <= g.Loan.Began.Add(pd.Its(n).Cfg.LoanMax) {
+		if stands && now.Add(pd.Its(n).Cfg.PullTTL) <= g.Loan.Began.Add(pd.Its(n).Cfg.ReadLeaseMax) {
 			or.owed = append(or.owed, g)
 		}
 	}
@@ -67,7 +67,7 @@ func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 				n.It(), n.ItsGrant(effects.GrantID(id)))
 		case g.Revoking || now > g.Ends || g.Loan.Heard:
 			or.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.It(), n.ItsGrant(effects.GrantID(id)))
-		case until > g.Loan.Began.Add(pd.Its(n).Cfg.LoanMax):
+		case until > g.Loan.Began.Add(pd.Its(n).Cfg.ReadLeaseMax):
 			or.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest lease of an offer",
 				n.It(), n.ItsGrant(effects.GrantID(id)))
 		default:

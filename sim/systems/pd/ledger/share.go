@@ -28,13 +28,13 @@ type shareOracle struct{ judge }
 //
 //kvferry:table
 var sharedNames = [rank.Shared]string{
-	rank.SharedAsks:   "pending requests",
-	rank.SharedWords:  "notifications",
-	rank.SharedHosts:  "done addresses",
-	rank.SharedOffers: "deferred offers",
-	rank.SharedPlaces: "remote locations of offers",
-	rank.SharedBusy:   "reasons to stay",
-	rank.SharedClaims: "further claims",
+	rank.SharedAsks:      "pending requests",
+	rank.SharedWords:     "notifications",
+	rank.SharedHosts:     "done addresses",
+	rank.SharedOffers:    "deferred offers",
+	rank.SharedLocations: "remote locations of offers",
+	rank.SharedBusy:      "reasons to stay",
+	rank.SharedClaims:    "further claims",
 }
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
@@ -79,7 +79,7 @@ func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 		or.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
 			n.It(), offers, allOffers, most)
 	}
-	if most := int(pd.Its(n).Cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && or.w.Failure == nil {
+	if most := int(pd.Its(n).Cfg.LocationsMax); chunks+allChunks > most+len(newest.chunks) && or.w.Failure == nil {
 		or.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
 			n.It(), chunks, allChunks, most)
 	}
