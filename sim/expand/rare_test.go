@@ -19,6 +19,7 @@ func TestRareStories(t *testing.T) {
 		drawReaders(&p)
 		p.DrawFaults(&d.scheduled)
 		drawBounds(&p, "full")
+		drawTuning(&p)
 		whole := Plan(seed, "full", nil)
 		if err := whole.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)

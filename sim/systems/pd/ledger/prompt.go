@@ -86,7 +86,12 @@ func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
 
 // granting checks that pages are for a peer that may still write them.
 func (or *promptOracle) granting(n *world.Node, e *effects.Grant) {
-	if my := or.at(n); slices.Contains(my.gone, e.Peer) {
+	my := or.at(n)
+	if len(my.gone) == 0 {
+		return
+	}
+	or.judged(checkWriterLost)
+	if slices.Contains(my.gone, e.Peer) {
 		or.fail(checkWriterLost, "node %d gives grant %d to a writer although it was told that it is gone",
 			n.It(), n.ItsGrant(e.ID))
 	}
@@ -161,7 +166,11 @@ func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
 			g.Job = int(i) + 1
 		}
 	}
-	if g != nil && g.Job > 0 && or.abandons(n, g.Job-1) {
+	if g == nil || g.Job == 0 || len(or.at(n).ending) == 0 {
+		return
+	}
+	or.judged(checkUnwanted)
+	if or.abandons(n, g.Job-1) {
 		or.fail(checkUnwanted, "node %d gives grant %d although it is abandoning its request %q",
 			n.It(), n.ItsGrant(g.ID), oracle.Request(or.w.Jobs[g.Job-1].Name))
 	}
