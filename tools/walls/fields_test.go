@@ -116,7 +116,8 @@ func TestKeptFields(t *testing.T) {
 // small are packages whose types are each one idea: that many methods and fields at the most. What only configures a
 // type, or counts what it has, may be longer.
 var small = map[string]bool{
-	"fsm/deferred": true, "fsm/land": true, "fsm/last": true, "fsm/lease": true, "fsm/notice": true, "fsm/pending": true,
+	"fsm/deferred": true, "fsm/directory": true, "fsm/directory/index": true, "fsm/land": true, "fsm/last": true,
+	"fsm/lease": true, "fsm/notice": true, "fsm/pending": true,
 }
 
 const methodsMax, fieldsMax, linesMax = 40, 20, 300

@@ -61,6 +61,9 @@ var rooms = []room{
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	// What a directory knows, and no message.
+	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},
+	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"}, foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
 	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},

@@ -1,0 +1,82 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/index"
+	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A Directory is told facts, each at the instant at which it was taken up, and asked. Whoever tells it calls Advance once
+// in each step, and again when Deadline has passed.
+type Directory struct {
+	config Config `snap:"share"`
+	now    effects.Time
+
+	known  roster
+	feeds  table.Slab[feed]
+	syncs  syncs
+	chunks index.Index
+	owners []table.Handle // feeds, by holder
+
+	turn  uint64      // lookups that were answered
+	hits  []index.Hit `snap:"scratch"`
+	notes []Note      `snap:"skip"`
+}
+
+// New returns a directory that knows nobody. The configuration must pass its Check.
+func New(c Config) Directory {
+	secret := draw.New(c.Seed)
+	return Directory{
+		config: c, known: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
+		chunks: index.New(index.Limits{
+			Chunks: c.Chunks, Holders: c.Holders, Groups: c.Instances, OfChunk: c.OfChunk,
+		}, secret.Next()),
+	}
+}
+
+// Advance ends what has no time left, and sweeps. What a step does not get done waits for the next one, and makes the
+// deadline be now.
+func (d *Directory) Advance(now effects.Time) {
+	d.now = now
+	for range d.config.Ends {
+		h, at, ok := d.silent()
+		if !ok || at > now {
+			break
+		}
+		d.note(WentSilent, d.known.workers.Get(h), "")
+		d.end(h)
+	}
+	for range d.config.Ends {
+		h, at, ok := d.stuck()
+		if !ok || at > now {
+			break
+		}
+		d.giveUp(h)
+	}
+	d.chunks.Sweep(d.config.Sweep)
+}
+
+// Deadline is when Advance has something to do again; ok is false when only facts can bring it.
+func (d *Directory) Deadline() (at effects.Time, ok bool) {
+	if d.chunks.Retired() {
+		return d.now, true
+	}
+	_, at, ok = d.silent()
+	if _, sync, is := d.stuck(); is && (!ok || sync < at) {
+		return sync, true
+	}
+	return at, ok
+}
+
+// silent is the worker that was heard longest ago, and when it has been silent for too long.
+func (d *Directory) silent() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.known.heard()
+	return h, at.Add(d.config.Silence), ok && d.config.Silence > 0
+}
+
+// stuck is the sync that went on longest ago, and when it is given up.
+func (d *Directory) stuck() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.syncs.went()
+	return h, at.Add(d.config.Patience), ok
+}

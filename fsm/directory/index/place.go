@@ -1,0 +1,52 @@
+package index
+
+import (
+	"math/bits"
+
+	"github.com/kvferry/kvferry/fsm/draw"
+)
+
+// A hider turns a hash and a rank into the place of their row: a keyed order of all numbers of 64 bits. It is a Feistel
+// network, each round of which changes one half by a keyed function of the other, which could be undone. So two hashes of
+// one rank never become one. Of two ranks they may, once in 2^64: then an answer is wrong, which costs a miss.
+type hider struct {
+	keys [4]uint64
+	rank uint64
+}
+
+func newHider(seed uint64) hider {
+	from := draw.New(seed)
+	h := hider{rank: from.Next()}
+	for i := range h.keys {
+		h.keys[i] = from.Next()
+	}
+	return h
+}
+
+func fold(x uint64) uint64 {
+	hi, lo := bits.Mul64(x, 0x9E3779B97F4A7C15)
+	return hi ^ lo
+}
+
+// of is the key of a rank, for hide.
+func (k *hider) of(rank uint32) uint64 {
+	hi, lo := bits.Mul64(k.rank^uint64(rank)<<16, 0xD1B54A32D192ED03)
+	return (hi ^ lo) * 0xBF58476D1CE4E5B9
+}
+
+// hide is the place of a hash.
+func (k *hider) hide(hash, rank uint64) uint64 {
+	hash ^= rank
+	l, r := uint32(hash>>32), uint32(hash)
+	l ^= uint32(fold(uint64(r) ^ k.keys[0]))
+	r ^= uint32(fold(uint64(l) ^ k.keys[1]))
+	l ^= uint32(fold(uint64(r) ^ k.keys[2]))
+	r ^= uint32(fold(uint64(l) ^ k.keys[3]))
+	return uint64(l)<<32 | uint64(r)
+}
+
+// sumOf is what a chunk adds to the sum of its holder: no secret, so that sums of several directories can be compared.
+func sumOf(hash uint64) uint64 {
+	s := draw.New(hash)
+	return s.Next()
+}

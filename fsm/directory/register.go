@@ -1,0 +1,132 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Register makes a worker known, at an address. If it was known it has begun anew: what it had is forgotten, and it is
+// where it says now. The same incarnation may register again, which changes nothing but its address; the one before does
+// not come back.
+func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code {
+	h, code := d.candidate(&s, &a)
+	if code != effects.OK {
+		return code
+	}
+	if h == 0 {
+		w, code := d.known.add(now, &s, &a)
+		if code == effects.OK {
+			d.note(Joined, w, "")
+		}
+		return code
+	}
+	w := d.known.workers.Get(h)
+	if w.is == s.Incarnation && w.is != (effects.Incarnation{}) {
+		w.moves(&a)
+		d.known.hear(now, h, w)
+		return effects.OK
+	}
+	if before(w, &s) {
+		return effects.Stale
+	}
+	d.renew(now, h, w, &s, &a)
+	return effects.OK
+}
+
+// candidate is the worker that a registration or heartbeat speaks of, if it is known and speaks sense.
+func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code) {
+	if code := d.sane(s); code != effects.OK {
+		return 0, code
+	}
+	if code := d.fits(a); code != effects.OK {
+		return 0, code
+	}
+	return d.known.find(s), effects.OK
+}
+
+// before says whether the sender is the incarnation before this one.
+func before(w *worker, s *Sender) bool {
+	return w.was == s.Incarnation && w.was != (effects.Incarnation{})
+}
+
+// renew begins a worker anew, as another incarnation.
+func (d *Directory) renew(now effects.Time, h table.Handle, w *worker, s *Sender, a *Address) {
+	d.forget(w)
+	w.was, w.is = w.is, s.Incarnation
+	w.midway, w.ask = false, NoSync
+	d.syncs.unask(w)
+	w.moves(a)
+	d.known.hear(now, h, w)
+	d.note(Renewed, w, "")
+}
+
+// Deregister forgets a worker. It must be at the address that it names, without regard to its URL: another one there is
+// another process.
+func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Code {
+	h, code := d.candidate(&s, &a)
+	switch {
+	case code != effects.OK:
+		return code
+	case h == 0:
+		return effects.NotFound
+	}
+	w := d.known.workers.Get(h)
+	if w.is != s.Incarnation || !w.at(&a) {
+		return effects.Stale
+	}
+	d.note(Left, w, "")
+	d.end(h)
+	return effects.OK
+}
+
+// Heartbeat says that a worker lives, and answers whether it is to tell all that it has. One that is not known joins by
+// it. What comes from another address is not of the process that registered, unless it names the same incarnation.
+func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, effects.Code) {
+	h, code := d.candidate(&s, &a)
+	if code != effects.OK {
+		return NoSync, code
+	}
+	var w *worker
+	if h == 0 {
+		if w, code = d.known.add(now, &s, &a); code != effects.OK {
+			return NoSync, code
+		}
+		w.midway, w.ask = true, Unknown
+		d.note(Met, w, "")
+		return d.want(w), effects.OK
+	}
+	w = d.known.workers.Get(h)
+	named := s.Incarnation != effects.Incarnation{}
+	switch same := w.is == s.Incarnation; {
+	case same && named:
+		w.moves(&a)
+	case same && w.at(&a) && w.url == string(a.URL):
+	case !same && named && !before(w, &s): // Its registration has not come.
+		d.renew(now, h, w, &s, &a)
+		w.midway, w.ask = true, Unknown
+	default:
+		return NoSync, effects.Stale
+	}
+	d.known.hear(now, h, w)
+	return d.want(w), effects.OK
+}
+
+// want says why a worker is to sync now; not when it does, nor while there is no place for one more, counted those that
+// were asked. Who was asked and has not begun lets others go first.
+func (d *Directory) want(w *worker) Reason {
+	if w.asked {
+		d.syncs.unask(w)
+		return NoSync
+	}
+	why := w.ask
+	for h := w.feeds.Front(); h != 0 && why == NoSync; h = d.feeds.Next(h) {
+		why = d.feeds.Get(h).ask
+	}
+	if why == NoSync || w.syncs > 0 || !d.syncs.ask(w) {
+		return NoSync
+	}
+	return why
+}
+
+// group is in whose share what a worker has is counted: that of its instance.
+func group(w *worker) int { return int(w.instance.Slot()) }

@@ -1,0 +1,102 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A roster is the workers that are known, and their instances.
+type roster struct {
+	seed      uint64 `snap:"share"` // of the names' hashes
+	ofOne     int    `snap:"share"` // workers of one instance
+	instances table.Slab[instance]
+	byName    table.Index
+	workers   table.Slab[worker]
+	byRank    table.Index // of instance and rank
+	quiet     table.List  // workers, those heard longest ago first
+}
+
+func newRoster(c *Config, seed uint64) roster {
+	return roster{
+		seed: seed, ofOne: c.OfOne,
+		instances: table.NewSlab[instance](c.Instances), workers: table.NewSlab[worker](c.Workers),
+	}
+}
+
+func (r *roster) nameHash(name []byte) uint64 { return table.Hash(r.seed, name) }
+
+func (r *roster) rankHash(name []byte, rank uint32) uint64 {
+	return table.Hash(r.seed^(uint64(rank)+1)*0x9E3779B97F4A7C15, name)
+}
+
+// find is the worker of a name and rank; 0: it is not known.
+func (r *roster) find(s *Sender) table.Handle {
+	for p := r.byRank.Seek(r.rankHash(s.Instance, uint32(s.Worker))); p.Found(); p = r.byRank.Next(p) {
+		w := r.workers.Get(p.Handle())
+		if w.rank == uint32(s.Worker) && r.instances.Get(w.instance).name == string(s.Instance) {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+func (r *roster) instance(name []byte) table.Handle {
+	for p := r.byName.Seek(r.nameHash(name)); p.Found(); p = r.byName.Next(p) {
+		if r.instances.Get(p.Handle()).name == string(name) {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// of is the instance of a worker.
+func (r *roster) of(w *worker) *instance { return r.instances.Get(w.instance) }
+
+// hear notes that something came from a worker.
+func (r *roster) hear(now effects.Time, h table.Handle, w *worker) {
+	w.heard = now
+	r.workers.Unlink(&r.quiet, h)
+	r.workers.PushBack(&r.quiet, h)
+}
+
+// add makes a worker known.
+func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.Code) {
+	in := r.instance(s.Instance)
+	if r.workers.Full() || in == 0 && r.instances.Full() || in != 0 && r.instances.Get(in).workers >= r.ofOne {
+		return nil, effects.TooMany
+	}
+	if in == 0 {
+		h, i := r.instances.Add()
+		*i = instance{name: string(s.Instance)}
+		r.byName.Add(r.nameHash(s.Instance), h)
+		in = h
+	}
+	r.instances.Get(in).workers++
+	h, w := r.workers.Add()
+	*w = worker{instance: in, rank: uint32(s.Worker), is: s.Incarnation, heard: now}
+	w.moves(a)
+	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)
+	r.workers.PushBack(&r.quiet, h)
+	return w, effects.OK
+}
+
+// remove makes one unknown that has nothing.
+func (r *roster) remove(h table.Handle, w *worker) {
+	i := r.of(w)
+	name := []byte(i.name)
+	r.byRank.Remove(r.rankHash(name, w.rank), h)
+	if i.workers--; i.workers == 0 {
+		r.byName.Remove(r.nameHash(name), w.instance)
+		r.instances.Remove(w.instance)
+	}
+	r.workers.Unlink(&r.quiet, h)
+	r.workers.Remove(h)
+}
+
+// heard is who was heard longest ago, and when; ok is false if nobody is known.
+func (r *roster) heard() (h table.Handle, at effects.Time, ok bool) {
+	if h = r.quiet.Front(); h == 0 {
+		return 0, 0, false
+	}
+	return h, r.workers.Get(h).heard, true
+}

@@ -1,0 +1,159 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/index"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// BeginSync begins one. Another one of the same location is given up by it; the same one goes on.
+func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
+	wh, w, code := d.sender(now, &b.Sender)
+	switch {
+	case code != effects.OK:
+		return code
+	case b.Batches < 0:
+		return effects.Invalid
+	case b.Batches > int64(d.config.Batches) || len(b.ID) > d.config.Text:
+		return effects.TooLarge
+	}
+	fh, code := d.feed(wh, w, b.Location)
+	if code != effects.OK {
+		return code
+	}
+	f := d.feeds.Get(fh)
+	if f.sync != 0 {
+		if string(d.syncs.rows.Get(f.sync).id) == string(b.ID) {
+			return effects.OK
+		}
+		f.ask = SyncLost
+		d.endSync(f.sync)
+	}
+	holder := index.Holder(0)
+	if d.syncs.may(w) {
+		holder = d.open(w)
+	}
+	if holder == 0 {
+		return effects.TooMany
+	}
+	h := d.syncs.add(now, w, b, fh, holder)
+	if f.sync, f.ask, f.follow = h, NoSync, open; b.Numbered {
+		f.follow, f.next = following, b.Next
+	}
+	d.note(SyncBegan, w, f.location)
+	return effects.OK
+}
+
+// syncing is the sync of that id which is under way.
+func (d *Directory) syncing(now effects.Time, s *Sender, location, id []byte) (*worker, table.Handle, effects.Code) {
+	_, w, code := d.sender(now, s)
+	if code != effects.OK {
+		return nil, 0, code
+	}
+	if f := d.location(w, location); f != 0 {
+		if h := d.feeds.Get(f).sync; h != 0 && string(d.syncs.rows.Get(h).id) == string(id) {
+			return w, h, effects.OK
+		}
+	}
+	return nil, 0, effects.NotFound
+}
+
+// SyncBatch takes one of its batches. One that came before is left alone. One that is too large is missing.
+func (d *Directory) SyncBatch(now effects.Time, b *SyncBatch) effects.Code {
+	w, h, code := d.syncing(now, &b.Sender, b.Location, b.ID)
+	if code != effects.OK {
+		return code
+	}
+	s := d.syncs.rows.Get(h)
+	switch {
+	case b.Batch < 0 || b.Batch >= int64(s.batches):
+		return effects.Invalid
+	case len(b.Hashes) > d.config.Hashes:
+		return effects.TooLarge
+	case s.come(b.Batch):
+		return effects.OK
+	}
+	s.seen[b.Batch/64] |= 1 << (b.Batch % 64)
+	s.left--
+	s.told += int64(len(b.Hashes))
+	for _, hash := range b.Hashes {
+		if d.chunks.Add(s.holder, hash) == index.Crowded {
+			code = effects.TooMany
+		}
+	}
+	if code == effects.TooMany {
+		d.note(LeftOut, w, d.feeds.Get(s.feed).location)
+	}
+	return first(code, d.went(now, w, h))
+}
+
+// EndSync says that all was sent. The sync is at its end when all has come, now or later. Mismatch says that it is, and
+// was not of as many chunks as the worker says.
+func (d *Directory) EndSync(now effects.Time, e *SyncEnd) effects.Code {
+	w, h, code := d.syncing(now, &e.Sender, e.Location, e.ID)
+	if code != effects.OK {
+		return code
+	}
+	s := d.syncs.rows.Get(h)
+	s.ended, s.said = true, e.Chunks
+	return d.went(now, w, h)
+}
+
+// went notes that a sync went on, and takes it if it is whole.
+func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Code {
+	d.syncs.goes(now, h)
+	s := d.syncs.rows.Get(h)
+	if !s.ended || s.left > 0 {
+		return effects.OK
+	}
+	code := effects.OK
+	if s.said != s.told {
+		code = effects.Mismatch
+	}
+	f := d.feeds.Get(s.feed)
+	old := f.holder
+	f.holder, s.holder = s.holder, old // What was before goes with the sync.
+	d.owners[f.holder], d.owners[old] = s.feed, 0
+	d.chunks.Show(f.holder)
+	f.synced = append(table.ShedBytes(f.synced), s.id...)
+	w.ask = NoSync
+	d.note(SyncTaken, w, f.location)
+	d.endSync(h)
+	return code
+}
+
+// endSync forgets a sync and the holder that it has.
+func (d *Directory) endSync(h table.Handle) {
+	s := d.syncs.rows.Get(h)
+	f := d.feeds.Get(s.feed)
+	f.sync = 0
+	d.chunks.Retire(s.holder)
+	d.syncs.remove(h, d.known.workers.Get(f.worker))
+}
+
+// giveUp ends a sync that does not go on. The worker is asked for another one.
+func (d *Directory) giveUp(h table.Handle) {
+	f := d.feeds.Get(d.syncs.rows.Get(h).feed)
+	f.ask = SyncLost
+	d.note(SyncGivenUp, d.known.workers.Get(f.worker), f.location)
+	d.endSync(h)
+}
+
+// SyncStatus says how far a sync is, and appends to missing the batches that have not come, as many as it has room for. A
+// worker whose sync nobody knows need not wait for it: it is asked for another one.
+func (d *Directory) SyncStatus(now effects.Time, from Sender, id []byte, missing []int64) (Progress, effects.Code) {
+	_, w, code := d.sender(now, &from)
+	if code != effects.OK {
+		return Progress{Resume: true, Missing: missing}, code
+	}
+	for h := w.feeds.Front(); h != 0; h = d.feeds.Next(h) {
+		f := d.feeds.Get(h)
+		if f.sync != 0 && string(d.syncs.rows.Get(f.sync).id) == string(id) {
+			return d.syncs.rows.Get(f.sync).progress(missing), effects.OK
+		}
+		if len(f.synced) > 0 && string(f.synced) == string(id) {
+			return Progress{Complete: true, Resume: true, Done: 10_000, Missing: missing}, effects.OK
+		}
+	}
+	return Progress{Resume: true, Missing: missing}, effects.NotFound
+}

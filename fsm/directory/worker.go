@@ -1,0 +1,109 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// An instance is one engine, of as many workers as it has ranks.
+type instance struct {
+	name    string
+	workers int
+	served  uint64 // the turn of the last lookup whose first answer it was
+	chosen  uint64 // the turn of the last lookup that it is an answer to
+}
+
+// A worker is one rank of an instance that registered, or whose heartbeat came.
+type worker struct {
+	instance table.Handle
+	rank     uint32
+	is       effects.Incarnation
+	was      effects.Incarnation // before it registered last: that one comes no more
+	ip       string
+	port     uint16
+	url      string
+	midway   bool // it was met by a heartbeat: its operations are at any sequence
+	heard    effects.Time
+	feeds    table.List
+	syncs    int    // of its feeds
+	ask      Reason // for a sync of all that it has
+	asked    bool
+}
+
+// sane says whether a sender can be one at all.
+func (d *Directory) sane(s *Sender) effects.Code {
+	switch {
+	case len(s.Instance) == 0 || s.Worker < 0 || s.Worker > rankMost:
+		return effects.Invalid
+	case len(s.Instance) > d.config.Text:
+		return effects.TooLarge
+	}
+	return effects.OK
+}
+
+// rankMost is the highest rank of a worker.
+const rankMost = 1<<16 - 1
+
+// sender is the worker that reports something, which is heard by that. It must be known, and of this incarnation.
+func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
+	if code := d.sane(s); code != effects.OK {
+		return 0, nil, code
+	}
+	h := d.known.find(s)
+	if h == 0 {
+		return 0, nil, effects.NotFound
+	}
+	w := d.known.workers.Get(h)
+	if w.is != s.Incarnation {
+		return 0, nil, effects.Stale
+	}
+	d.known.hear(now, h, w)
+	return h, w, effects.OK
+}
+
+// end forgets a worker and all that it had.
+func (d *Directory) end(h table.Handle) {
+	w := d.known.workers.Get(h)
+	d.forget(w)
+	d.syncs.unask(w)
+	d.known.remove(h, w)
+}
+
+// forget ends all feeds of a worker: nothing of them is found any more.
+func (d *Directory) forget(w *worker) {
+	for h := w.feeds.Front(); h != 0; h = w.feeds.Front() {
+		f := d.feeds.Get(h)
+		if f.sync != 0 {
+			d.endSync(f.sync)
+		}
+		d.chunks.Retire(f.holder)
+		d.owners[f.holder] = 0
+		d.feeds.Unlink(&w.feeds, h)
+		d.feeds.Remove(h)
+	}
+}
+
+// moves takes an address over. Texts that are the same stay.
+func (w *worker) moves(a *Address) {
+	if w.ip != string(a.IP) {
+		w.ip = string(a.IP)
+	}
+	if w.url != string(a.URL) {
+		w.url = string(a.URL)
+	}
+	w.port = uint16(a.Port)
+}
+
+// at says whether the worker has that address, as far as peers need not know it.
+func (w *worker) at(a *Address) bool { return w.ip == string(a.IP) && int64(w.port) == a.Port }
+
+// fits says whether an address can be remembered.
+func (d *Directory) fits(a *Address) effects.Code {
+	switch {
+	case a.Port < 0 || a.Port > 1<<16-1:
+		return effects.Invalid
+	case len(a.IP) > d.config.Text || len(a.URL) > d.config.Text:
+		return effects.TooLarge
+	}
+	return effects.OK
+}
