@@ -79,6 +79,22 @@ func TestManyEndAtOnce(t *testing.T) {
 	}
 }
 
+// Where no worker is ever taken for dead, syncs have their deadline all the same, and a directory without any has none.
+func TestDeadlineOfSyncs(t *testing.T) {
+	c := wide()
+	c.Silence = 0
+	d := New(c)
+	s := Sender{Instance: []byte("a")}
+	d.Register(1, s, Address{})
+	if at, ok := d.Deadline(); ok {
+		t.Errorf("the deadline is %v, and nothing can end", at)
+	}
+	d.BeginSync(2, &SyncBegin{Sender: s, ID: []byte("s"), Batches: 1})
+	if at, ok := d.Deadline(); !ok || at != effects.Time(2).Add(c.Patience) {
+		t.Errorf("the deadline of a sync is %v, %v", at, ok)
+	}
+}
+
 // However large an index is, one chunk more has no more than one segment made, and nobody else's moved.
 func TestGrowthIsBounded(t *testing.T) {
 	d := fleet(wide(), 1, manyRows)

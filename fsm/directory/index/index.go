@@ -1,5 +1,7 @@
 package index
 
+import "math/bits"
+
 // Limits of an index.
 type Limits struct {
 	Chunks  int // of all holders together: the same chunk at two of them counts twice
@@ -11,6 +13,7 @@ type Limits struct {
 // Index remembers who holds which chunk.
 type Index struct {
 	limits   Limits `snap:"share"`
+	deepest  uint8  `snap:"share"` // segments; it would take the seed to have more rows than others at that depth
 	hider    hider
 	depth    uint8
 	segments []segment
@@ -28,7 +31,7 @@ type Index struct {
 // New returns an index in which nobody has anything. The seed is a secret.
 func New(l Limits, seed uint64) Index {
 	return Index{
-		limits: l, hider: newHider(seed), segments: []segment{newSegment(slotsFirst, 0)}, table: []uint32{0},
+		limits: l, deepest: uint8(bits.Len(uint(l.Chunks/slotsMost))) + 4, hider: newHider(seed), segments: []segment{newSegment(slotsFirst, 0)}, table: []uint32{0},
 		holders: newHolders(l),
 	}
 }
@@ -63,7 +66,7 @@ func (x *Index) Add(id Holder, hash uint64) Outcome {
 	if there {
 		return x.addTo(&s.slots[at], id, hash)
 	}
-	if s.full() {
+	if s.full(x.deepest) {
 		x.grow(place)
 		s = x.segmentOf(place)
 		at = s.seek(place)

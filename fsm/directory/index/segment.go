@@ -13,7 +13,6 @@ type slot struct {
 const (
 	slotsFirst = 16
 	slotsMost  = 4096
-	depthMost  = 32
 )
 
 // A segment has all rows whose places begin with the same bits, as many as its depth, in their order. A row stands in
@@ -38,8 +37,8 @@ func (s *segment) home(place uint64) int {
 	return int(hi)
 }
 
-// full says whether one row more is too much. One that nothing can split any more takes what comes.
-func (s *segment) full() bool { return s.rows >= s.most && s.depth < depthMost }
+// full says whether one row more is too much. One of the deepest takes what comes.
+func (s *segment) full(deepest uint8) bool { return s.rows >= s.most && s.depth < deepest }
 
 // seek finds the first slot that is empty or whose place is no smaller.
 func (s *segment) seek(place uint64) int { return s.from(s.home(place), place) }
