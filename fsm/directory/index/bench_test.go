@@ -41,28 +41,43 @@ func sizes(b *testing.B, run func(b *testing.B, chunks int)) {
 
 // BenchmarkPrefix looks up prefixes of 1,000 chunks, another one each time, so that in a large index their rows come from
 // memory. So many instances hold each of them: three lie in its row, twelve in a block. The median is what a lookup takes
-// on a machine that does other things as well.
+// on a machine that does other things as well, and beside it stands what 1,000 loads of rows alone take.
 func BenchmarkPrefix(b *testing.B) {
 	for _, copies := range []int{3, 12} {
 		b.Run(fmt.Sprintf("copies=%d", copies), func(b *testing.B) {
 			sizes(b, func(b *testing.B, chunks int) {
 				x := filled(chunks, copies)
 				hashes, hits := make([]uint64, prefixLen), []Hit{}
-				at, took := 0, []time.Duration{}
-				for b.Loop() {
+				at, took, loads, sum := 0, []time.Duration{}, []time.Duration{}, uint64(0)
+				next := func() {
 					at = (at + 6_971) % (chunks / prefixLen)
 					for i := range hashes {
 						hashes[i] = chunkOf(at*prefixLen + i)
 					}
+				}
+				for b.Loop() {
+					next()
+					for i, hash := range hashes {
+						hashes[i] = x.hider.hide(hash, x.hider.of(0))
+					}
 					begin := time.Now()
+					for _, place := range hashes {
+						s := x.segmentOf(place)
+						sum += s.slots[s.home(place)].place
+					}
+					loads = append(loads, time.Since(begin))
+					next()
+					begin = time.Now()
 					hits = x.Prefix(0, hashes, -1, hits[:0])
-					if took = append(took, time.Since(begin)); len(hits) != copies || hits[0].Chunks != prefixLen {
+					if took = append(took, time.Since(begin)); len(hits) != copies || hits[0].Chunks != prefixLen || sum == 0 {
 						b.Fatal(hits)
 					}
 				}
 				slices.Sort(took)
+				slices.Sort(loads)
 				b.ReportMetric(float64(took[len(took)/2]), "median-ns")
 				b.ReportMetric(float64(took[len(took)*9/10]), "p90-ns")
+				b.ReportMetric(float64(loads[len(loads)/2]), "loads-ns")
 			})
 		})
 	}
@@ -70,7 +85,7 @@ func BenchmarkPrefix(b *testing.B) {
 
 // BenchmarkSize tells the bytes of a chunk as an index grows, by its own count and by the collector's.
 func BenchmarkSize(b *testing.B) {
-	for _, copies := range []int{1, 12} {
+	for _, copies := range []int{1, 4, 12} {
 		b.Run(fmt.Sprintf("copies=%d", copies), func(b *testing.B) {
 			sizes(b, func(b *testing.B, chunks int) {
 				for b.Loop() {

@@ -5,43 +5,37 @@ package index
 func (x *Index) grow(place uint64) {
 	number := x.table[place>>(perWord-x.depth)]
 	s := &x.segments[number]
-	if slots := 8 * int(s.most) / 7; slots < slotsMost {
-		larger := newSegment(2*slots, s.depth)
+	if slots := int(s.most) / fullOf16 * 16; slots < slotsMost {
+		larger := newSegment(min(2*slots, slotsMost), s.depth)
 		larger.fill(s.slots)
 		*s = larger
 		return
 	}
-	x.split(number)
-}
-
-// split makes two segments of one.
-func (x *Index) split(number uint32) {
-	depth := x.segments[number].depth
-	if depth == x.depth {
+	if s.depth == x.depth {
 		x.widen()
 	}
-	// The rows are in order, and so those of the upper half are the last ones.
+	x.split(number, place>>(perWord-s.depth))
+}
+
+// split makes two segments of one, the places of which begin with the prefix.
+func (x *Index) split(number uint32, prefix uint64) {
 	s := &x.segments[number]
-	x.spare = append(x.spare[:0], s.slots...)
-	lower, bit := 0, uint64(1)<<(perWord-1-depth)
-	prefix := uint64(0)
-	for i, row := range x.spare {
-		if row.ids == 0 {
-			continue
-		}
-		if prefix = row.place >> (perWord - depth); row.place&bit == 0 {
+	rows, depth := s.slots, s.depth+1
+	// They are in order, and so those of the upper half are the last ones.
+	lower := 0
+	for i, row := range rows {
+		if row.ids != 0 && row.place>>(perWord-depth)&1 == 0 {
 			lower = i + 1
 		}
 	}
-	clear(s.slots)
-	s.rows, s.depth = 0, depth+1
-	s.fill(x.spare[:lower])
-	upper := newSegment(slotsMost, depth+1)
-	upper.fill(x.spare[lower:])
+	upper := newSegment(slotsSplit, depth)
+	upper.fill(rows[lower:])
+	*s = newSegment(slotsSplit, depth)
+	s.fill(rows[:lower])
 	x.segments = append(x.segments, upper)
-	from := (2*prefix + 1) << (x.depth - depth - 1)
-	for i := range uint64(1) << (x.depth - depth - 1) {
-		x.table[from+i] = uint32(len(x.segments) - 1)
+	entries := uint64(1) << (x.depth - depth) // of the table, for each half
+	for i := range entries {
+		x.table[(2*prefix+1)*entries+i] = uint32(len(x.segments) - 1)
 	}
 }
 

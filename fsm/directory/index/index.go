@@ -23,9 +23,8 @@ type Index struct {
 	holders  holders
 	sweep    sweep
 
-	spare []slot   `snap:"scratch"` // of a segment that is being split
-	run   []uint16 `snap:"scratch"` // by holder: how much of a prefix it has
-	seen  uint64   `snap:"scratch"` // of what was loaded early, so that it is loaded
+	run  []uint16 `snap:"scratch"` // by holder: how much of a prefix it has
+	seen uint64   `snap:"scratch"` // of what was loaded early, so that it is loaded
 }
 
 // New returns an index in which nobody has anything. The seed is a secret.
@@ -138,7 +137,7 @@ type Figures struct {
 func (x *Index) Figures() Figures {
 	f := Figures{
 		Rows: x.rows, Chunks: x.holders.share.All(), Retired: x.holders.share.Of(x.holders.gone), Holders: x.holders.used,
-		Bytes: x.blocks.bytes() + 40*cap(x.segments) + 4*cap(x.table) + 40*cap(x.holders.rows) + 16*cap(x.spare) + 2*cap(x.run),
+		Bytes: x.blocks.bytes() + 40*cap(x.segments) + 4*cap(x.table) + 40*cap(x.holders.rows) + 2*cap(x.run),
 	}
 	for i := range x.segments {
 		f.Bytes += 16 * cap(x.segments[i].slots)

@@ -225,3 +225,25 @@ func TestIndexAgainstModel(t *testing.T) {
 		})
 	})
 }
+
+// Whatever its size, an index takes no more bytes for a chunk than its segments promise, and those of blocks.
+func TestBytesOfAChunk(t *testing.T) {
+	for _, copies := range []int{1, 4, 12} {
+		x := New(Limits{Chunks: 1 << 30, Holders: copies, Groups: copies + 1, OfChunk: copies}, 7)
+		for range copies {
+			x.Open(x.holders.used, 0)
+		}
+		most := 31
+		if copies > inSlot {
+			most += 32
+		}
+		for hash := range uint64(200_000) {
+			for id := range copies {
+				x.Add(Holder(id+1), hash)
+			}
+			if f := x.Figures(); hash%997 == 0 && hash > 10_000 && f.Bytes > most*f.Rows {
+				t.Fatalf("%d bytes for %d chunks at %d holders", f.Bytes, f.Rows, copies)
+			}
+		}
+	}
+}

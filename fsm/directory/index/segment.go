@@ -8,11 +8,14 @@ type slot struct {
 	ids   uint64
 }
 
-// Sizes of a segment. The first one of an index begins small, so that an index of a few rows takes little. A segment is
-// full when seven eighths of its slots are rows.
+// Sizes of a segment. The first one of an index begins small, so that an index of a few rows takes little; the halves of
+// one that is split begin with three quarters of the largest. A segment is full when 13 of 16 of its slots are rows. So
+// large ones take 20 to 30 bytes for a row, and few rows stand far from their homes.
 const (
 	slotsFirst = 16
+	slotsSplit = 3072
 	slotsMost  = 4096
+	fullOf16   = 13
 )
 
 // A segment has all rows whose places begin with the same bits, as many as its depth, in their order. A row stands in
@@ -25,10 +28,10 @@ type segment struct {
 	depth uint8
 }
 
-// newSegment returns one of so many slots, which are a power of two.
+// newSegment returns one of so many slots.
 func newSegment(slots int, depth uint8) segment {
 	return segment{
-		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots - slots/8), depth: depth,
+		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots / 16 * fullOf16), depth: depth,
 	}
 }
 

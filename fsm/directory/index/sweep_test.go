@@ -9,7 +9,7 @@ func TestSweepOfFullSegments(t *testing.T) {
 		x := New(Limits{Chunks: 100, Holders: 2, Groups: 1, OfChunk: 2}, seed)
 		stays, goes := x.Open(0, 0), x.Open(0, 0)
 		x.Show(stays)
-		const rows = 14 // of 16 slots
+		const rows = 13 // of 16 slots
 		for hash := range uint64(rows) {
 			if hash%3 > 0 {
 				x.Add(goes, hash)

@@ -1,0 +1,77 @@
+package directory
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+)
+
+// spread is a hash that has nothing in common with its neighbour's.
+func spread(n uint64) uint64 {
+	s := draw.New(n)
+	return s.Next()
+}
+
+// BenchmarkReport is one report of 50 operations, LMCache's batch: chunks that come, and as many that go.
+func BenchmarkReport(b *testing.B) {
+	for _, chunks := range []uint64{10_000, 1_000_000} {
+		b.Run(fmt.Sprint(chunks), func(b *testing.B) {
+			d := New(Default())
+			s := Sender{Instance: []byte("a")}
+			d.Register(1, s, Address{URL: []byte("u")})
+			ops, next := make([]Operation, 50), uint64(0)
+			report := func() {
+				for i := range ops {
+					ops[i] = Operation{Hash: spread(next / 2), Sequence: next}
+					if next%2 == 1 && next/2 >= chunks {
+						ops[i].Hash, ops[i].Evict = spread(next/2-chunks), true
+					}
+					next++
+				}
+				if code := d.Operate(1, &Report{Sender: s, Location: []byte("cpu"), Operations: ops}); code != effects.OK {
+					b.Fatal(code)
+				}
+			}
+			for next < 2*chunks {
+				report()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				report()
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(len(ops)), "ns/operation")
+		})
+	}
+}
+
+// BenchmarkLookup is one of 1,000 chunks that 64 workers have, and an answer of eight of them.
+func BenchmarkLookup(b *testing.B) {
+	d := fleet(Default(), 64, 1000)
+	hashes := make([]uint64, 1000)
+	for i := range hashes {
+		hashes[i] = uint64(i)
+	}
+	var peers []Peer
+	b.ReportAllocs()
+	for b.Loop() {
+		if peers, _ = d.Lookup(1, Sender{Instance: []byte("x")}, hashes, peers[:0]); len(peers) != 8 || peers[0].Chunks != len(hashes) {
+			b.Fatal(peers)
+		}
+	}
+}
+
+// BenchmarkSweep is one step of sweeping what a worker of a million chunks left.
+func BenchmarkSweep(b *testing.B) {
+	var d *Directory
+	for b.Loop() {
+		if d == nil || !d.chunks.Retired() {
+			b.StopTimer()
+			d = fleet(Default(), 1, 1_000_000)
+			d.Deregister(1, Sender{Instance: []byte("a")}, Address{IP: []byte("10.0.0.1"), Port: 9000})
+			b.StartTimer()
+		}
+		d.Advance(1)
+	}
+}
