@@ -12,7 +12,8 @@
 //     who ask from that step on, though its chunks are swept away later.
 //   - Operations of a location count from sequence 0 after a registration. Anything else before that one is of an
 //     earlier incarnation, or there is a gap: it is not believed. A gap later on, or a sync that did not come to its
-//     end, has the worker asked for a full sync by the answer to its next heartbeat for which there is a place.
+//     end, has the worker asked for a full sync by the answer to its next heartbeat for which there is a place. So as
+//     soon as nothing is lost any more, what is known becomes what is so.
 //   - What names an incarnation is believed of that one only. A worker that names none can be mistaken for the one
 //     before it, where that one's last facts come late; the next full sync ends that.
 //   - A full sync changes nothing that is answered before its end, and then all at once.

@@ -40,8 +40,8 @@ type SyncBegin struct {
 	Location []byte
 	ID       []byte
 	Batches  int64
-	// Next is the sequence of the first operation that the sync does not tell of, if Numbered; otherwise whichever comes
-	// first is taken for it.
+	// Next is the sequence of the first operation that the sync does not tell of, if Numbered. Otherwise it is the one
+	// after the last that came, or 0; or if none has come, whichever is first: nobody can tell what was lost before that.
 	Next     uint64
 	Numbered bool
 }

@@ -13,6 +13,7 @@ const (
 	fresh     follow = iota // from 0 on: nothing of it has come
 	open                    // from whichever comes first
 	following               // from next on
+	resumed                 // from next on after a sync began, or from 0: it is not known of all releases that they go on
 )
 
 // A feed is one location of a worker, and where its operations are.
@@ -126,15 +127,27 @@ func (d *Directory) count(w *worker, f *feed, sequence uint64) effects.Code {
 		}
 		f.ask = NoSync // What came before this one was of an earlier incarnation.
 	case open:
-	case following:
-		if sequence != f.next {
-			f.next = sequence + 1
+	case following, resumed:
+		if sequence != f.next && (sequence > 0 || f.follow == following) {
+			f.follow, f.next = following, sequence+1
 			d.lose(w, f)
 			return effects.Mismatch
 		}
 	}
 	f.follow, f.next = following, sequence+1
 	return effects.OK
+}
+
+// resume counts on as a sync begins that tells of all operations before it.
+func (f *feed) resume(b *SyncBegin) {
+	switch {
+	case b.Numbered:
+		f.follow, f.next = following, b.Next
+	case f.follow == fresh:
+		f.follow = open
+	case f.follow == following:
+		f.follow = resumed
+	}
 }
 
 // lose notes that operations of a feed are missing.

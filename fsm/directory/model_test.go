@@ -205,7 +205,8 @@ func (m *model) operate(now effects.Time, n named, life byte, location string, o
 				continue
 			case f.follow == fresh:
 				f.ask = NoSync
-			case f.follow == following && op.Sequence != f.next:
+			case f.follow == resumed && op.Sequence == 0:
+			case f.follow != open && op.Sequence != f.next:
 				f.ask = Gap
 				code = cmp.Or(code, effects.Mismatch)
 			}
@@ -243,7 +244,13 @@ func (m *model) beginSync(now effects.Time, n named, life byte, location, id str
 	}
 	m.unask(w)
 	f.sync = &modelSync{id: id, chunks: map[uint64]bool{}, batches: batches, came: map[int64]bool{}, went: now}
-	f.ask, f.follow = NoSync, open
+	f.ask = NoSync
+	switch f.follow {
+	case fresh:
+		f.follow = open
+	case following:
+		f.follow = resumed
+	}
 	return effects.OK
 }
 

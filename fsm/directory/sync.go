@@ -37,9 +37,8 @@ func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 		return effects.TooMany
 	}
 	h := d.syncs.add(now, w, b, fh, holder)
-	if f.sync, f.ask, f.follow = h, NoSync, open; b.Numbered {
-		f.follow, f.next = following, b.Next
-	}
+	f.sync, f.ask = h, NoSync
+	f.resume(b)
 	d.note(SyncBegan, w, f.location)
 	return effects.OK
 }

@@ -100,11 +100,11 @@ func (x *Index) begin(ids uint64, but int, hits []Hit) []Hit {
 
 // carry notes who of those that have so many chunks has the next one, and says whether anybody has.
 func (x *Index) carry(ids uint64, had uint16) bool {
-	any := false
+	any, run := false, x.run
 	if !chained(ids) {
 		for ; ids != 0; ids >>= idBits {
-			if x.run[Holder(ids)] == had {
-				x.run[Holder(ids)] = had + 1
+			if r := &run[Holder(ids)]; *r == had {
+				*r = had + 1
 				any = true
 			}
 		}
@@ -114,8 +114,8 @@ func (x *Index) carry(ids uint64, had uint16) bool {
 	for number := chainHead(ids); number != 0; in = blockIDs {
 		b := x.blocks.at(number)
 		for _, id := range b.ids[:in] {
-			if x.run[id] == had {
-				x.run[id] = had + 1
+			if r := &run[id]; *r == had {
+				*r = had + 1
 				any = true
 			}
 		}
