@@ -307,6 +307,9 @@ func (f *modelFeed) went(now effects.Time, w *modelWorker) (code effects.Code) {
 // status is what is known of an id: who syncs under it, and whether one has come to its end.
 func (m *model) status(now effects.Time, n named, life byte, id string) (begun []*modelSync, ended bool, code effects.Code) {
 	w, code := m.heard(now, n, life)
+	if code == effects.Stale && life == 0 {
+		w = m.workers[n]
+	}
 	if w == nil {
 		return nil, false, code
 	}

@@ -141,7 +141,7 @@ func (d *Directory) giveUp(h table.Handle) {
 // SyncStatus says how far a sync is, and appends to missing the batches that have not come, as many as it has room for. A
 // worker whose sync nobody knows need not wait for it: it is asked for another one.
 func (d *Directory) SyncStatus(now effects.Time, from Sender, id []byte, missing []int64) (Progress, effects.Code) {
-	_, w, code := d.sender(now, &from)
+	w, code := d.asker(now, &from)
 	if code != effects.OK {
 		return Progress{Resume: true, Missing: missing}, code
 	}

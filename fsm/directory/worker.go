@@ -44,6 +44,16 @@ func (d *Directory) sane(s *Sender) effects.Code {
 // rankMost is the highest rank of a worker.
 const rankMost = 1<<16 - 1
 
+// asker is the worker that asks something, if it is known. A question changes nothing, so it need not say of which
+// incarnation it is; if it does, it is heard by that.
+func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
+	_, w, code := d.sender(now, s)
+	if code == effects.Stale && s.Incarnation == (effects.Incarnation{}) {
+		return d.known.workers.Get(d.known.find(s)), effects.OK
+	}
+	return w, code
+}
+
 // sender is the worker that reports something, which is heard by that. It must be known, and of this incarnation.
 func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
 	if code := d.sane(s); code != effects.OK {
