@@ -96,17 +96,16 @@ func (f *Source) Take(e *flow.Env, t effects.Ticket, c *Recall) {
 		engine.TurnDown(&e.Env, t, effects.TooMany, recallsFull(f.cfg.RecallsMax))
 		return
 	}
-	way := f.reach(e, effects.Addr{Host: c.Peer.Host, Port: c.Peer.QueryPort})
-	if way == 0 {
-		engine.TurnDown(&e.Env, t, effects.TooMany, peersFull(e.Cfg.PeersMax))
-		return
+	// Whoever is refused leaves no trace: the way is taken when the peer is there.
+	to, peer := effects.Addr{Host: c.Peer.Host, Port: c.Peer.QueryPort}, table.Handle(0)
+	if _, _, ok := f.open(to); ok {
+		peer = e.Links.Want(&e.Env, c.Peer.where())
 	}
-	peer := e.Links.Want(&e.Env, c.Peer.where())
 	if peer == 0 {
-		f.ways.Get(way).users--
 		engine.TurnDown(&e.Env, t, effects.TooMany, peersFull(e.Cfg.PeersMax))
 		return
 	}
+	way := f.reach(e, to)
 	patience := c.Patience
 	if patience == 0 {
 		patience = f.cfg.Timeout

@@ -18,24 +18,29 @@ type way struct {
 	users   uint32     // recalls that are not over
 }
 
-// reach finds or makes the way to an address for one more recall; zero if all are in use.
-func (f *Source) reach(e *flow.Env, to effects.Addr) table.Handle {
-	var idle table.Handle
+// open finds the way to an address, or else one that nobody uses, and says whether there can be one for it at all.
+func (f *Source) open(to effects.Addr) (way, idle table.Handle, ok bool) {
 	for slot := range f.ways.Slots() {
 		h := f.ways.At(slot)
 		switch w := f.ways.Get(h); {
 		case w == nil:
 		case w.to == to:
-			w.users++
-			return h
+			return h, 0, true
 		case idle == 0 && w.users == 0 && !w.opening:
 			idle = h
 		}
 	}
+	return 0, idle, idle != 0 || !f.ways.Full()
+}
+
+// reach finds or makes the way to an address for one more recall. There can be one: open says so.
+func (f *Source) reach(e *flow.Env, to effects.Addr) table.Handle {
+	h, idle, _ := f.open(to)
+	if h != 0 {
+		f.ways.Get(h).users++
+		return h
+	}
 	if f.ways.Full() {
-		if idle == 0 {
-			return 0
-		}
 		f.ways.Get(idle).conn.Close(&e.Env)
 		f.ways.Remove(idle)
 	}

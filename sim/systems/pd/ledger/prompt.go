@@ -40,6 +40,7 @@ type promptLife struct {
 	abandoned []int                 `snap:"scratch"` // jobs whose requests nobody wants, from 1
 	owed      []owed                // grants that nobody wants since, while the machine is busy
 	ending    []int                 // jobs that it is abandoning, likewise
+	unread    []effects.GrantID     // read leases whose reader is lost since, likewise
 	agreed    []int                 `snap:"scratch"` // jobs of which it says that it has
 	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
 	stopping  bool                  `snap:"skip"`    // reads of a fetch that is over go on: their batch keeps its pages
@@ -47,7 +48,7 @@ type promptLife struct {
 
 func (s *promptLife) empty() {
 	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0], abandoned: s.abandoned[:0],
-		owed: s.owed[:0], ending: s.ending[:0], agreed: s.agreed[:0],
+		owed: s.owed[:0], ending: s.ending[:0], unread: s.unread[:0], agreed: s.agreed[:0],
 		ended: s.ended[:0]}
 }
 
@@ -198,6 +199,9 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 		or.staging(n, s)
 	}
 	if !n.Busy {
+		if len(my.unread) > 0 {
+			or.unreadEnd(n, my)
+		}
 		or.ends(n, my)
 	}
 }
@@ -215,20 +219,34 @@ func (or *promptOracle) leftOut(n *world.Node, my *promptLife) {
 	}
 }
 
-// recalls checks that what a peer recalls is taken back as its link is lost, by which it reads.
+// recalls notes what a peer may still read as its link is lost, by which it reads: that is to be taken back.
 func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
 	or.judged(checkReaderLost)
+	for _, g := range n.Pool.Lent {
+		if stillRead(g) && slices.Contains(my.readers, g.Peer) && !slices.Contains(my.unread, g.ID) {
+			my.unread = append(my.unread, g.ID)
+		}
+	}
+	slices.Sort(my.unread) // Whatever the order among the pool's.
+}
+
+// unreadEnd checks, of a machine that has no more work of this instant, that those have ended.
+func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 	var found effects.GrantID
 	for _, g := range n.Pool.Lent {
-		if g.Loan.Recall && !g.Revoking && !g.Loan.Revoked && slices.Contains(my.readers, g.Peer) && (found == 0 || g.ID < found) {
+		if stillRead(g) && slices.Contains(my.unread, g.ID) && (found == 0 || g.ID < found) {
 			found = g.ID
 		}
 	}
+	my.unread = my.unread[:0]
 	if found != 0 {
 		or.fail(checkReaderLost, "node %d lets grant %d stand although it was told that its reader is gone",
 			n.It(), n.ItsGrant(found))
 	}
 }
+
+// stillRead says whether a recall may still read under a grant.
+func stillRead(g *world.Grant) bool { return g.Loan.Recall && !g.Revoking && !g.Loan.Revoked }
 
 // standsUnder says whether a page may still be written under a grant.
 func standsUnder(p *world.Pool, g *world.Grant) bool {
