@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/protocol/foreign"
@@ -90,6 +93,36 @@ func foreigners(t *testing.T, vectors []seed) (all []seed) {
 	return all
 }
 
+// inJSON are the vectors that may be JSON, as another writer has them, and what has harmed readers of JSON.
+func inJSON(t *testing.T, vectors []seed) (all []seed) {
+	t.Helper()
+	for _, v := range vectors {
+		if tag, err := protocol.PeekTag(v.bytes, nil); err != nil || tag.Family() != protocol.FamilyController {
+			continue
+		}
+		var fields map[string]any
+		if err := msgpack.Unmarshal(v.bytes, &fields); err != nil {
+			t.Fatalf("vector %s: %v", v.name, err)
+		}
+		b, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatalf("vector %s: %v", v.name, err)
+		}
+		all = append(all, seed{v.name, b})
+	}
+	for i, s := range []string{
+		`{`, `{}`, `{"type":"ErrorMsg","error":"x"}}`, `{"type":"ErrorMsg","error":"\ud83d"}`, `{"type":"ErrorMsg","error":"\u00"}`,
+		`{"type":"Nobody","type":"ErrorMsg","error":1,"error":"x"}`, `{"type":"ErrorMsg","error":"` + "\xff" + `"}`,
+		`{"type":"KVAdmitMsg","instance_id":"i","worker_id":0,"location":"","key":18446744073709551616}`,
+		`{"type":"KVAdmitMsg","instance_id":"i","worker_id":-0,"location":"","key":-9223372036854775808}`,
+		`{"type":"FullSyncStatusRetMsg","sync_id":"","is_complete":true,"global_progress":1e999,"can_exit_freeze":false}`,
+		`{"x":` + strings.Repeat("[", 64), `{"x":` + strings.Repeat(`{"":`, 64),
+	} {
+		all = append(all, seed{fmt.Sprintf("attack-%02d", i), []byte(s)})
+	}
+	return all
+}
+
 // wantSeeds says which seeds belong to which target.
 func wantSeeds(t *testing.T) map[string][]seed {
 	vectors := goldenVectors(t)
@@ -124,6 +157,7 @@ func wantSeeds(t *testing.T) map[string][]seed {
 	renewed := tagged(protocol.TagRenewResponse)
 	query := tagged(protocol.TagCacheQueryRequest)
 	cached := tagged(protocol.TagCacheQueryResponse)
+	feed := tagged(protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg, protocol.TagBatchedKVOperationMsg)
 	return map[string][]seed{
 		"CacheQueryRequest":              query,
 		"CacheQueryResponse":             cached,
@@ -150,8 +184,27 @@ func wantSeeds(t *testing.T) map[string][]seed {
 		"HixlReadyResponse":              tagged(protocol.TagHixlReadyResponse),
 		"HixlMemInfoRequest":             tagged(protocol.TagHixlMemInfoRequest),
 		"HixlMemInfoResponse":            tagged(protocol.TagHixlMemInfoResponse),
-		"PeekTag":                        slices.Concat(attacks(), vectors, foreigners(t, vectors)),
-		"Memory":                         append(attacks(), vectors...),
+		"P2PGet": tagged(protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
+			protocol.TagBatchedLookupAndGetMsg, protocol.TagBatchedLookupAndGetRetMsg),
+		"DifferentialP2PGet":      tagged(protocol.TagAscendBatchedLookupAndGetMsg),
+		"DifferentialP2PGetReply": tagged(protocol.TagAscendBatchedLookupAndGetRetMsg),
+		"P2PDone": tagged(protocol.TagAscendBatchedLookupAndGetDoneMsg, protocol.TagAscendBatchedLookupAndGetDoneRetMsg,
+			protocol.TagAscendQueryDonePortMsg, protocol.TagAscendQueryDonePortRetMsg),
+		"P2POther": tagged(protocol.TagAscendBatchedLookupAndPutMsg, protocol.TagBatchedLookupAndPutMsg,
+			protocol.TagBatchedLookupAndPutRetMsg, protocol.TagP2PErrorMsg, protocol.TagP2PInitSideMsg,
+			protocol.TagP2PInitSideRetMsg),
+		"ControllerWorkers": tagged(protocol.TagRegisterMsg, protocol.TagRegisterRetMsg, protocol.TagDeRegisterMsg,
+			protocol.TagHeartbeatMsg, protocol.TagHeartbeatRetMsg, protocol.TagErrorMsg),
+		"ControllerLookup":           tagged(protocol.TagBatchedP2PLookupMsg, protocol.TagBatchedP2PLookupRetMsg),
+		"ControllerFeed":             feed,
+		"DifferentialControllerFeed": feed,
+		"ControllerSync": tagged(protocol.TagFullSyncStartMsg, protocol.TagFullSyncStartRetMsg,
+			protocol.TagFullSyncBatchMsg, protocol.TagFullSyncEndMsg, protocol.TagFullSyncStatusMsg,
+			protocol.TagFullSyncStatusRetMsg),
+		"ControllerControl": tagged(controls()...),
+		"ControllerJSON":    inJSON(t, vectors),
+		"PeekTag":           slices.Concat(attacks(), vectors, foreigners(t, vectors)),
+		"Memory":            append(attacks(), vectors...),
 		"Key": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
 		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",

@@ -42,13 +42,14 @@ func (t Target) Fuzz(f *testing.F) {
 func Targets() []Target { return slices.Clone(all) }
 
 var all = []Target{
-	AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, DifferentialAllocRequest,
+	AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, ControllerControl, ControllerFeed,
+	ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers, DifferentialAllocRequest,
 	DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
-	DifferentialPullDoneSignal, DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest,
-	DifferentialRenewResponse,
+	DifferentialControllerFeed, DifferentialP2PGet, DifferentialP2PGetReply, DifferentialPullDoneSignal,
+	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
 	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,
-	HixlReadyResponse, Key, Memory, PeekTag, ProxyNotif, PullDoneSignal, PullID, PullReadyDoneAck, PullReadyNotif,
-	RenewRequest, RenewResponse,
+	HixlReadyResponse, Key, Memory, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID,
+	PullReadyDoneAck, PullReadyNotif, RenewRequest, RenewResponse,
 }
 
 // stateless makes a target of a check that keeps nothing.

@@ -35,6 +35,8 @@ const (
 	DecodeBadUUID                   // not the 36-character form of a UUID
 	DecodeBadPullID                 // not 32 hex digits in lower case
 	DecodeLengthMismatch            // lists that belong together have different lengths
+	DecodeUnknownValue              // a word or number that is none of those that the field has
+	DecodeBadJSON                   // text that is not JSON
 	decodeCodes
 )
 
@@ -63,6 +65,8 @@ var decodeTexts = [decodeCodes]struct{ name, remedy string }{
 	DecodeBadUUID:        {"bad uuid", "send the 36-character form"},
 	DecodeBadPullID:      {"bad pull id", "send 32 hex digits in lower case"},
 	DecodeLengthMismatch: {"length mismatch", "send one entry per item in each list"},
+	DecodeUnknownValue:   {"unknown value", "check that both ends speak the same revision"},
+	DecodeBadJSON:        {"not json", "send an object, or msgpack"},
 }
 
 // String names the code in a few words, for logs and metric labels.

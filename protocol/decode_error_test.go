@@ -45,17 +45,20 @@ func extended(value []byte) []byte {
 	return append(append(b, 0xa1, 'x'), value...)
 }
 
+// A refusal is a payload that a decoder must refuse, and how.
+type refusal struct {
+	name    string
+	of      string // the golden message whose decoder is used
+	payload []byte
+	code    DecodeCode
+	field   string
+	says    string // part of the text
+}
+
 func TestEveryRefusalNamesItsField(t *testing.T) {
 	huge := unhex(t, "cfffffffffffffffff")
 	uuidText := str(uuid1.String())
-	tests := []struct {
-		name    string
-		of      string // the golden message whose decoder is used
-		payload []byte
-		code    DecodeCode
-		field   string
-		says    string // part of the text
-	}{
+	tests := []refusal{
 		{"empty frame", "alloc-response-ascend", nil, DecodeEmpty, "", "the peer failed while serving"},
 		{"long message", "proxy-notif", make([]byte, 1<<20+1), DecodeMessageTooLong, "", "1048577 bytes, want at most 1048576 (Limits.MessageBytes)"},
 		{"list for a map", "proxy-notif", []byte{0x90}, DecodeWrongType, "", "found array, want map"},
@@ -170,7 +173,7 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"trailing byte", "proxy-notif", append(golden["proxy-notif"].Append(nil), 0), DecodeTrailing, "", "at byte 27: trailing bytes: found 1 bytes"},
 	}
 	hit := map[DecodeCode]bool{}
-	for _, test := range tests {
+	for _, test := range append(tests, shareRefusals(t)...) {
 		t.Run(test.name, func(t *testing.T) {
 			wantRefused(t, golden[test.of], test.payload, test.code, test.field)
 			_, err := decode(golden[test.of], test.payload)
@@ -214,8 +217,7 @@ func TestRefusalOfTheTagScan(t *testing.T) {
 
 // The limits are the caller's, and each is the bound it says it is.
 func TestLimitsAreBounds(t *testing.T) {
-	m := golden["alloc-request"]
-	payload := m.Append(nil)
+	payload := golden["alloc-request"].Append(nil)
 	tests := []struct {
 		name  string
 		of    string
@@ -230,6 +232,10 @@ func TestLimitsAreBounds(t *testing.T) {
 		{"MapLen", "alloc-request", func(l *Limits) *int { return &l.MapLen }, 6, DecodeMapTooLong},
 		{"BlobBytes", "hixl-init-response-ext", func(l *Limits) *int { return &l.BlobBytes }, 2, DecodeBlobTooLong},
 		{"PlaneCount", "hixl-init-response-ext", func(l *Limits) *int { return &l.PlaneCount }, 2, DecodeArrayTooLong},
+		{"HashCount", "sync-batch", func(l *Limits) *int { return &l.HashCount }, 2, DecodeArrayTooLong},
+		{"HolderCount", "p2p-lookup-ret-two", func(l *Limits) *int { return &l.HolderCount }, 2, DecodeArrayTooLong},
+		{"OperationCount", "kv-batch", func(l *Limits) *int { return &l.OperationCount }, 2, DecodeArrayTooLong},
+		{"CommandCount", "heartbeat-ret-none", func(l *Limits) *int { return &l.CommandCount }, 2, DecodeArrayTooLong},
 		{"BufferCount", "hixl-mem-info-request", func(l *Limits) *int { return &l.BufferCount }, 1, DecodeArrayTooLong},
 	}
 	for _, test := range tests {

@@ -13,20 +13,37 @@ import (
 //
 // The text is at most a small multiple of the bytes. It is not a format: programs decode.
 func Describe(b []byte, lim *Limits) (string, error) {
+	if isJSON(b) {
+		return describeJSON(b, lim)
+	}
+	size := ", " + strconv.Itoa(len(b)) + " bytes"
 	r := open(b, lim)
 	tag, _ := r.findTag()
 	if err := r.result(); err != nil {
-		return describeFields(b, lim, "unknown message", &schema{names: []string{tagField}}), err
+		if len(b) > r.lim.MessageBytes {
+			b = nil
+		}
+		return describeFields(b, r.lim, "unknown message"+size, &schema{names: []string{tagField}}), err
 	}
-	return describeFields(b, lim, tag.String(), schemas[tag]), NewMessage(tag).Decode(b, lim)
+	return describeFields(b, r.lim, tag.String()+size, schemas[tag]), NewMessage(tag).Decode(b, lim)
+}
+
+// describeJSON renders a message of a controller as the msgpack that it stands for.
+func describeJSON(b []byte, lim *Limits) (string, error) {
+	title := "unknown message, " + strconv.Itoa(len(b)) + " bytes of JSON\n"
+	r, _ := openEither(b, lim)
+	tag, err := PeekControllerTag(b, lim)
+	if err != nil {
+		return title, err
+	}
+	text := describeFields(r.b, r.lim, tag.String()+", "+strconv.Itoa(len(b))+" bytes of JSON", schemas[tag])
+	return text, NewMessage(tag).Decode(b, lim)
 }
 
 func describeFields(b []byte, lim *Limits, title string, s *schema) string {
-	p := printer{r: reader{b: b, lim: lim.orDefault()}}
-	p.text(title, ", ", strconv.Itoa(len(b)), " bytes")
-	if len(b) <= p.r.lim.MessageBytes {
-		p.fields(1, s)
-	}
+	p := printer{r: reader{b: b, lim: lim}}
+	p.text(title)
+	p.fields(1, s)
 	p.text("\n")
 	return p.out.String()
 }
@@ -68,6 +85,17 @@ func (p *printer) fields(depth int, s *schema) {
 	}
 }
 
+// describedMaps are the maps within messages whose fields are declared, by the field that holds them or a list of them.
+var describedMaps = map[string]struct {
+	title  string
+	schema *schema
+}{
+	"buffers":      {"a buffer", &bufferSchema},
+	"extra_config": {"settings", &extraConfigSchema},
+	"commands":     {"a command", &commandSchema},
+	"operations":   {"an operation", &operationSchema},
+}
+
 // value renders one value; field is the name of the field it belongs to.
 func (p *printer) value(depth int, field string) {
 	r := &p.r
@@ -90,9 +118,9 @@ func (p *printer) value(depth int, field string) {
 	case "array":
 		p.array(depth, field)
 	case "map":
-		if field == "buffers" {
-			p.text("a buffer")
-			p.fields(depth+1, &bufferSchema)
+		if inner, ok := describedMaps[field]; ok {
+			p.text(inner.title)
+			p.fields(depth+1, inner.schema)
 			return
 		}
 		r.skip(depth + 1)
@@ -146,6 +174,14 @@ func (p *printer) meaning(field string, from int) {
 	case "fmt", "kvf_fmt":
 		if f := r.format(); r.ok() {
 			p.text(" (", f.String(), ")")
+		}
+	case "error_code":
+		if c := r.p2pError(); r.ok() {
+			p.text(" (", c.String(), ")")
+		}
+	case "lease_ttl_s", "global_progress":
+		if v := r.float(); r.ok() {
+			p.text(" (", strconv.FormatFloat(v, 'g', -1, 64), ")")
 		}
 	case "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns", "kvf_granted_ns", "kvf_clock_ns", "kvf_echo_ns":
 		if ns := r.uint(math.MaxUint64); r.ok() {

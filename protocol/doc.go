@@ -1,5 +1,6 @@
 // Package protocol holds the words that two nodes say to each other while KV cache moves from a
-// prefill rank (the sender) to a decode rank (the receiver): messages, cache-engine keys, dtypes,
+// prefill rank (the sender) to a decode rank (the receiver), or from a peer that has it (the owner) to
+// one that wants it (the requester), and those of a worker and its controller: messages, cache-engine keys, dtypes,
 // memory formats, buffer references and endpoints, byte for byte as LMCache and LMCache-Ascend
 // put them on the wire.
 //
@@ -19,6 +20,28 @@
 //	HixlMemInfoRequest, ...Response       step 3: the registered buffers
 //	RenewRequest, RenewResponse           reader <-> owner: more time for read grants, or done (ours)
 //	CacheQueryRequest, ...Response        sender <-> receiver: which of these chunks it may read back
+//
+// Between peers that share (FamilyP2P; names without Ascend are of LMCache's other peers):
+//
+//	P2PInitSideMsg, ...RetMsg             requester <-> owner: where are you asked? ends the handshake
+//	AscendBatchedLookupAndGetMsg          requester -> owner: these chunks, please
+//	AscendBatchedLookupAndGetRetMsg       owner -> requester: so many are stored, or may be read here
+//	AscendBatchedLookupAndGetDoneMsg      requester -> owner: nothing reads them any more; ...DoneRetMsg
+//	AscendQueryDonePortMsg, ...RetMsg     requester <-> owner: where are dones taken?
+//	AscendBatchedLookupAndPutMsg          nobody serves it; answered by P2PErrorMsg
+//	BatchedLookupAndGetMsg, ...PutMsg     the same of other peers; ...RetMsg
+//	P2PErrorMsg                           owner -> requester: no, P2PErrorCode
+//
+// Between a worker and its controller (FamilyController), which may be JSON:
+//
+//	RegisterMsg, DeRegisterMsg            worker -> controller: here I am, and no more; RegisterRetMsg
+//	HeartbeatMsg, HeartbeatRetMsg         worker <-> controller: I live; then do this, Command
+//	BatchedP2PLookupMsg, ...RetMsg        worker <-> controller: who has these chunks? these, Holder
+//	KVAdmitMsg, KVEvictMsg                worker -> controller: this chunk came, or went
+//	BatchedKVOperationMsg                 worker -> controller: these came and went, KVOperation
+//	FullSyncStartMsg, ...BatchMsg, ...    worker -> controller: this is all that I have
+//	WorkerControlMsg                      controller -> worker: do something with it (seven names)
+//	ErrorMsg                              either way: no
 //
 // A caller that knows what to expect calls Decode of that type; one that does not asks PeekTag
 // first. Describe turns any known message into text for people.
@@ -43,6 +66,12 @@
 //     which one counts have been the way past many a check, and no encoder produces it.
 //   - Lists that are read in parallel must be equally long. Peers raise on that, too, but later
 //     and with pages already taken.
+//
+// # JSON
+//
+// Messages of FamilyController may come as JSON, when their first byte is a brace; none is ever sent. JSON is made into
+// msgpack and then decoded by the rules above, with the places of faults in the JSON. Only here the last of two fields of
+// one name counts: LMCache's controller reads JSON so, and programs beyond our reach write it.
 //
 // # Encoding
 //

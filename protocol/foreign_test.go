@@ -76,7 +76,7 @@ func sameMessage(m Message, payload []byte, into Message) error {
 	if text(into) != text(m) {
 		return errors.New(text(into) + " instead of " + text(m))
 	}
-	if who := Speaker(payload, nil); who != "" {
+	if who := Speaker(payload, nil); (who != "") != (want.Family() != FamilyPD) {
 		return errors.New("taken for one of " + who)
 	}
 	_, err := Describe(payload, nil)

@@ -287,7 +287,7 @@ var (
 		case TagCacheQueryResponse:
 			return genCacheReply.Draw(t, "message")
 		default:
-			panic("no generator for " + Tag(tag).String())
+			return genShare(t, Tag(tag))
 		}
 	})
 )

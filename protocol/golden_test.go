@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -65,7 +66,15 @@ func buffer(u UUID) []BufferInfo {
 }
 
 // golden holds, under the names of testdata/vectors.txt, what each payload says.
-var golden = map[string]Message{
+var golden = func() map[string]Message {
+	all := maps.Clone(goldenPD)
+	maps.Copy(all, goldenP2P)
+	maps.Copy(all, goldenController)
+	return all
+}()
+
+// goldenPD are the messages of a push or pull.
+var goldenPD = map[string]Message{
 	"alloc-request": &goldenRequest,
 	"alloc-request-async": &AllocRequest{
 		Keys: goldenKeys[:1], Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,

@@ -17,7 +17,17 @@ type Limits struct {
 	BufferCount int
 	// PlaneCount bounds the data planes that one peer may announce. Default 16.
 	PlaneCount int
-	// MapLen bounds the fields of one declared map, the unknown ones included. Default 64.
+	// HashCount bounds the chunk hashes of one message: of a lookup, of a batch of a full sync. Default 65,536: LMCache's
+	// workers send 2,000, and a million tokens in its chunks are 4,096.
+	HashCount int
+	// OperationCount bounds the admits and evicts of one message. Default 4,096: LMCache's workers send 50.
+	OperationCount int
+	// HolderCount bounds the holders that answer one lookup. Default 256.
+	HolderCount int
+	// CommandCount bounds the commands of one heartbeat's answer. Default 16.
+	CommandCount int
+	// MapLen bounds the fields of one declared map, the unknown ones included, and of JSON those of every object.
+	// Default 64.
 	MapLen int
 	// Depth bounds nesting, counted from 1 for the message itself. Default 8; the reference
 	// messages need 3. Never more than depthMax applies, whatever is set.
@@ -28,15 +38,19 @@ type Limits struct {
 const depthMax = 64
 
 var defaultLimits = Limits{
-	MessageBytes: 1 << 20,
-	KeyBytes:     512,
-	StringBytes:  1 << 10,
-	BlobBytes:    16 << 10,
-	ArrayLen:     4096,
-	BufferCount:  256,
-	PlaneCount:   16,
-	MapLen:       64,
-	Depth:        8,
+	MessageBytes:   1 << 20,
+	KeyBytes:       512,
+	StringBytes:    1 << 10,
+	BlobBytes:      16 << 10,
+	ArrayLen:       4096,
+	BufferCount:    256,
+	PlaneCount:     16,
+	HashCount:      1 << 16,
+	OperationCount: 4096,
+	HolderCount:    256,
+	CommandCount:   16,
+	MapLen:         64,
+	Depth:          8,
 }
 
 // DefaultLimits returns the limits that suit every known deployment.

@@ -48,6 +48,70 @@ func NewMessage(t Tag) Message {
 		return new(CacheQueryRequest)
 	case TagCacheQueryResponse:
 		return new(CacheQueryResponse)
+	case TagAscendBatchedLookupAndGetMsg:
+		return new(AscendBatchedLookupAndGetMsg)
+	case TagAscendBatchedLookupAndGetRetMsg:
+		return new(AscendBatchedLookupAndGetRetMsg)
+	case TagAscendBatchedLookupAndGetDoneMsg:
+		return new(AscendBatchedLookupAndGetDoneMsg)
+	case TagAscendBatchedLookupAndGetDoneRetMsg:
+		return new(AscendBatchedLookupAndGetDoneRetMsg)
+	case TagAscendQueryDonePortMsg:
+		return new(AscendQueryDonePortMsg)
+	case TagAscendQueryDonePortRetMsg:
+		return new(AscendQueryDonePortRetMsg)
+	case TagAscendBatchedLookupAndPutMsg:
+		return new(AscendBatchedLookupAndPutMsg)
+	case TagBatchedLookupAndGetMsg:
+		return new(BatchedLookupAndGetMsg)
+	case TagBatchedLookupAndGetRetMsg:
+		return new(BatchedLookupAndGetRetMsg)
+	case TagBatchedLookupAndPutMsg:
+		return new(BatchedLookupAndPutMsg)
+	case TagBatchedLookupAndPutRetMsg:
+		return new(BatchedLookupAndPutRetMsg)
+	case TagP2PErrorMsg:
+		return new(P2PErrorMsg)
+	case TagP2PInitSideMsg:
+		return new(P2PInitSideMsg)
+	case TagP2PInitSideRetMsg:
+		return new(P2PInitSideRetMsg)
+	case TagRegisterMsg:
+		return new(RegisterMsg)
+	case TagRegisterRetMsg:
+		return new(RegisterRetMsg)
+	case TagDeRegisterMsg:
+		return new(DeRegisterMsg)
+	case TagHeartbeatMsg:
+		return new(HeartbeatMsg)
+	case TagHeartbeatRetMsg:
+		return new(HeartbeatRetMsg)
+	case TagBatchedP2PLookupMsg:
+		return new(BatchedP2PLookupMsg)
+	case TagBatchedP2PLookupRetMsg:
+		return new(BatchedP2PLookupRetMsg)
+	case TagKVAdmitMsg:
+		return new(KVAdmitMsg)
+	case TagKVEvictMsg:
+		return new(KVEvictMsg)
+	case TagBatchedKVOperationMsg:
+		return new(BatchedKVOperationMsg)
+	case TagFullSyncStartMsg:
+		return new(FullSyncStartMsg)
+	case TagFullSyncStartRetMsg:
+		return new(FullSyncStartRetMsg)
+	case TagFullSyncBatchMsg:
+		return new(FullSyncBatchMsg)
+	case TagFullSyncEndMsg:
+		return new(FullSyncEndMsg)
+	case TagFullSyncStatusMsg:
+		return new(FullSyncStatusMsg)
+	case TagFullSyncStatusRetMsg:
+		return new(FullSyncStatusRetMsg)
+	case TagErrorMsg:
+		return new(ErrorMsg)
+	case TagClearWorkerMsg, TagPinWorkerMsg, TagCompressWorkerMsg, TagDecompressWorkerMsg, TagMoveWorkerMsg, TagHealthWorkerMsg, TagCheckFinishWorkerMsg:
+		return &WorkerControlMsg{Kind: t}
 	case TagNone, tags:
 	}
 	return nil
@@ -72,4 +136,43 @@ var schemas = [tags]*schema{
 	TagRenewResponse:       &renewResponseSchema,
 	TagCacheQueryRequest:   &cacheQuerySchema,
 	TagCacheQueryResponse:  &cacheReplySchema,
+
+	TagAscendBatchedLookupAndGetMsg:        &p2pGetSchema,
+	TagAscendBatchedLookupAndGetRetMsg:     &p2pGetReplySchema,
+	TagAscendBatchedLookupAndGetDoneMsg:    &p2pDoneSchema,
+	TagAscendBatchedLookupAndGetDoneRetMsg: &p2pDoneReplySchema,
+	TagAscendQueryDonePortMsg:              &donePortSchema,
+	TagAscendQueryDonePortRetMsg:           &donePortReplySchema,
+	TagAscendBatchedLookupAndPutMsg:        &p2pPutSchema,
+	TagBatchedLookupAndGetMsg:              &upstreamGetSchema,
+	TagBatchedLookupAndGetRetMsg:           &upstreamGetReplySchema,
+	TagBatchedLookupAndPutMsg:              &upstreamPutSchema,
+	TagBatchedLookupAndPutRetMsg:           &putReplySchema,
+	TagP2PErrorMsg:                         &p2pErrorSchema,
+	TagP2PInitSideMsg:                      &initSideSchema,
+	TagP2PInitSideRetMsg:                   &initSideReplySchema,
+	TagRegisterMsg:                         &registerSchema,
+	TagRegisterRetMsg:                      &registerRetSchema,
+	TagDeRegisterMsg:                       &deregisterSchema,
+	TagHeartbeatMsg:                        &heartbeatSchema,
+	TagHeartbeatRetMsg:                     &heartbeatRetSchema,
+	TagBatchedP2PLookupMsg:                 &lookupSchema,
+	TagBatchedP2PLookupRetMsg:              &lookupRetSchema,
+	TagKVAdmitMsg:                          &admitSchema,
+	TagKVEvictMsg:                          &evictSchema,
+	TagBatchedKVOperationMsg:               &batchSchema,
+	TagFullSyncStartMsg:                    &syncStartSchema,
+	TagFullSyncStartRetMsg:                 &syncStartRetSchema,
+	TagFullSyncBatchMsg:                    &syncBatchSchema,
+	TagFullSyncEndMsg:                      &syncEndSchema,
+	TagFullSyncStatusMsg:                   &syncStatusSchema,
+	TagFullSyncStatusRetMsg:                &syncStatusRetSchema,
+	TagErrorMsg:                            &errorSchema,
+	TagClearWorkerMsg:                      &controlSchemas[0],
+	TagPinWorkerMsg:                        &controlSchemas[1],
+	TagCompressWorkerMsg:                   &controlSchemas[2],
+	TagDecompressWorkerMsg:                 &controlSchemas[3],
+	TagMoveWorkerMsg:                       &controlSchemas[4],
+	TagHealthWorkerMsg:                     &controlSchemas[5],
+	TagCheckFinishWorkerMsg:                &controlSchemas[6],
 }

@@ -26,6 +26,46 @@ const (
 	TagRenewResponse // ours alone
 	TagCacheQueryRequest
 	TagCacheQueryResponse
+	// Sharing between peers.
+	TagAscendBatchedLookupAndGetMsg
+	TagAscendBatchedLookupAndGetRetMsg
+	TagAscendBatchedLookupAndGetDoneMsg
+	TagAscendBatchedLookupAndGetDoneRetMsg
+	TagAscendQueryDonePortMsg
+	TagAscendQueryDonePortRetMsg
+	TagAscendBatchedLookupAndPutMsg
+	TagBatchedLookupAndGetMsg
+	TagBatchedLookupAndGetRetMsg
+	TagBatchedLookupAndPutMsg
+	TagBatchedLookupAndPutRetMsg
+	TagP2PErrorMsg
+	TagP2PInitSideMsg
+	TagP2PInitSideRetMsg
+	// Between a worker and its controller.
+	TagRegisterMsg
+	TagRegisterRetMsg
+	TagDeRegisterMsg
+	TagHeartbeatMsg
+	TagHeartbeatRetMsg
+	TagBatchedP2PLookupMsg
+	TagBatchedP2PLookupRetMsg
+	TagKVAdmitMsg
+	TagKVEvictMsg
+	TagBatchedKVOperationMsg
+	TagFullSyncStartMsg
+	TagFullSyncStartRetMsg
+	TagFullSyncBatchMsg
+	TagFullSyncEndMsg
+	TagFullSyncStatusMsg
+	TagFullSyncStatusRetMsg
+	TagErrorMsg
+	TagClearWorkerMsg
+	TagPinWorkerMsg
+	TagCompressWorkerMsg
+	TagDecompressWorkerMsg
+	TagMoveWorkerMsg
+	TagHealthWorkerMsg
+	TagCheckFinishWorkerMsg
 	tags
 )
 
@@ -51,6 +91,45 @@ var tagNames = [tags]string{
 	TagRenewResponse:       "KvfRenewResponse",
 	TagCacheQueryRequest:   "CacheQueryRequest",
 	TagCacheQueryResponse:  "CacheQueryResponse",
+
+	TagAscendBatchedLookupAndGetMsg:        "AscendBatchedLookupAndGetMsg",
+	TagAscendBatchedLookupAndGetRetMsg:     "AscendBatchedLookupAndGetRetMsg",
+	TagAscendBatchedLookupAndGetDoneMsg:    "AscendBatchedLookupAndGetDoneMsg",
+	TagAscendBatchedLookupAndGetDoneRetMsg: "AscendBatchedLookupAndGetDoneRetMsg",
+	TagAscendQueryDonePortMsg:              "AscendQueryDonePortMsg",
+	TagAscendQueryDonePortRetMsg:           "AscendQueryDonePortRetMsg",
+	TagAscendBatchedLookupAndPutMsg:        "AscendBatchedLookupAndPutMsg",
+	TagBatchedLookupAndGetMsg:              "BatchedLookupAndGetMsg",
+	TagBatchedLookupAndGetRetMsg:           "BatchedLookupAndGetRetMsg",
+	TagBatchedLookupAndPutMsg:              "BatchedLookupAndPutMsg",
+	TagBatchedLookupAndPutRetMsg:           "BatchedLookupAndPutRetMsg",
+	TagP2PErrorMsg:                         "P2PErrorMsg",
+	TagP2PInitSideMsg:                      "P2PInitSideMsg",
+	TagP2PInitSideRetMsg:                   "P2PInitSideRetMsg",
+	TagRegisterMsg:                         "RegisterMsg",
+	TagRegisterRetMsg:                      "RegisterRetMsg",
+	TagDeRegisterMsg:                       "DeRegisterMsg",
+	TagHeartbeatMsg:                        "HeartbeatMsg",
+	TagHeartbeatRetMsg:                     "HeartbeatRetMsg",
+	TagBatchedP2PLookupMsg:                 "BatchedP2PLookupMsg",
+	TagBatchedP2PLookupRetMsg:              "BatchedP2PLookupRetMsg",
+	TagKVAdmitMsg:                          "KVAdmitMsg",
+	TagKVEvictMsg:                          "KVEvictMsg",
+	TagBatchedKVOperationMsg:               "BatchedKVOperationMsg",
+	TagFullSyncStartMsg:                    "FullSyncStartMsg",
+	TagFullSyncStartRetMsg:                 "FullSyncStartRetMsg",
+	TagFullSyncBatchMsg:                    "FullSyncBatchMsg",
+	TagFullSyncEndMsg:                      "FullSyncEndMsg",
+	TagFullSyncStatusMsg:                   "FullSyncStatusMsg",
+	TagFullSyncStatusRetMsg:                "FullSyncStatusRetMsg",
+	TagErrorMsg:                            "ErrorMsg",
+	TagClearWorkerMsg:                      "ClearWorkerMsg",
+	TagPinWorkerMsg:                        "PinWorkerMsg",
+	TagCompressWorkerMsg:                   "CompressWorkerMsg",
+	TagDecompressWorkerMsg:                 "DecompressWorkerMsg",
+	TagMoveWorkerMsg:                       "MoveWorkerMsg",
+	TagHealthWorkerMsg:                     "HealthWorkerMsg",
+	TagCheckFinishWorkerMsg:                "CheckFinishWorkerMsg",
 }
 
 // String returns the tag as it stands on the wire.

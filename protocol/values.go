@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -83,12 +85,56 @@ func (r *reader) int64s(vs []int64) []int64 {
 	return vs
 }
 
+// float takes a number. A narrower one, and an integer, is widened, as the peers do.
+func (r *reader) float() float64 {
+	c, ok := r.lead()
+	switch {
+	case !ok:
+		return 0
+	case c == 0xca:
+		v, _ := r.number(4)
+		return float64(math.Float32frombits(uint32(v)))
+	case c == 0xcb:
+		v, _ := r.number(8)
+		return math.Float64frombits(v)
+	case typeName(c) != "int":
+		r.failType(r.off, "float")
+		return 0
+	}
+	v, negative := r.integer()
+	if negative {
+		return float64(int64(v))
+	}
+	return float64(v)
+}
+
+// textOrNil takes a string or nil, which is empty.
+func (r *reader) textOrNil() []byte {
+	if c, ok := r.lead(); ok && c == 0xc0 {
+		r.off++
+		return nil
+	}
+	return r.text()
+}
+
 // parallel demands that the list in field, read at byte at, is as long as the one it runs beside.
 func (r *reader) parallel(field string, at, got int, other string, want int) {
 	if r.ok() && got != want {
 		r.field = field
 		r.fail(DecodeLengthMismatch, at, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
 	}
+}
+
+func appendFloat(b []byte, v float64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
+}
+
+// appendTextOrNil writes nil for an empty string.
+func appendTextOrNil(b, s []byte) []byte {
+	if len(s) == 0 {
+		return append(b, 0xc0)
+	}
+	return appendStr(b, s)
 }
 
 func appendNonZero(b []byte, name string, v uint64) []byte {

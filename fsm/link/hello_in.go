@@ -34,6 +34,8 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	q, m, wire := question{l.hearing(v), ev}, &l.in.hello, &l.cfg.Wire
 	tag, err := protocol.PeekTag(ev.Body, wire)
 	if err == nil {
+		// Nothing else is said here by a client. Renewals are for senders.
+		//exhaustive:ignore
 		switch tag {
 		case protocol.TagHixlInitRequest:
 			if err = m.init.Decode(ev.Body, wire); err == nil {
@@ -56,12 +58,6 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 				q.list()
 				return
 			}
-		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
-			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse,
-			protocol.TagPullReadyNotif, protocol.TagPullReadyDoneAck, protocol.TagPullDoneSignal,
-			protocol.TagRenewRequest, protocol.TagRenewResponse,
-			protocol.TagCacheQueryRequest, protocol.TagCacheQueryResponse:
-			// Nothing that a client says here. Renewals are for senders.
 		}
 	}
 	if theirs := protocol.Speaker(ev.Body, wire); theirs != "" {

@@ -147,7 +147,7 @@ func (e *encoder) write(entries []entry, depth int) {
 	e.header(0x80, 0xde, len(entries)+strangers)
 	for left := len(entries); left > 0 || strangers > 0; {
 		if strangers > 0 && e.draw(left+strangers) < strangers {
-			e.stranger()
+			e.stranger(entries)
 			strangers--
 			continue
 		}

@@ -1,8 +1,14 @@
 package foreign
 
-// A stranger is a field that no message declares.
-func (e *encoder) stranger() {
-	e.raw(strangers[e.draw(len(strangers))])
+import "slices"
+
+// A stranger is a field that the map does not declare, which has these: of two it says no name.
+func (e *encoder) stranger(beside []entry) {
+	name := e.draw(len(strangers))
+	for slices.ContainsFunc(beside, func(x entry) bool { return string(e.in[x.at:x.value]) == strangers[name] }) {
+		name = (name + 1) % len(strangers)
+	}
+	e.raw(strangers[name])
 	e.raw(strange[e.draw(len(strange))])
 }
 

@@ -36,7 +36,7 @@ var (
 	PointJudged  = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("judged ", i) })
 	PointVoid    = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("void ", i) })
 	pointForeign = coverage.Section(int(scribes)*tagsMax, func(i int) string { // messages that foreign encoders write
-		if t := protocol.Tag(i % tagsMax); protocol.NewMessage(t) != nil {
+		if t := protocol.Tag(i % tagsMax); t != protocol.TagNone && t.Family() == protocol.FamilyPD {
 			return "foreign " + scribeNames[i/tagsMax] + " " + t.String()
 		}
 		return ""

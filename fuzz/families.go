@@ -1,0 +1,152 @@
+package fuzz
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// One target for the decoders of each exchange between peers, and between a worker and its controller: every one of
+// them sees every input, and holds what one alone holds.
+var (
+	P2PGet = family("P2PGet", protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
+		protocol.TagBatchedLookupAndGetMsg, protocol.TagBatchedLookupAndGetRetMsg)
+	P2PDone = family("P2PDone", protocol.TagAscendBatchedLookupAndGetDoneMsg,
+		protocol.TagAscendBatchedLookupAndGetDoneRetMsg, protocol.TagAscendQueryDonePortMsg,
+		protocol.TagAscendQueryDonePortRetMsg)
+	P2POther = family("P2POther", protocol.TagAscendBatchedLookupAndPutMsg, protocol.TagBatchedLookupAndPutMsg,
+		protocol.TagBatchedLookupAndPutRetMsg, protocol.TagP2PErrorMsg, protocol.TagP2PInitSideMsg,
+		protocol.TagP2PInitSideRetMsg)
+	ControllerWorkers = family("ControllerWorkers", protocol.TagRegisterMsg, protocol.TagRegisterRetMsg,
+		protocol.TagDeRegisterMsg, protocol.TagHeartbeatMsg, protocol.TagHeartbeatRetMsg, protocol.TagErrorMsg)
+	ControllerLookup = family("ControllerLookup", protocol.TagBatchedP2PLookupMsg, protocol.TagBatchedP2PLookupRetMsg)
+	ControllerFeed   = family("ControllerFeed", protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg,
+		protocol.TagBatchedKVOperationMsg)
+	ControllerSync = family("ControllerSync", protocol.TagFullSyncStartMsg, protocol.TagFullSyncStartRetMsg,
+		protocol.TagFullSyncBatchMsg, protocol.TagFullSyncEndMsg, protocol.TagFullSyncStatusMsg,
+		protocol.TagFullSyncStatusRetMsg)
+	ControllerControl = decoder("ControllerControl", controls()...)
+)
+
+// ControllerJSON holds every decoder of a message that may be JSON against another reader of JSON: what is accepted is
+// JSON, and says the same there.
+var ControllerJSON = stateless("ControllerJSON", checkJSON)
+
+// controls are the requests to workers, which one decoder reads.
+func controls() (tags []protocol.Tag) {
+	for tag := protocol.TagClearWorkerMsg; tag <= protocol.TagCheckFinishWorkerMsg; tag++ {
+		tags = append(tags, tag)
+	}
+	return tags
+}
+
+// family is the target of the decoders of the messages with the given tags.
+func family(name string, tags ...protocol.Tag) Target {
+	return Target{name: name, begin: func() Check {
+		used := make([]protocol.Message, len(tags))
+		for i, tag := range tags {
+			used[i] = protocol.NewMessage(tag)
+		}
+		return func(b []byte) error {
+			for i, tag := range tags {
+				if !protocol.MayBe(b, tag, nil) && i > 0 {
+					continue // The decoder of the first refuses it for all.
+				}
+				if err := checkDecoder(b, used[i], []protocol.Tag{tag}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}}
+}
+
+func checkJSON(b []byte) error {
+	tag, peekErr := protocol.PeekControllerTag(b, nil)
+	for want := protocol.TagRegisterMsg; protocol.NewMessage(want) != nil; want++ {
+		m := protocol.NewMessage(want)
+		err := m.Decode(b, nil)
+		if err != nil {
+			if bad := wantDecodeError(b, err); bad != nil {
+				return bad
+			}
+			continue
+		}
+		if same := slices.Contains(controls(), tag) && slices.Contains(controls(), want); peekErr != nil || tag != want && !same {
+			return fmt.Errorf("%T accepted, but PeekControllerTag says %v, %w", m, tag, peekErr)
+		}
+		if isJSON(b) {
+			if err := sameInJSON(b, m.Append(nil)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameInJSON says whether JSON has each field of a message as the message does. Where it has none, the message may have
+// the default.
+func sameInJSON(text, payload []byte) error {
+	var theirs, ours map[string]any
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.UseNumber()
+	if err := d.Decode(&theirs); err != nil || d.More() {
+		return fmt.Errorf("%q is accepted, and to another reader %w", text, err)
+	}
+	if err := msgpack.Unmarshal(payload, &ours); err != nil {
+		return err
+	}
+	for name, value := range ours {
+		given, ok := theirs[name]
+		if ok && name != "layout_info" && name != "kvf_inc" && !covers(given, value) { // Misses are left out of the one.
+			return fmt.Errorf("%s: %v, and to another reader %v", name, value, given)
+		}
+	}
+	return nil
+}
+
+// covers says whether what another reader of JSON read is a value of ours, or more: maps have fields that we skip.
+func covers(theirs, ours any) bool {
+	switch v := ours.(type) {
+	case map[string]any:
+		object, ok := theirs.(map[string]any)
+		for name, inner := range v {
+			if given, has := object[name]; has && !covers(given, inner) {
+				return false
+			}
+		}
+		return ok
+	case []any:
+		list, ok := theirs.([]any)
+		if !ok || len(list) != len(v) {
+			return false
+		}
+		for i := range v {
+			if !covers(list[i], v[i]) {
+				return false
+			}
+		}
+		return true
+	case nil:
+		return theirs == nil || theirs == "" || isObject(theirs) // what is empty, and arguments, which are skipped
+	case float64:
+		n, ok := theirs.(json.Number)
+		f, _ := n.Float64() // Too large is infinite here as well.
+		return ok && f == v
+	case string, bool:
+		return theirs == ours
+	default:
+		n, ok := theirs.(json.Number)
+		return ok && (string(n) == fmt.Sprint(v) || string(n) == "-0" && fmt.Sprint(v) == "0")
+	}
+}
+
+func isObject(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
+}

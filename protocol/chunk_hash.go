@@ -1,0 +1,60 @@
+package protocol
+
+import (
+	"slices"
+	"strconv"
+)
+
+// A ChunkHash is a chunk's hash as the controller's messages carry it: an integer from -2^63 to 2^64-1. LMCache hashes
+// with Python's signed 64-bit hash, or with functions whose first 64 bits it takes as a number that is not negative;
+// longer ones cannot be sent. It compares with ==.
+type ChunkHash struct {
+	Bits     uint64 // two's complement, if Negative
+	Negative bool
+}
+
+// ChunkHashOf reads the hash of a key, as Key.Hash has it. It is false for one of more than 64 bits, which no
+// controller can be told.
+func ChunkHashOf(digits string) (h ChunkHash, ok bool) {
+	if len(digits) > 0 && digits[0] == '-' {
+		v, err := strconv.ParseInt(digits, 16, 64)
+		return ChunkHash{uint64(v), v < 0}, err == nil
+	}
+	v, err := strconv.ParseUint(digits, 16, 64)
+	if err != nil {
+		return ChunkHash{}, false
+	}
+	return ChunkHash{Bits: v}, true
+}
+
+// String returns the number in decimal.
+func (h ChunkHash) String() string { return integerText(h.Bits, h.Negative) }
+
+func (r *reader) hash() ChunkHash {
+	bits, negative := r.integer()
+	return ChunkHash{bits, negative}
+}
+
+// hashes appends a list to vs.
+func (r *reader) hashes(vs []ChunkHash) []ChunkHash {
+	n := r.arrayUpTo(r.lim.HashCount, "HashCount")
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.hash())
+	}
+	return vs
+}
+
+func appendHash(b []byte, h ChunkHash) []byte {
+	if h.Negative {
+		return appendInt(b, int64(h.Bits))
+	}
+	return appendUint(b, h.Bits)
+}
+
+func appendHashes(b []byte, name string, vs []ChunkHash) []byte {
+	b = appendArrayHeader(appendStr(b, name), len(vs))
+	for _, v := range vs {
+		b = appendHash(b, v)
+	}
+	return b
+}

@@ -1,0 +1,25 @@
+package protocol
+
+// A Family is a conversation, which has sockets of its own. Any message of another family is an error on them.
+type Family uint8
+
+// The families.
+const (
+	// FamilyPD is what a prefill rank, a decode rank and the proxy say to each other, the handshake included.
+	FamilyPD Family = iota
+	// FamilyP2P is what two peers that share say to each other after the handshake.
+	FamilyP2P
+	// FamilyController is what workers and their controller say to each other.
+	FamilyController
+)
+
+// Family says to which a message belongs. What is no message is of FamilyPD.
+func (t Tag) Family() Family {
+	switch {
+	case t >= TagRegisterMsg && t < tags:
+		return FamilyController
+	case t >= TagAscendBatchedLookupAndGetMsg && t < tags:
+		return FamilyP2P
+	}
+	return FamilyPD
+}
