@@ -35,7 +35,7 @@ BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: ## Install what the build needs (Debian and Ubuntu; does nothing when it is there).
@@ -133,6 +133,28 @@ $(TOOLS)/benchstat: tools/pinned/go.mod
 hostile: test-setup ## What the world may do to a node below its driver, in full, with figures (HOSTILE=--json for JSON).
 	$(GO) test -count=1 -timeout $(PATIENCE) -v ./runtime/hostile -args -full $(HOSTILE)
 	KVFERRY_HOSTILE=1 $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestLies$$' ./runtime/plane/tcp ./runtime/plane/shm ./runtime/hccl
+
+# ---- LMCache ----
+
+LMCACHE := $(CACHE)/lmcache
+PYTHON  ?= python3
+# How many messages go each way.
+INSTANCES ?= 10000
+
+.PHONY: lmcache-oracle
+lmcache-oracle: $(LMCACHE)/ready ## LMCache's own classes, of PyPI's wheel, against our codecs: INSTANCES=10000 messages each way.
+	cd tools/lmcache && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
+	cd tools/lmcache && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
+	cd tools/lmcache && PYTHONDONTWRITEBYTECODE=1 $(LMCACHE)/bin/pytest
+	KVFERRY_LMCACHE=$(LMCACHE)/bin/python KVFERRY_LMCACHE_INSTANCES=$(INSTANCES) CGO_ENABLED=0 \
+		$(GO) test -count=1 -timeout $(PATIENCE) -run LMCache ./protocol
+
+# The wheel without what it depends on, and the tools that check the oracle's own code, all pinned by their hashes.
+$(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
+	$(PYTHON) -m venv --clear $(LMCACHE)
+	$(LMCACHE)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+		-r tools/lmcache/classes.lock -r tools/lmcache/checks.lock
+	@touch $@
 
 # ---- the software NPU ----
 
