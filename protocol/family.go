@@ -1,6 +1,7 @@
 package protocol
 
-// A Family is a conversation, which has sockets of its own. Any message of another family is an error on them.
+// A Family is a conversation, which has sockets of its own. A message of another family is an error there, but for the
+// P2PInitSideMsg, which ends a handshake where that is held.
 type Family uint8
 
 // The families.

@@ -27,8 +27,9 @@ func newDecodeCommand() *cobra.Command {
 and says where and why a message is refused.
 
 Messages are given in hex, one an argument, or read from --file or standard input:
-either one message as raw bytes or any number in hex, one a line. (No message
-begins with a byte that could be a hex digit, so the two cannot be confused.)
+either one message as raw bytes, which may be a controller's JSON, or any number in
+hex, one a line. (No message begins with a byte that could be a hex digit, so the
+two cannot be confused.)
 White space within hex is skipped.`,
 		Example: `  kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137
   kvferry decode --file frame.bin
@@ -68,7 +69,7 @@ func readFile(name string) ([][]byte, error) {
 	return readMessages(f)
 }
 
-// readMessages reads one message of raw bytes, or lines of hex.
+// readMessages reads one message of raw bytes or JSON, or lines of hex.
 func readMessages(r io.Reader) ([][]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, decodeInputMax+1))
 	if err != nil {
@@ -77,7 +78,7 @@ func readMessages(r io.Reader) ([][]byte, error) {
 	if len(data) > decodeInputMax {
 		return nil, usagef("the input is longer than %d bytes; give fewer messages at once", decodeInputMax)
 	}
-	if len(data) > 0 && data[0] < 0x80 {
+	if len(data) > 0 && data[0] < 0x80 && data[0] != '{' {
 		return parseHexLines(string(data))
 	}
 	return [][]byte{data}, nil
@@ -157,7 +158,7 @@ func describe(b []byte) decoded {
 	limits := protocol.DefaultLimits()
 	text, err := protocol.Describe(b, &limits)
 	d := decoded{Bytes: len(b), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
-	if tag, err := protocol.PeekTag(b, &limits); err == nil {
+	if tag, err := protocol.PeekControllerTag(b, &limits); err == nil { // It may be JSON.
 		d.Message = tag.String()
 	}
 	var why *protocol.DecodeError
