@@ -47,6 +47,9 @@ func NewWant(number uint8, name string, ofSender bool) Want {
 
 const unnamedWant = "command"
 
+// Named says whether some system gives such commands.
+func (w Want) Named() bool { return w > 0 && int(w) < Wants && wantNames[w] != "" }
+
 func (w Want) String() string {
 	if int(w) < Wants && wantNames[w] != "" {
 		return wantNames[w]

@@ -24,7 +24,7 @@ var (
 	PointMark    = coverage.Section(marksMax, markName)
 	pointOutcome = coverage.Section(plan.Wants*effects.CodeCount, func(i int) string {
 		x, c := plan.Want(i/effects.CodeCount), effects.Code(i%effects.CodeCount)
-		if x == 0 {
+		if !x.Named() {
 			return ""
 		}
 		return "outcome " + x.String() + " " + c.String()
@@ -72,7 +72,7 @@ func stepName(i int) string {
 	switch k, x := world.Kind(event), event-int(world.KindDropped); {
 	case k >= world.KindTick && k <= world.KindDropped && k != world.KindCommand:
 		return "step " + situation + " × " + world.Forms[k].Name
-	case x > 0 && x < plan.Wants:
+	case x > 0 && plan.Want(x).Named():
 		return "step " + situation + " × " + plan.Want(x).String()
 	}
 	return ""
