@@ -105,6 +105,6 @@ func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
 		}
 	}
 	if !c.Closed {
-		or.passing(n, c.Server)
+		or.passing(n, c.Server, effects.Incarnation(m.Incarnation))
 	}
 }

@@ -41,13 +41,13 @@ func (or *renewOracle) asking(n *world.Node, body []byte) {
 	pd.Loaded(&or.w.Result, pd.LeasesRenewed, of, renewals(n))
 }
 
-// passing notes that a renewal was answered, and checks that none of the offers of that sender is passed more often
-// than it takes to speak of all of them, twice.
-func (or *renewOracle) passing(n *world.Node, sender int32) {
+// passing notes that a renewal was answered by an incarnation of a sender, and checks that none of its offers is passed
+// more often than it takes to speak of all of them, twice. What its former incarnations offered it knows nothing of.
+func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnation) {
 	kept := or.all().kept.at(n).kept
 	for i := range kept {
 		k := &kept[i]
-		if k.lies || k.owner.Node.ID != sender || !or.all().kept.renewable(k) {
+		if k.lies || k.peer != who || !or.all().kept.renewable(k) {
 			continue
 		}
 		or.judged(checkRenewRound)
