@@ -126,7 +126,7 @@ var tellsOfPeers = []situation{
 	{"upstream's synchronous sender asks", effects.OK, func(x *told) {
 		r := x.open("receiver", receiverConfig(x, "shm", nil))
 		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort},
-			msgmap("type", fixstr("CacheQueryMsg")))
+			msgmap("type", fixstr("CancelNotif")))
 	}},
 	{"a proxy that is down", effects.Expired, func(x *told) {
 		proxy, r := reservedPeer(x), x.open("receiver", receiverConfig(x, "shm", nil))
