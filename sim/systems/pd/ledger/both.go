@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -51,7 +51,10 @@ func (or *bothOracle) given(n *world.Node, t effects.Ticket) {
 
 // ended notes the end of a command, by which the engine may have given pages back.
 func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if !both(n) || c.Want != plan.WantRelease || e.Code != effects.OK {
+	if !both(n) || e.Code != effects.OK {
+		return
+	}
+	if _, released := c.Body.(*ops.Release); !released { // One that came early contradicts its put, and may come after it.
 		return
 	}
 	or.at(n).has -= len(or.w.Commands[c.Target-1].Pages)
