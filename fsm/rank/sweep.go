@@ -18,8 +18,9 @@ import (
 
 // The kinds of sweeps, in the order in which they come if all begin at once.
 const (
-	// A peer that is gone: on fenced planes what it was granted, what it asks for, and what it recalls. It is a stranger until it shakes
-	// hands again, a request of before is refused when its turn comes, and a grant of before when it is asked for again.
+	// A peer that is gone: on fenced planes what it was granted, what it asks for, and what it recalls. It is a stranger
+	// until it shakes hands again, a request of before is refused when its turn comes, and a grant of before when it is
+	// asked for again.
 	sweepLost = iota
 	// Senders out of reach: what they offer. No fetch begins that would read it.
 	sweepUnreached
