@@ -29,7 +29,8 @@ PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
 RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|fuzz|tools/.*)$$')
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
-WHOLE = ./tools/... $(filter-out ./sim ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
+# The pure rooms are tested whole already.
+WHOLE = ./tools/... $(filter-out ./protocol ./sim ./sim/% ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 
