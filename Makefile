@@ -27,7 +27,7 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
-RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|fuzz|tools/.*)$$')
+RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|sim/explore|fuzz|tools/.*)$$')
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
 # The pure rooms are tested whole already.
 WHOLE = ./tools/... $(filter-out ./protocol ./sim ./sim/% ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
