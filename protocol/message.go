@@ -110,7 +110,8 @@ func NewMessage(t Tag) Message {
 		return new(FullSyncStatusRetMsg)
 	case TagErrorMsg:
 		return new(ErrorMsg)
-	case TagClearWorkerMsg, TagPinWorkerMsg, TagCompressWorkerMsg, TagDecompressWorkerMsg, TagMoveWorkerMsg, TagHealthWorkerMsg, TagCheckFinishWorkerMsg:
+	case TagClearWorkerMsg, TagPinWorkerMsg, TagCompressWorkerMsg, TagDecompressWorkerMsg, TagMoveWorkerMsg,
+		TagHealthWorkerMsg, TagCheckFinishWorkerMsg:
 		return &WorkerControlMsg{Kind: t}
 	case TagNone, tags:
 	}

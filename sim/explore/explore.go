@@ -104,7 +104,8 @@ func (x *explorer) search(root *branch) {
 
 // skip passes over the crashes further on in a step that has no such effect.
 func (f *frame) skip(c choice) {
-	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq && f.choices[f.next].node == c.node {
+	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq &&
+		f.choices[f.next].node == c.node {
 		f.next++
 	}
 }

@@ -97,7 +97,9 @@ func (r *Recorder) words(p *noted) string {
 }
 
 // phaseWords are the phases of [world.live], in order.
-var phaseWords = [...]string{"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain"}
+var phaseWords = [...]string{
+	"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain",
+}
 
 // about names the request, or the ticket that a command is about.
 func (r *names) about(t effects.Ticket) string {
