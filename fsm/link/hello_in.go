@@ -102,7 +102,7 @@ func (q *question) welcome(busy []uint32) {
 					Remedy: "raise tables.peers of the receiver, or retry",
 				}
 			} else {
-				q.said(h, q.ev.Conn)
+				q.said(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
 				g := q.rows.get(h)
 				g.met(init.LocalID, init.Ext.Caps)
 				q.in.hello.offered = cfg.blobs(q.in.hello.offered, g.who, g.us)

@@ -158,7 +158,7 @@ func (i *hearing) replace(h table.Handle) {
 	i.v.Pools.Disown(classOf(h))
 	i.in.replaced = classOf(h)
 	i.in.byName.Remove(table.Hash(i.in.seed, was[:]), h)
-	i.said(h, 0)
+	i.said(h, 0, 0)
 	i.in.count--
 	i.rows.exit(h)
 }
@@ -177,9 +177,16 @@ func (g *Incarnation) met(name []byte, caps uint64) {
 	}
 }
 
-// said notes on which connection an inbound peer says hello: what comes there next is its word.
-func (i *hearing) said(h table.Handle, conn effects.Conn) {
+// said notes on which connection an inbound peer says hello, and when by its clock: what comes there next is its word.
+// A hello may be read after one that was written later, on a newer connection: the older connection was given up, and
+// the newer one stays. The next hello is compared with the older one: a wrong stamp keeps nobody out for long.
+func (i *hearing) said(h table.Handle, conn effects.Conn, clock int64) {
 	g := i.rows.get(h)
+	older := conn != 0 && clock != 0 && clock < g.hello
+	if g.hello = clock; older {
+		i.v.Out.Mark(MarkHelloOlder)
+		return
+	}
 	if g.conn != 0 {
 		i.in.byConn.Remove(uint64(g.conn), h)
 	}

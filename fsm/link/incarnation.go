@@ -27,6 +27,7 @@ type Incarnation struct {
 	seen  effects.Time `snap:"skip"` // decides only when more peers come than there is room for
 	spoke bool         // in the name that it was told
 	conn  effects.Conn // on which it said hello last
+	hello int64        // the stamp of that hello; 0: it had none
 	gone  bool         // its link to our pages is
 
 	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -415,5 +416,39 @@ func TestLostConnections(t *testing.T) {
 	p := r.links.Outbound(h)
 	if p.lanes[LaneCommit].ID() != 0 || p.lanes[LaneAlloc].ID() != lanes[LaneAlloc] {
 		t.Fatalf("lanes after the second was lost: %+v", p.lanes)
+	}
+}
+
+// A hello of a connection that was given up may be read after the one of the newer connection. What comes on the newer
+// one is its peer's word still; and a wrong stamp, which makes a true hello look old, passes over one hello only.
+func TestOlderHellosTakeNoNewerOnesPlace(t *testing.T) {
+	r := newRig(t)
+	r.want(where)
+	r.opened(effects.OK)
+	older := slices.Clone(r.bodies[0])
+	for len(r.opens) == 0 { // It is given up, and tried anew.
+		r.tick()
+	}
+	r.opened(effects.OK)
+	newer := slices.Clone(r.bodies[1])
+	hear := func(conn effects.Conn, body []byte) []byte {
+		r.do(func(v *env.Env) {
+			r.peer.OnInit(v, &effects.Received{Conn: conn, Channel: effects.ChannelInit, Request: 1, Body: body},
+				make([]uint32, r.peer.Classes()))
+		})
+		return r.replies[len(r.replies)-1]
+	}
+	known := func(conn effects.Conn) bool {
+		i := r.peer.hearing(nil)
+		return i.on(conn) != nil
+	}
+	hear(2, newer)
+	hear(1, older)
+	if !known(2) || known(1) {
+		t.Errorf("the older connection is the peer's: %t; the newer one: %t", known(1), known(2))
+	}
+	hear(1, older)
+	if !known(1) {
+		t.Error("a peer whose newest stamp was wrong is passed over twice")
 	}
 }

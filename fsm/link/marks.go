@@ -16,6 +16,7 @@ const (
 	MarkPeerEvicted
 	MarkConnectPutOff
 	MarkOtherKind
+	MarkHelloOlder
 	markEnd
 )
 
@@ -24,7 +25,8 @@ func MarkNames() []string {
 	return []string{
 		"init-malformed", "vanilla-hello", "vanilla-hello-refused", "hello-refused", "handshake-timeout",
 		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off", "other-kind",
+		"hello-older",
 	}
 }
 
-const _ = uint(markEnd - MarkInitMalformed - 12)
+const _ = uint(markEnd - MarkInitMalformed - 13)

@@ -32,7 +32,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 		}})
 		return
 	}
-	r.drain.ticket = t
+	r.drain.ticket, r.drain.late = t, false // One before it may have run out.
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
 	r.stopServing(e)

@@ -134,6 +134,7 @@ func TestCopiesThatHang(t *testing.T) {
 	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	b.wantSettled(t, 1, effects.Faulted)
+	r.control("clear") // A slow device had not begun the first copy, so the next would hang.
 	p.d.o.StuckAfter = longEnough
 	p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 2, effects.OK, true)

@@ -59,6 +59,9 @@ func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effe
 	return effects.Ticket(t)
 }
 
+// begun is when n's machine got it.
+func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
+
 // AddCommand gives c its ticket.
 func (w *Cluster) AddCommand(c Command) effects.Ticket {
 	w.Commands = append(w.Commands, c)
@@ -120,7 +123,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	case plan.WantGet, plan.WantLook:
 		w.got(n, e, c)
 	case plan.WantDrain:
-		w.drained(n, e)
+		w.drained(n, e, c)
 	case plan.WantConflict:
 		w.contradicted(n, e, c)
 	case plan.WantContains:

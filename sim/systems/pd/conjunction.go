@@ -25,6 +25,7 @@ const (
 	AnsweredAfterClose
 	EngineKeptFor
 	KeptFromEngine
+	DrainedAgain
 
 	conjunctions
 )
@@ -58,6 +59,8 @@ var ConjunctionForms = [conjunctions]struct {
 		[]string{"both"}},
 	KeptFromEngine: {"kept-from-engine", "a peer was passed as often as may be, and the node's own engine waits, too",
 		[]string{"both"}},
+	DrainedAgain: {"drained-again", "a drain expired, and its engine drains once more",
+		[]string{"swarm", "pull", "delayed", "full"}},
 }
 
 // String is the name, as summaries print it.

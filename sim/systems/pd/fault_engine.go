@@ -135,8 +135,9 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 }
 
-// drained is the end of a drain. After one that left nothing, nothing may be left.
-func (w *Cluster) drained(n *world.Node, e *effects.Deliver) {
+// drained is the end of a drain. After one that left nothing, nothing may be left; one that expired had its patience,
+// and an engine may then have more.
+func (w *Cluster) drained(n *world.Node, e *effects.Deliver, c *Command) {
 	switch {
 	case e.Code == effects.Invalid:
 		return // It drains already.
@@ -148,8 +149,27 @@ func (w *Cluster) drained(n *world.Node, e *effects.Deliver) {
 		return
 	case e.Code == effects.OK:
 		w.Judges.OnQuiet(n, "after it drained")
+	case n.Shows(w.Now)-n.Shows(c.begun(n)) < effects.Time(c.Patience):
+		w.Fail("L6", "node %d ends the drain of ticket %d as expired, and its patience is not over",
+			n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	if e.Code == effects.Expired && !w.Healed && w.again(n, c) {
+		return
 	}
 	if !w.Healed {
 		w.ForNode(n, 0, world.Delivery{Kind: world.KindExit})
 	}
+}
+
+// again drains a node once more, with more patience, after some drains that have expired.
+func (w *Cluster) again(n *world.Node, c *Command) bool {
+	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
+	if !d.Permille(500) {
+		return false
+	}
+	patience := c.Patience + d.Again().Span(10*effects.Millisecond, 500*effects.Millisecond)
+	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	Met(&w.Result, DrainedAgain)
+	return true
 }
