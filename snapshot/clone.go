@@ -32,6 +32,13 @@ type fix struct {
 	typ  reflect.Type
 	elem *plan // of a slice, a pointer or a map
 	are  []reflect.Type
+	made made
+}
+
+// made are slices with pointers in them that clones over each other have for one field.
+type made struct {
+	slices []reflect.Value
+	taken  int
 }
 
 // header is a slice as it lies in memory.
@@ -43,10 +50,31 @@ type header struct {
 // Clone returns a copy of *from. Slices of the copy have no spare room, so that
 // appending to one never reaches memory of the other.
 func Clone[T any](w *Walker, from *T) *T {
-	to := new(T)
+	w.over = false
+	w.arena.begin()
+	return clone(w, new(T), from)
+}
+
+// CloneOver is Clone in the memory of old: what it returned last with this walker, which nobody uses any more. Nil is
+// none yet.
+func CloneOver[T any](w *Walker, old, from *T) *T {
+	if old == nil {
+		old = new(T)
+	}
+	for _, m := range w.lent {
+		m.taken = 0
+	}
+	w.over, w.lent = true, w.lent[:0]
+	w.arena, w.under = w.under, w.arena
+	w.arena.again()
+	to := clone(w, old, from)
+	w.arena, w.under = w.under, w.arena
+	return to
+}
+
+func clone[T any](w *Walker, to, from *T) *T {
 	p := w.plan(reflect.TypeFor[T]())
 	clear(w.memo)
-	w.arena.begin()
 	*to = *from
 	w.memo[unsafe.Pointer(from)] = unsafe.Pointer(to)
 	w.mend(p, unsafe.Pointer(to))
@@ -147,7 +175,7 @@ func (w *Walker) mendSlice(f *fix, s *header) {
 		return
 	}
 	from := reflect.NewAt(f.typ, unsafe.Pointer(s)).Elem()
-	made := reflect.MakeSlice(f.typ, n, n)
+	made := w.room(f, n)
 	reflect.Copy(made, from)
 	data := made.UnsafePointer()
 	*s = header{data: data, len: n, cap: n}
@@ -157,6 +185,24 @@ func (w *Walker) mendSlice(f *fix, s *header) {
 	for i := range n {
 		w.mend(f.elem, unsafe.Add(data, uintptr(i)*size))
 	}
+}
+
+// room is a slice of n for a field.
+func (w *Walker) room(f *fix, n int) reflect.Value {
+	if !w.over {
+		return reflect.MakeSlice(f.typ, n, n)
+	}
+	m := &f.made
+	if m.taken == 0 {
+		w.lent = append(w.lent, m)
+	}
+	if m.taken == len(m.slices) {
+		m.slices = append(m.slices, reflect.MakeSlice(f.typ, n, n))
+	} else if m.slices[m.taken].Len() < n {
+		m.slices[m.taken] = reflect.MakeSlice(f.typ, n, n)
+	}
+	m.taken++
+	return m.slices[m.taken-1]
 }
 
 // holds says what kind of pointer is in the interface at p, which of those that it can be, and where in the interface
@@ -239,6 +285,14 @@ type arena struct {
 func (a *arena) begin() {
 	a.words = make([]uint64, 0, max(256, a.taken+a.taken/8))
 	a.taken = 0
+}
+
+// again begins a clone in the memory of the one before.
+func (a *arena) again() {
+	if a.taken > cap(a.words) {
+		a.begin()
+	}
+	a.words, a.taken = a.words[:0], 0
 }
 
 func (a *arena) take(bytes uintptr) unsafe.Pointer {

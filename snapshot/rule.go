@@ -69,6 +69,10 @@ type Walker struct {
 
 	memo  map[unsafe.Pointer]unsafe.Pointer // of the clone under way
 	arena arena
+
+	over  bool    // the clone under way is one over another
+	under arena   // of those
+	lent  []*made // by the clone before
 }
 
 // New returns a walker by these rules.

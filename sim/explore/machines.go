@@ -17,11 +17,15 @@ func NewMachines() *Machines {
 	return m
 }
 
-// CloneMachine is a machine that goes on apart.
-func CloneMachine[T any](m *Machines, of *T) *T { return snapshot.Clone(m.s.walker, of) }
+// CloneMachine is a machine that goes on apart, in the memory of old: the last one, which nobody uses any more; nil is
+// none.
+func CloneMachine[T any](m *Machines, old, of *T) *T { return snapshot.CloneOver(m.s.walker, old, of) }
 
-// HashMachine is the hash of what of a machine can still matter, by its own clock.
-func HashMachine[T any](m *Machines, of *T, now effects.Time) uint64 {
+// SameMachine says whether two machines go on alike from an instant of their clock on.
+func SameMachine[T any](m *Machines, a, b *T, now effects.Time) bool {
+	if snapshot.Same(m.s.walker, a, b) {
+		return true
+	}
 	m.s.w.Now = int64(now)
-	return snapshot.Hash(m.s.walker, of)
+	return snapshot.Hash(m.s.walker, a) == snapshot.Hash(m.s.walker, b)
 }

@@ -10,20 +10,22 @@ import (
 // Shadows are copies of machines as they were before a step: what they would be without what it gave them.
 type Shadows struct {
 	machines *explore.Machines
+	last     *rank.Rank
 	out      effects.Effects
 }
 
-// Of is n's machine as it is.
+// Of is n's machine as it is, until the next one is asked for.
 func (s *Shadows) Of(n *world.Node) *rank.Rank {
 	if s.machines == nil {
 		s.machines = explore.NewMachines()
 	}
-	return explore.CloneMachine(s.machines, rankOf(n))
+	s.last = explore.CloneMachine(s.machines, s.last, rankOf(n))
+	return s.last
 }
 
 // Same says whether n's machine is, after a step at this instant, as its shadow after a Tick.
 func (s *Shadows) Same(n *world.Node, shadow *rank.Rank, now effects.Time) bool {
 	shadow.Step(now, &effects.Tick{}, &s.out)
 	s.out.Reset()
-	return explore.HashMachine(s.machines, shadow, now) == explore.HashMachine(s.machines, rankOf(n), now)
+	return explore.SameMachine(s.machines, shadow, rankOf(n), now)
 }

@@ -27,6 +27,7 @@ type refusedLife struct {
 	before  *rank.Rank     `snap:"scratch"` // the machine as it was
 	of      effects.Ticket `snap:"scratch"`
 	refused bool           `snap:"scratch"`
+	drains  bool           // it was told to before
 }
 
 func (s *refusedLife) empty() { *s = refusedLife{} }
@@ -37,19 +38,20 @@ const looked = 30
 // commanded keeps n's machine as it is, if a command that it is about to get may be refused.
 func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 	my := or.at(n)
-	*my = refusedLife{}
+	my.before, my.refused = nil, false
 	x, ok := ev.(*effects.Command)
 	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil {
 		return
 	}
 	c := &or.w.Commands[x.Ticket-1]
 	drawn := draw.Hash(or.w.Seed, draw.Engine, uint64(c.Name), 17).Permille(looked)
-	if drawn || n.Draining || c.Want == plan.WantConflict {
+	if drawn || my.drains || c.Want == plan.WantConflict {
 		if or.shadows == nil {
 			or.shadows = &pd.Shadows{}
 		}
 		my.before, my.of = or.shadows.Of(n), x.Ticket
 	}
+	my.drains = n.Draining
 }
 
 // outcome notes that the command of this step was refused as it came.
@@ -72,5 +74,4 @@ func (or *refusedOracle) afterStep(n *world.Node) {
 		or.fail(checkRefused, "node %d refuses ticket %d (%s) as %s, and is not as it was before",
 			n.It(), oracle.Ticket(my.of), c.Want, c.Code)
 	}
-	*my = refusedLife{}
 }
