@@ -7,13 +7,16 @@ type Channel uint8
 
 // Channels. What goes on each, and in which frames, its Order and Framing say.
 const (
-	ChannelInit   Channel = iota + 1 // handshake
-	ChannelAlloc                     // allocation and commit
-	ChannelProxy                     // notifications to the proxy
-	ChannelDone                      // ends of offers, from a receiver to a sender
-	ChannelLookup                    // lookups between peers; nobody opens one yet
-	ChannelMeta                      // a description in several parts; nobody opens one yet
-	ChannelQuery                     // which chunks may be read back
+	ChannelInit      Channel = iota + 1 // handshake
+	ChannelAlloc                        // allocation and commit
+	ChannelProxy                        // notifications to the proxy
+	ChannelDone                         // ends of offers, from a receiver to a sender
+	ChannelLookup                       // lookups between peers; nobody opens one yet
+	ChannelMeta                         // a description in several parts; nobody opens one yet
+	ChannelQuery                        // which chunks may be read back
+	ChannelDirectory                    // what workers ask a directory
+	ChannelFeed                         // what they tell it
+	ChannelHeartbeat                    // that they live, and what it wants of them
 
 	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
 	ChannelOther Channel = 32
@@ -58,6 +61,10 @@ var channels = [...]struct {
 	ChannelLookup: {"lookup", Matched, BareID},
 	ChannelMeta:   {"meta", Lockstep, Parts},
 	ChannelQuery:  {"query", Lockstep, Envelope},
+
+	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers ask one question at a time.
+	ChannelFeed:      {"feed", OneWay, Envelope},
+	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
 }
 
 // Order says how messages go on a channel; Unordered if there is no such channel.

@@ -30,7 +30,7 @@ func TestChannelsHaveNames(t *testing.T) {
 func TestWindowsAreForMatchedChannels(t *testing.T) {
 	for c, most := range map[Channel]uint16{
 		ChannelInit: 1, ChannelAlloc: 1<<16 - 1, ChannelProxy: 1, ChannelDone: 1, ChannelLookup: 1<<16 - 1, ChannelMeta: 1,
-		ChannelOther: 1<<16 - 1,
+		ChannelQuery: 1, ChannelDirectory: 1<<16 - 1, ChannelFeed: 1, ChannelHeartbeat: 1, ChannelOther: 1<<16 - 1,
 	} {
 		for _, window := range []uint16{0, 1, 2, 1<<16 - 1} {
 			if c.Takes(window) != (window <= most) {

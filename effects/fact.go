@@ -43,13 +43,16 @@ const (
 	// FactRecalled: a peer's question which chunks it may read back was answered, for the first time. Code: OK, or why it
 	// was refused. Count: chunks. ID: the grant; of a refusal the Conn.
 	FactRecalled
+	// FactDirectory: a directory has something to say of a worker, for people. ID: which directory.Event. Count: the
+	// worker's rank. Why: its instance as Name, and as Field the location that it is about, if it is about one.
+	FactDirectory
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactRecalled) + 1
+const FactCount = int(FactDirectory) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -57,7 +60,7 @@ const FactCount = int(FactRecalled) + 1
 var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
-	"recall_ended", "recalled",
+	"recall_ended", "recalled", "directory",
 }
 
 // String returns the stable name of the fact.

@@ -9,6 +9,10 @@ type FullSyncStartMsg struct {
 	TotalKeys   uint64
 	BatchCount  uint32
 	Incarnation UUID // kvf_inc: the worker's; zero is unsaid
+	// Next is the number of the first operation of which the sync does not tell, if Numbered: kvf_next, one more than
+	// that, absent where it is unsaid.
+	Next     uint64
+	Numbered bool
 }
 
 // A FullSyncStartRetMsg answers it.
@@ -47,6 +51,7 @@ const (
 	syncOwn
 	syncOwn2
 	syncIncarnation
+	syncStartNext
 
 	syncEndIncarnation = syncOwn2 // It has one field less.
 )
@@ -64,7 +69,7 @@ var (
 		name:   "FullSyncStartMsg",
 		tagged: true,
 		names: []string{
-			tagField, "instance_id", "worker_id", "location", "sync_id", "total_keys", "batch_count", "kvf_inc",
+			tagField, "instance_id", "worker_id", "location", "sync_id", "total_keys", "batch_count", "kvf_inc", "kvf_next",
 		},
 		required: 1<<syncIncarnation - 1<<syncWorker,
 	}
@@ -90,12 +95,16 @@ var (
 
 // Append appends the message to b.
 func (m *FullSyncStartMsg) Append(b []byte) []byte {
-	b = m.appendWorker(appendTag(b, TagFullSyncStartMsg, 6+ones(m.Incarnation != UUID{})))
+	next := uint64(0)
+	if m.Numbered {
+		next = m.Next + 1
+	}
+	b = m.appendWorker(appendTag(b, TagFullSyncStartMsg, 6+ones(m.Incarnation != UUID{}, next != 0)))
 	b = appendStr(appendStr(b, "location"), m.Location)
 	b = appendStr(appendStr(b, "sync_id"), m.SyncID)
 	b = appendUint(appendStr(b, "total_keys"), m.TotalKeys)
 	b = appendUint(appendStr(b, "batch_count"), uint64(m.BatchCount))
-	return appendNonZeroUUID(b, "kvf_inc", m.Incarnation)
+	return appendNonZero(appendNonZeroUUID(b, "kvf_inc", m.Incarnation), "kvf_next", next)
 }
 
 // Decode fills m from b, which may be JSON; texts are views. The error is a *DecodeError.
@@ -116,6 +125,9 @@ func (m *FullSyncStartMsg) Decode(b []byte, lim *Limits) error {
 			m.BatchCount = r.uint32()
 		case syncIncarnation:
 			m.Incarnation = r.uuid()
+		case syncStartNext:
+			next := r.uint64()
+			m.Next, m.Numbered = max(next, 1)-1, next > 0
 		default:
 			m.decodeWorker(&r, w.at-syncWorker)
 		}

@@ -74,6 +74,9 @@ func (m *FullSyncStatusMsg) Decode(b []byte, lim *Limits) error {
 	return from.result(&r)
 }
 
+// SetProgress says how many of 10,000 parts have come: machines have no fractions.
+func (m *FullSyncStatusRetMsg) SetProgress(parts int) { m.GlobalProgress = float64(parts) / 10_000 }
+
 // Append appends the message to b.
 func (m *FullSyncStatusRetMsg) Append(b []byte) []byte {
 	b = appendTag(b, TagFullSyncStatusRetMsg, 5)

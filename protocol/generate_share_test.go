@@ -201,7 +201,11 @@ func genSync(t *rapid.T, tag Tag) Message {
 	n, inc := genUint64.Draw(t, "number"), genMaybeUUID.Draw(t, "inc")
 	switch tag {
 	case TagFullSyncStartMsg:
-		return &FullSyncStartMsg{w, location, id, n, genUint32.Draw(t, "batches"), inc}
+		m := &FullSyncStartMsg{w, location, id, n, genUint32.Draw(t, "batches"), inc, 0, rapid.Bool().Draw(t, "numbered")}
+		if m.Numbered {
+			m.Next = min(genUint64.Draw(t, "next"), 1<<64-2)
+		}
+		return m
 	case TagFullSyncBatchMsg:
 		return &FullSyncBatchMsg{w, location, id, uint32(n), genHashes.Draw(t, "keys"), inc}
 	default:

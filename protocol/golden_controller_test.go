@@ -53,7 +53,7 @@ var goldenController = map[string]Message{
 	},
 	"sync-start-ext": &FullSyncStartMsg{
 		Worker: goldenWorker, Location: goldenLocation, SyncID: goldenSync, TotalKeys: 4001, BatchCount: 3,
-		Incarnation: uuid1,
+		Incarnation: uuid1, Next: 300, Numbered: true,
 	},
 	"sync-start-ret": &FullSyncStartRetMsg{SyncID: goldenSync, Accepted: true},
 	"sync-start-ret-refused": &FullSyncStartRetMsg{

@@ -14,6 +14,7 @@ type Config struct {
 	Instances int
 	Workers   int // of all instances
 	OfOne     int // workers of one instance
+	OfSource  int // workers that are known by one source
 	Locations int // of one worker
 	Holders   int // locations of all workers, those counted that fill or are swept away; at most index.HoldersMost
 
@@ -37,7 +38,7 @@ type Config struct {
 // Default is for a fleet of a thousand workers, and takes 300 MB at the most when it is full.
 func Default() Config {
 	return Config{
-		Instances: 1024, Workers: 4096, OfOne: 256, Locations: 8, Holders: 16384,
+		Instances: 1024, Workers: 4096, OfOne: 256, OfSource: 64, Locations: 8, Holders: 16384,
 		Chunks: 10_000_000, OfChunk: 256, Text: 512,
 		Syncs: 16, Batches: 16384, Hashes: 4096, Prefix: 1000, Peers: 8,
 		Silence: 300 * effects.Second, Patience: 60 * effects.Second,
@@ -57,6 +58,7 @@ func (c *Config) Check() error {
 		{"instances", c.Instances, 1, 1 << 20},
 		{"workers", c.Workers, 1, 1 << 20},
 		{"workers of one instance", c.OfOne, 1, c.Workers},
+		{"workers of one source", c.OfSource, 1, 1 << 20},
 		{"locations", c.Locations, 1, 1 << 10},
 		{"holders", c.Holders, 2, index.HoldersMost},
 		{"chunks", c.Chunks, 1, any},

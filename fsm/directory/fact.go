@@ -10,6 +10,9 @@ type Sender struct {
 	Worker   int64
 	// Incarnation is that of its process; zero: it does not say, as LMCache's do not.
 	Incarnation effects.Incarnation
+	// Source is by which way it is heard, such as a connection; zero is not said. It makes no more workers known than
+	// Config.OfSource at a time: whoever invents names takes the places of few.
+	Source uint64
 }
 
 // An Address is where a worker says it can be reached.

@@ -9,17 +9,27 @@ import (
 type roster struct {
 	seed      uint64 `snap:"share"` // of the names' hashes
 	ofOne     int    `snap:"share"` // workers of one instance
+	ofSource  int    `snap:"share"` // workers of one source
 	instances table.Slab[instance]
 	byName    table.Index
 	workers   table.Slab[worker]
 	byRank    table.Index // of instance and rank
 	quiet     table.List  // workers, those heard longest ago first
+	sources   table.Slab[source]
+	bySource  table.Index
+}
+
+// A source is by which way workers were made known.
+type source struct {
+	id      uint64
+	workers int
 }
 
 func newRoster(c *Config, seed uint64) roster {
 	return roster{
-		seed: seed, ofOne: c.OfOne,
+		seed: seed, ofOne: c.OfOne, ofSource: c.OfSource,
 		instances: table.NewSlab[instance](c.Instances), workers: table.NewSlab[worker](c.Workers),
+		sources: table.NewSlab[source](c.Workers),
 	}
 }
 
@@ -49,6 +59,45 @@ func (r *roster) instance(name []byte) table.Handle {
 	return 0
 }
 
+// source is that of an id; 0: nobody is known by it.
+func (r *roster) source(id uint64) table.Handle {
+	for p := r.bySource.Seek(id); p.Found(); p = r.bySource.Next(p) {
+		if r.sources.Get(p.Handle()).id == id {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// joins counts a worker to the source that makes it known.
+func (r *roster) joins(id uint64) table.Handle {
+	if id == 0 {
+		return 0
+	}
+	h := r.source(id)
+	if h == 0 {
+		var s *source
+		h, s = r.sources.Add()
+		*s = source{id: id}
+		r.bySource.Add(id, h)
+	}
+	r.sources.Get(h).workers++
+	return h
+}
+
+// leaves is the opposite.
+func (r *roster) leaves(h table.Handle) {
+	if h == 0 {
+		return
+	}
+	if s := r.sources.Get(h); s.workers > 1 {
+		s.workers--
+	} else {
+		r.bySource.Remove(s.id, h)
+		r.sources.Remove(h)
+	}
+}
+
 // of is the instance of a worker.
 func (r *roster) of(w *worker) *instance { return r.instances.Get(w.instance) }
 
@@ -65,6 +114,9 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.
 	if r.workers.Full() || in == 0 && r.instances.Full() || in != 0 && r.instances.Get(in).workers >= r.ofOne {
 		return nil, effects.TooMany
 	}
+	if by := r.source(s.Source); by != 0 && r.sources.Get(by).workers >= r.ofSource {
+		return nil, effects.TooMany
+	}
 	if in == 0 {
 		h, i := r.instances.Add()
 		*i = instance{name: string(s.Instance)}
@@ -73,7 +125,7 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.
 	}
 	r.instances.Get(in).workers++
 	h, w := r.workers.Add()
-	*w = worker{instance: in, rank: uint32(s.Worker), is: s.Incarnation, heard: now}
+	*w = worker{instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now}
 	w.moves(a)
 	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)
 	r.workers.PushBack(&r.quiet, h)
@@ -89,6 +141,7 @@ func (r *roster) remove(h table.Handle, w *worker) {
 		r.byName.Remove(r.nameHash(name), w.instance)
 		r.instances.Remove(w.instance)
 	}
+	r.leaves(w.source)
 	r.workers.Unlink(&r.quiet, h)
 	r.workers.Remove(h)
 }

@@ -14,7 +14,7 @@ import (
 // as a/0; chunks are numbers, and 3..5 are three of them. Directives:
 //
 //	directory [FIELD=N] ...                            begins; bounds that are not named are wide
-//	register | heartbeat | deregister W [ip=] [port=] [url=] [life=N]
+//	register | heartbeat | deregister W [ip=] [port=] [url=] [life=N] [by=N]
 //	report W at=L [from=N | unnumbered] [life=N]       operations, numbered from N; input: +3..5 -3
 //	begin-sync W at=L id=S batches=N [next=N] [life=N]
 //	batch W at=L id=S n=N [life=N]                     input: chunks
@@ -61,7 +61,8 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 	if len(d.CmdArgs) > 0 {
 		if name, rank, ok := strings.Cut(d.CmdArgs[0].Key, "/"); ok {
 			n, _ := strconv.Atoi(rank)
-			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))}}
+			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))},
+				Source: uint64(number("by"))}
 		}
 	}
 	at := Address{IP: []byte("10.0.0.1"), Port: 9000, URL: fmt.Appendf(nil, "%s:%d", who.Instance, 7000+who.Worker)}
@@ -163,7 +164,7 @@ func (s *stage) pass(until effects.Time) {
 // bounds are the fields that a story may set.
 func bounds(c *Config) map[string]*int {
 	return map[string]*int{
-		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.OfOne, "locations": &c.Locations, "holders": &c.Holders,
+		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.OfOne, "of-source": &c.OfSource, "locations": &c.Locations, "holders": &c.Holders,
 		"chunks": &c.Chunks, "of-chunk": &c.OfChunk, "text": &c.Text, "syncs": &c.Syncs, "batches": &c.Batches, "hashes": &c.Hashes,
 		"prefix": &c.Prefix, "peers": &c.Peers, "sweep": &c.Sweep,
 	}

@@ -24,6 +24,7 @@ type worker struct {
 	url      string
 	midway   bool // it was met by a heartbeat: its operations are at any sequence
 	heard    effects.Time
+	source   table.Handle // that made it known; 0: none did
 	feeds    table.List
 	syncs    int    // of its feeds
 	ask      Reason // for a sync of all that it has

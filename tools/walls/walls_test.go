@@ -64,6 +64,8 @@ var rooms = []room{
 	// What a directory knows, and no message.
 	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},
 	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"}, foreign: none},
+	// The same in messages.
+	{name: "fsm/directory/serve", std: pureStd, own: []string{"effects", "fsm/directory", "protocol"}, foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
 	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},

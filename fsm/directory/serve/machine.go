@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A Machine is a directory that drivers can run.
+type Machine struct {
+	config Config `snap:"share"`
+	known  directory.Directory
+	read   messages `snap:"skip"`
+}
+
+// New makes one that knows nobody. The error names what is wrong with the configuration.
+func New(c Config) (*Machine, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return &Machine{config: c, known: directory.New(c.Directory)}, nil
+}
+
+// Figures counts what it knows.
+func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
+
+// Deadline is when it wants a Tick.
+func (m *Machine) Deadline() (effects.Time, bool) { return m.known.Deadline() }
+
+// Step consumes one event. Whose time is over has ended before anything is answered.
+func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	m.known.Advance(now)
+	switch x := ev.(type) {
+	case *effects.Received:
+		m.hear(&heard{Received: x, now: now, out: out})
+	case *effects.Command: // There is none that a directory knows.
+		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
+	default: // Connections come and go without regard to what was said on them.
+	}
+	m.tell(out)
+}
+
+// tell says what the directory notes.
+func (m *Machine) tell(out *effects.Effects) {
+	for _, n := range m.known.News() {
+		out.Observe(effects.Observe{
+			Fact: effects.FactDirectory, ID: uint64(n.Event), Count: n.Worker,
+			Why: &effects.Why{Name: effects.Words([]byte(n.Instance)), Field: effects.Words([]byte(n.Location))},
+		})
+	}
+	m.known.HeardNews()
+}
+
+// heard is a message, and where what comes of it goes.
+type heard struct {
+	*effects.Received
+	now effects.Time
+	out *effects.Effects
+}
+
+// messages are what was read last: the next ones are read into their memory.
+type messages struct {
+	lookup     protocol.BatchedP2PLookupMsg
+	operations protocol.BatchedKVOperationMsg
+	batch      protocol.FullSyncBatchMsg
+
+	hashes  []uint64
+	changes []directory.Operation
+	peers   []directory.Peer
+	answer  protocol.BatchedP2PLookupRetMsg
+	names   []byte
+	missing []int64
+}

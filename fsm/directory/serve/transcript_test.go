@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The transcripts in testdata/stories are what a directory and workers say to each other. Directives:
+//
+//	directory [FIELD=N] ...            begins
+//	on CHANNEL [conn=N] [bytes]        a message comes; input: itself as JSON, or with bytes as it stands
+//	wait N                             so many seconds pass
+//
+// Each message comes to one machine as JSON and to another one as msgpack: both do the same.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+		var s stage
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+	})
+}
+
+// A stage is two machines that are told the same, in two forms.
+type stage struct{ one, two *rig }
+
+func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
+	number := func(key string, n int) int {
+		d.MaybeScanArgs(t, key, &n)
+		return n
+	}
+	var a, b strings.Builder
+	switch d.Cmd {
+	case "directory":
+		begin := func() *rig {
+			return newRig(t, func(c *Config) {
+				c.Directory.OfSource = number("of-source", c.Directory.OfSource)
+				c.Directory.Hashes = number("hashes", c.Directory.Hashes)
+				c.Directory.Prefix = number("prefix", c.Directory.Prefix)
+				c.Directory.Syncs = number("syncs", c.Directory.Syncs)
+				c.Directory.Silence = effects.Duration(number("silence", 30)) * effects.Second
+			})
+		}
+		s.one, s.two = begin(), begin()
+	case "on":
+		ch, ok := effects.ChannelNamed(d.CmdArgs[0].Key)
+		if !ok {
+			t.Fatalf("no channel %s", d.CmdArgs[0])
+		}
+		body, packed := []byte(d.Input), []byte(d.Input)
+		if !d.HasArg("bytes") {
+			packed = repacked(t, body)
+		}
+		s.one.hears(ch, effects.Conn(number("conn", 1)), body)
+		s.two.hears(ch, effects.Conn(number("conn", 1)), packed)
+		s.one.say(t, &a)
+		s.two.say(t, &b)
+	case "wait":
+		n, _ := strconv.Atoi(d.CmdArgs[0].Key)
+		until := s.one.now.Add(effects.Duration(n) * effects.Second)
+		s.one.pass(until, func() { s.one.say(t, &a) })
+		s.two.pass(until, func() { s.two.say(t, &b) })
+	default:
+		t.Fatalf("no directive %q", d.Cmd)
+	}
+	if a.String() != b.String() {
+		t.Fatalf("JSON has it\n%s\nmsgpack\n%s", &a, &b)
+	}
+	return a.String()
+}
+
+// repacked is a message as msgpack.
+func repacked(t *testing.T, body []byte) []byte {
+	tag, err := protocol.PeekControllerTag(body, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := protocol.NewMessage(tag)
+	if err := m.Decode(body, nil); err != nil {
+		t.Fatal(err)
+	}
+	return m.Append(nil)
+}
+
+// say writes what the last step wanted.
+func (r *rig) say(t *testing.T, w *strings.Builder) {
+	for i := range r.out.Len() {
+		switch e := r.out.At(i).(type) {
+		case *effects.Reply:
+			text, err := protocol.Describe(e.Body, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tag, fields, _ := strings.Cut(strings.TrimSpace(text), "\n")
+			tag, _, _ = strings.Cut(tag, ",")
+			fmt.Fprintf(w, "%s\n", strings.TrimSpace(tag+"\n"+fields))
+		case *effects.Observe:
+			switch e.Fact {
+			case effects.FactDirectory:
+				name := strings.TrimSpace(fmt.Sprintf("%s/%d %s", e.Why.Name, e.Count, e.Why.Field))
+				fmt.Fprintf(w, "- %s %s\n", name, told[directory.Event(e.ID)])
+			case effects.FactMalformed:
+				fmt.Fprintf(w, "- refused, %v: %s\n", e.Code, e.Why.Text(e.Code))
+			default:
+				t.Fatalf("observes %v", e.Fact)
+			}
+		default:
+			t.Fatalf("wants %T", e)
+		}
+	}
+}
+
+// Messages of the stories are those of LMCache's classes: what one says is said again by what Describe makes of it.
+func TestAnswersAreLMCaches(t *testing.T) {
+	r := newRig(t, nil)
+	ask := protocol.BatchedP2PLookupMsg{Worker: worker("a", 0), Hashes: []protocol.ChunkHash{{Bits: 1}}}
+	r.hears(effects.ChannelDirectory, 1, ask.Append(nil))
+	miss := "\x82\xa4type\xb6BatchedP2PLookupRetMsg\xablayout_info\x91\x94\xa0\xa0\x00\xa0"
+	if got := r.answer(t); !bytes.Equal(got, []byte(miss)) {
+		t.Errorf("a miss is %q", got)
+	}
+}

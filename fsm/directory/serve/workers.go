@@ -1,0 +1,63 @@
+package serve
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// sender is who speaks.
+func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
+	return directory.Sender{
+		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: uint64(h.Conn),
+	}
+}
+
+// register makes a worker known.
+func (m *Machine) register(h *heard) {
+	var x protocol.RegisterMsg
+	if !m.decode(h, &x) {
+		return
+	}
+	code := m.known.Register(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
+	if code != effects.OK {
+		h.refuse(code, about(&x.Worker, "registration", code))
+		return
+	}
+	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat)}
+	h.reply(answer.Append(h.out.Arena()))
+}
+
+// heartbeat answers with what the directory wants.
+func (m *Machine) heartbeat(h *heard) {
+	var x protocol.HeartbeatMsg
+	if !m.decode(h, &x) {
+		return
+	}
+	why, code := m.known.Heartbeat(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
+	if code != effects.OK {
+		h.refuse(code, about(&x.Worker, "heartbeat", code))
+		return
+	}
+	var answer protocol.HeartbeatRetMsg
+	if why != directory.NoSync {
+		answer.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
+	}
+	h.reply(answer.Append(h.out.Arena()))
+}
+
+// deregister forgets a worker.
+func (m *Machine) deregister(h *heard) {
+	var x protocol.DeRegisterMsg
+	if !m.decode(h, &x) {
+		return
+	}
+	code := m.known.Deregister(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, nil))
+	if code != effects.OK {
+		h.refuse(code, about(&x.Worker, "deregistration", code))
+	}
+}
+
+func address(l *protocol.Listener, url []byte) directory.Address {
+	return directory.Address{IP: l.IP, Port: int64(l.Port), URL: url}
+}
