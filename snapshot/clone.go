@@ -33,6 +33,14 @@ type fix struct {
 	elem *plan // of a slice, a pointer or a map
 	are  []reflect.Type
 	made made
+	nul  any // a nil pointer to typ: with an address instead, it is what stands there
+}
+
+// in is what stands at the field's place; as reflect.NewAt gives it, which looks for the pointer's type each time.
+func (f *fix) in(at unsafe.Pointer) reflect.Value {
+	v := f.nul
+	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface is its type and, if that is a pointer, the pointer.
+	return reflect.ValueOf(v).Elem()
 }
 
 // made are slices with pointers in them that clones over each other have for one field.
@@ -92,13 +100,17 @@ func (w *Walker) plan(t reflect.Type) *plan {
 }
 
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
+	add := func(f fix) {
+		f.at, f.typ, f.nul = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
+		p.fixes = append(p.fixes, f)
+	}
 	r, ok := w.ruleOf(owner, field, t)
 	if ok {
 		switch r.Copy {
 		case Share:
 			return
 		case Zero:
-			p.fixes = append(p.fixes, fix{at: at, op: fixZero, typ: t})
+			add(fix{op: fixZero})
 			return
 		case Deep:
 		}
@@ -119,16 +131,16 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 			}
 		}
 	case reflect.Slice:
-		p.fixes = append(p.fixes, fix{at: at, op: fixSlice, typ: t, elem: w.plan(t.Elem())})
+		add(fix{op: fixSlice, elem: w.plan(t.Elem())})
 	case reflect.Pointer:
-		p.fixes = append(p.fixes, fix{at: at, op: fixPointer, typ: t, elem: w.plan(t.Elem())})
+		add(fix{op: fixPointer, elem: w.plan(t.Elem())})
 	case reflect.Map:
 		if w.plan(t.Key()).fixes != nil {
 			panic(fmt.Sprintf("BUG: a map with keys of type %s cannot be cloned", t.Key()))
 		}
-		p.fixes = append(p.fixes, fix{at: at, op: fixMap, typ: t, elem: w.plan(t.Elem())})
+		add(fix{op: fixMap, elem: w.plan(t.Elem())})
 	case reflect.Interface:
-		p.fixes = append(p.fixes, fix{at: at, op: fixInterface, typ: t, are: r.Are})
+		add(fix{op: fixInterface, are: r.Are})
 	case reflect.Chan, reflect.UnsafePointer:
 		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
 	default: // Numbers; strings and functions never change.
@@ -142,7 +154,7 @@ func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 		at := unsafe.Add(to, f.at)
 		switch f.op {
 		case fixZero:
-			reflect.NewAt(f.typ, at).Elem().SetZero()
+			f.in(at).SetZero()
 		case fixSlice:
 			w.mendSlice(f, (*header)(at))
 		case fixPointer:
@@ -174,7 +186,7 @@ func (w *Walker) mendSlice(f *fix, s *header) {
 		*s = header{data: data, len: n, cap: n}
 		return
 	}
-	from := reflect.NewAt(f.typ, unsafe.Pointer(s)).Elem()
+	from := f.in(unsafe.Pointer(s))
 	made := w.room(f, n)
 	reflect.Copy(made, from)
 	data := made.UnsafePointer()
