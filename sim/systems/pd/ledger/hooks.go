@@ -74,8 +74,8 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	}
 	if n.Pulls {
 		o.offers.takenBack(n)
-		o.pressure.pressed(n, &s)
 		o.pressure.turns(n)
+		o.pressure.pressed(n, &s)
 	}
 	o.counts.free(n, &s, held)
 	if n.Device != nil {

@@ -35,6 +35,7 @@ var (
 type offloadOracle struct {
 	judge
 	perLife[offloadLife]
+	lent []bool `snap:"scratch"` // by page: it is in a read lease that stands
 }
 
 type offloadLife struct {
@@ -135,12 +136,18 @@ func (or *offloadOracle) filled(n *world.Node) {
 }
 
 func (or *offloadOracle) taken(n *world.Node) (count int) {
+	or.lent = append(or.lent[:0], make([]bool, len(n.Pool.Pages))...)
+	for _, g := range n.Pool.Lent {
+		if or.w.Standing(n, g) {
+			for _, p := range g.Pages {
+				if int(p.Index) < len(or.lent) {
+					or.lent[p.Index] = true
+				}
+			}
+		}
+	}
 	for i := range n.Pool.Pages {
-		pg := &n.Pool.Pages[i]
-		lent := slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool {
-			return g.Place(uint32(i)) >= 0 && or.w.Standing(n, g)
-		})
-		if pg.Writers > 0 || lent || or.owned(pg) {
+		if pg := &n.Pool.Pages[i]; pg.Writers > 0 || or.lent[i] || or.owned(pg) {
 			count++
 		}
 	}

@@ -81,10 +81,10 @@ func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
 }
 
 // pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
-// if each that waits fits by itself, none waits whose connection is free.
+// if each that waits fits by itself, none waits whose connection is free, as turns has seen.
 func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
-	most, free := or.w.LentMax(n), false
-	for _, t := range or.waitingPuts(n) {
+	most, my := or.w.LentMax(n), or.at(n)
+	for _, t := range my.puts {
 		c := &or.w.Commands[t-1]
 		switch {
 		case c.Due == 0:
@@ -100,11 +100,10 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 			return
 		}
 		or.judged(checkPressed)
-		free = free || or.laneFree(n, or.w.Jobs[c.Job].Reader())
 	}
-	if free {
+	if len(my.turns) > 0 {
 		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be leased",
-			n.It(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
+			n.It(), oracle.Ticket(my.puts[0]), most-s.PagesLent, most)
 	}
 }
 

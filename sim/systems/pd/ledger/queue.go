@@ -174,14 +174,18 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w)
 	or.all().claimed.answered(n, &w, grant)
-	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
-		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
-		if or.truth().tells {
-			or.all().prompt.again(n, g, &or.truth().reply)
-			or.all().share.refusedAgain(n, &w, g)
+	if grant == 0 && w.operation != 0 {
+		g := n.Grants[my.granted[operation{w.peer, w.operation}]]
+		switch {
+		case g != nil:
+			or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
+			if or.truth().tells {
+				or.all().prompt.again(n, g, &or.truth().reply)
+				or.all().share.refusedAgain(n, &w, g)
+			}
+		case or.truth().tells:
+			or.all().share.turnedAway(n, &w)
 		}
-	} else if grant == 0 && w.operation != 0 && or.truth().tells {
-		or.all().share.turnedAway(n, &w)
 	}
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
