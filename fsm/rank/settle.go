@@ -32,7 +32,9 @@ func (r *Rank) settle(e *flow.Env) {
 			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
 		}
 	}
-	r.sweep(e)
+	if r.sweeps.under() {
+		r.sweep(e)
+	}
 	for !r.sweeps.of[sweepUnreached].Under() {
 		reached, ok := r.links.NextReached()
 		if !ok {
