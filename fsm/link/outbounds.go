@@ -127,6 +127,10 @@ func (c *calling) evict() {
 	c.rows.exit(row)
 }
 
+// Stir has those who wait for a peer look again, in this step or the next: one has left them without having looked at
+// all of what waits.
+func (l *Links) Stir(h table.Handle) { l.out.changed.add(h, l.out.peers.Get(h)) }
+
 // Changed takes one peer whose state or lanes changed since it was last taken.
 func (l *Links) Changed() (table.Handle, bool) {
 	h := l.out.changed.first()

@@ -14,7 +14,7 @@ func (r *Rank) settle(e *flow.Env) {
 	budget := r.cfg.Tuning.SettleMax
 	// A side that this rank does not have has nobody who waits, and is not asked.
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
-	for budget > 0 {
+	for budget > 0 && e.Work.Left() {
 		ref, ok := r.timers.Pop(v.Now)
 		if !ok {
 			break
@@ -22,7 +22,7 @@ func (r *Rank) settle(e *flow.Env) {
 		budget--
 		r.owner(ref.Owner).Due(e, ref)
 	}
-	for budget > 0 {
+	for budget > 0 && e.Work.Left() {
 		h, ok := r.links.Changed()
 		if !ok {
 			break
@@ -65,7 +65,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.pullTarget.StartFetches(e)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || r.sweeps.under()
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under()
 }
 
 // shifted says, once, that somebody at the sending side left a line without what he waited for.

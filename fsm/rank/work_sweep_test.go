@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // What ends many rows at once ends so many a step, whatever their number, and each of them: rows are counted.
@@ -18,6 +19,7 @@ type swept struct {
 	fill func(w *workers)
 	ev   func(w *workers) effects.Event
 	rows func(s Stats) int // that are left of those
+	puts bool              // they are the sender's
 }
 
 var allSwept = []swept{
@@ -43,6 +45,9 @@ var allSwept = []swept{
 		rows: func(s Stats) int { return s.Offers }},
 	{name: "drain of a delayed pull with fetches", fill: fetchAll, ev: drained,
 		rows: func(s Stats) int { return s.Fetches }},
+	{name: "puts to a peer that is not there", fill: putAll, ev: absent, rows: puts, puts: true},
+	{name: "pull, puts to a peer that is not there", fill: putAll, ev: absent, rows: puts, puts: true},
+	{name: "puts to a peer that has no memory", fill: putToFull, ev: full, rows: puts, puts: true},
 	{name: "drain of a cache", fill: cacheAll, ev: drained, rows: func(s Stats) int { return s.Spare }},
 }
 
@@ -79,6 +84,29 @@ func offerAll(w *workers) {
 			Pages: w.pages[i : i+1], Layout: layout, LastChunkTokens: 4,
 		})
 	}
+}
+
+// putAll puts each key, while the connection to the peer is being opened.
+func putAll(w *workers) {
+	w.opens = true
+	offerAll(w)
+}
+
+// putToFull does so while the first of them is being answered.
+func putToFull(w *workers) {
+	w.answers = true
+	offerAll(w)
+}
+
+func puts(s Stats) int { return s.Puts }
+
+func absent(w *workers) effects.Event {
+	return &effects.Opened{Corr: w.kept[0], Code: effects.Unreachable}
+}
+
+func full(w *workers) effects.Event {
+	m := protocol.AllocResponse{AllocFailed: true}
+	return &effects.Replied{Corr: w.kept[0], Body: m.Append(nil)}
 }
 
 func getAll(w *workers) {
@@ -121,12 +149,19 @@ func TestSweepsAreBounded(t *testing.T) {
 			w := newWorkers(t, x.name, sweptRows, func(c *Config) {
 				c.GrantsMax, c.WaitersMax, c.FetchesMax, c.Window = 2*sweptRows+2, 2*sweptRows+2, 2*sweptRows, 4096
 				c.Tuning.SweepRows, c.BatchMax = sweptMost, 2*sweptRows
+				if x.puts { // One is asked, the others wait.
+					c.Window = 1
+				}
 				if x.name == "drain of a cache" {
 					c.Retention = 1
 				}
 			})
 			x.fill(w)
-			r := w.ranks[1]
+			who := 1
+			if x.puts {
+				who = 0
+			}
+			r := w.ranks[who]
 			left := x.rows(r.Stats())
 			if left != sweptRows {
 				t.Fatalf("%d rows to begin with", left)
@@ -134,13 +169,13 @@ func TestSweepsAreBounded(t *testing.T) {
 			steps := 0
 			ev := x.ev(w)
 			for more := true; more; {
-				w.step(1, ev)
+				w.step(who, ev)
 				ev = &effects.Tick{}
 				if steps++; steps > 4*sweptRows {
 					t.Fatal("it does not end")
 				}
 				now := x.rows(r.Stats())
-				if left-now > sweptMost {
+				if left-now > sweptMost+1 { // and the one that the event is of
 					t.Fatalf("%d rows ended in one step", left-now)
 				}
 				left = now

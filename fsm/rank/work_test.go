@@ -130,6 +130,9 @@ type workers struct {
 	asks     uint64            // of peers that are no machines
 	holds    bool              // the receiver's imports take long
 	held     []effects.Corr    // those
+	opens    bool              // connections take long to open
+	answers  bool              // and answers on alloc lanes to come
+	kept     []effects.Corr    // those
 	channels []effects.Channel // by Conn-1
 	asked    []effects.Corr    // by Request-1
 	queue    []event
@@ -228,9 +231,17 @@ func (w *workers) step(who int, ev effects.Event) {
 	for i := range out.Len() {
 		switch e := out.At(i).(type) {
 		case *effects.Open:
+			if w.opens {
+				w.kept = append(w.kept, e.Corr)
+				break
+			}
 			w.channels = append(w.channels, e.Channel)
 			w.push(who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(w.channels))})
 		case *effects.Send:
+			if w.answers && w.channels[e.Conn-1] == effects.ChannelAlloc {
+				w.kept = append(w.kept, e.Corr)
+				break
+			}
 			w.asked = append(w.asked, e.Corr)
 			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)), Body: e.Body})
 		case *effects.Reply:

@@ -26,23 +26,30 @@ func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 
 // pump moves on the puts of one peer: what waits for the link, for room to lend and the alloc lane, and for the
 // commit lane.
+//
+// Those that are to be stopped are as many a step as it has work for. The others stand first in line meanwhile, and
+// whoever comes here looks at those first: none of them is offered.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
-	f.stopLeftAlone(e, peer)
+	if !f.stopLeftAlone(e, peer) {
+		return
+	}
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
-		for h, cause := f.puts.InVain(e, peer); h != 0; h, cause = f.puts.InVain(e, peer) {
+		for h, cause := f.puts.InVain(e, peer); h != 0 && f.puts.MayStop(e, h); h, cause = f.puts.InVain(e, peer) {
 			f.stop(e, h, f.puts.Get(h), cause)
 		}
 		return
 	}
-	f.stopOrphans(e, peer)
+	if !f.stopOrphans(e, peer) {
+		return
+	}
 	for h := f.puts.First(peer); h != 0 && mayTake(e, peer) && f.mayOffer(e, f.puts.Get(h)); h = f.puts.First(peer) {
 		f.puts.Unqueue(h)
 		if f.puts.First(peer) == 0 {
 			f.unblock(peer) // One that was offered before asks for no room.
 		}
 		f.becomeOffering(e, h, e.Links.Take(&e.Env, peer, link.LaneAlloc))
-		if mayTake(e, peer) {
-			f.stopOrphans(e, peer)
+		if mayTake(e, peer) && !f.stopOrphans(e, peer) {
+			return
 		}
 	}
 	if h, conn := f.puts.TakeLast(e, peer); h != 0 {
@@ -51,11 +58,15 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 }
 
 // stopLeftAlone ends what waits for a peer that is left alone. A put that was offered before is withdrawn; its memory
-// waits for the lease's end.
-func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
+// waits for the lease's end. It says whether all have ended.
+func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
+		if !f.puts.MayStop(e, h) {
+			return false
+		}
 		f.stop(e, h, f.puts.Get(h), effects.BackedOff)
 	}
+	return true
 }
 
 // mayTake says whether one more put may be offered to a peer now, as far as its lane goes.
@@ -63,14 +74,19 @@ func mayTake(e *flow.Env, peer table.Handle) bool {
 	return e.Links.Open(&e.Env, peer, link.LaneAlloc) && put.MayAsk(e, peer)
 }
 
-// stopOrphans ends the first puts of a queue that were offered to a life of their peer that is over.
-func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) {
+// stopOrphans ends the first puts of a queue that were offered to a life of their peer that is over, and says whether
+// all have ended.
+func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.First(peer); h != 0 && f.puts.Get(h).orphaned(e); h = f.puts.First(peer) {
+		if !f.puts.MayStop(e, h) {
+			return false
+		}
 		e.Out.Mark(MarkOfferOrphaned)
 		p := f.puts.Get(h)
 		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
 		f.stop(e, h, p, effects.PeerLost)
 	}
+	return true
 }
 
 // orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
@@ -113,7 +129,7 @@ func (f *Source) unqueue(p *outgoing, h table.Handle) {
 // admitOffers sends puts that waited for room, in order. One whose peer cannot take it now loses its turn, and
 // gets another when the peer can: no peer holds up the others.
 func (f *Source) admitOffers(e *flow.Env) {
-	for len(f.line) > 0 {
+	for len(f.line) > 0 && e.Work.Left() { // What pump leaves, it comes back to by itself.
 		peer := f.line[0]
 		h := f.puts.First(peer)
 		switch {

@@ -155,10 +155,15 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 }
 
 // pump moves on the puts of one peer: what waits for the link, for the alloc lane, and for the commit lane.
+//
+// Those that are to be stopped are as many a step as it has work for. The others stand first in line meanwhile, and
+// whoever comes here looks at those first: none of them is asked.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
-	f.stopLeftAlone(e, peer)
+	if !f.stopLeftAlone(e, peer) {
+		return
+	}
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
-		for h, cause := f.puts.InVain(e, peer); h != 0; h, cause = f.puts.InVain(e, peer) {
+		for h, cause := f.puts.InVain(e, peer); h != 0 && f.puts.MayStop(e, h); h, cause = f.puts.InVain(e, peer) {
 			f.stop(e, h, f.puts.Get(h), cause)
 		}
 		return
@@ -177,11 +182,15 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 }
 
 // stopLeftAlone ends what waits for a peer that is left alone. Nothing of these puts is out, so their memory goes with
-// the outcome.
-func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
+// the outcome. It says whether all have ended.
+func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
+		if !f.puts.MayStop(e, h) {
+			return false
+		}
 		f.stop(e, h, f.puts.Get(h), effects.BackedOff)
 	}
+	return true
 }
 
 // Due handles a deadline of this flow.

@@ -107,6 +107,18 @@ func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	return h
 }
 
+// MayStop says whether this step may stop one more of those that wait for a peer; if not, their flow is told of the peer
+// again in the next one. That one has work for one at least, so they all end.
+func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
+	r := t.row(h)
+	if !e.Work.Left() {
+		e.Links.Stir(r.Peer)
+		return false
+	}
+	e.Work.Spend(r.Size())
+	return true
+}
+
 // QueueLast puts a put in line for the commit lane, with its last word.
 func (t *Table[P, R]) QueueLast(h table.Handle) { t.PushBack(&t.line(t.row(h).Peer).last, h) }
 

@@ -37,6 +37,7 @@ type absentSeen struct {
 	conn uint64 // the newest on which it would shake hands
 	sent uint64 // the step in which it asked for pages, or offered some, last
 	none uint64 // the step in which it was told last that nobody listens
+	owed uint64 // such a step, if puts that it is to end may still stand: it has work left of that instant; else 0
 }
 
 func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
@@ -50,7 +51,11 @@ func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
 // connecting notes a connection that a sender makes.
 func (or *absentOracle) connecting(n *world.Node, c *world.Conn) {
 	if n.Sends() && c.Channel == effects.ChannelInit && c.Server >= 0 {
-		or.absent(n, c.Server).conn = c.ID
+		a := or.absent(n, c.Server)
+		if a.owed != 0 { // What waits is about to learn it anew.
+			or.void(checkStranded)
+		}
+		a.conn, a.owed = c.ID, 0
 	}
 }
 
@@ -68,9 +73,9 @@ func (or *absentOracle) nobody(n *world.Node, c *world.Conn) {
 	}
 }
 
-// stranded checks, after the step in which a sender was told that nobody listens, that no put waits on that came before
-// it. One that was under way once may have more to wait for, and so may one whose chunks are copied; and an attempt
-// that took too long was given up already.
+// stranded checks, when a sender was told that nobody listens and has no more work of that instant, that no put waits
+// on that came before it. One that was under way once may have more to wait for, and so may one whose chunks are copied;
+// and an attempt that took too long was given up already.
 func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 	if !n.Sends() || n.Device != nil || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
 		return
@@ -84,18 +89,38 @@ func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 		or.void(checkStranded)
 		return
 	}
+	a.owed = n.Steps
+	or.afterStep(n)
+}
+
+// afterStep judges what is owed by now.
+func (or *absentOracle) afterStep(n *world.Node) {
+	if n.Busy || !n.Sends() {
+		return
+	}
+	my := or.at(n)
+	for receiver := range my.to {
+		if a := &my.to[receiver]; a.owed != 0 && or.w.Failure == nil {
+			or.waits(n, int32(receiver), a)
+			a.owed = 0
+		}
+	}
+}
+
+// waits checks that no put to a receiver waits that was told that nobody listens there.
+func (or *absentOracle) waits(n *world.Node, receiver int32, a *absentSeen) {
 	or.judged(checkStranded)
 	for _, t := range or.w.Undone.Some {
 		p := &or.w.Commands[t-1]
 		if p.Want != plan.WantPut || p.Over || p.Node != n.ID || p.Life != n.Life {
 			continue
 		}
-		if p.Step == 0 || p.Step <= a.sent || p.Step >= n.Steps {
+		if p.Step == 0 || p.Step <= a.sent || p.Step >= a.owed {
 			continue
 		}
-		if j := &or.w.Jobs[p.Job]; j.Receiver == c.Server && !j.PlainTo {
+		if j := &or.w.Jobs[p.Job]; j.Receiver == receiver && !j.PlainTo {
 			or.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d",
-				n.It(), oracle.Ticket(t), oracle.Node(c.Server))
+				n.It(), oracle.Ticket(t), oracle.Node(receiver))
 			return
 		}
 	}

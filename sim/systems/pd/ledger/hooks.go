@@ -56,6 +56,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		return
 	}
 	o.refused.afterStep(n)
+	o.absent.afterStep(n)
 	o.promises.together(n)
 	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, &s)
