@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -29,6 +30,16 @@ func (t *Conns) Emptied(max int) Conns {
 
 // Len is the number of connections that are open.
 func (t *Conns) Len() int { return t.rows.Len() }
+
+// But is the number of those that are of none of some owners; to look at only.
+func (t *Conns) But(owners ...Owner) (n int) {
+	for slot := range t.rows.Slots() {
+		if x := t.rows.Get(t.rows.At(slot)); x != nil && !slices.Contains(owners, x.ref.Owner) {
+			n++
+		}
+	}
+	return n
+}
 
 // Bind notes whose a connection is. It has just opened, so nobody had it before.
 func (t *Conns) Bind(conn effects.Conn, ref Ref) {

@@ -88,6 +88,7 @@ func (r *Renewers) Announced(v *env.Env, class int, text []byte) bool {
 func (r *Renewers) hangUp(v *env.Env, x *renewer) {
 	v.Timers.Stop(&x.timer)
 	if x.conn != 0 {
+		v.Conns.Unbind(x.conn)
 		v.Out.Close(x.conn)
 		x.conn = 0
 	}
@@ -166,7 +167,9 @@ func (r *Renewers) Opened(v *env.Env, class int, ev *effects.Opened) {
 		r.later(v, class)
 		return
 	}
-	r.of[class].conn = ev.Conn
+	x := &r.of[class]
+	x.conn = ev.Conn
+	v.Conns.Bind(x.conn, x.ref(0, class))
 }
 
 // Unanswered handles a request that got no answer: nothing is known of what it asked for.
@@ -195,16 +198,15 @@ func (r *Renewers) Due(v *env.Env, class int) {
 	}
 }
 
-// Lost forgets a connection that is gone, and says whose it was; zero if it was none of these, or if the completion
-// of what was asked says so.
-func (r *Renewers) Lost(v *env.Env, conn effects.Conn) (class int) {
-	for class := range r.of {
-		if x := &r.of[class]; x.conn == conn && !x.asking {
-			r.hangUp(v, x)
-			return class
-		}
+// Lost forgets the connection of a class, which is gone, unless the completion of what was asked says so; and says
+// whether it did.
+func (r *Renewers) Lost(v *env.Env, class int) bool {
+	x := &r.of[class]
+	if x.asking {
+		return false
 	}
-	return 0
+	r.hangUp(v, x)
+	return true
 }
 
 // Answered reads the answer to what was asked, and says since when the time counts that it gives, and how long that

@@ -35,7 +35,7 @@ type Notices struct {
 type Config struct {
 	Seed                   uint64           // of the index
 	BackoffMin, BackoffMax effects.Duration // between tries
-	Peers                  int              // addresses: twice as many
+	Peers                  int              // addresses: AddressesMax of them
 	Words                  int              // messages
 	TriesMax               uint32           // tries to hand one over
 }
@@ -69,13 +69,16 @@ const (
 // IsTelling says whether a completion is that of a notice, not of a connection.
 func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
+// AddressesMax is the most addresses where there are so many peers, each with one connection at the most.
+func AddressesMax(peers int) int { return 2 * peers }
+
 // New returns no notices.
 func New(cfg Config, classes int) Notices { return new(Notices).Emptied(cfg, classes) }
 
 // Emptied returns what New does, in the memory of n, which is not used any more.
 func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	return Notices{
-		cfg: cfg, addresses: n.addresses.Emptied(2 * cfg.Peers), byText: n.byText.Emptied(), rows: n.rows.Emptied(cfg.Words),
+		cfg: cfg, addresses: n.addresses.Emptied(AddressesMax(cfg.Peers)), byText: n.byText.Emptied(), rows: n.rows.Emptied(cfg.Words),
 		inUse: table.Zeroed(n.inUse, classes), others: n.others.Emptied(cfg.Peers, classes),
 		words: n.words.Emptied(cfg.Words, classes),
 	}
@@ -135,9 +138,7 @@ func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
 
 func (n *Notices) forget(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
-	if x.conn != 0 {
-		v.Out.Close(x.conn)
-	}
+	x.hangUp(v)
 	n.addresses.Unlink(&n.idle, h)
 	n.byText.Remove(table.Hash(n.cfg.Seed, x.text), h)
 	n.addresses.Remove(h)
@@ -211,7 +212,17 @@ func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 		return
 	}
 	x.conn = ev.Conn
+	v.Conns.Bind(x.conn, kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
 	n.next(v, h)
+}
+
+// hangUp closes its connection, if there is one.
+func (x *address) hangUp(v *env.Env) {
+	if x.conn != 0 {
+		v.Conns.Unbind(x.conn)
+		v.Out.Close(x.conn)
+		x.conn = 0
+	}
 }
 
 // Sent handles the completion of a notice.
@@ -220,8 +231,7 @@ func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
 	x.telling = false
 	if code != effects.OK {
 		// Not handed over: nothing was said yet.
-		v.Out.Close(x.conn)
-		x.conn = 0
+		x.hangUp(v)
 		n.failed(v, h, x)
 		return
 	}
@@ -250,23 +260,16 @@ func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	v.Timers.Set(&x.timer, v.Now.Add(delay), kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
 }
 
-// Lost forgets a connection that is gone, and says whether it was one of these.
-func (n *Notices) Lost(v *env.Env, conn effects.Conn) bool {
-	for slot := range n.addresses.Slots() {
-		h := n.addresses.At(slot)
-		if h == 0 || n.addresses.Get(h).conn != conn {
-			continue
-		}
-		if x := n.addresses.Get(h); !x.telling { // else the notice's own completion says so
-			v.Out.Close(conn)
-			x.conn = 0
-			if !n.addresses.Listed(h) {
-				n.next(v, h)
-			}
-		}
-		return true
+// Lost forgets the connection to an address, which is gone.
+func (n *Notices) Lost(v *env.Env, h table.Handle) {
+	x := n.addresses.Get(h)
+	if x.telling { // The notice's own completion says so.
+		return
 	}
-	return false
+	x.hangUp(v)
+	if !n.addresses.Listed(h) {
+		n.next(v, h)
+	}
 }
 
 // Left is the number of notices that were not handed over.

@@ -5,7 +5,6 @@
 package pending
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
@@ -23,6 +22,8 @@ type Pending struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Row]
 	byOperation table.Index
+	asked       wants
+	callers     callers
 	places      table.Share  // of rows
 	bodies      table.Share  // of their bytes
 	queues      []table.List // who waits for pages, by class
@@ -51,8 +52,11 @@ type Row struct {
 	Who       uint64 // hash of the id of the request that it is for
 	What      uint64 // hash of its keys, in order, and of its last tokens
 	Body      []byte
-	wants     []uint64 // hashes of its keys, ascending
-	bytes     int      // of both
+	wants     []uint64 // hashes of its keys
+	bytes     int      // of both, and of finding it by those
+	caller    table.Handle
+	before    table.Handle // among those of its caller, as after
+	after     table.Handle
 	Operation uint64
 	Peer      effects.Incarnation
 	Keys      uint32    // pages that it needs at the most
@@ -64,9 +68,6 @@ type Row struct {
 	timer     kernel.TimerID `snap:"set"`
 }
 
-// wantBytes are kept of each key of what waits, beside the message.
-const wantBytes = 8
-
 // New returns an empty table, for so many classes.
 func New(cfg Config, classes int) Pending { return new(Pending).Emptied(cfg, classes) }
 
@@ -74,6 +75,7 @@ func New(cfg Config, classes int) Pending { return new(Pending).Emptied(cfg, cla
 func (p *Pending) Emptied(cfg Config, classes int) Pending {
 	return Pending{
 		cfg: cfg, rows: p.rows.Emptied(cfg.Places), byOperation: p.byOperation.Emptied(),
+		asked: p.asked.emptied(cfg.Bytes), callers: p.callers.emptied(cfg.Places),
 		places: p.places.Emptied(cfg.Places, classes), bodies: p.bodies.Emptied(cfg.Bytes, classes),
 		queues: table.Zeroed(p.queues, classes), linking: table.Zeroed(p.linking, classes),
 		losses: p.losses.Emptied(classes), ways: p.ways.Emptied(classes),
@@ -100,8 +102,9 @@ func (p *Pending) Wait(
 	what.Request, what.Conn, what.Body = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...)
 	what.wants = append(q.wants[:0], wants...)
 	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
-	slices.Sort(what.wants)
 	*q = what
+	p.asked.add(q.wants)
+	p.called(h, ev.Conn)
 	if q.Operation != 0 {
 		p.byOperation.Add(table.Hash(q.Operation, q.Peer[:]), h)
 	}
@@ -137,10 +140,11 @@ func (p *Pending) LoseWay(class int) { p.ways.Add(class) }
 // Lost says that a request is condemned: nobody is served with it.
 func (p *Pending) Lost(q *Row) bool { return p.losses.Over(q.Class, q.born) }
 
-// Find is the request of an operation; zero if it does not wait, or is condemned: who asks again asks anew.
+// Find is the request of an operation; zero if it does not wait, or is condemned, be it by the end of its connection:
+// who asks again asks anew.
 func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Row) {
 	for at := p.byOperation.Seek(table.Hash(operation, peer[:])); at.Found(); at = p.byOperation.Next(at) {
-		if q := p.rows.Get(at.Handle()); q.Peer == peer && q.Operation == operation && !p.Lost(q) {
+		if q := p.rows.Get(at.Handle()); q.Peer == peer && q.Operation == operation && !p.Lost(q) && !p.HungUp(q) {
 			return at.Handle(), q
 		}
 	}
@@ -148,7 +152,12 @@ func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle
 }
 
 // Again notes a retry: whoever asks now gets the answer, when there is one.
-func (q *Row) Again(ev *effects.Received, attempt uint32) {
+func (p *Pending) Again(h table.Handle, ev *effects.Received, attempt uint32) {
+	q := p.rows.Get(h)
+	if q.Conn != ev.Conn {
+		p.uncalled(h)
+		p.called(h, ev.Conn)
+	}
 	q.Request, q.Conn, q.Attempt = ev.Request, ev.Conn, max(q.Attempt, attempt)
 }
 
@@ -163,6 +172,8 @@ func (p *Pending) Remove(v *env.Env, h table.Handle) {
 	p.places.Give(q.Class)
 	p.bodies.Add(q.Class, -q.bytes)
 	p.rows.Unlink(p.queueOf(q), h)
+	p.asked.drop(q.wants)
+	p.uncalled(h)
 	q.Body, q.wants = table.ShedBytes(q.Body), table.Shed(q.wants)
 	p.rows.Remove(h)
 }
@@ -206,16 +217,7 @@ func (p *Pending) FirstLinking(class int) table.Handle {
 }
 
 // Asked says whether a request that waits has a chunk with this hash.
-func (p *Pending) Asked(hash uint64) bool {
-	for slot := range p.rows.Slots() {
-		if _, q := p.At(slot); q != nil {
-			if _, has := slices.BinarySearch(q.wants, hash); has {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (p *Pending) Asked(hash uint64) bool { return p.asked.byHash.Seek(hash).Found() }
 
 // Len is how many wait.
 func (p *Pending) Len() int { return p.rows.Len() }

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
@@ -120,6 +121,16 @@ func (c *Config) asksPeers() uint32 {
 		return 0
 	}
 	return c.PeersMax
+}
+
+// connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls us,
+// where ends are told and leases renewed.
+func (c *Config) connsMax() int {
+	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
+	if c.Role.Receives() {
+		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.directions()+1+c.Tuning.PlainsMax)
+	}
+	return n
 }
 
 // highWater is the most pages that are leased at a time.

@@ -100,7 +100,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      former.timers.Emptied(cfg.need().Deadlines),
-		conns:       former.conns.Emptied(link.ConnsMax(cfg.PeersMax) + int(cfg.asksPeers())),
+		conns:       former.conns.Emptied(cfg.connsMax()),
 		tickets:     former.tickets.Emptied(uint32(cfg.need().Commands - 1)), // all but a drain
 	}
 	r.shared = flow.Config{

@@ -44,21 +44,16 @@ func (r *Rank) end(e *flow.Env, x *land.Landing, code effects.Code) {
 	r.signal(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.Ended, Code: code})
 }
 
-// onConnLost tells whose a connection was that it is gone, and forgets who waits on it for an answer.
+// onConnLost tells whose a connection was that it is gone, and condemns who waits on it for an answer.
 func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	if ref := r.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
 		r.owner(ref.Owner).Step(e, ref, x)
 		return
 	}
 	r.commands.ConnLost(&e.Env, x.Conn)
-	if r.pullTarget.ConnLost(e, x.Conn) {
-		return
-	}
-	for slot := range e.Pending.Slots() {
-		if h, q := e.Pending.At(slot); h != 0 && q.Conn == x.Conn {
-			e.Out.Mark(pending.MarkAskerLost)
-			e.Pending.Remove(&e.Env, h)
-		}
+	if e.Pending.HangUp(x.Conn) {
+		r.sweeps.of[sweepHungUp].Want()
+		r.sweep(e)
 	}
 }
 

@@ -90,6 +90,13 @@ func (r *Rank) admit(e *flow.Env) {
 		if h == 0 {
 			continue
 		}
+		if e.Pending.HungUp(e.Pending.Get(h)) {
+			if e.Work.Left() { // Else the sweep does so, and the line is looked at again.
+				e.Pending.RemoveHungUp(&e.Env)
+				idle = -1
+			}
+			continue
+		}
 		if code, why := r.condemned(e, e.Pending.Get(h)); code != effects.OK {
 			if e.Work.Left() { // Else the sweep does so, and the line is looked at again.
 				e.Work.Spend(1)

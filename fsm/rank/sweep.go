@@ -29,6 +29,8 @@ const (
 	sweepAbandoned
 	// A drain. Nothing new is taken, and who waits is not served any more. It does not end before its pass.
 	sweepDrained
+	// Connections of peers that are gone: what was asked on them. Nobody is there to hear what becomes of it.
+	sweepHungUp
 	sweepKinds
 )
 
@@ -42,7 +44,7 @@ type sweeps struct {
 // tablesOf is how many tables a pass of each kind goes over.
 //
 //kvferry:table
-var tablesOf = [sweepKinds]uint8{sweepLost: 3, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10}
+var tablesOf = [sweepKinds]uint8{sweepLost: 3, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10, sweepHungUp: 1}
 
 // under says whether any pass is under way.
 func (s *sweeps) under() bool {
@@ -82,6 +84,8 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 			return r.sweepUnreached(e, table, slot)
 		case sweepAbandoned:
 			return r.sweepAbandoned(e, table, slot)
+		case sweepHungUp:
+			return kernel.Front(e.Pending.RemoveHungUp(&e.Env))
 		}
 		return r.sweepDrained(e, table, slot)
 	})

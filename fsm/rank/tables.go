@@ -23,8 +23,10 @@ func (r *Rank) Tables(visit table.Visit) {
 	}
 }
 
-// Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.
-func (r *Rank) Conns() int { return r.conns.Len() + r.commands.Conns() + r.pullTarget.Conns() }
+// Conns is how many connections the rank has open: those of links as they are bound, others as their rooms know them.
+func (r *Rank) Conns() int {
+	return r.conns.But(kernel.OwnerNotices, kernel.OwnerLease) + r.commands.Conns() + r.pullTarget.Conns()
+}
 
 // Linked is how many links to peers' pages the rank has.
 func (r *Rank) Linked() int { return r.links.Linked() }

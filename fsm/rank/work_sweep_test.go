@@ -45,6 +45,8 @@ var allSwept = []swept{
 		rows: func(s Stats) int { return s.Offers }},
 	{name: "drain of a delayed pull with fetches", fill: fetchAll, ev: drained,
 		rows: func(s Stats) int { return s.Fetches }},
+	{name: "requests of a lost connection", fill: func(w *workers) { w.fillPool(); w.askAll("r") }, ev: hungUp,
+		rows: func(s Stats) int { return s.Waiters }},
 	{name: "puts to a peer that is not there", fill: putAll, ev: absent, rows: puts, puts: true},
 	{name: "pull, puts to a peer that is not there", fill: putAll, ev: absent, rows: puts, puts: true},
 	{name: "puts to a peer that has no memory", fill: putToFull, ev: full, rows: puts, puts: true},
@@ -128,6 +130,8 @@ func cacheAll(w *workers) {
 }
 
 func lostGuest(*workers) effects.Event { return &effects.LinkLost{Peer: effects.Incarnation{0xA0, 1}} }
+
+func hungUp(*workers) effects.Event { return &effects.ConnLost{Conn: 97} }
 
 func abandoned(w *workers) effects.Event {
 	w.ticket++

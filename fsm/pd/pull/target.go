@@ -214,7 +214,7 @@ func (t *Target) offeredAgain(
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	_, q := e.Pending.Find(peer, operation)
+	h, q := e.Pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false
@@ -222,7 +222,7 @@ func (t *Target) stillWaits(
 		t.refuseOther(e, who)
 	default:
 		e.Out.Mark(flow.MarkAskedAgain)
-		q.Again(ev, t.offer.Ext.Attempt)
+		e.Pending.Again(h, ev, t.offer.Ext.Attempt)
 	}
 	return true
 }

@@ -23,6 +23,8 @@ func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 			return
 		}
 		t.notices.Opened(&e.Env, ref.Subject, ev)
+	case *effects.ConnLost:
+		t.connLost(e, ref)
 	case *effects.SendDone:
 		t.notices.Sent(&e.Env, ref.Subject, ev.Code)
 	case *effects.Replied:
@@ -94,16 +96,13 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// ConnLost handles the end of a connection, and says whether it was one of this flow's.
-func (t *Target) ConnLost(e *flow.Env, conn effects.Conn) bool {
-	if t.notices.Lost(&e.Env, conn) {
-		return true
-	}
-	class := t.renewers.Lost(&e.Env, conn)
-	if class != 0 {
+// connLost handles the end of one of this flow's connections.
+func (t *Target) connLost(e *flow.Env, ref kernel.Ref) {
+	if ref.Owner == kernel.OwnerNotices {
+		t.notices.Lost(&e.Env, ref.Subject)
+	} else if class := int(ref.Subject); t.renewers.Lost(&e.Env, class) {
 		t.renew(e, class)
 	}
-	return class != 0
 }
 
 // LinkLost handles that the link to a class's pages is gone: what is fetched over it fails, and what its sender still

@@ -198,7 +198,7 @@ func (t *Target) again(
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	_, q := e.Pending.Find(peer, operation)
+	h, q := e.Pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false
@@ -207,7 +207,7 @@ func (t *Target) stillWaits(
 		t.refuseOther(e, who)
 	default:
 		e.Out.Mark(flow.MarkAskedAgain)
-		q.Again(ev, 0)
+		e.Pending.Again(h, ev, 0)
 	}
 	return true
 }
