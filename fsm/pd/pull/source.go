@@ -295,11 +295,7 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 }
 
 // Left counts what a drain waits for.
-func (f *Source) Left(e *flow.Env) int {
-	return f.puts.Left(e, func(p *outgoing) bool {
-		return p.phase == sourceWithdrawing && p.Conn == 0 && !p.lease.Out()
-	})
-}
+func (f *Source) Left(e *flow.Env) int { return f.puts.Left(e) }
 
 // Len is the number of puts.
 func (f *Source) Len() int { return f.puts.Len() }

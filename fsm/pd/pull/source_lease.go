@@ -124,6 +124,8 @@ func (f *Source) withdraw(e *flow.Env, h table.Handle, p *outgoing, code effects
 // offer was taken back, waits for the end of the lease, and then is gone.
 func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
 	switch {
+	case p.phase == sourceWithdrawing && p.Conn == 0:
+		f.puts.Over(h, !p.lease.Out())
 	case !p.Delivered() || p.phase == sourceWithdrawing || p.phase == sourceOffering && p.Conn != 0:
 	case p.withdrawn && p.Listens && p.Attempt > 0:
 		p.withdrawn = false

@@ -19,7 +19,7 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 // becomeWithdrawing queues it for the commit lane.
 func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWithdrawing, 0
-	f.puts.QueueLast(h)
+	f.puts.QueueLast(h, !p.lease.Out())
 	e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(sourceDeadline, h))
 	f.pump(e, p.Peer)
 }

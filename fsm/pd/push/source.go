@@ -139,7 +139,7 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 // becomeCommitting queues it for the commit lane.
 func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceCommitting, 0
-	f.puts.QueueLast(h)
+	f.puts.QueueLast(h, p.Delivered())
 	if p.Delivered() {
 		e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(sourceDeadline, h))
 	}
@@ -261,6 +261,9 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 		}
 		p.aborting = true
 		f.deliver(e, p, code)
+		if p.phase == sourceCommitting {
+			f.puts.Over(h, true)
+		}
 		e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(sourceDeadline, h))
 	}
 }
@@ -282,9 +285,7 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 }
 
 // Left counts what a drain waits for.
-func (f *Source) Left(e *flow.Env) int {
-	return f.puts.Left(e, func(p *outgoing) bool { return p.phase == sourceCommitting })
-}
+func (f *Source) Left(e *flow.Env) int { return f.puts.Left(e) }
 
 // Len is the number of puts.
 func (f *Source) Len() int { return f.puts.Len() }

@@ -22,6 +22,7 @@ type Row struct {
 	Operation uint64
 	Attempt   uint32              // how often it was asked
 	Failed    uint32              // those of them that count against it
+	over      bool                // as in line
 	turn      uint64              `snap:"skip"` // its place among those that were sent
 	reached   uint64              // the link's attempt when it began to wait for it
 	Conn      effects.Conn        // of the lane it has taken

@@ -25,6 +25,7 @@ type Of[P any] interface {
 type line struct {
 	first table.List   // to be asked, on the alloc lane
 	last  table.List   // to say a last word, on the commit lane
+	over  int          // of those: whose engine has everything back, so a drain need not wait for a peer out of reach
 	lost  effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
 }
 
@@ -119,11 +120,32 @@ func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 	return true
 }
 
-// QueueLast puts a put in line for the commit lane, with its last word.
-func (t *Table[P, R]) QueueLast(h table.Handle) { t.PushBack(&t.line(t.row(h).Peer).last, h) }
+// QueueLast puts a put in line for the commit lane, with its last word. over says whether its engine has its outcome,
+// and its memory; Over says so later.
+func (t *Table[P, R]) QueueLast(h table.Handle, over bool) {
+	t.PushBack(&t.line(t.row(h).Peer).last, h)
+	t.Over(h, over)
+}
+
+// Over says anew whether the engine of a put in that line has all that it is owed.
+func (t *Table[P, R]) Over(h table.Handle, over bool) {
+	r := t.row(h)
+	if r.over == over {
+		return
+	}
+	r.over = over
+	if over {
+		t.line(r.Peer).over++
+	} else {
+		t.line(r.Peer).over--
+	}
+}
 
 // UnqueueLast takes it out of that line.
-func (t *Table[P, R]) UnqueueLast(h table.Handle) { t.Unlink(&t.line(t.row(h).Peer).last, h) }
+func (t *Table[P, R]) UnqueueLast(h table.Handle) {
+	t.Over(h, false)
+	t.Unlink(&t.line(t.row(h).Peer).last, h)
+}
 
 // TakeLast takes the first out of that line if the lane is free, which is its own then. The link is up.
 func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, effects.Conn) {
@@ -136,23 +158,22 @@ func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, ef
 	if conn == 0 {
 		return 0, 0
 	}
-	t.Unlink(q, h)
+	t.UnqueueLast(h)
 	return h, conn
 }
 
-// Left counts what a drain waits for. A put whose engine has its memory, and which only has a last word to say to a
-// peer out of reach, is none of it: the peer's lease says the same, in time. last says whether one is so.
-func (t *Table[P, R]) Left(e *flow.Env, last func(R) bool) int {
+// Left counts what a drain waits for. A put that is over, and only has a last word to say to a peer out of reach, is none
+// of it: the peer's lease says the same, in time. That is known for each of the peers, of which there are at most
+// tables.peers: no put is looked at, however many a drain finds, and in however many steps.
+func (t *Table[P, R]) Left(e *flow.Env) int {
 	left := t.Len()
-	for slot := range t.Slots() {
-		h := t.At(slot)
-		if h == 0 {
+	for i := range t.lines {
+		of := &t.lines[i]
+		if of.over == 0 {
 			continue
 		}
-		if p := R(t.Get(h)); p.Base().Delivered() && !p.Base().Held() && last(p) {
-			if state, _ := e.Links.Outbound(p.Base().Peer).State(); state != link.Ready {
-				left--
-			}
+		if state, _ := e.Links.Outbound(t.row(of.last.Front()).Peer).State(); state != link.Ready {
+			left -= of.over
 		}
 	}
 	return left
