@@ -62,30 +62,36 @@ func (c *callers) leave(h table.Handle) {
 	c.slab.Remove(h)
 }
 
-// called notes on which connection a row is asked for.
-func (p *Pending) called(h table.Handle, conn effects.Conn) {
-	q := p.rows.Get(h)
-	q.caller = p.callers.of(conn)
-	x := p.callers.slab.Get(q.caller)
-	if q.before, q.after = 0, x.first; x.first != 0 {
-		p.rows.Get(x.first).before = h
+// A call is the connection on which a row is asked for, and where it stands among those of its caller.
+type call struct {
+	Conn              effects.Conn
+	of, before, after table.Handle
+}
+
+// join notes on which connection a row is asked for.
+func (c *callers) join(rows *table.Slab[Row], h table.Handle, conn effects.Conn) {
+	of := c.of(conn)
+	x := c.slab.Get(of)
+	rows.Get(h).call = call{Conn: conn, of: of, after: x.first}
+	if x.first != 0 {
+		rows.Get(x.first).call.before = h
 	}
 	x.first = h
 }
 
-// uncalled takes a row from its caller.
-func (p *Pending) uncalled(h table.Handle) {
-	q := p.rows.Get(h)
+// part takes a row from its caller.
+func (c *callers) part(rows *table.Slab[Row], h table.Handle) {
+	q := &rows.Get(h).call
 	if q.after != 0 {
-		p.rows.Get(q.after).before = q.before
+		rows.Get(q.after).call.before = q.before
 	}
 	if q.before != 0 {
-		p.rows.Get(q.before).after = q.after
+		rows.Get(q.before).call.after = q.after
 	} else {
-		p.callers.slab.Get(q.caller).first = q.after
+		c.slab.Get(q.of).first = q.after
 	}
-	p.callers.leave(q.caller)
-	q.caller, q.before, q.after = 0, 0, 0
+	c.leave(q.of)
+	*q = call{}
 }
 
 // HangUp condemns what was asked on a connection that is gone, and says whether there is any.
@@ -101,7 +107,7 @@ func (p *Pending) HangUp(conn effects.Conn) bool {
 }
 
 // HungUp says that nobody is there to hear what becomes of a request: it is condemned.
-func (p *Pending) HungUp(q *Row) bool { return p.callers.slab.Get(q.caller).gone }
+func (p *Pending) HungUp(q *Row) bool { return p.callers.slab.Get(q.of).gone }
 
 // RemoveHungUp takes out one of those, and says whether there was any.
 func (p *Pending) RemoveHungUp(v *env.Env) bool {
@@ -114,6 +120,3 @@ func (p *Pending) RemoveHungUp(v *env.Env) bool {
 	p.Remove(v, x.first)
 	return true
 }
-
-// Callers is how many connections have rows; to look at only.
-func (p *Pending) Callers() int { return p.callers.slab.Len() }

@@ -36,8 +36,8 @@ func TestWhatALostConnectionAskedFor(t *testing.T) {
 	for p.RemoveHungUp(v) {
 		removed++
 	}
-	if removed != 2 || p.Len() != 2 || p.Callers() != 2 {
-		t.Fatalf("%d requests are out, %d wait, of %d connections; want 2, 2, 2", removed, p.Len(), p.Callers())
+	if removed != 2 || p.Len() != 2 || p.callers.slab.Len() != 2 {
+		t.Fatalf("%d requests are out, %d wait, of %d connections; want 2, 2, 2", removed, p.Len(), p.callers.slab.Len())
 	}
 	for i, asked := range []bool{false, true, true, false} {
 		if p.Asked(uint64(100+i)) != asked || !p.Asked(5) {
@@ -47,7 +47,7 @@ func TestWhatALostConnectionAskedFor(t *testing.T) {
 	for h := p.First(1); h != 0; h = p.First(1) {
 		p.Remove(v, h)
 	}
-	if p.Callers()+p.Len()+p.asked.slab.Len() > 0 || p.Asked(5) {
-		t.Errorf("%d connections, %d requests and %d keys are left", p.Callers(), p.Len(), p.asked.slab.Len())
+	if p.callers.slab.Len()+p.Len()+p.asked.slab.Len() > 0 || p.Asked(5) {
+		t.Errorf("%d connections, %d requests and %d keys are left", p.callers.slab.Len(), p.Len(), p.asked.slab.Len())
 	}
 }

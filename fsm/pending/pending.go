@@ -43,20 +43,17 @@ type Config struct {
 
 // A Row is one that waits. When and whom it is served with is decided here, how by its target.
 type Row struct {
-	Owner     kernel.Owner // the target that answers it
-	Pull      [16]byte     // of an offer: what its sender calls it
-	Linking   bool         // an offer that waits for the link to its pages, not yet for ours
-	Request   effects.Request
-	Conn      effects.Conn
+	Owner   kernel.Owner // the target that answers it
+	Pull    [16]byte     // of an offer: what its sender calls it
+	Linking bool         // an offer that waits for the link to its pages, not yet for ours
+	Request effects.Request
+	call
 	Class     int
 	Who       uint64 // hash of the id of the request that it is for
 	What      uint64 // hash of its keys, in order, and of its last tokens
 	Body      []byte
 	wants     []uint64 // hashes of its keys
 	bytes     int      // of both, and of finding it by those
-	caller    table.Handle
-	before    table.Handle // among those of its caller, as after
-	after     table.Handle
 	Operation uint64
 	Peer      effects.Incarnation
 	Keys      uint32    // pages that it needs at the most
@@ -104,7 +101,7 @@ func (p *Pending) Wait(
 	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
 	*q = what
 	p.asked.add(q.wants)
-	p.called(h, ev.Conn)
+	p.callers.join(&p.rows, h, ev.Conn)
 	if q.Operation != 0 {
 		p.byOperation.Add(table.Hash(q.Operation, q.Peer[:]), h)
 	}
@@ -155,8 +152,8 @@ func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle
 func (p *Pending) Again(h table.Handle, ev *effects.Received, attempt uint32) {
 	q := p.rows.Get(h)
 	if q.Conn != ev.Conn {
-		p.uncalled(h)
-		p.called(h, ev.Conn)
+		p.callers.part(&p.rows, h)
+		p.callers.join(&p.rows, h, ev.Conn)
 	}
 	q.Request, q.Conn, q.Attempt = ev.Request, ev.Conn, max(q.Attempt, attempt)
 }
@@ -173,7 +170,7 @@ func (p *Pending) Remove(v *env.Env, h table.Handle) {
 	p.bodies.Add(q.Class, -q.bytes)
 	p.rows.Unlink(p.queueOf(q), h)
 	p.asked.drop(q.wants)
-	p.uncalled(h)
+	p.callers.part(&p.rows, h)
 	q.Body, q.wants = table.ShedBytes(q.Body), table.Shed(q.wants)
 	p.rows.Remove(h)
 }
