@@ -74,7 +74,7 @@ func (c *callers) join(rows *table.Slab[Row], h table.Handle, conn effects.Conn)
 	x := c.slab.Get(of)
 	rows.Get(h).call = call{Conn: conn, of: of, after: x.first}
 	if x.first != 0 {
-		rows.Get(x.first).call.before = h
+		rows.Get(x.first).before = h
 	}
 	x.first = h
 }
@@ -83,10 +83,10 @@ func (c *callers) join(rows *table.Slab[Row], h table.Handle, conn effects.Conn)
 func (c *callers) part(rows *table.Slab[Row], h table.Handle) {
 	q := &rows.Get(h).call
 	if q.after != 0 {
-		rows.Get(q.after).call.before = q.before
+		rows.Get(q.after).before = q.before
 	}
 	if q.before != 0 {
-		rows.Get(q.before).call.after = q.after
+		rows.Get(q.before).after = q.after
 	} else {
 		c.slab.Get(q.of).first = q.after
 	}
