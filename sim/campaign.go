@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // CampaignOptions say which seeds to run.
@@ -30,7 +29,7 @@ type CampaignOptions struct {
 // many there are. When ctx ends, it returns what it has, without an error: those tell
 // of options that cannot be run. Memory does not grow with the number of seeds.
 func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
-	if err := systems.CheckProfile(o.Profile); err != nil {
+	if err := CheckProfile(o.Profile); err != nil {
 		return Summary{}, err
 	}
 	var next atomic.Uint64

@@ -31,6 +31,7 @@
 //	systems/pd/ledger  who judges ranks: each oracle a value with its own memory
 //	systems/pd/scopes  its small worlds
 //	systems/recall     a flow beside those, as a value; systems lists such
+//	systems/directory  a system without ranks, as a value of systems/own: a profile of its own
 //
 // World, explore and story know no rank and no message: a system is handed to them as a value. This package has the
 // names of all that its users need (facade), and what is left is theirs:

@@ -81,10 +81,10 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 		if p, err = systems.Expand(seed, profile); err != nil {
 			return p, err
 		}
-	} else if err := systems.CheckProfile(profile); err != nil {
+	} else if err := CheckProfile(profile); err != nil {
 		return p, err
 	}
-	p.System = s.Name
+	p.System, p.Profile = s.Name, profile
 	who, err := s.castOf(&p)
 	if err != nil {
 		return p, err

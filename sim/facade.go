@@ -5,7 +5,6 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -136,15 +135,6 @@ const (
 
 // DefaultProfile draws everything.
 const DefaultProfile = expand.DefaultProfile
-
-// Profiles are the names that [Expand] takes.
-func Profiles() []string { return systems.Profiles() }
-
-// CheckProfile refuses a name that is none of Profiles; empty is the default.
-func CheckProfile(profile string) error { return systems.CheckProfile(profile) }
-
-// Expand draws the plan of a seed: see [systems.Expand]. The error tells of a profile that does not exist.
-func Expand(seed uint64, profile string) (plan.Plan, error) { return systems.Expand(seed, profile) }
 
 // Coverage counts which odd paths a run took, or a campaign: see [coverage.Coverage].
 type Coverage = coverage.Coverage

@@ -22,7 +22,7 @@ import (
 // the contract. Each command must have its outcome, a [effects.Deliver], once faults have ended.
 //
 // A machine may also have a method Tables(visit func(name string, n, most int)): none of them ever holds more than
-// most, and none holds anything after all has come to rest.
+// most, and none holds anything after all has come to rest. What it may keep then a method Remembers shows likewise.
 type System struct {
 	// Name stands in plans, and its draws are keyed by it: letters and digits.
 	Name string

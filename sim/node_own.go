@@ -24,6 +24,9 @@ type cast struct {
 	proxy int32 // who hears what ranks tell the proxy; plan.Proxy: the world itself
 }
 
+// ownChannels are those of ours that users' machines may serve: ranks listen on the others.
+var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
+
 // castOf says who takes part, or what is wrong with that.
 func (s *System) castOf(p *plan.Plan) (cast, error) {
 	c := cast{proxy: plan.Proxy}
@@ -59,9 +62,9 @@ func (s *System) castOf(p *plan.Plan) (cast, error) {
 					part.Name, x.Name, number, plan.NodesMax)
 			}
 			for _, ch := range x.Serves {
-				if ch == world.ChannelDispatch || ch < effects.ChannelOther && ch != effects.ChannelProxy {
-					return c, fmt.Errorf("sim: system %s: node %s serves %v: give ChannelOther + i, or ChannelProxy",
-						part.Name, x.Name, ch)
+				if ch == world.ChannelDispatch || ch < effects.ChannelOther && !slices.Contains(ownChannels, ch) {
+					return c, fmt.Errorf("sim: system %s: node %s serves %v: give ChannelOther + i, or one of %v",
+						part.Name, x.Name, ch, ownChannels)
 				}
 			}
 			if slices.Contains(x.Serves, effects.ChannelProxy) {

@@ -109,17 +109,24 @@ type tabled interface {
 	Tables(visit func(name string, n, most int))
 }
 
-// boundedOwn checks the tables of a machine after each step.
+// remembering is a machine that shows how much it keeps, also at rest.
+type remembering interface {
+	Remembers(visit func(name string, n, most int))
+}
+
+// boundedOwn checks the tables of a machine, and what else it keeps, after each step.
 func (w *trial) boundedOwn(n *world.Node) {
-	t, ok := n.Machine.(tabled)
-	if !ok {
-		return
-	}
-	t.Tables(func(name string, k, most int) {
+	check := func(name string, k, most int) {
 		if k > most {
 			w.Fail("S17", "node %d has %d in its table %s, which holds at most %d", n.It(), k, name, most)
 		}
-	})
+	}
+	if t, ok := n.Machine.(tabled); ok {
+		t.Tables(check)
+	}
+	if t, ok := n.Machine.(remembering); ok {
+		t.Remembers(check)
+	}
 }
 
 // quietOwn checks that they are empty after all has come to rest.

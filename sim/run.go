@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/story"
@@ -26,6 +28,9 @@ type Options struct {
 // tells of options that cannot be run, never of a failure.
 func Run(o Options) (Result, error) {
 	p := o.Plan
+	if o.System = o.System.named(o.Profile); p != nil {
+		o.System = o.System.named(p.System)
+	}
 	if p == nil {
 		drawn, err := o.System.Expand(o.Seed, o.Profile)
 		if err != nil {
@@ -50,7 +55,9 @@ func Run(o Options) (Result, error) {
 	w.Result.Hash = w.Journal.Hash
 	w.Result.Events = w.Journal.Count
 	w.Result.Simulated = effects.Duration(w.Now)
-	w.Result.Failure = w.Failure
+	if w.Result.Failure = w.Failure; w.Failure != nil && slices.Contains(ours, o.System) {
+		w.Failure.System = "" // The command knows it by its profile.
+	}
 	if o.Record {
 		w.Result.Trace = w.Journal.Rec.(*story.Recorder).End()
 	}

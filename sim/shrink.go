@@ -32,6 +32,7 @@ type Shrunk struct {
 // them, then odd numbers. It keeps the best so far when ctx ends. The error tells of a
 // plan that cannot be run; one that breaks nothing is returned with a nil Failure.
 func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
+	o.System = o.System.named(p.System)
 	if o.Runs == 0 {
 		o.Runs = DefaultShrinkRuns
 	}

@@ -28,6 +28,7 @@ type Conn struct {
 	Asked   []question   `snap:"skip"` // those that ended, and of whom something still may come, among them
 	Opened  effects.Time `snap:"skip"` // when, on the client's clock
 	posted  int64        `snap:"skip"` // when the newest answer leaves its client's mailbox
+	arrives int64        `snap:"skip"` // when what was posted last comes to a machine of a user's, which gets it in order
 	Sent    uint64
 	Offer   effects.GrantID // that the newest request was about
 	Lane    bool            // it carries offers

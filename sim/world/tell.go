@@ -106,7 +106,8 @@ func (w *World) tellMissed(s *Node) {
 	s.Missed = s.Missed[:0]
 }
 
-// postOwn carries what nobody answers from or to a machine of a user's.
+// postOwn carries what nobody answers from or to a machine of a user's. What one of those posts comes in its order: what
+// is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes twice.
 func (w *World) postOwn(n *Node, c *Conn, e *effects.Post) {
 	code := w.takes(c)
 	if !n.User {
@@ -119,10 +120,20 @@ func (w *World) postOwn(n *Node, c *Conn, e *effects.Post) {
 	if code != effects.OK || c.Server < 0 {
 		return
 	}
-	delay := d.Again().Heavy(w.Setting.Net) + w.held(n.ID, c.Server)
-	w.After(delay, Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(e.Body)})
+	delay, body := d.Again().Heavy(w.Setting.Net)+w.held(n.ID, c.Server), e.Body
+	if n.User {
+		if w.Struck(plan.FaultDoneLost, c.Name, c.Sent) {
+			return
+		}
+		if late, yes := w.Strikes(plan.FaultDelay, c.Name, 2*c.Sent); yes {
+			delay += late.Span(0, effects.Second)
+		}
+		delay = max(delay, effects.Duration(c.arrives-w.Now))
+		c.arrives = w.Now + int64(delay)
+		body = w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)
+	}
+	w.After(delay, Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
 	if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes {
-		w.After(delay+again.Span(0, effects.Second), Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID,
-			Body: w.Body(e.Body)})
+		w.After(delay+again.Span(0, effects.Second), Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
 	}
 }

@@ -96,6 +96,10 @@ var rooms = []room{
 	// Who judges ranks: of a run it knows what the world and the engines say.
 	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
+	// What systems without ranks are made of, and each of them.
+	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
+	{name: "sim/systems/directory", foreign: none, own: []string{"effects", "protocol", "fsm/directory/...", "sim/draw",
+		"sim/oracle", "sim/plan", "sim/systems/own"}},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",

@@ -24,6 +24,23 @@ func New(c Config) (*Machine, error) {
 // Figures counts what it knows.
 func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
 
+// Tables shows what there is nothing in when nothing happens.
+func (m *Machine) Tables(visit func(name string, n, most int)) {
+	f, c := m.known.Figures(), &m.config.Directory
+	visit("syncs", f.Syncs, c.Syncs)
+	visit("chunks to sweep away", f.Retired, c.Chunks)
+}
+
+// Remembers shows what it keeps.
+func (m *Machine) Remembers(visit func(name string, n, most int)) {
+	f, c := m.known.Figures(), &m.config.Directory
+	visit("instances", f.Instances, c.Instances)
+	visit("workers", f.Workers, c.Workers)
+	visit("locations", f.Locations, c.Workers*c.Locations)
+	visit("holders", f.Holders, c.Holders)
+	visit("chunks", f.Chunks, c.Chunks)
+}
+
 // Deadline is when it wants a Tick.
 func (m *Machine) Deadline() (effects.Time, bool) { return m.known.Deadline() }
 

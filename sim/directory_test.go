@@ -1,0 +1,77 @@
+package sim_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+)
+
+// The system without ranks that comes with the simulator is a profile: it is run, drawn, kept as a plan and replayed by
+// that name alone, and its failures say so.
+func TestProfileWithoutRanks(t *testing.T) {
+	const name = "directory"
+	if !slices.Contains(sim.Profiles(), name) || sim.CheckProfile(name) != nil {
+		t.Fatalf("profiles are %q", sim.Profiles())
+	}
+	p, err := sim.Expand(3, name)
+	if err != nil || p.System != name || p.Profile != name || len(p.Items) == 0 {
+		t.Fatalf("it draws %+v: %v", p, err)
+	}
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := p.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := sim.ReadPlan(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := sim.Property{Name: "never", Watch: func() sim.Watcher {
+		return sim.Watcher{End: func(*sim.Result) error { return errors.New("it ended") }}
+	}}
+	drawn, err := sim.Run(sim.Options{Seed: 3, Profile: name})
+	if err != nil || drawn.Failure != nil {
+		t.Fatal(err, drawn.Failure)
+	}
+	again, err := sim.Run(sim.Options{Plan: &kept, Properties: []sim.Property{never}})
+	if err != nil || again.Hash != drawn.Hash || again.Failure == nil {
+		t.Fatalf("the plan runs %x, the seed %x: %v", again.Hash, drawn.Hash, err)
+	}
+	if want := "kvferry sim replay --seed 3 --profile directory"; again.Failure.Replay() != want {
+		t.Errorf("it is shown again by %q, want %q", again.Failure.Replay(), want)
+	}
+}
+
+// Some seeds of it hold what was promised, and have in them what there is to judge.
+func TestDirectory(t *testing.T) {
+	const noticed = 5 // of directory.Event: more than who comes and goes
+	said := map[uint64]int{}
+	asked := 0
+	look := sim.Property{Name: "look", Watch: func() sim.Watcher {
+		return sim.Watcher{Step: func(s sim.Step) error {
+			for i := range s.Effects.Len() {
+				switch e := s.Effects.At(i).(type) {
+				case *effects.Observe:
+					if e.Fact == effects.FactDirectory {
+						said[e.ID]++
+					}
+				case *effects.Reply:
+					asked++
+				}
+			}
+			return nil
+		}}
+	}}
+	for seed := range uint64(30) {
+		r, err := sim.Run(sim.Options{Seed: seed, Profile: "directory", Properties: []sim.Property{look}})
+		if err != nil || r.Failure != nil {
+			t.Fatal(err, r.Failure)
+		}
+	}
+	if len(said) < noticed || asked < 1000 {
+		t.Errorf("thirty seeds have %d answers, and notes %v", asked, said)
+	}
+}

@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems"
+	"github.com/kvferry/kvferry/sim/systems/directory"
+	"github.com/kvferry/kvferry/sim/systems/own"
+)
+
+// ours are systems without ranks that come with the simulator. Each is the profile of its name, and what plans that
+// name it are for: nobody need give it in options.
+var ours = []*System{systemOf(&directory.System)}
+
+// systemOf is one as users give theirs.
+func systemOf(x *own.System) *System {
+	s := &System{Name: x.Name, Do: x.Do, Oracles: x.Oracles, Facts: x.Facts, Legible: x.Legible, Patience: x.Patience, DriftPPM: x.DriftPPM}
+	s.Draw = func(d Draws, p *plan.Plan) { x.Draw(d, p) }
+	s.Nodes = func(p *plan.Plan) (all []Process) {
+		for _, n := range x.Nodes(p) {
+			all = append(all, Process{Name: n.Name, Serves: n.Serves, New: func(b Boot) (effects.Machine, error) {
+				return n.New(own.Boot{Seed: b.Seed, Plan: b.Plan, Addr: b.Addr})
+			}})
+		}
+		return all
+	}
+	return s
+}
+
+// named is the system that a profile, or a plan, means where none is given; nil: PD.
+func (s *System) named(name string) *System {
+	for _, x := range ours {
+		if s == nil && x.Name == name {
+			return x
+		}
+	}
+	return s
+}
+
+// Profiles are the names that [Expand] takes: those of ranks, and systems of ours without.
+func Profiles() []string {
+	all := systems.Profiles()
+	for _, s := range ours {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// CheckProfile refuses a name that is none of Profiles; empty is the default.
+func CheckProfile(profile string) error {
+	if (*System)(nil).named(profile) != nil {
+		return nil
+	}
+	return systems.CheckProfile(profile)
+}
+
+// Expand draws the plan of a seed: see [systems.Expand]. The error tells of a profile that does not exist.
+func Expand(seed uint64, profile string) (plan.Plan, error) {
+	return (*System)(nil).named(profile).Expand(seed, profile)
+}

@@ -1,0 +1,238 @@
+package directory
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// A book is what an oracle knows: what workers have in truth, which is what their engines told them, and what the
+// directory was told, which is what came to it. It never asks the machine.
+type book struct {
+	has     map[string][]uint64 // by the name of a worker's node, in order
+	healed  effects.Time        // when faults end, in true time; 0: nobody has said
+	did     effects.Time        // when somebody did something last
+	entries []*entry            // whom the directory was told of in this life of its
+	asked   map[effects.Request]asked
+}
+
+// asked is a question to the directory.
+type asked struct {
+	by     who
+	hashes []uint64
+	sync   *protocol.FullSyncStartMsg
+}
+
+// judge is what an oracle says of an answer to a lookup.
+type judge func(b *book, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg)
+
+// keeps has an oracle keep a book and judge each answer.
+func keeps(says judge) func(l *oracle.Listen[book]) {
+	return func(l *oracle.Listen[book]) {
+		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
+		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Observe) {
+			if e.Fact == factSettled {
+				b.healed = effects.Time(e.ID)
+			}
+		})
+		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Received) { b.received(c, e) })
+		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Reply) { b.answers(c, e, says) })
+		l.Down(func(b *book, c *oracle.Call) {
+			if c.NodeName() == directoryName {
+				b.entries, b.asked = nil, nil
+			} else {
+				delete(b.has, c.NodeName())
+			}
+			b.did = c.Now()
+		})
+	}
+}
+
+func (b *book) commanded(c *oracle.Call, e *effects.Command) {
+	if b.has == nil {
+		b.has = map[string][]uint64{}
+	}
+	has := b.has[c.NodeName()]
+	switch x := e.Body.(type) {
+	case *admit:
+		for _, k := range x.chunks {
+			has = with(has, k)
+		}
+		b.did = c.Now()
+	case *evict:
+		for _, k := range x.chunks {
+			has = without(has, k)
+		}
+		b.did = c.Now()
+	}
+	b.has[c.NodeName()] = has
+}
+
+func with(chunks []uint64, k uint64) []uint64 {
+	if at, has := slices.BinarySearch(chunks, k); !has {
+		return slices.Insert(chunks, at, k)
+	}
+	return chunks
+}
+
+func without(chunks []uint64, k uint64) []uint64 {
+	if at, has := slices.BinarySearch(chunks, k); has {
+		return slices.Delete(chunks, at, at+1)
+	}
+	return chunks
+}
+
+// prefix is how many of the first of these chunks are there.
+func prefix(chunks, wanted []uint64) (n int) {
+	for n < len(wanted) {
+		if _, has := slices.BinarySearch(chunks, wanted[n]); !has {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// received follows what comes to the directory.
+func (b *book) received(c *oracle.Call, e *effects.Received) {
+	if c.NodeName() != directoryName {
+		return
+	}
+	if b.asked == nil {
+		b.asked = map[effects.Request]asked{}
+	}
+	now := c.Clock()
+	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heard) >= silence })
+	for _, t := range b.entries {
+		if t.sync != nil && now.Sub(t.sync.went) >= stuck {
+			t.sync = nil
+		}
+	}
+	tag, err := protocol.PeekControllerTag(e.Body, nil)
+	if err != nil {
+		return
+	}
+	m := protocol.NewMessage(tag)
+	if m.Decode(e.Body, nil) != nil {
+		return
+	}
+	switch x := m.(type) {
+	case *protocol.RegisterMsg:
+		if e.Channel == effects.ChannelDirectory {
+			b.registers(now, x, false)
+		}
+	case *protocol.HeartbeatMsg:
+		if e.Channel != effects.ChannelFeed {
+			b.registers(now, (*protocol.RegisterMsg)(x), true)
+		}
+	case *protocol.BatchedKVOperationMsg:
+		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
+			t.operates(x.Operations)
+		}
+	case *protocol.FullSyncStartMsg:
+		if b.heard(now, x.Worker, x.Incarnation) != nil {
+			b.asked[e.Request] = asked{by: whoIs(x.Worker), sync: x}
+		}
+	case *protocol.FullSyncBatchMsg:
+		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
+			t.batch(now, x)
+		}
+	case *protocol.FullSyncEndMsg:
+		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed && t.syncs(x.SyncID) {
+			t.sync.went, t.sync.ended = now, true
+			t.taken()
+		}
+	case *protocol.BatchedP2PLookupMsg:
+		b.heard(now, x.Worker, protocol.UUID{})
+		b.asked[e.Request] = asked{by: whoIs(x.Worker), hashes: numbers(x.Hashes)}
+	}
+}
+
+func whoIs(w protocol.Worker) who { return who{instance: string(w.InstanceID), rank: w.WorkerID} }
+
+func numbers(hashes []protocol.ChunkHash) (all []uint64) {
+	for _, h := range hashes {
+		all = append(all, h.Bits)
+	}
+	return all
+}
+
+// heard is the entry of who speaks, if it is believed.
+func (b *book) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *entry {
+	t := b.of(whoIs(w))
+	if t == nil || t.is != is {
+		return nil
+	}
+	t.heard = now
+	return t
+}
+
+// of is the entry of a worker, or nil.
+func (b *book) of(w who) *entry {
+	for _, t := range b.entries {
+		if t.who == w {
+			return t
+		}
+	}
+	return nil
+}
+
+// registers is somebody who is there, by a registration or a heartbeat.
+func (b *book) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
+	t, plain := b.of(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
+	switch {
+	case t != nil && !plain && t.was == m.Incarnation: // It comes no more.
+	case t != nil && t.is == m.Incarnation && (beat || !plain):
+		t.heard = now
+	case t != nil && plain && beat: // It is at another address, or of a release that says more.
+	default:
+		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), heard: now, begun: beat}
+		if !beat {
+			next.sure = &account{}
+		}
+		if t != nil {
+			next.was = t.is
+			*t = *next
+		} else {
+			b.entries = append(b.entries, next)
+		}
+	}
+}
+
+// answers follows what the directory says.
+func (b *book) answers(c *oracle.Call, e *effects.Reply, says judge) {
+	q, was := b.asked[e.Request]
+	if c.NodeName() != directoryName || !was {
+		return
+	}
+	delete(b.asked, e.Request)
+	if q.sync != nil {
+		b.begins(c.Clock(), &q, e.Body)
+		return
+	}
+	var m protocol.BatchedP2PLookupRetMsg
+	if m.Decode(e.Body, nil) != nil {
+		c.Fail("the directory answers the lookup of %s by what is no answer to one", q.by.instance)
+		return
+	}
+	says(b, c, &q, &m)
+}
+
+// begins is a sync that the directory lets begin.
+func (b *book) begins(now effects.Time, q *asked, body []byte) {
+	var m protocol.FullSyncStartRetMsg
+	t := b.of(q.by)
+	if m.Decode(body, nil) != nil || !m.Accepted || t == nil || t.syncs(q.sync.SyncID) {
+		return
+	}
+	t.sync = &syncing{id: string(q.sync.SyncID), went: now, seen: make([]bool, q.sync.BatchCount)}
+	if q.sync.Numbered {
+		t.sync.account = &account{next: q.sync.Next}
+		if t.sure != nil && t.sure.next != q.sync.Next {
+			t.sure = nil
+		}
+	}
+	t.begun = true
+}

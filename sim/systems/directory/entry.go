@@ -1,0 +1,91 @@
+package directory
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// An entry is what was told of one worker since it registered.
+type entry struct {
+	who     who
+	is, was protocol.UUID
+	url     string
+	heard   effects.Time // by the directory's clock
+	told    []uint64     // all that it may be believed to have
+	sure    *account     // what it must be believed to have; nil: nobody can say
+	sync    *syncing
+	begun   bool // operations of it are believed
+}
+
+// An account is what operations come to that are whole.
+type account struct {
+	chunks []uint64
+	next   uint64 // the number of the next one
+}
+
+// syncing is a full sync under way.
+type syncing struct {
+	id      string
+	went    effects.Time
+	seen    []bool
+	ended   bool
+	account *account // nil: something is missing
+}
+
+// operates follows what a worker says that it did.
+func (t *entry) operates(ops []protocol.KVOperation) {
+	for i := range ops {
+		op := &ops[i]
+		t.begun = t.begun || op.Seq == 0
+		switch {
+		case op.Type == protocol.OpAdmit:
+			t.told = with(t.told, op.Key.Bits)
+		case t.begun:
+			t.told = without(t.told, op.Key.Bits)
+		}
+		t.sure = t.sure.follow(op)
+		if t.sync != nil {
+			t.sync.account = t.sync.account.follow(op)
+		}
+	}
+}
+
+// follow is an account after one more operation; nil: one is missing.
+func (a *account) follow(op *protocol.KVOperation) *account {
+	if a == nil || op.Seq != a.next {
+		return nil
+	}
+	if a.next++; op.Type == protocol.OpEvict {
+		a.chunks = without(a.chunks, op.Key.Bits)
+	} else {
+		a.chunks = with(a.chunks, op.Key.Bits)
+	}
+	return a
+}
+
+func (t *entry) syncs(id []byte) bool { return t.sync != nil && t.sync.id == string(id) }
+
+func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
+	for _, k := range m.Keys {
+		t.told = with(t.told, k.Bits)
+	}
+	if !t.syncs(m.SyncID) || int(m.BatchID) >= len(t.sync.seen) || t.sync.seen[m.BatchID] {
+		return
+	}
+	t.sync.went, t.sync.seen[m.BatchID] = now, true
+	if a := t.sync.account; a != nil {
+		for _, k := range m.Keys {
+			a.chunks = with(a.chunks, k.Bits)
+		}
+	}
+	t.taken()
+}
+
+// taken ends a sync that is whole.
+func (t *entry) taken() {
+	if s := t.sync; s.ended && !slices.Contains(s.seen, false) {
+		t.sure, t.sync = s.account, nil
+	}
+}
