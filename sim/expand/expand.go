@@ -73,6 +73,7 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	drawForeign(&p, profile)
 	drawBounds(&p, profile)
 	drawTuning(&p)
+	drawDeaf(&p, profile)
 	return p
 }
 
@@ -151,6 +152,10 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	}
 	if at(112).Permille(150) { // Calls too large for one put.
 		s.whole = at(112).Again().Between(100, 700)
+	}
+	// Puts of more chunks than there are copies side by side.
+	if p.Topology.HostPages > 0 && at(113).Permille(400) {
+		s.batchMax = min(at(113).Again().Between(4, 12), int(p.Topology.HostPages))
 	}
 	rates := p.DrawRates(profile)
 	switch profile {

@@ -26,6 +26,7 @@ func drawTuning(p *plan.Plan) {
 	few(6, 300, &t.Leftovers, 1, 4)
 	few(7, 400, &t.Plains, 1, 3)
 	few(8, 300, &t.Breakers, 1, 2)
+	few(10, 300, &t.Settle, 1, 4)
 	if d := draw.Hash(p.Seed, draw.Plan, 7, 9); d.Permille(400) {
 		t.SpokeFor = d.Again().Time(50*time.Millisecond, 4*time.Second)
 	}

@@ -62,8 +62,13 @@ func (w *Cluster) take(i int) {
 		w.Give(n, Command{Want: plan.WantLook, Job: i, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})}, wait)
 	}
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
+	asks := wait
+	if longer := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18); longer.Permille(100) { // Than anybody may wait.
+		wait = Its(n).Cfg.GetWaitMax
+		asks = wait + longer.Again().Span(0, 4*wait)
+	}
 	t := w.Give(n, Command{Want: plan.WantGet, Job: i, Body: w.bodies.gets.One(engine.Get{Request: j.Name, Keys: j.Keys,
-		Wait: wait})}, wait)
+		Wait: asks})}, wait)
 	w.MaybeAbort(n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
 		w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)

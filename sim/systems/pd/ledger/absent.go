@@ -85,7 +85,7 @@ func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 		or.void(checkStranded)
 		return
 	}
-	if a.conn != c.ID || or.w.Clock(n) >= c.Opened.Add(pd.Its(n).Cfg.ReplyTimeout) {
+	if n.Busy || a.conn != c.ID || or.w.Clock(n) >= c.Opened.Add(pd.Its(n).Cfg.ReplyTimeout) {
 		or.void(checkStranded)
 		return
 	}

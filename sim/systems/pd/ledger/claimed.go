@@ -32,6 +32,7 @@ type claimedLife struct {
 	rows    []claimed                    `snap:"skip"` // in the order in which machines promise
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
 	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by the place of the page in the grant
+	ended   []ended                      `snap:"skip"` // promises whose time was over, and what came of it
 	fetched []uint64                     `snap:"skip"` // requests that fetch, whose claims may end at any time
 	claims  int                          `snap:"skip"` // that there were after the last step
 	blind   bool                         `snap:"skip"` // something was granted of which nobody knows what lands
@@ -41,7 +42,7 @@ type claimedLife struct {
 
 func (s *claimedLife) empty() {
 	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
-		fetched: s.fetched[:0], touched: s.touched[:0]}
+		ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
 }
 
 // A claimed is one chunk that is kept for one request.
@@ -74,6 +75,7 @@ func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, s
 	if n.Delays && (request == 0 || slices.Contains(my.fetched, request)) {
 		sure = false
 	}
+	my.renewed(chunk, request, sure)
 	if request != 0 {
 		for i := range my.rows {
 			r := &my.rows[i]
@@ -253,6 +255,7 @@ func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
 		if r.chunk != chunk || r.until > now {
 			return false
 		}
+		my.ended = append(my.ended, ended{chunk, r.request, now, r.perhaps || r.last > now})
 		if r.perhaps {
 			perhaps++
 		} else {

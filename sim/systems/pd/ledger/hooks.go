@@ -20,6 +20,10 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 		}
 		o.fetch.fetchesDue(n)
 		o.refused.commanded(n, ev)
+		if x, ok := ev.(*effects.Opened); ok {
+			o.proxy.opened(n, x)
+			o.words.opened(n, x)
+		}
 	}
 }
 
@@ -57,6 +61,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	}
 	o.refused.afterStep(n)
 	o.absent.afterStep(n)
+	o.proxy.afterStep(n)
 	o.promises.together(n)
 	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, &s)
@@ -101,6 +106,9 @@ func (o *Oracles) OnQuiet(n *world.Node, when string) {
 	if o.quiet.quiet(n, when); o.truth.w.Failure == nil {
 		o.rest.rests(n, when)
 	}
+	if o.truth.w.Failure == nil && o.truth.w.Healed {
+		o.words.rests(n, when)
+	}
 }
 
 // What a machine is about to be given.
@@ -133,6 +141,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.breaker.heard(n, c, body)
 	o.offers.acked(n, offer, body)
 	o.renew.renewed(n, c, body)
+	o.words.heard(n, c, body)
 }
 
 func (o *OfNetwork) OnUnreachable(n *world.Node, c *world.Conn) {
@@ -193,6 +202,7 @@ func (o *OfPlanes) OnScattered(n *world.Node, t effects.Ticket, code effects.Cod
 func (o *OfNetwork) OnOpen(n *world.Node, c *world.Conn) {
 	if !n.User {
 		o.absent.connecting(n, c)
+		o.proxy.connecting(n, c)
 	}
 }
 
@@ -206,6 +216,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.recall.saying(n, c, body)
 	o.renew.asking(n, body)
 	o.again.sent(n, c, corr, body)
+	o.words.saying(n, c, body)
 }
 
 func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
@@ -234,6 +245,7 @@ func (o *OfPlanes) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g)
 func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	o.lent.transferring(n, t, e)
 	o.prompt.transferring(n, t, e)
+	o.words.transferring(n, t)
 }
 
 func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
@@ -259,6 +271,8 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		if o.truth.w.Failure == nil {
 			o.lapsed.toldLapsed(n, e)
 		}
+	case effects.FactLinkDown:
+		o.words.down(n)
 	case effects.FactFillLost:
 		o.hope.lost(n, e.ID)
 	case effects.FactAllocRefused:

@@ -86,6 +86,9 @@ func (o *OfEngines) OnGot(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		o.lapsed.toldMissing(n, e, c)
 	}
 	if o.truth.w.Failure == nil {
+		o.claimed.missed(n, e, c)
+	}
+	if o.truth.w.Failure == nil {
 		o.hope.gaveUp(n, e, c)
 	}
 	if o.truth.w.Failure == nil {
@@ -111,12 +114,14 @@ func (o *OfEngines) OnRelease(n *world.Node, t effects.Ticket) { o.lent.releasin
 // OnNotice: a word to the proxy, and whether the transport took it.
 func (o *OfEngines) OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	o.promises.told(n, m, taken)
+	o.proxy.told(n, m, taken)
 }
 
 // OnEndTold: the word that an offer has ended, likewise.
 func (o *OfEngines) OnEndTold(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
 	o.offers.saying(n, m)
 	o.kept.endSaid(n, m, taken)
+	o.words.endTold(n, m)
 }
 
 func (o *OfEngines) OnPlainStore(x *pd.PlainWrite, half int) { o.bearer.plainStoring(x, half) }

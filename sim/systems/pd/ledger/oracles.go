@@ -41,6 +41,7 @@ type Oracles struct {
 	pressure pressureOracle
 	promises promisesOracle
 	prompt   promptOracle
+	proxy    proxyOracle
 	queue    queueOracle
 	quiet    quietOracle
 	reads    readsOracle
@@ -51,6 +52,7 @@ type Oracles struct {
 	scatter  scatterOracle
 	share    shareOracle
 	why      whyOracle
+	words    wordsOracle
 }
 
 // The same oracles, for who tells them of one thing.
@@ -72,7 +74,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge, &o.words.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -101,8 +103,10 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.offload.room(nodes)
 	o.pressure.room(nodes)
 	o.prompt.room(nodes)
+	o.proxy.room(nodes)
 	o.queue.room(nodes)
 	o.refused.room(nodes)
+	o.words.room(nodes)
 }
 
 // Started tells them that a node begins a life, with that memory.
@@ -123,8 +127,10 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.offload.begin(n)
 	o.pressure.begin(n)
 	o.prompt.begin(n)
+	o.proxy.begin(n)
 	o.queue.begin(n)
 	o.refused.begin(n)
+	o.words.begin(n)
 	o.truth.started(n, b)
 }
 

@@ -1,0 +1,48 @@
+package expand
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Some seeds of each profile but calm are about somebody who takes no word: the proxy of one sender, or a sender that
+// one receiver tells of ends. One try after the other is refused, until words are given up, with others behind them.
+
+// deaf is how many seeds of a thousand those are.
+const deaf = 120
+
+// drawDeaf draws whether a seed is about one of them.
+func drawDeaf(p *plan.Plan, profile string) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 8, n) }
+	if profile == "calm" || !at(0).Permille(deaf) {
+		return
+	}
+	from, to, channel, fewest := int32(at(1).Below(uint64(p.Topology.Senders))), plan.Proxy, effects.ChannelProxy, 0
+	if pulls := p.Topology.Pull; len(pulls) > 0 && at(2).Permille(600) {
+		from = int32(p.Receiver(int(at(1).Again().Below(uint64(p.Topology.Receivers)))))
+		to, channel, fewest = int32(pulls[at(3).Below(uint64(len(pulls)))]), effects.ChannelDone, 1
+	}
+	if from == to {
+		return
+	}
+	first, way := at(5).Between(1, 3), at(9).Between(fewest, 2)
+	for nth := range at(4).Between(3, 14) { // Either the connection is refused, or the first word on it.
+		p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultRefused,
+			About: plan.AboutConn(from, 0, to, channel, uint32(first+nth)), Nth: nthRefused(way, at(uint64(10+nth)))})
+	}
+	if at(6).Permille(700) {
+		p.Tuning.Tells, p.Tuning.Notifies = uint32(at(7).Between(1, 4)), uint32(at(8).Between(1, 3))
+	}
+	slices.SortStableFunc(p.Strikes, func(a, b plan.Strike) int { return int(a.Fault) - int(b.Fault) })
+}
+
+// nthRefused is the connection itself, the first word on it, or either.
+func nthRefused(way int, d draw.Of) uint64 {
+	if way == 2 {
+		return d.Below(2)
+	}
+	return uint64(way)
+}

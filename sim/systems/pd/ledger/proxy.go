@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"cmp"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Who could not reach the proxy, or was refused there, tries again: however often that was, within BackoffMax.
+
+// What is judged here.
+var (
+	checkProxyTried = oracle.NewCheck("L5", "tries to tell the proxy")
+	checkProxyNext  = oracle.NewCheck("L5", "words to the proxy, one after the other")
+)
+
+// proxyOracle judges how long a machine lets the proxy be.
+type proxyOracle struct {
+	judge
+	perLife[proxyLife]
+}
+
+type proxyLife struct {
+	conn    uint64    `snap:"skip"` // the newest that it opens to the proxy
+	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed
+	frozen  int64     `snap:"skip"`
+	ended   int64     `snap:"skip"` // when the newest word, or try, was over
+	stood   int64     `snap:"skip"` // how long it had been frozen by then
+	refused []refused `snap:"skip"`
+}
+
+// refused is how often a word was.
+type refused struct {
+	request uint64
+	times   uint32
+}
+
+func (s *proxyLife) empty() { *s = proxyLife{refused: s.refused[:0]} }
+
+// late is how much later than an oracle its machine may hear that something failed.
+const late = effects.Second
+
+// connecting notes that it tries again.
+func (or *proxyOracle) connecting(n *world.Node, c *world.Conn) {
+	if c.Channel == effects.ChannelProxy {
+		my := or.at(n)
+		my.conn, my.due = c.ID, 0
+	}
+}
+
+// opened notes that a connection could not be made, which may be the one to the proxy.
+func (or *proxyOracle) opened(n *world.Node, ev *effects.Opened) {
+	if c := or.w.ConnOf(or.at(n).conn); ev.Code != effects.OK && c != nil && c.Closed && !c.Up && or.at(n).due == 0 {
+		or.again(n)
+	}
+}
+
+func (or *proxyOracle) again(n *world.Node) {
+	my := or.at(n)
+	my.ended, my.stood = or.w.Now, n.Frozen
+	my.due, my.frozen = or.w.Now+int64(n.Slowest(pd.Its(n).Cfg.BackoffMax)+late+pd.Grace), n.Frozen
+}
+
+// told notes that a word was refused. After as many as it may try it is given up, and there may be no other.
+func (or *proxyOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
+	request, my := or.w.JobNamed(m.RequestID), or.at(n)
+	or.waited(n, request)
+	if my.due, my.ended, my.stood = 0, or.w.Now, n.Frozen; taken {
+		return
+	}
+	at := len(my.refused)
+	for i := range my.refused {
+		if my.refused[i].request == request {
+			at = i
+		}
+	}
+	if at == len(my.refused) {
+		my.refused = append(my.refused, refused{request: request})
+	}
+	if my.refused[at].times++; my.refused[at].times < cmp.Or(pd.Its(n).Cfg.Tuning.TellsMax, 10) {
+		or.again(n)
+	}
+}
+
+// afterStep checks that it has tried again.
+func (or *proxyOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	if my.due == 0 {
+		return
+	}
+	or.judged(checkProxyTried)
+	if or.w.Now > my.due+n.Frozen-my.frozen {
+		or.fail(checkProxyTried, "node %d has let the proxy be for longer than %d ns since it was refused there",
+			n.It(), pd.Its(n).Cfg.BackoffMax)
+	}
+}
+
+// waited checks that a word did not wait for more than the one before it, and for a connection.
+func (or *proxyOracle) waited(n *world.Node, request uint64) {
+	if request >= uint64(len(or.w.Jobs)) {
+		return
+	}
+	j, my, since := &or.w.Jobs[request], or.at(n), int64(0)
+	for i := range j.Batches {
+		put := j.Batches[i].Put
+		if put == 0 || !or.w.Commands[put-1].Over || or.w.Commands[put-1].Held || or.w.Commands[put-1].Life != n.Life {
+			return // Of what it has not done itself it may hear later.
+		}
+		since = max(since, or.w.Commands[put-1].Outcome)
+	}
+	or.judged(checkProxyNext)
+	most := n.Slowest(pd.Its(n).Cfg.BackoffMax) + 2*late + pd.Grace
+	if waits := or.w.Now - max(since, my.ended) - (n.Frozen - my.stood); my.ended > 0 && waits > int64(most) {
+		or.fail(checkProxyNext, "node %d tells the proxy of request %q %d ns after it could have",
+			n.It(), oracle.Request(j.Name), waits)
+	}
+}

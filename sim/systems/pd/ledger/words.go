@@ -1,0 +1,194 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Who is finished with what a peer lets it read or write says so, for its time is long: a lease of a recall, a grant
+// that was not written, an offer that was read. One word is enough, taken or not; without a way to say it there is none.
+
+// What is judged here.
+var (
+	checkWordRecall = oracle.NewCheck("L2", "leases of recalls, finished with and told")
+	checkWordGrant  = oracle.NewCheck("L2", "grants finished with and told")
+	checkWordOffer  = oracle.NewCheck("L2", "offers read and told")
+)
+
+// wordsOracle judges last words.
+type wordsOracle struct {
+	judge
+	perLife[wordsLife]
+	ask   protocol.AllocRequest       `snap:"scratch"`
+	query protocol.CacheQueryRequest  `snap:"scratch"`
+	found protocol.CacheQueryResponse `snap:"scratch"`
+}
+
+// wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
+type wordsLife struct {
+	given []givenBy `snap:"skip"`
+	slow  []way     `snap:"skip"` // connections that took so long to be made that a word was perhaps given up
+}
+
+func (s *wordsLife) empty() { s.given, s.slow = s.given[:0], s.slow[:0] }
+
+// A way is where a word is said.
+type way struct {
+	owner   int32
+	channel effects.Channel
+}
+
+// givenBy is a grant of one life of a peer.
+type givenBy struct {
+	way
+	grant effects.GrantID
+	life  uint32
+}
+
+// heard notes a grant or a lease that an answer brings, over a link that stands.
+func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
+	id := effects.GrantID(0)
+	//exhaustive:ignore
+	switch c.Channel {
+	case effects.ChannelQuery:
+		if or.found.Decode(body, &pd.WireLimits) == nil && or.found.HasExt {
+			id = effects.GrantID(or.found.Ext.Grant)
+		}
+	case effects.ChannelAlloc:
+		m := &or.truth().reply
+		if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+			id = effects.GrantID(m.Ext.Grant)
+		}
+	}
+	if id == 0 || c.Server < 0 || c.Closed {
+		return
+	}
+	owner := or.w.Nodes[c.Server]
+	g := owner.Grants[id]
+	if g == nil || g.Bearer() || g.Read != (c.Channel == effects.ChannelQuery) || !pd.IsNameOf(n, g.Peer) || !linkedTo(n, owner) {
+		return
+	}
+	or.gives(n, givenBy{way{c.Server, c.Channel}, id, owner.Life})
+}
+
+func (or *wordsOracle) gives(n *world.Node, x givenBy) {
+	if my := or.at(n); !slices.Contains(my.given, x) {
+		my.given = append(my.given, x)
+	}
+}
+
+// opened notes a connection that took long to be made.
+func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
+	c := or.w.ConnOf(uint64(ev.Conn))
+	if ev.Code == effects.OK && c != nil && 2*or.w.Clock(n).Sub(c.Opened) > pd.Its(n).Cfg.ReplyTimeout {
+		or.at(n).slow = append(or.at(n).slow, way{c.Server, c.Channel})
+	}
+}
+
+// linkedTo says whether n has a link to the pages of a node's present life.
+func linkedTo(n, owner *world.Node) bool {
+	return slices.ContainsFunc(n.Links, func(l *world.Link) bool {
+		return l.Given && !l.Told && !l.Dropped && l.Target == owner.Pool
+	})
+}
+
+// transferring notes what is read of an offer; of what is written on a fenced plane the plane itself tells the end.
+func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
+	owner := t.Remote.Node
+	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Recall {
+		or.gives(n, givenBy{way{owner.ID, effects.ChannelDone}, t.Grant, owner.Life})
+	}
+	if my := or.at(n); !t.Read && !or.w.Setting.Leased {
+		my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.owner == owner.ID && x.grant == t.Grant })
+	}
+}
+
+// said notes a word, on a channel, of a grant that an owner gave, or that any did.
+func (or *wordsOracle) said(n *world.Node, owner int32, channel effects.Channel, id effects.GrantID) {
+	my := or.at(n)
+	was := len(my.given)
+	my.given = slices.DeleteFunc(my.given, func(x givenBy) bool {
+		return x.grant == id && x.channel == channel && (x.owner == owner || owner == plan.Nobody)
+	})
+	if len(my.given) < was {
+		or.judged(wordOn(channel))
+	}
+}
+
+// wordOn is what is judged of the words on a channel.
+func wordOn(channel effects.Channel) oracle.Check {
+	//exhaustive:ignore
+	switch channel { // There are no others.
+	case effects.ChannelQuery:
+		return checkWordRecall
+	case effects.ChannelAlloc:
+		return checkWordGrant
+	default:
+		return checkWordOffer
+	}
+}
+
+// saying takes a word as it leaves on a connection where it is answered.
+func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
+	if len(or.at(n).given) == 0 {
+		return
+	}
+	if m := &or.query; c.Channel == effects.ChannelQuery && m.Decode(body, &pd.WireLimits) == nil {
+		for _, id := range m.Ext.Done {
+			or.said(n, c.Server, c.Channel, effects.GrantID(id))
+		}
+	}
+	if m := &or.ask; c.Channel == effects.ChannelAlloc && protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) &&
+		m.Decode(body, &pd.WireLimits) == nil {
+		for _, id := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
+			or.said(n, c.Server, c.Channel, effects.GrantID(id))
+		}
+	}
+}
+
+// endTold takes the word that an offer is not read any more.
+func (or *wordsOracle) endTold(n *world.Node, m *protocol.PullDoneSignal) {
+	or.said(n, plan.Nobody, effects.ChannelDone, effects.GrantID(m.Ext.Grant))
+}
+
+// down forgets what links were needed for: nobody knows who is finished with what.
+func (or *wordsOracle) down(n *world.Node) {
+	my := or.at(n)
+	my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.channel != effects.ChannelDone })
+}
+
+// rests checks that nothing was left unsaid when all is quiet.
+func (or *wordsOracle) rests(n *world.Node, when string) {
+	my := or.at(n)
+	for _, x := range my.given {
+		owner := or.w.Nodes[x.owner]
+		if !owner.Up || owner.Life != x.life || or.noWay(n, x.way) {
+			or.void(wordOn(x.channel))
+			continue
+		}
+		or.fail(wordOn(x.channel), "node %d has never said that it is finished with grant %d of node %d, %s",
+			n.It(), owner.ItsGrant(x.grant), owner.It(), when)
+		return
+	}
+	my.given = my.given[:0]
+}
+
+// noWay says whether a life may have had no way to say its word: a connection failed, or took too long, or its tables
+// are so small that a peer has its share of them.
+func (or *wordsOracle) noWay(n *world.Node, x way) bool {
+	cfg := &pd.Its(n).Cfg
+	if x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 || slices.Contains(or.at(n).slow, x) {
+		return true
+	}
+	return slices.ContainsFunc(or.w.Conns, func(c *world.Conn) bool {
+		failed := !c.Up || c.Channel != effects.ChannelDone && (c.Dead || c.Closed)
+		return c.Client == n.ID && c.Life == n.Life && c.Server == x.owner && c.Channel == x.channel && failed
+	})
+}
