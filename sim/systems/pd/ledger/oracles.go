@@ -38,6 +38,7 @@ type Oracles struct {
 	offers   offersOracle
 	offload  offloadOracle
 	pages    pagesOracle
+	plains   plainsOracle
 	pressure pressureOracle
 	promises promisesOracle
 	prompt   promptOracle
@@ -74,7 +75,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge, &o.words.judge, &o.proxy.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -101,6 +102,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.lent.room(nodes)
 	o.offers.room(nodes)
 	o.offload.room(nodes)
+	o.plains.room(nodes)
 	o.pressure.room(nodes)
 	o.prompt.room(nodes)
 	o.proxy.room(nodes)
@@ -125,6 +127,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.lent.begin(n)
 	o.offers.begin(n)
 	o.offload.begin(n)
+	o.plains.begin(n)
 	o.pressure.begin(n)
 	o.prompt.begin(n)
 	o.proxy.begin(n)

@@ -190,6 +190,9 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
 		or.all().prompt.asked(n, n.Grants[grant])
+		if w.peer == (effects.Incarnation{}) {
+			or.all().plains.serves(n, w.conn, grant)
+		}
 		or.served(n, &w, i, grant)
 		return
 	}

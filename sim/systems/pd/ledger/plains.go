@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Each connection of a plain sender is a peer of its own, of which there are so many at a time: no two of them share
+// what one may have, so no more of them have pages, or wait for some.
+
+var checkPlains = oracle.NewCheck("S18", "vanilla senders at a time")
+
+// plainsOracle counts plain senders.
+type plainsOracle struct {
+	judge
+	perLife[plainsLife]
+	conns []uint64 `snap:"scratch"`
+}
+
+type plainsLife struct {
+	served []plainServed `snap:"skip"` // those that may still have pages
+}
+
+func (s *plainsLife) empty() { s.served = s.served[:0] }
+
+// plainServed is a grant to a plain sender.
+type plainServed struct {
+	conn  uint64
+	grant effects.GrantID
+}
+
+// serves notes that a plain sender is given pages, and checks how many have some, or have waited since before this step.
+func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
+	my := or.at(n)
+	my.served = append(slices.DeleteFunc(my.served, func(x plainServed) bool {
+		g := n.Grants[x.grant]
+		return g == nil || !n.Open(g) || or.all().bearer.lapsed(n, x.grant)
+	}), plainServed{conn, id})
+	or.conns = append(or.conns[:0], conn)
+	also := func(conn uint64) {
+		if !slices.Contains(or.conns, conn) {
+			or.conns = append(or.conns, conn)
+		}
+	}
+	for _, x := range my.served {
+		also(x.conn)
+	}
+	for i := range or.all().queue.at(n).waiters {
+		if o := &or.all().queue.at(n).waiters[i]; o.peer == (effects.Incarnation{}) && o.keys > 0 && o.offer == 0 && !o.fresh {
+			also(o.conn)
+		}
+	}
+	or.judged(checkPlains)
+	if most := int(cmp.Or(pd.Its(n).Cfg.Tuning.PlainsMax, 16)); len(or.conns) > most {
+		or.fail(checkPlains, "node %d serves %d vanilla senders at a time, %d are allowed", n.It(), len(or.conns), most)
+	}
+}
