@@ -116,9 +116,24 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 			return true
 		}
 		for _, a := range call.Args {
-			if id, ok := a.(*ast.Ident); ok && strings.HasPrefix(id.Name, "check") {
-				found(id.Name)
+			chosen, ok := a.(*ast.CallExpr)
+			if ok { // One of some, by a function of the file.
+				if by, ok := chosen.Fun.(*ast.Ident); ok && file.Scope.Lookup(by.Name) != nil {
+					checksIn(file.Scope.Lookup(by.Name).Decl.(ast.Node), found)
+				}
+			} else {
+				checksIn(a, found)
 			}
+		}
+		return true
+	})
+}
+
+// checksIn finds the checks that are named in a part of a file.
+func checksIn(part ast.Node, found func(check string)) {
+	ast.Inspect(part, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && strings.HasPrefix(id.Name, "check") {
+			found(id.Name)
 		}
 		return true
 	})
