@@ -116,17 +116,23 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 			return true
 		}
 		for _, a := range call.Args {
-			chosen, ok := a.(*ast.CallExpr)
-			if ok { // One of some, by a function of the file.
-				if by, ok := chosen.Fun.(*ast.Ident); ok && file.Scope.Lookup(by.Name) != nil {
-					checksIn(file.Scope.Lookup(by.Name).Decl.(ast.Node), found)
-				}
-			} else {
-				checksIn(a, found)
+			checksIn(a, found)
+			if chosen, ok := a.(*ast.CallExpr); ok { // One of some, by a function of the file.
+				checksOf(file, chosen.Fun, found)
 			}
 		}
 		return true
 	})
+}
+
+// checksOf finds the checks that a function of a file is about.
+func checksOf(file *ast.File, name ast.Expr, found func(check string)) {
+	for _, d := range file.Decls {
+		id, named := name.(*ast.Ident)
+		if f, ok := d.(*ast.FuncDecl); ok && named && f.Name.Name == id.Name {
+			checksIn(f.Body, found)
+		}
+	}
 }
 
 // checksIn finds the checks that are named in a part of a file.
