@@ -62,7 +62,12 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 func (t *Target) postponed(
 	e *flow.Env, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	_, o := e.Deferred.Find(peer, operation)
+	h, o := e.Deferred.Find(peer, operation)
+	if o != nil && o.Left > 0 && o.Until <= e.Now { // Its time is over, and its deadline waits behind others.
+		e.Out.Mark(flow.MarkOfferOver)
+		t.drop(e, h, effects.Expired)
+		_, o = e.Deferred.Find(peer, operation)
+	}
 	if o == nil {
 		return false
 	}
