@@ -210,3 +210,21 @@ func TestASweepIsNotBegunAnew(t *testing.T) {
 		w.step(1, lostGuest(w))
 	}
 }
+
+// A drain has its outcome after its own pass, however short its patience is.
+func TestADrainEndsItsPassFirst(t *testing.T) {
+	w := newWorkers(t, "", sweptRows, func(c *Config) { c.Tuning.SweepRows = sweptMost })
+	landAll(w)
+	w.ticket++
+	var ev effects.Event = &effects.Command{Ticket: w.ticket, Body: &Drain{}}
+	for steps := 0; w.last[1].Ticket != w.ticket; steps++ {
+		if steps > 2*sweptRows {
+			t.Fatal("it does not end")
+		}
+		w.step(1, ev)
+		ev = &effects.Tick{}
+	}
+	if claims := w.ranks[1].Stats().Claims; claims > 0 || w.last[1].Code != effects.OK {
+		t.Errorf("it ends as %v while %d claims stand", w.last[1].Code, claims)
+	}
+}

@@ -33,10 +33,20 @@ func drawBounds(p *plan.Plan, profile string) {
 	}
 	if at(6).Permille(300) {
 		b.Rows = uint32(at(6).Again().Between(1, 3))
+		drawImpatient(p, at)
 	}
 	if profile != "calm" && at(5).Permille(250) {
 		for i := range p.NodeCount() {
 			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])
+		}
+	}
+}
+
+// drawImpatient has drains end before their sweeps would, if they could.
+func drawImpatient(p *plan.Plan, at func(uint64) draw.Of) {
+	for i := range p.Faults {
+		if f := &p.Faults[i]; f.Fault == plan.FaultDrain && at(uint64(200+i)).Permille(400) {
+			f.For = at(uint64(200+i)).Again().Time(0, 3*time.Millisecond)
 		}
 	}
 }

@@ -71,7 +71,22 @@ func (w *Cluster) take(i int) {
 		Wait: asks})}, wait)
 	w.MaybeAbort(n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
-		w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)
+		w.abandon(n, i)
+	}
+}
+
+// abandonOthers has an engine whose machine ends few rows a step give up other requests in the same instant, at times:
+// what ends the first is under way as the next comes. They are two at the most: more might be refused, as too many.
+func (w *Cluster) abandonOthers(n *world.Node, but int) {
+	if w.Source.Bounds.Rows == 0 || !draw.Hash(w.Seed, draw.Engine, uint64(w.Jobs[but].request), 18).Permille(500) {
+		return
+	}
+	others := 0
+	for i := range w.Jobs {
+		if j := &w.Jobs[i]; others < 2 && i != but && j.Receiver == n.ID && !j.PlainTo && j.Given[plan.WantAbandon] == 0 {
+			w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)
+			others++
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ func (w *Cluster) FetchChunks(i, from int, now bool) {
 
 func (w *Cluster) abandon(n *world.Node, i int) {
 	w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: w.Jobs[i].Name}}, 0)
+	w.abandonOthers(n, i)
 }
 
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.

@@ -53,6 +53,9 @@ func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) 
 	if c.Want == plan.WantAbandon && e.Code == effects.OK {
 		o.prompt.abandonEnded(n, c.Job)
 	}
+	if c.Want == plan.WantDrain && e.Code == effects.Expired {
+		o.quiet.gaveUp(n)
+	}
 }
 
 func (o *OfEngines) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {

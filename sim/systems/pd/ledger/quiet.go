@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -9,6 +11,7 @@ import (
 // What is judged here.
 var (
 	checkEmpty     = oracle.NewCheck("S17", "tables that should be empty")
+	checkImpatient = oracle.NewCheck("L6", "drains that expire")
 	checkQuietFree = oracle.NewCheck("S5", "free pages when all is quiet")
 )
 
@@ -51,4 +54,27 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 			n.It(), s.PagesFree, s.Entries, s.PagesTotal, when)
 	}
 	or.all().cache.rests(n, &s)
+}
+
+// gaveUp checks, when n says that its patience for others is over, that nothing stands which it can end by itself: who
+// waits here is answered, claims are dropped, and grants to write are taken back. However short the patience, and in
+// however many steps: that comes first.
+func (or *quietOracle) gaveUp(n *world.Node) {
+	or.judged(checkImpatient)
+	s, gets, standing := pd.StatsOf(n), 0, 0
+	for _, t := range or.w.Undone.Some {
+		c := &or.w.Commands[t-1]
+		if (c.Want == plan.WantGet || c.Want == plan.WantReserve) && !c.Over && c.Node == n.ID && c.Life == n.Life && c.Step != 0 {
+			gets++
+		}
+	}
+	for _, g := range n.Grants {
+		if !g.Read && !g.Revoking && g.Peer != (effects.Incarnation{}) && standsUnder(n.Pool, g) {
+			standing++
+		}
+	}
+	if left := gets + standing + s.Waiters + s.Claims; left > 0 {
+		or.fail(checkImpatient, "node %d ends its drain as expired with %d commands and %d requests that wait, %d claims and "+
+			"%d grants, all of which it can end by itself", n.It(), gets, s.Waiters, s.Claims, standing)
+	}
 }
