@@ -54,9 +54,10 @@ type keptOffer struct {
 	ending bool         // it is being given up: others may read it until that is done
 	over   bool         // it has ended
 
-	spokenOf bool `snap:"skip"` // the last renewal that was asked for spoke of it
-	passed   int  `snap:"skip"` // so many did not that were answered since one did
-	beside   int  `snap:"skip"` // the most that were kept of its sender then, with it
+	ends     effects.Time `snap:"skip"` // by its owner's clock, as far as its reader has heard
+	spokenOf bool         `snap:"skip"` // the last renewal that was asked for spoke of it
+	passed   int          `snap:"skip"` // so many did not that were answered since one did
+	beside   int          `snap:"skip"` // the most that were kept of its sender then, with it
 }
 
 type keptChunk struct {
@@ -155,6 +156,7 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.at, k.until = or.w.Now, or.w.Clock(n).Add(pd.Its(n).Cfg.LeadMin)
 	if !k.lies {
+		k.ends = k.loan.Ends
 		or.judged(checkKeeps)
 		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; left > 0 {
 			or.fail(checkKeeps,

@@ -100,8 +100,12 @@ func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
 		return
 	}
 	for i := range kept.kept {
-		if k := &kept.kept[i]; k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.ID)) {
+		k := &kept.kept[i]
+		switch {
+		case k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.ID)):
 			k.shaky = true
+		case slices.Contains(m.Extended, uint64(k.loan.ID)):
+			k.ends = k.loan.Ends
 		}
 	}
 	if !c.Closed {

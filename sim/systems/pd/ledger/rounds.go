@@ -63,9 +63,9 @@ func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnat
 }
 
 // renewable says whether more time is asked for an offer: not once the right to read it may be over, which is so a
-// guard, and what clocks are apart, before its lease is.
+// guard, and what clocks are apart, before its lease is, as far as its reader has heard.
 func (or *keptOracle) renewable(k *keptOffer) bool {
 	return !k.lies && !k.shaky && or.stands(k) &&
-		or.w.Clock(k.owner.Node).Add(2*pd.Its(k.owner.Node).Cfg.LeaseGuard) <= k.loan.Ends &&
+		or.w.Clock(k.owner.Node).Add(2*pd.Its(k.owner.Node).Cfg.LeaseGuard) <= k.ends &&
 		slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.left && !c.perhaps })
 }

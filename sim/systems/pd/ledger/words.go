@@ -39,6 +39,11 @@ type wordsLife struct {
 
 func (s *wordsLife) empty() { s.given, s.slow = s.given[:0], s.slow[:0] }
 
+// forget takes a grant of an owner's out.
+func (s *wordsLife) forget(owner int32, id effects.GrantID) {
+	s.given = slices.DeleteFunc(s.given, func(x givenBy) bool { return x.owner == owner && x.grant == id })
+}
+
 // A way is where a word is said.
 type way struct {
 	owner   int32
@@ -105,8 +110,8 @@ func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Recall {
 		or.gives(n, givenBy{way{owner.ID, effects.ChannelDone}, t.Grant, owner.Life})
 	}
-	if my := or.at(n); !t.Read && !or.w.Setting.Leased {
-		my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.owner == owner.ID && x.grant == t.Grant })
+	if !t.Read && !or.w.Setting.Leased {
+		or.at(n).forget(owner.ID, t.Grant)
 	}
 }
 
@@ -162,6 +167,27 @@ func (or *wordsOracle) endTold(n *world.Node, m *protocol.PullDoneSignal) {
 func (or *wordsOracle) down(n *world.Node) {
 	my := or.at(n)
 	my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.channel != effects.ChannelDone })
+}
+
+// revoked forgets a grant that its owner has ended while a question of its holder's waits for an answer where the word
+// would have been said: it could not be said in time, and says nothing now.
+func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
+	for _, n := range or.w.Nodes[:or.w.Ranks] {
+		my := or.at(n)
+		my.given = slices.DeleteFunc(my.given, func(x givenBy) bool {
+			return x.grant == id && x.owner == owner.ID && slices.ContainsFunc(or.w.Conns, func(c *world.Conn) bool {
+				return c.Client == n.ID && c.Life == n.Life && c.Server == x.owner && c.Channel == x.channel && c.Asking > 0
+			})
+		})
+	}
+}
+
+// finished forgets a grant whose lease was over before its holder was finished with it: its owner does not wait for that.
+func (or *wordsOracle) finished(t *world.Transfer) {
+	n, owner := t.Local.Node, t.Remote.Node
+	if g := owner.Grants[t.Grant]; !t.Read && g != nil && or.w.Clock(owner) > g.Ends {
+		or.at(n).forget(owner.ID, t.Grant)
+	}
 }
 
 // rests checks that nothing was left unsaid when all is quiet.
