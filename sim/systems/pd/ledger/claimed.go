@@ -192,7 +192,8 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	}
 	for _, chunk := range j.Ids[:min(pages, len(j.Ids))] {
 		my.touched = append(my.touched, chunk)
-		own, nobodys, unsure := -1, -1, false
+		own, nobodys := -1, -1
+		unsure := j.Given[plan.WantAbandon] > 0 // Its own may have been there still.
 		for i := range my.rows {
 			r := &my.rows[i]
 			switch {

@@ -206,11 +206,11 @@ func (or *wordsOracle) rests(n *world.Node, when string) {
 	my.given = my.given[:0]
 }
 
-// noWay says whether a life may have had no way to say its word: a connection failed, or took too long, or its tables
-// are so small that a peer has its share of them.
+// noWay says whether a life may have had no way to say its word: a connection failed, or took too long, it was frozen
+// itself, or its tables are so small that a peer has its share of them.
 func (or *wordsOracle) noWay(n *world.Node, x way) bool {
 	cfg := &pd.Its(n).Cfg
-	if x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 || slices.Contains(or.at(n).slow, x) {
+	if n.Frozen > 0 || x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 || slices.Contains(or.at(n).slow, x) {
 		return true
 	}
 	return slices.ContainsFunc(or.w.Conns, func(c *world.Conn) bool {
