@@ -137,6 +137,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 		return
 	}
 	o.again.answered(n, corr)
+	o.words.waited(n, c, c.Under(corr).Asked)
 	offer := c.Under(corr).Offer // that it answers, if it does
 	o.breaker.heard(n, c, body)
 	o.offers.acked(n, offer, body)

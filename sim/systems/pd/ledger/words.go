@@ -34,7 +34,7 @@ type wordsOracle struct {
 // wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
-	slow  []way     `snap:"skip"` // connections that took so long to be made that a word was perhaps given up
+	slow  []way     `snap:"skip"` // where something took so long that a word was perhaps given up
 }
 
 func (s *wordsLife) empty() { s.given, s.slow = s.given[:0], s.slow[:0] }
@@ -93,7 +93,20 @@ func (or *wordsOracle) gives(n *world.Node, x givenBy) {
 func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
 	c := or.w.ConnOf(uint64(ev.Conn))
 	if ev.Code == effects.OK && c != nil && 2*or.w.Clock(n).Sub(c.Opened) > pd.Its(n).Cfg.ReplyTimeout {
-		or.at(n).slow = append(or.at(n).slow, way{c.Server, c.Channel})
+		or.slows(n, way{c.Server, c.Channel})
+	}
+}
+
+// waited notes a question whose answer took long: a word waits behind it, perhaps until its grant's lease is over.
+func (or *wordsOracle) waited(n *world.Node, c *world.Conn, asked effects.Time) {
+	if 8*or.w.Clock(n).Sub(asked) > pd.Its(n).Cfg.ReplyTimeout {
+		or.slows(n, way{c.Server, c.Channel})
+	}
+}
+
+func (or *wordsOracle) slows(n *world.Node, x way) {
+	if my := or.at(n); !slices.Contains(my.slow, x) {
+		my.slow = append(my.slow, x)
 	}
 }
 
