@@ -18,7 +18,8 @@ func (t *transport) bind(s control.Server) (net.Listener, control.Server, error)
 	what := fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
 	if !serves(s.Channel) {
 		return nil, s, &control.Error{Code: effects.Invalid, What: what,
-			Remedy: "serve init, alloc, proxy, done, lookup or meta, or channel32 and up, which are for machines of others"}
+			Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +
+				"which are for machines of others"}
 	}
 	host, err := t.bindable(s.Addr.Host)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 			[]string{"channel init", `"no..such.host"`, "IP address"}},
 		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
 			[]string{`"a;b"`, "IP address"}},
-		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc, proxy, done, lookup or meta"}},
+		{control.Server{Channel: 20, Addr: local}, effects.Invalid, []string{"init, alloc", "heartbeat"}},
 	} {
 		// The first server is fine and must be let go again.
 		fine := control.Server{Channel: effects.ChannelProxy, Addr: local}

@@ -147,6 +147,9 @@ func (w *Cluster) drained(n *world.Node, e *effects.Deliver, c *Command) {
 	case e.Code != effects.OK && e.Code != effects.Expired:
 		w.Fail("L6", "node %d ends its drain with %s", n.It(), e.Code)
 		return
+	case w.Healed && n.Shows(w.Now)-n.Shows(c.begun(n)) >= effects.Time(c.Patience):
+		w.Fail("L6", "node %d drains without any fault, and ends that with its patience", n.It())
+		return
 	case e.Code == effects.OK:
 		w.Judges.OnQuiet(n, "after it drained")
 	case n.Shows(w.Now)-n.Shows(c.begun(n)) < effects.Time(c.Patience):
