@@ -87,12 +87,17 @@ func (w *workers) others(n int) (list [][]byte) {
 	return list
 }
 
+// hello is what such a peer says first.
+func hello(who effects.Incarnation) []byte {
+	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
+		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
+	return m.Append(nil)
+}
+
 // guest is a peer of the receiver that shook hands; n tells guests apart.
 func (w *workers) guest(n byte) effects.Incarnation {
 	who := effects.Incarnation{0xA0, n}
-	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
-	w.tell(effects.ChannelInit, m.Append(nil))
+	w.tell(effects.ChannelInit, hello(who))
 	r := w.ranks[1]
 	v := env.Env{Now: w.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pools.Pool(0)}
 	if _, ok := r.links.Inbound(&v, who, r.cfg.Key.For(who)); !ok {
@@ -104,11 +109,16 @@ func (w *workers) guest(n byte) effects.Incarnation {
 // ask sends an AllocRequest to the receiver.
 func (w *workers) ask(who effects.Incarnation, request string, keys [][]byte) {
 	w.asks++
+	w.tell(effects.ChannelAlloc, w.asking(who, request, keys, 1))
+}
+
+// asking is such a request, of the newest operation.
+func (w *workers) asking(who effects.Incarnation, request string, keys [][]byte, attempt uint32) []byte {
 	m := protocol.AllocRequest{Keys: keys, Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 		LastChunkTokens: 4, HasExt: true, Ext: protocol.AllocExt{
 			Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)),
-			Operation: w.asks, Attempt: 1, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
-	w.tell(effects.ChannelAlloc, m.Append(nil))
+			Operation: w.asks, Attempt: attempt, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
+	return m.Append(nil)
 }
 
 func (w *workers) tell(channel effects.Channel, body []byte) {

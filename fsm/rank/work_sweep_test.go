@@ -228,3 +228,34 @@ func TestADrainEndsItsPassFirst(t *testing.T) {
 		t.Errorf("it ends as %v while %d claims stand", w.last[1].Code, claims)
 	}
 }
+
+// A grant that is condemned, and whose row the sweep has not come to, is not told again to who asks for it again.
+func TestACondemnedGrantIsNotToldAgain(t *testing.T) {
+	w := newWorkers(t, "", sweptRows, func(c *Config) {
+		c.GrantsMax, c.Tuning.SweepRows = 2*sweptRows+2, sweptMost
+	})
+	w.askAll("r")
+	w.step(1, lostGuest(w))
+	who := effects.Incarnation{0xA0, 1} // It shakes hands again.
+	w.step(1, &effects.Received{Conn: 97, Channel: effects.ChannelInit, Request: stranger, Body: hello(who)})
+	if standing(w.ranks[1].Stats()) == 0 {
+		t.Fatal("the sweep has come to all of them")
+	}
+	body := w.asking(who, "r", w.keys[sweptRows-1:], 2)
+	var out effects.Effects
+	w.ranks[1].Step(w.now, &effects.Received{Conn: 97, Channel: effects.ChannelAlloc, Request: stranger, Body: body}, &out)
+	answers := 0
+	for i := range out.Len() {
+		if e, ok := out.At(i).(*effects.Reply); ok {
+			answers++
+			limits := protocol.DefaultLimits()
+			var m protocol.AllocResponse
+			if err := m.Decode(e.Body, &limits); err != nil || m.Ext.Code == 0 || m.Ext.Grant != 0 {
+				t.Errorf("the answer is %+v, %v; want a refusal that names no grant", m, err)
+			}
+		}
+	}
+	if answers != 1 {
+		t.Errorf("%d answers", answers)
+	}
+}
