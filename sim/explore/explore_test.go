@@ -46,6 +46,7 @@ func TestSmallScopes(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			e, err := explore.Explore(explore.Options{Scope: scope(t, name)})
 			if err != nil {
 				t.Fatal(err)
@@ -115,6 +116,7 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var a explore.Alike
 			if err := a.Walk(scope(t, name)); err != nil {
 				t.Fatal(err)
@@ -129,6 +131,7 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 	for _, name := range compared {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var ends [2]map[uint64]bool
 			var states [2]int
 			for i := range ends {
