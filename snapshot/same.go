@@ -18,12 +18,12 @@ func (w *Walker) same(p *plan, a, b unsafe.Pointer) bool {
 	from := uintptr(0)
 	for i := range p.fixes {
 		f := &p.fixes[i]
-		if !sameBytes(unsafe.Add(a, from), unsafe.Add(b, from), f.at-from) {
+		if !sameBytes(a, b, from, f.at-from) {
 			return false
 		}
 		from = f.at + f.typ.Size()
 	}
-	if !sameBytes(unsafe.Add(a, from), unsafe.Add(b, from), p.size-from) {
+	if !sameBytes(a, b, from, p.size-from) {
 		return false
 	}
 	for i := range p.fixes {
@@ -44,7 +44,7 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 			return false
 		}
 		if len(f.elem.fixes) == 0 {
-			return sameBytes(x.data, y.data, uintptr(x.len)*f.elem.size)
+			return sameBytes(x.data, y.data, 0, uintptr(x.len)*f.elem.size)
 		}
 		for i := range x.len {
 			at := uintptr(i) * f.elem.size
@@ -77,6 +77,8 @@ func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
 	return w.same(elem, a, b)
 }
 
-func sameBytes(a, b unsafe.Pointer, n uintptr) bool {
-	return n == 0 || bytes.Equal(unsafe.Slice((*byte)(a), n), unsafe.Slice((*byte)(b), n))
+// sameBytes compares n bytes at from. Where there are none no pointer is made: it might lie behind what it is of.
+func sameBytes(a, b unsafe.Pointer, from, n uintptr) bool {
+	return n == 0 || bytes.Equal(
+		unsafe.Slice((*byte)(unsafe.Add(a, from)), n), unsafe.Slice((*byte)(unsafe.Add(b, from)), n))
 }
