@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 )
@@ -26,6 +27,25 @@ func ChunkHashOf(digits string) (h ChunkHash, ok bool) {
 	}
 	return ChunkHash{Bits: v}, true
 }
+
+// ChunkHashOfKey is that of a key, likewise. It is false as well for what is no key.
+func ChunkHashOfKey(key []byte) (ChunkHash, bool) {
+	for range 3 {
+		_, rest, ok := bytes.Cut(key, []byte{'@'})
+		if !ok {
+			return ChunkHash{}, false
+		}
+		key = rest
+	}
+	digits, _, ok := bytes.Cut(key, []byte{'@'})
+	if !ok || len(digits) == 0 || len(digits) > hashDigitsMost || !validHash(digits) {
+		return ChunkHash{}, false
+	}
+	return ChunkHashOf(string(digits))
+}
+
+// hashDigitsMost are as many digits as a hash has that controllers can be told, with its sign.
+const hashDigitsMost = 17
 
 // String returns the number in decimal.
 func (h ChunkHash) String() string { return integerText(h.Bits, h.Negative) }

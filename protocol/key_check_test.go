@@ -74,3 +74,22 @@ func TestPlainKey(t *testing.T) {
 		}
 	}
 }
+
+// The chunk hash of a key is that of its text; what is no key has none, nor one whose hash no controller can be told.
+func TestChunkHashOfKey(t *testing.T) {
+	for digits, want := range map[string]ChunkHash{
+		"0": {}, "abc": {Bits: 0xabc}, "ffffffffffffffff": {Bits: 1<<64 - 1}, "-1": {Bits: 1<<64 - 1, Negative: true},
+	} {
+		for _, tags := range []string{"", "@a%b"} {
+			got, ok := ChunkHashOfKey([]byte("model@2@1@" + digits + "@bfloat16" + tags))
+			if !ok || got != want {
+				t.Errorf("%s: %v %v, want %v", digits, got, ok, want)
+			}
+		}
+	}
+	for _, key := range []string{"", "m", "m@1@0", "m@1@0@abc", "m@1@0@@bfloat16", "m@1@0@xyz@bfloat16", "m@1@0@10000000000000000@bfloat16"} {
+		if got, ok := ChunkHashOfKey([]byte(key)); ok {
+			t.Errorf("%q has the hash %v", key, got)
+		}
+	}
+}

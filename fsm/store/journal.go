@@ -1,7 +1,6 @@
 package store
 
 import (
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -14,7 +13,7 @@ type Change struct {
 }
 
 // A journal is the newest changes, for those who tell others what the store has. It is of a fixed size: who reads too
-// seldom is told so, and looks at all there is (Each).
+// seldom is told so, and looks at all there is (ReadyAt).
 type journal struct {
 	rows []Change // sequence n is at n modulo their number
 	last uint64
@@ -35,7 +34,7 @@ func (j *journal) note(n *names, e *entry, gone bool) {
 func (s *Store) Changed() uint64 { return s.journal.last }
 
 // Journal appends to into the changes after a sequence, oldest first, as many as fit its capacity. It says false when
-// some of them are remembered no more: then nothing is appended, and only Each tells what there is. Keys are the
+// some of them are remembered no more: then nothing is appended, and only ReadyAt tells what there is. Keys are the
 // store's, until its next change. Any number of readers may follow, each with a sequence of its own.
 func (s *Store) Journal(after uint64, into []Change) ([]Change, bool) {
 	j := &s.journal
@@ -48,14 +47,13 @@ func (s *Store) Journal(after uint64, into []Change) ([]Change, bool) {
 	return into, true
 }
 
-// Each finds the first ready chunk at a slot or behind it, and the slot to go on from; no key says that there is none.
-// Who goes through all of them from slot 0, over as many steps as it likes, and then follows the journal from what
-// Changed was before, knows all that the store has. The key is valid until the next call.
-func (s *Store) Each(slot int32) (key []byte, page effects.Page, next int32) {
-	for ; slot < s.entries.Slots(); slot++ {
-		if e := s.entries.Get(s.entries.At(slot)); e != nil && e.ready() {
-			return s.names.text(e.shape, e.digits), e.page(), slot + 1
-		}
+// ReadyAt is the key of the ready chunk at a slot, if there is one. Who goes through all slots, over as many steps as it
+// likes, and then follows the journal from what Changed was before, knows all that the store has. The key is valid until
+// the next call.
+func (s *Store) ReadyAt(slot int32) ([]byte, bool) {
+	e := s.entries.Get(s.entries.At(slot))
+	if e == nil || !e.ready() {
+		return nil, false
 	}
-	return nil, effects.Page{}, slot
+	return s.names.text(e.shape, e.digits), true
 }

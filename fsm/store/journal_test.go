@@ -40,8 +40,10 @@ func (f *follower) follow(t *rapid.T, s *shelf) {
 
 func (f *follower) look(s *shelf) {
 	f.keys, f.after = map[string]bool{}, s.store.Changed()
-	for key, _, next := s.store.Each(0); key != nil; key, _, next = s.store.Each(next) {
-		f.keys[string(key)] = true
+	for slot := range s.store.Slots() {
+		if key, ready := s.store.ReadyAt(slot); ready {
+			f.keys[string(key)] = true
+		}
 	}
 }
 

@@ -66,6 +66,8 @@ var rooms = []room{
 	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"}, foreign: none},
 	// The same in messages.
 	{name: "fsm/directory/serve", std: pureStd, own: []string{"effects", "fsm/directory", "protocol"}, foreign: none},
+	// A worker's side of it: it tells what the store has.
+	{name: "fsm/registrar", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
 	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},

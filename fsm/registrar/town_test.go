@@ -1,0 +1,255 @@
+package registrar
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/serve"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A town is a worker and directories, with a network that loses what it is told to.
+type town struct {
+	*rig
+	t      *rapid.T
+	towers []*serve.Machine
+	conns  map[effects.Conn]*wire
+	last   effects.Conn
+	events []effects.Event // on their way to the worker
+	lossy  bool
+	down   map[int]bool
+	hears  func(a *Answer)
+}
+
+type wire struct {
+	to     int
+	ch     effects.Channel
+	closed bool
+	owed   []effects.Corr
+}
+
+// A tower is at host d0, d1 and so on, and its channels at their numbers.
+func towerAt(i int, ch effects.Channel) effects.Addr {
+	return effects.Addr{Host: "d" + string(rune('0'+i)), Port: uint16(ch)}
+}
+
+func newTown(t *rapid.T, directories, journal int) *town {
+	w := &town{t: t, conns: map[effects.Conn]*wire{}, down: map[int]bool{}}
+	w.rig = newRig(t, journal, func(c *Config) {
+		c.Directories = nil
+		for i := range directories {
+			c.Directories = append(c.Directories, Directory{Asks: towerAt(i, effects.ChannelDirectory), Feed: towerAt(i, effects.ChannelFeed)})
+		}
+		c.Operations, c.Patience = 3, effects.Second
+		c.BackoffMax, c.Beat, c.SyncEvery, c.SyncMost = effects.Second, effects.Second, effects.Second, 4*effects.Second
+		c.SyncPoll = effects.Second
+	})
+	for i := range directories {
+		w.towers = append(w.towers, newTower(t, i))
+	}
+	return w
+}
+
+func newTower(t failer, i int) *serve.Machine {
+	c := serve.Default()
+	c.Directory.Silence, c.Directory.Patience = 20*effects.Second, 5*effects.Second
+	c.Heartbeat = protocol.Endpoint(towerAt(i, effects.ChannelHeartbeat)).String()
+	m, err := serve.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// goes lets the worker hear something.
+func (w *town) goes(ev effects.Event) {
+	w.step(ev)
+	w.carry()
+}
+
+// carry carries out what the worker wants.
+func (w *town) carry() {
+	if n, most := w.corrs.Len(), (lines+int(w.Lookups.cfg.Window))*len(w.towers); n > most {
+		w.t.Fatalf("%d effects are outstanding, of %d", n, most)
+	}
+	for i := range w.Lookups.Answers() {
+		w.hears(&w.Lookups.Answers()[i])
+	}
+	w.Lookups.HeardAnswers()
+	for i := range w.out.Len() {
+		switch e := w.out.At(i).(type) {
+		case *effects.Open:
+			to := int(e.Addr.Host[1] - '0')
+			if w.down[to] || w.loses("open") {
+				w.events = append(w.events, &effects.Opened{Corr: e.Corr, Code: effects.Unreachable})
+				continue
+			}
+			w.last++
+			w.conns[w.last] = &wire{to: to, ch: e.Channel}
+			w.events = append(w.events, &effects.Opened{Corr: e.Corr, Conn: w.last})
+		case *effects.Close:
+			c := w.conns[e.Conn]
+			if c.closed {
+				w.t.Fatalf("connection %d is closed twice", e.Conn)
+			}
+			c.closed = true
+			for _, corr := range c.owed {
+				w.events = append(w.events, &effects.Unanswered{Corr: corr, Code: effects.Closed})
+			}
+		case *effects.Send:
+			c := w.conns[e.Conn]
+
+			if body := w.asks(c, e.Body); body != nil && !w.loses("answer") {
+				w.events = append(w.events, &effects.Replied{Corr: e.Corr, Body: body})
+			} else {
+				c.owed = append(c.owed, e.Corr)
+			}
+		case *effects.Post:
+			code := effects.OK
+			if w.loses("post") {
+				code = effects.Refused
+			} else if c := w.conns[e.Conn]; !w.loses("feed") {
+				w.asks(c, e.Body)
+			}
+			w.events = append(w.events, &effects.SendDone{Corr: e.Corr, Code: code})
+		default:
+			w.t.Fatalf("the worker wants %T", e)
+		}
+	}
+}
+
+func (w *town) loses(what string) bool {
+	return w.lossy && rapid.IntRange(0, 9).Draw(w.t, what) == 0
+}
+
+// asks gives a message to a directory, and its answer.
+func (w *town) asks(c *wire, body []byte) []byte {
+	if c.closed {
+		w.t.Fatalf("something is said on a connection that is closed")
+	}
+	if w.down[c.to] || w.loses("question") {
+		return nil
+	}
+	var out effects.Effects
+	x := effects.Received{Conn: 1, Channel: c.ch, Body: body}
+	if c.ch.Asks() {
+		x.Request = 1
+	}
+	w.towers[c.to].Step(w.now, &x, &out)
+	for i := range out.Len() {
+		if e, ok := out.At(i).(*effects.Reply); ok {
+			return append([]byte(nil), e.Body...)
+		}
+	}
+	return nil
+}
+
+// until lets time pass.
+func (w *town) until(at effects.Time) {
+	for n := 0; ; n++ {
+		if n > 100_000 {
+			w.t.Fatalf("there is no end to it at %v", w.now)
+		}
+		if len(w.events) > 0 {
+			ev := w.events[0]
+			w.events = w.events[1:]
+			w.goes(ev)
+			continue
+		}
+		due, ok := w.Deadline()
+		if !ok || due > at {
+			break
+		}
+		w.now = max(w.now, due)
+		w.goes(&effects.Tick{})
+	}
+	w.now = at
+	for _, m := range w.towers {
+		m.Step(w.now, &effects.Tick{}, &effects.Effects{})
+	}
+}
+
+// knows says whether a directory says that the worker has a chunk.
+func (w *town) knows(i, n int) bool {
+	m := protocol.BatchedP2PLookupMsg{
+		Worker: protocol.Worker{InstanceID: []byte("other")}, Hashes: []protocol.ChunkHash{{Bits: hashOf(n)}},
+	}
+	var a protocol.BatchedP2PLookupRetMsg
+	if err := a.Decode(w.asks(&wire{to: i, ch: effects.ChannelDirectory}, m.Append(nil)), nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return len(a.Holders) > 0
+}
+
+// heals is how long after the last fault directories know what is so: what is lost is noticed by two heartbeats, a sync
+// that lost its end is given up in 5 s, and may have to be begun again.
+const heals = 30 * effects.Second
+
+// Whatever is lost on the way, and however often directories begin anew: when nothing is lost any more each of them
+// knows what there is, soon; and when the worker has left, none of them knows anything.
+func TestDirectoriesConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const chunks = 12
+		w := newTown(t, rapid.IntRange(1, 2).Draw(t, "directories"), rapid.SampledFrom([]int{1, 4, 200}).Draw(t, "journal"))
+		w.lossy = true
+		tower := func() int { return rapid.IntRange(0, len(w.towers)-1).Draw(t, "directory") }
+		t.Repeat(map[string]func(*rapid.T){
+			"admit": func(t *rapid.T) { w.admit(rapid.IntRange(0, chunks-1).Draw(t, "chunk")) },
+			"evict": func(t *rapid.T) { w.evict(rapid.IntRange(0, chunks-1).Draw(t, "chunk")) },
+			"wait": func(t *rapid.T) {
+				w.goes(&effects.Tick{})
+				w.until(w.now.Add(effects.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * effects.Millisecond))
+			},
+			"restart": func(t *rapid.T) { i := tower(); w.towers[i] = newTower(t, i) },
+			"down":    func(t *rapid.T) { i := tower(); w.down[i] = !w.down[i] },
+			"cut": func(t *rapid.T) {
+				for id := effects.Conn(1); id <= w.last; id++ {
+					if c := w.conns[id]; !c.closed && rapid.Bool().Draw(t, "lost") {
+						w.events = append(w.events, &effects.ConnLost{Conn: id})
+						w.until(w.now)
+						return
+					}
+				}
+			},
+		})
+		w.lossy = false
+		clear(w.down)
+		w.until(w.now.Add(heals))
+		for i := range w.towers {
+			for n := range chunks {
+				if _, has := w.has[n]; w.knows(i, n) != has {
+					t.Fatalf("directory %d knows chunk %d: %v; it is there: %v; %+v", i, n, !has, has, w.Registrar.Standing(&w.store, i))
+				}
+			}
+			if x := w.Registrar.Standing(&w.store, i); !x.Known || x.Syncing || x.Behind != 0 {
+				t.Fatalf("directory %d stands at %+v", i, x)
+			}
+		}
+		w.out.Reset()
+		w.leaves()
+		for i := range w.towers {
+			if n := w.towers[i].Figures().Workers; n != 0 {
+				t.Fatalf("directory %d knows %d workers after they left", i, n)
+			}
+		}
+	})
+}
+
+// leaves has the worker go, and nothing be left of it.
+func (w *town) leaves() {
+	v := w.env()
+	w.Registrar.Leave(&v, &w.store)
+	w.carry()
+	w.until(w.now.Add(w.Registrar.cfg.Leave))
+	if w.Registrar.Left() != 0 {
+		w.t.Fatalf("it has not left %d directories", w.Registrar.Left())
+	}
+	w.Tables(func(name string, n int, _ table.Rest) {
+		if n != 0 {
+			w.t.Fatalf("%d %s are left", n, name)
+		}
+	})
+}
