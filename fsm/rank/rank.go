@@ -17,6 +17,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
@@ -178,12 +179,14 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}, &r.shared, classes, secret)
 	if cfg.Recalls {
 		own := recall.Config{
-			RecallsMax: cfg.RecallsMax, LeasesMax: cfg.RecallsMax, PagesMax: cfg.Pages, Timeout: cfg.RecallTimeout,
-			TTL: cfg.Lease, RequestIDMax: cfg.RequestIDMax,
+			RecallsMax: cfg.RecallsMax, Timeout: cfg.RecallTimeout, RequestIDMax: cfg.RequestIDMax,
 		}
 		r.has(kernel.OwnerRecallSource, true)
 		r.has(kernel.OwnerRecallTarget, false)
-		r.recallSource, r.recallTarget = former.recallSource.Emptied(own, cfg.asksPeers()), former.recallTarget.Emptied(own, classes)
+		r.recallSource = former.recallSource.Emptied(own, cfg.asksPeers())
+		r.recallTarget = former.recallTarget.Emptied(loan.Config{
+			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
+		}, classes)
 	}
 	return r, nil
 }

@@ -93,7 +93,7 @@ func unserved(v *env.Env, e *effects.Received) {
 func (r *Rank) busy() []uint32 {
 	all := r.rooms.Busy()
 	if r.cfg.answers() {
-		r.recallTarget.Busy(all)
+		r.recallTarget.Loans().Busy(all)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
@@ -34,7 +35,7 @@ const (
 	situationRecall = situationFetch + Situation(pipeline.Situations)
 	situationLeased = situationRecall + Situation(recall.SourceStates)
 	// Situations is how many there are.
-	Situations = situationLeased + Situation(recall.TargetStates)
+	Situations = situationLeased + Situation(loan.States)
 )
 
 // situationOf is where the states of each owner begin.
@@ -75,7 +76,7 @@ func SituationNames() []string {
 		{"receiver's ", pull.TargetStateNames()},
 		{"pipeline's ", pipeline.SituationNames()},
 		{"sender's ", recall.SourceStateNames()},
-		{"receiver's ", recall.TargetStateNames()},
+		{"receiver's ", loan.StateNames()},
 	} {
 		for _, state := range of.states {
 			names = append(names, of.who+state)

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
@@ -106,6 +107,7 @@ func MarkNames() []MarkName {
 		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
 		{"flow", flow.MarkAllocMalformed, flow.TargetMarkNames()},
 		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
+		{"loan", loan.MarkPrefixCut, loan.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

@@ -112,7 +112,7 @@ func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	if silent {
 		e.Pending.Lose(class)
 		if r.cfg.answers() {
-			r.recallTarget.Lose(class)
+			r.recallTarget.Loans().Lose(class)
 		}
 	}
 	r.sweeps.of[sweepLost].Want()
@@ -130,7 +130,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		}
 		return kernel.NextSlot
 	case 2:
-		return r.recallTarget.LostAt(e, slot)
+		return r.recallTarget.Loans().LostAt(&e.Env, slot)
 	}
 	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
 		e.Out.Mark(pending.MarkAskerLost)

@@ -43,7 +43,7 @@ var untuned = map[string]string{
 	"land more":            "of a hash",
 	"link million":         "a unit",
 	"recall SourceStates":  "how many there are",
-	"recall TargetStates":  "likewise",
+	"loan States":          "likewise",
 	"link VersionMin":      "of our extensions",
 	"link VersionMax":      "likewise",
 	"put KeyHeadBytes":     "the form of a message",

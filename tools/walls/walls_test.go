@@ -50,6 +50,7 @@ var rooms = []room{
 	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "identity", "protocol"), foreign: none},
 	{name: "fsm/move", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/lease", std: pureStd, own: with(leaves, "effects", "identity", "protocol", "fsm/link"), foreign: none},
+	{name: "fsm/loan", std: pureStd, own: with(leaves, "effects", "fsm/lease", "fsm/store"), foreign: none},
 	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
@@ -176,7 +177,7 @@ func systems() []string {
 
 // tables is what who reads or is pushed to stands on beside that: rooms that know no message.
 func tables() []string {
-	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")
+	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice", "fsm/pipeline")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

@@ -27,11 +27,6 @@ const (
 	MarkQueryAgain
 	MarkQueryOther
 	MarkQueryOver
-	MarkPrefixCut
-	MarkLeaseByWord
-	MarkLeaseByTime
-	MarkLeaseRevoked
-	MarkLeaseLost
 	markEnd
 )
 
@@ -41,9 +36,8 @@ func MarkNames() []string {
 		"recalls-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless", "answer-after-link",
 		"answer-after-outcome", "asked-stale", "ask-refused", "nothing-there", "read-failed", "read-late", "unsettled",
 		"stopped", "done-again", "done-given-up", "query-malformed", "query-vanilla", "query-stranger", "query-refused",
-		"query-again", "query-other", "query-over", "prefix-cut", "lease-by-done", "lease-by-time", "lease-revoked",
-		"lease-lost",
+		"query-again", "query-other", "query-over",
 	}
 }
 
-const _ = uint(markEnd - MarkRecallsFull - 28)
+const _ = uint(markEnd - MarkRecallsFull - 23)

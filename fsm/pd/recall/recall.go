@@ -66,13 +66,10 @@ func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
 // placeBytes is what an answer says of a chunk beside its key: an index, a generation, a length.
 const placeBytes = 3 * 9
 
-// Config is what both ends go by, beside what all flows do.
+// Config is what a Source goes by, beside what all flows do.
 type Config struct {
-	RecallsMax   uint32           // of the source: in progress at a time
-	LeasesMax    uint32           // of the target: leases out at a time, of which no class has more than it leaves
-	PagesMax     uint32           // of the target: pages under them, likewise
+	RecallsMax   uint32           // in progress at a time
 	Timeout      effects.Duration // of a recall that says none
-	TTL          effects.Duration // of a lease
 	RequestIDMax uint32
 }
 
@@ -89,8 +86,4 @@ const (
 
 func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerRecallSource, Kind: kind, Subject: h}
-}
-
-func targetRef(h table.Handle) kernel.Ref {
-	return kernel.Ref{Owner: kernel.OwnerRecallTarget, Kind: kindLease, Subject: h}
 }

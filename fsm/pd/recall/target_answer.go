@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -36,29 +37,31 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	for _, grant := range m.Ext.Done {
-		f.done(e, who, us, grant)
+		f.loans.Done(&e.Env, &e.Store, who, us, grant)
 	}
 	if len(m.Keys) == 0 {
 		f.empty()
 		f.say(e, ev)
 		return
 	}
-	what := f.named(e, m.Keys)
-	if h := f.find(e, who, m.Ext.Operation); h != 0 {
-		f.answerAgain(e, ev, f.loans.Get(h), what)
+	what := loan.Named(&e.Store, m.Keys)
+	if x := f.loans.Find(&e.Store, who, m.Ext.Operation); x != nil {
+		f.answerAgain(e, ev, x, what)
 		return
 	}
-	f.answer(e, ev, class, lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, what)
+	f.answer(e, ev, loan.For{
+		To: lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, Class: class, Operation: m.Ext.Operation, What: what,
+	})
 }
 
 // answer leases the longest prefix that there is, and that this peer may have.
-func (f *Target) answer(e *flow.Env, ev *effects.Received, class int, reader lease.Reader, what uint64) {
+func (f *Target) answer(e *flow.Env, ev *effects.Received, to loan.For) {
 	m := &f.ask
 	switch {
 	case e.Draining:
 		f.refuse(e, ev, effects.Draining, effects.Why{})
 		return
-	case e.Links.OfClass(class).Gone():
+	case e.Links.OfClass(to.Class).Gone():
 		f.refuse(e, ev, effects.Stale, *flow.Cut())
 		return
 	case m.Ext.Operation == 0 || len(m.Keys) > int(e.Cfg.BatchMax):
@@ -69,15 +72,15 @@ func (f *Target) answer(e *flow.Env, ev *effects.Received, class int, reader lea
 		return
 	}
 	f.empty()
-	if f.prefix(e, m.Keys, f.pages.Left(class)); len(f.found) > 0 {
-		if !e.Pools.CanLend() || !f.leases.May(class) {
+	if f.loans.Prefix(&e.Env, &e.Store, to.Class, m.Keys) > 0 {
+		if !f.loans.May(&e.Env, to.Class) {
 			f.refuse(e, ev, effects.TooMany, leasesFull())
 			return
 		}
-		x := f.lend(e, class, reader, m.Ext.Operation, what)
+		x := f.loans.Lend(&e.Env, &e.Store, to)
 		f.tell(e, x)
 		e.Out.Observe(effects.Observe{
-			Fact: effects.FactRecalled, Count: uint32(len(x.pages)), ID: f.reply.Ext.Grant, Peer: reader.Who,
+			Fact: effects.FactRecalled, Count: uint32(len(x.Pages())), ID: f.reply.Ext.Grant, Peer: to.To.Who,
 		})
 	}
 	f.say(e, ev)
@@ -85,17 +88,17 @@ func (f *Target) answer(e *flow.Env, ev *effects.Received, class int, reader lea
 
 // answerAgain answers an operation that has a lease: with the same pages, and what is left of their time. A second
 // lease would let the reader come upon either.
-func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan, what uint64) {
+func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint64) {
 	switch {
-	case x.what != what:
+	case x.What != what:
 		e.Out.Mark(MarkQueryOther)
 		f.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
-	case !x.lease.Stands() || f.lost(x) || e.Now >= x.until:
+	case !f.loans.Stands(&e.Env, x):
 		e.Out.Mark(MarkQueryOver)
 		f.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
 	default:
 		e.Out.Mark(MarkQueryAgain)
-		x.lease.Spoke()
+		x.Again()
 		f.empty()
 		f.tell(e, x)
 		f.say(e, ev)
@@ -115,9 +118,9 @@ func (f *Target) empty() {
 }
 
 // tell says of a loan which chunks it is for, and for how long from now on.
-func (f *Target) tell(e *flow.Env, x *loan) {
+func (f *Target) tell(e *flow.Env, x *loan.Loan) {
 	m, short := &f.reply, false
-	for i, page := range x.pages {
+	for i, page := range x.Pages() {
 		m.CachedKeys, m.CachedIndexes = append(m.CachedKeys, f.ask.Keys[i]), append(m.CachedIndexes, int64(page.Index))
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 		m.Ext.Lengths = append(m.Ext.Lengths, uint64(page.Length))
@@ -126,8 +129,7 @@ func (f *Target) tell(e *flow.Env, x *loan) {
 	if !short {
 		m.Ext.Lengths = m.Ext.Lengths[:0]
 	}
-	m.Ext.Grant, _ = x.lease.Terms()
-	m.Ext.LeaseNS = uint64(x.until.Sub(e.Now))
+	m.Ext.Grant, m.Ext.LeaseNS = x.Grant(), uint64(x.Left(e.Now))
 }
 
 // refuse says no, and why.
@@ -154,15 +156,6 @@ func (f *Target) say(e *flow.Env, ev *effects.Received) {
 		}
 	}
 	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(f.reply.Append(e.Out.Arena()))})
-}
-
-// named is a number for a list of keys: an operation that comes again has the same.
-func (f *Target) named(e *flow.Env, keys [][]byte) uint64 {
-	n := uint64(len(keys))
-	for _, key := range keys {
-		n = n*0x9E3779B97F4A7C15 ^ e.Store.Hash(key)
-	}
-	return n
 }
 
 func leasesFull() effects.Why {

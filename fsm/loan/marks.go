@@ -1,0 +1,20 @@
+package loan
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkPrefixCut effects.Mark = 470 + iota
+	MarkByWord
+	MarkByTime
+	MarkRevoked
+	MarkLost
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkPrefixCut up.
+func MarkNames() []string {
+	return []string{"prefix-cut", "by-done", "by-time", "revoked", "lost"}
+}
+
+const _ = uint(markEnd - MarkPrefixCut - 5)
