@@ -11,12 +11,13 @@ const (
 	ChannelAlloc                        // allocation and commit
 	ChannelProxy                        // notifications to the proxy
 	ChannelDone                         // ends of offers, from a receiver to a sender
-	ChannelLookup                       // lookups between peers; nobody opens one yet
+	ChannelLookup                       // which chunks a peer shares
 	ChannelMeta                         // a description in several parts; nobody opens one yet
 	ChannelQuery                        // which chunks may be read back
 	ChannelDirectory                    // what workers ask a directory
 	ChannelFeed                         // what they tell it
 	ChannelHeartbeat                    // that they live, and what it wants of them
+	ChannelPeerDone                     // ends of loans, from peers that say them apart from lookups
 
 	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
 	ChannelOther Channel = 32
@@ -65,6 +66,7 @@ var channels = [...]struct {
 	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers ask one question at a time.
 	ChannelFeed:      {"feed", OneWay, Envelope},
 	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
+	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
 }
 
 // Order says how messages go on a channel; Unordered if there is no such channel.

@@ -46,13 +46,18 @@ const (
 	// FactDirectory: a directory has something to say of a worker, for people. ID: which directory.Event. Count: the
 	// worker's rank. Why: its instance as Name, and as Field the location that it is about, if it is about one.
 	FactDirectory
+	// FactShared: a peer's question which chunks are here was answered, for the first time. Code: OK, or why it was
+	// refused. Count: chunks. ID: the grant; of a refusal the Conn.
+	FactShared
+	// FactBrought: a Bring ended. Code: how. Count: chunks that it made readable, or that came meanwhile. ID: the ticket.
+	FactBrought
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactDirectory) + 1
+const FactCount = int(FactBrought) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -60,7 +65,7 @@ const FactCount = int(FactDirectory) + 1
 var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
-	"recall_ended", "recalled", "directory",
+	"recall_ended", "recalled", "directory", "shared", "brought",
 }
 
 // String returns the stable name of the fact.

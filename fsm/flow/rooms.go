@@ -69,6 +69,17 @@ func (r *Rooms) LoseAll(keys [][]byte, code effects.Code) {
 	}
 }
 
+// Readable is how many chunks, from the first on, are ready here.
+func (r *Rooms) Readable(keys [][]byte) (hits uint32) {
+	for _, key := range keys {
+		if _, ok := r.Store.Ready(r.Store.Find(r.Store.Hash(key), key)); !ok {
+			break
+		}
+		hits++
+	}
+	return hits
+}
+
 // Wake looks again at the Gets that waited for keys that became ready, or that will not.
 func (r *Rooms) Wake(v *env.Env) {
 	if len(r.Store.Became()) > 0 {

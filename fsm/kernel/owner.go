@@ -27,6 +27,8 @@ const (
 	OwnerPullTarget
 	OwnerRecallSource
 	OwnerRecallTarget
+	OwnerP2POwner
+	OwnerP2PRequester
 	Owners
 )
 

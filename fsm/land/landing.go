@@ -99,7 +99,9 @@ func (l *Landings) Begin(v *env.Env, p *Plan, what For) (*Landing, []effects.Pag
 }
 
 // Reads says that we store into the pages ourselves, and no peer does.
-func (x *Landing) Reads() bool { return x.Owner == kernel.OwnerPullTarget }
+func (x *Landing) Reads() bool {
+	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
+}
 
 // Size is how many pages were granted.
 func (x *Landing) Size() int { return max(1, len(x.fills)) }

@@ -64,11 +64,15 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	}
 	c.p.conn.Answered(v.Now)
 	// What reads bytes is handed over beside c: the compiler must see that nothing of c is kept.
-	if ref.Kind == kindHello {
+	//exhaustive:ignore
+	switch ref.Kind {
+	case kindHello:
 		c.greeted(&l.out.hello, &l.cfg.Wire, body)
-		return
+	case kindList:
+		c.told(&l.out.hello, &l.cfg.Wire, body)
+	default:
+		c.sided(&l.out.hello, &l.cfg.Wire, body)
 	}
-	c.told(&l.out.hello, &l.cfg.Wire, body)
 }
 
 // met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.

@@ -15,6 +15,7 @@ type helloIn struct {
 	init    protocol.HixlInitRequest     `snap:"scratch"`
 	mem     protocol.HixlMemInfoRequest  `snap:"scratch"`
 	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
+	side    protocol.P2PInitSideMsg      `snap:"scratch"`
 	ready   protocol.HixlReadyRequest    `snap:"scratch"`
 	offered [][]byte                     `snap:"scratch"`
 }
@@ -56,6 +57,19 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 		case protocol.TagHixlMemInfoRequest:
 			if err = m.mem.Decode(ev.Body, wire); err == nil {
 				q.list()
+				return
+			}
+		case protocol.TagP2PInitSideMsg:
+			if len(l.cfg.Lookup) == 0 {
+				v.Out.Mark(MarkSharesNothing)
+				q.turnAway(effects.FactHelloRefused, effects.Unsupported, effects.Why{
+					Field: "enable_p2p", Ours: "false", Theirs: "asks what is shared", Remedy: "set it, or ask another one",
+				})
+				return
+			}
+			if err = m.side.Decode(ev.Body, wire); err == nil {
+				where := protocol.P2PInitSideRetMsg{PeerLookupURL: l.cfg.Lookup}
+				q.answer(where.Append(v.Out.Arena()))
 				return
 			}
 		}

@@ -12,6 +12,7 @@ import (
 type helloOut struct {
 	inits   protocol.HixlInitResponse    `snap:"scratch"`
 	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
+	sides   protocol.P2PInitSideRetMsg   `snap:"scratch"`
 	readied protocol.HixlReadyResponse
 	ours    []protocol.BufferInfo `snap:"scratch"`
 	offered [][]byte              `snap:"scratch"`
@@ -102,5 +103,30 @@ func (c *calling) told(s *helloOut, wire *protocol.Limits, body []byte) {
 			ID: effects.BufferID(b.UUID), Pages: uint32(min(b.Size/b.PageSize, 1<<32-1)), PageBytes: b.PageSize,
 		})
 	}
+	if c.p.where.Shares() {
+		m := protocol.P2PInitSideMsg{}
+		c.p.conn.Send(c.v, c.corr(kindSide), c.v.Out.Cut(m.Append(c.v.Out.Arena())))
+		c.stage()
+		return
+	}
+	c.listed()
+}
+
+// sided reads where a peer that shares takes lookups.
+func (c *calling) sided(s *helloOut, wire *protocol.Limits, body []byte) {
+	m := &s.sides
+	if err := m.Decode(body, wire); err != nil {
+		c.refused(&s.readied, wire, body, err, effects.Malformed)
+		return
+	}
+	at, err := protocol.ParseEndpoint(string(m.PeerLookupURL))
+	if err != nil || at.Unspecified() {
+		c.fail(effects.Invalid, effects.Why{
+			Field: "peer_lookup_url", Ours: "host:port of the peer's own", Theirs: effects.Words(m.PeerLookupURL),
+			Remedy: "give the peer's own address as its p2p_host",
+		})
+		return
+	}
+	c.p.lookup = effects.Addr{Host: at.Host, Port: at.Port}
 	c.listed()
 }

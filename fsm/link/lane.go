@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Lane is one connection to the peer's alloc port. Commits have a lane of their own, which stays in lockstep: they free
+// Lane is one connection to the peer's alloc port. To a peer that shares there is one lane, to where it takes lookups,
+// which is LaneAlloc here. Commits have a lane of their own, which stays in lockstep: they free
 // the memory that the allocations before them wait for. On the other one several requests may be in flight, as both
 // ends said in their hellos.
 type Lane uint8
@@ -33,7 +34,11 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 		if which == LaneCommit {
 			window = 0
 		}
-		lane.OpenMany(v, c.corr(kindOpenLane+uint8(which)), effects.ChannelAlloc, window, at)
+		channel := effects.ChannelAlloc
+		if c.p.where.Shares() {
+			channel, at, window = effects.ChannelLookup, c.p.lookup, l.cfg.Lookups
+		}
+		lane.OpenMany(v, c.corr(kindOpenLane+uint8(which)), channel, window, at)
 		return 0
 	}
 	if !lane.Ready() {

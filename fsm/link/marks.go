@@ -17,6 +17,7 @@ const (
 	MarkConnectPutOff
 	MarkOtherKind
 	MarkHelloOlder
+	MarkSharesNothing
 	markEnd
 )
 
@@ -25,8 +26,8 @@ func MarkNames() []string {
 	return []string{
 		"init-malformed", "vanilla-hello", "vanilla-hello-refused", "hello-refused", "handshake-timeout",
 		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off", "other-kind",
-		"hello-older",
+		"hello-older", "shares-nothing",
 	}
 }
 
-const _ = uint(markEnd - MarkInitMalformed - 13)
+const _ = uint(markEnd - MarkInitMalformed - 14)

@@ -10,8 +10,11 @@ import (
 type Where struct {
 	Host      string
 	InitPort  uint16
-	AllocPort uint16
+	AllocPort uint16 // 0: it shares, and says in the handshake where it takes lookups
 }
+
+// Shares says that the peer is asked which chunks it has.
+func (w Where) Shares() bool { return w.AllocPort == 0 }
 
 // State is how far an Outbound's handshake is.
 type State uint8
@@ -42,6 +45,7 @@ type Outbound struct {
 	why     *effects.Why   // of cause
 	timer   kernel.TimerID `snap:"set"`
 	lanes   [Lanes]Conn
+	lookup  effects.Addr // where one that shares takes lookups
 	changed bool
 	absent  bool   // nobody listened at its last attempt
 	met     bool   // it said hello, in some life, as our kind does
@@ -55,6 +59,7 @@ const (
 	kindHello
 	kindImport
 	kindList
+	kindSide
 	kindReach
 	kindOpenLane // + lane
 

@@ -82,8 +82,5 @@ func (l *Loans) State(ref kernel.Ref) uint16 {
 	return 2
 }
 
-// States is how many there are.
+// States is how many there are: it is over, it stands, its end was asked for.
 const States = 3
-
-// StateNames are their names.
-func StateNames() []string { return []string{"prefix over", "prefix leased", "prefix revoked"} }

@@ -22,7 +22,8 @@ type Config struct {
 	LoansMax uint32
 	PagesMax uint32
 	TTL      effects.Duration
-	Leased   bool // nobody sees what peers read
+	Leased   bool   // nobody sees what peers read
+	Whole    uint32 // bytes of a page: a shorter chunk is not lent, where peers cannot be told its length; 0: all are
 }
 
 // Loans are those of one flow.
@@ -98,7 +99,7 @@ func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int
 	for _, key := range keys {
 		h := s.Find(s.Hash(key), key)
 		page, ready := s.Ready(h)
-		if !ready || s.Leaving(h) || v.Pool.Written(page) {
+		if !ready || s.Leaving(h) || v.Pool.Written(page) || l.cfg.Whole > page.Length {
 			break
 		}
 		if len(l.found) >= most {

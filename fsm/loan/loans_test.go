@@ -22,8 +22,8 @@ const (
 	ttl      = 100 * effects.Millisecond
 )
 
-// out is what the model knows of a loan that is out.
-type out struct {
+// lent is what the model knows of a loan that is out.
+type lent struct {
 	peer      int
 	operation uint64
 	pages     []effects.Page
@@ -44,7 +44,7 @@ type desk struct {
 	out    effects.Effects
 	v      env.Env
 	have   []effects.Page // by key; a zero one is not there
-	all    []out
+	all    []lent
 	count  uint64
 }
 
@@ -93,11 +93,11 @@ func (d *desk) evict() {
 }
 
 func (d *desk) pinned(page effects.Page) bool {
-	return page.Generation != 0 && slices.ContainsFunc(d.all, func(x out) bool { return slices.Contains(x.pages, page) })
+	return page.Generation != 0 && slices.ContainsFunc(d.all, func(x lent) bool { return slices.Contains(x.pages, page) })
 }
 
 func (d *desk) find(peer int, operation uint64) int {
-	return slices.IndexFunc(d.all, func(x out) bool { return x.peer == peer && x.operation == operation })
+	return slices.IndexFunc(d.all, func(x lent) bool { return x.peer == peer && x.operation == operation })
 }
 
 // ask lends a peer what there is of so many chunks, from the first on.
@@ -140,7 +140,7 @@ func (d *desk) ask(peer, keys int, operation uint64) {
 	if x.Left(d.v.Now) != ttl || !slices.Equal(x.Pages(), d.have[:found]) {
 		d.t.Fatalf("lent %v for %v", x.Pages(), x.Left(d.v.Now))
 	}
-	d.all = append(d.all, out{
+	d.all = append(d.all, lent{
 		peer: peer, operation: operation, pages: slices.Clone(d.have[:found]), grant: x.Grant(), ends: d.v.Now.Add(ttl),
 	})
 }

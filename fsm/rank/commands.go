@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 )
 
@@ -80,6 +81,11 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 		e.Gets.Unpin(&e.Env, &e.Store, x.Ticket, c)
 	case *engine.Abandon:
 		r.onAbandon(e, x.Ticket, c)
+	case *p2p.Bring:
+		if !r.cfg.Shares {
+			return false
+		}
+		r.p2pRequester.Step(e, kernel.Ref{}, x)
 	case *engine.Fetch, *engine.GiveUp:
 		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:

@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
@@ -78,6 +79,7 @@ type (
 	Offering  = pull.OfferSettings
 	Reading   = pull.ReadSettings
 	Recalling = recall.Settings
+	Sharing   = p2p.Settings
 )
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -105,6 +107,7 @@ type Config struct {
 	Offering
 	Reading
 	Recalling
+	Sharing
 	Tuning Tuning
 }
 
@@ -154,6 +157,9 @@ func (c *Config) need() kernel.Need {
 	if c.answers() {
 		n = n.And(c.Answering())
 	}
+	if c.Shares {
+		n = n.And(c.Lending()).And(c.Bringing())
+	}
 	return n
 }
 
@@ -184,6 +190,7 @@ func (c *Config) fill() error {
 	c.Granting.Fill()
 	c.Reading.Fill()
 	c.Recalling.Fill()
+	c.Sharing.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}
@@ -194,7 +201,7 @@ func (c *Config) fill() error {
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
-		c.Offering.Check()); err != nil {
+		c.Offering.Check(), c.Sharing.Check()); err != nil {
 		return err
 	}
 	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {
@@ -202,6 +209,8 @@ func (c *Config) check() error {
 			"commands: give smaller ones, so that none is more than %d", n.Deadlines, n.Outstanding(), n.Commands, tablesMax)
 	}
 	switch {
+	case c.Shares && c.Role != RoleBoth:
+		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
 	case c.HostPages > 0 && c.asks():
 		return fmt.Errorf("rank: HostPages is %d with Recalls: what is recalled is read into the engine's own pages, which "+
 			"peers do not touch with offload; give 0, or leave Recalls out", c.HostPages)

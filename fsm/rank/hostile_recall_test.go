@@ -31,6 +31,9 @@ func (r *rig) hostileRecall(cmd, first string, arg func(string) []string) bool {
 	var ask protocol.CacheQueryRequest
 	var answer protocol.CacheQueryResponse
 	how := arg("how")[0]
+	if r.twistLookup(body, how, arg("at")) {
+		return true
+	}
 	if err := ask.Decode(*body, &lim); err == nil {
 		switch how {
 		case "stranger": // who knows what everybody may

@@ -258,6 +258,8 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 		}
 	case "say":
 		r.say(r.node(first), arg)
+	case "lookup":
+		r.lookup(r.node(first), arg)
 	case "cut":
 		r.cut(r.node(first), arg("channel")[0])
 	case "landed":

@@ -20,14 +20,18 @@ func (r *rig) offload(n *node, e *effects.Copy) {
 	r.push(n, "CopyDone", &effects.CopyDone{Corr: e.Corr, Settled: true, At: r.now})
 }
 
-// unsettle lets a copy under way fail, and go on for a while.
+// unsettle lets a copy or a read under way fail, and go on for a while.
 func (r *rig) unsettle(it *item, code effects.Code) {
-	ev, ok := it.ev.(*effects.CopyDone)
-	if !ok {
+	var corr effects.Corr
+	switch ev := it.ev.(type) {
+	case *effects.CopyDone:
+		ev.Code, ev.Settled, corr = code, false, ev.Corr
+	case *effects.TransferDone:
+		ev.Code, ev.Settled, corr = code, false, ev.Corr
+	default:
 		r.t.Fatalf("%s is always settled here", it.what)
 	}
-	ev.Code, ev.Settled = code, false
-	r.push(it.to, "Settled", &effects.Settled{Corr: ev.Corr, Code: code})
+	r.push(it.to, "Settled", &effects.Settled{Corr: corr, Code: code})
 }
 
 // conserves is S5 of one pool.

@@ -30,6 +30,10 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return &r.recallSource
 	case kernel.OwnerRecallTarget:
 		return &r.recallTarget
+	case kernel.OwnerP2POwner:
+		return &r.p2pOwner
+	case kernel.OwnerP2PRequester:
+		return &r.p2pRequester
 	case kernel.OwnerNone, kernel.Owners:
 	}
 	panic("BUG: nobody is told of what becomes of something")

@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
@@ -58,6 +59,8 @@ type Rank struct {
 	pullTarget   pull.Target
 	recallSource recall.Source // likewise, without Config.Recalls
 	recallTarget recall.Target
+	p2pOwner     p2p.Owner // likewise, without Config.Shares
+	p2pRequester p2p.Requester
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
@@ -112,6 +115,10 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Wire: cfg.Wire,
 	}
 	r.corrs = former.corrs.Emptied(cfg.need().Outstanding())
+	var lookup []byte
+	if cfg.Shares {
+		lookup = spoken(cfg.LookupAddr)
+	}
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
@@ -124,7 +131,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(),
+		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Lookup: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
 	if cfg.HostPages > 0 {
@@ -136,10 +143,10 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
 	}
-	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
+	done := spoken(cfg.DoneAddr)
 	var renew []byte
 	if cfg.RenewAddr.Host != "" {
-		renew = []byte(protocol.Endpoint{Host: cfg.RenewAddr.Host, Port: cfg.RenewAddr.Port}.String())
+		renew = spoken(cfg.RenewAddr)
 	}
 	sends := source.Next()
 	r.commands = former.commands.Emptied(engine.Config{
@@ -188,7 +195,26 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
 		}, classes)
 	}
+	if cfg.Shares {
+		r.has(kernel.OwnerP2POwner, false)
+		r.has(kernel.OwnerP2PRequester, true)
+		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
+			ReceiverID: cfg.LocalID, BringsMax: cfg.BringsMax, Timeout: cfg.BringTimeout, LookupTime: cfg.LookupTimeout,
+			RequestIDMax: cfg.RequestIDMax,
+		}, cfg.PeersMax)
+		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
+			DoneURL: spoken(cfg.PeerDoneAddr),
+			Loans: loan.Config{
+				LoansMax: cfg.LoansMax, PagesMax: cfg.Pages, TTL: cfg.ShareTTL, Leased: cfg.Leased, Whole: uint32(pageBytes),
+			},
+		}, classes)
+	}
 	return r, nil
+}
+
+// spoken is an address as peers are told it.
+func spoken(a effects.Addr) []byte {
+	return []byte(protocol.Endpoint{Host: a.Host, Port: a.Port}.String())
 }
 
 // has notes that the rank has a flow, which calls peers or does not.

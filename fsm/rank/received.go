@@ -15,6 +15,8 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	switch role := r.cfg.Role; {
 	case x.Channel == effects.ChannelQuery && r.cfg.answers():
 		r.recallTarget.Step(e, kernel.Ref{}, x)
+	case (x.Channel == effects.ChannelLookup || x.Channel == effects.ChannelPeerDone) && r.cfg.Shares:
+		r.p2pOwner.Step(e, kernel.Ref{}, x)
 	case x.Channel == effects.ChannelDone && role.Sends():
 		r.pullSource.Step(e, kernel.Ref{}, x)
 	case x.Channel == effects.ChannelAlloc && role.Receives():
@@ -94,6 +96,9 @@ func (r *Rank) busy() []uint32 {
 	all := r.rooms.Busy()
 	if r.cfg.answers() {
 		r.recallTarget.Loans().Busy(all)
+	}
+	if r.cfg.Shares {
+		r.p2pOwner.Loans().Busy(all)
 	}
 	return all
 }

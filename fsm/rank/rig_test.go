@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -165,6 +166,7 @@ func tag(body []byte) string {
 			"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed",
 			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
 			"kvf_extended", "cached_indexes", "kvf_lengths", of + "lease_ns", of + "done",
+			"num_hit_chunks", "remote_mem_indexes", "lease_ttl_s", "error_code", "done_url", "peer_lookup_url",
 		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
@@ -421,6 +423,11 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
 		}
 		return body
+	case "bring":
+		return &p2p.Bring{
+			From: p2p.Peer{Host: one("from", "b"), InitPort: 1}, Request: []byte(one("request", "q")), Keys: keys(arg("keys")),
+			Patience: wait,
+		}
 	case "abort":
 		if n.cfg.Role == RoleReceiver {
 			return &engine.Abort{Target: effects.Ticket(number("of", 0))}

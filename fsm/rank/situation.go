@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
@@ -24,18 +25,20 @@ const (
 	Running  Situation = iota // the event is about nothing that has a state
 	Draining                  // likewise, of a rank that drains
 
-	situationLink   = Situation(2)
-	linkStates      = Situation(link.Backoff) + 1
-	situationPut    = situationLink + linkStates + 1           // the last of links: none
-	situationEngine = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
-	situationWaits  = situationEngine + Situation(engine.States)
-	situationGrant  = situationWaits + Situation(waitsStates)
-	situationRead   = situationGrant + Situation(push.TargetStates)
-	situationFetch  = situationRead + Situation(pull.TargetStates)
-	situationRecall = situationFetch + Situation(pipeline.Situations)
-	situationLeased = situationRecall + Situation(recall.SourceStates)
+	situationLink    = Situation(2)
+	linkStates       = Situation(link.Backoff) + 1
+	situationPut     = situationLink + linkStates + 1           // the last of links: none
+	situationEngine  = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
+	situationWaits   = situationEngine + Situation(engine.States)
+	situationGrant   = situationWaits + Situation(waitsStates)
+	situationRead    = situationGrant + Situation(push.TargetStates)
+	situationFetch   = situationRead + Situation(pull.TargetStates)
+	situationRecall  = situationFetch + Situation(pipeline.Situations)
+	situationLeased  = situationRecall + Situation(recall.SourceStates)
+	situationLent    = situationLeased + Situation(loan.States)
+	situationBrought = situationLent + Situation(loan.States)
 	// Situations is how many there are.
-	Situations = situationLeased + Situation(loan.States)
+	Situations = situationBrought + Situation(p2p.RequesterStates)
 )
 
 // situationOf is where the states of each owner begin.
@@ -49,6 +52,7 @@ var situationOf = [kernel.Owners]Situation{
 	kernel.OwnerPullTarget: situationRead, kernel.OwnerNotices: situationRead, kernel.OwnerLease: situationRead,
 	kernel.OwnerDeferred: situationRead, kernel.OwnerPipeline: situationFetch,
 	kernel.OwnerRecallSource: situationRecall, kernel.OwnerRecallTarget: situationLeased,
+	kernel.OwnerP2POwner: situationLent, kernel.OwnerP2PRequester: situationBrought,
 }
 
 // What waits in the rooms of targets and is no flow's.
@@ -76,7 +80,9 @@ func SituationNames() []string {
 		{"receiver's ", pull.TargetStateNames()},
 		{"pipeline's ", pipeline.SituationNames()},
 		{"sender's ", recall.SourceStateNames()},
-		{"receiver's ", loan.StateNames()},
+		{"receiver's ", recall.TargetStateNames()},
+		{"owner's ", p2p.OwnerStateNames()},
+		{"requester's ", p2p.RequesterStateNames()},
 	} {
 		for _, state := range of.states {
 			names = append(names, of.who+state)

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
@@ -108,6 +109,7 @@ func MarkNames() []MarkName {
 		{"flow", flow.MarkAllocMalformed, flow.TargetMarkNames()},
 		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
 		{"loan", loan.MarkPrefixCut, loan.MarkNames()},
+		{"p2p", p2p.MarkLookupMalformed, p2p.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

@@ -76,7 +76,11 @@ func (r *Rank) sweep(e *flow.Env) {
 // pass goes on with a pass, and says whether it has ended it.
 func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	s, kind := &r.sweeps, r.sweeps.turn
-	ended = of.Go(e.Work, tablesOf[kind], func(table uint8, slot int32) kernel.Where {
+	tables := tablesOf[kind]
+	if kind == sweepLost && r.cfg.Shares {
+		tables++
+	}
+	ended = of.Go(e.Work, tables, func(table uint8, slot int32) kernel.Where {
 		switch kind {
 		case sweepLost:
 			return r.sweepLost(e, table, slot)
@@ -114,6 +118,9 @@ func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 		if r.cfg.answers() {
 			r.recallTarget.Loans().Lose(class)
 		}
+		if r.cfg.Shares {
+			r.p2pOwner.Loans().Lose(class)
+		}
 	}
 	r.sweeps.of[sweepLost].Want()
 	r.sweep(e)
@@ -131,6 +138,8 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		return kernel.NextSlot
 	case 2:
 		return r.recallTarget.Loans().LostAt(&e.Env, slot)
+	case 4:
+		return r.p2pOwner.Loans().LostAt(&e.Env, slot)
 	}
 	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
 		e.Out.Mark(pending.MarkAskerLost)

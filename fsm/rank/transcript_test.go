@@ -14,7 +14,7 @@ import (
 // one story between ranks. Directives:
 //
 //	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]]
-//	     [delay [staging=2]] [cache] [recalls]                      starts (or restarts) a rank
+//	     [delay [staging=2]] [cache] [recalls] [shares]             starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
@@ -30,7 +30,7 @@ import (
 //
 //	facts                              prints links up and down and malformed bytes from now on
 //	fail WHAT code=CODE                lets the completion under way say that its effect failed
-//	unsettled CopyDone code=CODE       likewise, but the copy may go on: a Settled follows
+//	unsettled WHAT code=CODE           likewise, but it may go on: a Settled follows
 //	spoil WHAT how=HOW                 changes the bytes of the message under way
 //	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
 //	                                   changes what a hello under way says
@@ -39,6 +39,8 @@ import (
 //	cut NAME channel=CHANNEL           loses a connection that NAME opened
 //	say NAME [channel=CHANNEL] [inc=WHO] [to=WHO] [keys=(a)] [commit=(1)] [abort=(1)] [how=HOW]
 //	                                   a message of somebody on a connection of his own; grants by their order
+//	lookup NAME [by=WHO] [say=get|done|port|...] [keys=(a)] [op=1] [grant=1] [id=ID] [channel=lookup|peerdone] [plain=1]
+//	                                   a message about shared chunks
 //	landed NAME peer=WHO grant=1 pages=(0) [forged=1]
 //	                                   the data plane says that pages came
 func TestTranscripts(t *testing.T) {
@@ -98,6 +100,12 @@ func TestTranscripts(t *testing.T) {
 				}
 				if cfg.Recalls = d.HasArg("recalls"); d.HasArg("cache") {
 					cfg.Retention = store.Cache
+				}
+				if cfg.Shares = d.HasArg("shares"); cfg.Shares {
+					cfg.LookupAddr, cfg.PeerDoneAddr = effects.Addr{Host: first, Port: 5}, effects.Addr{Host: first, Port: 6}
+				}
+				if d.HasArg("loans") {
+					d.ScanArgs(t, "loans", &cfg.LoansMax)
 				}
 				cfg.Delay = d.HasArg("delay")
 				cfg.AddressesOnly = d.HasArg("addresses_only")

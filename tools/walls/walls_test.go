@@ -73,6 +73,7 @@ var rooms = []room{
 	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
+	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow"), foreign: none},
 	// A flow knows no other.
 	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},

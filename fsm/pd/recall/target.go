@@ -58,4 +58,7 @@ func (f *Target) Tables(visit table.Visit) { f.loans.Tables(visit) }
 // State is where the lease of a Ref stands.
 func (f *Target) State(_ *flow.Rooms, ref kernel.Ref) uint16 { return f.loans.State(ref) }
 
+// TargetStateNames are the names of its states.
+func TargetStateNames() []string { return []string{"prefix over", "prefix leased", "prefix revoked"} }
+
 var _ flow.Flow = (*Target)(nil)

@@ -1,0 +1,48 @@
+// Package p2p shares what is ready between peers: an Owner says which prefix of some chunks it has, and lends it to who
+// asks; a Requester asks, and reads it into pages that become its own store's. It is two flows over rooms that others
+// have too: lookups, pins and leases are fsm/loan's, links and the connection to a peer fsm/link's, pages that are read
+// into and what becomes readable of them fsm/land's, the read fsm/move's.
+//
+// # The owner
+//
+// It listens on two channels. Lookup is matched: a peer asks which chunks are here (Get), where ends are taken
+// (QueryDonePort), or says that it reads no more (Done). PeerDone takes Done alone. Each message has one answer in the
+// step in which it comes; what is none of these is answered with the code that LMCache-Ascend has for it.
+//
+//		Get ──► loan ──► by Done, by time, or with the reader's link: over
+//
+//	  - A Get has an operation of its asker's life, which each attempt repeats: it is answered with the same pages under the
+//	    same grant, and what is left of their time. Another life, or another peer with a lookup of the same name, has
+//	    another loan.
+//	  - Who has not shaken hands, or whose link is lost, is told to introduce itself. So is who speaks without our
+//	    extensions: our planes let nobody in whom they do not know.
+//	  - A Done ends the loan whose grant it names, if it is the speaker's own. One that names none ends nothing: it may mean
+//	    any of several.
+//	  - The reader's right counts from when it asked, which precedes the loan (M4). The end here is by the owner's clock.
+//	  - Only whole pages are lent: no message of this flow says how long a chunk is.
+//	  - Of loans, and of the pages under them, no peer has more than it leaves: the others' lookups never fail for it.
+//
+// # The requester
+//
+// It is told of whom to ask by the command, Bring: who has what is for others to know, and may be wrong, which costs a
+// miss and nothing else.
+//
+//		linking ──► asking ──► reading ──► leaving ──► telling ──► gone
+//		              │           └──► settling ──►┘
+//		              └──► ghost: it has its outcome, and a late answer's loan is given back
+//
+//	  - All gets of a peer share one lookup lane. Where that is lost, each question on it is asked again on the next one,
+//	    as the same operation, some times at most. Where nobody answers in time it is a miss, not asked again.
+//	  - Pages are taken when the answer is here, which says how many: all or none, from our engine's share, and not before
+//	    who waits for some. They are under a grant of our own until the read has settled, however it ended; what landed
+//	    whole is a fill of the store's, of which the first one counts.
+//	  - The read ends before the loan does, by our clock from before we asked; on planes that nobody watches one that ended
+//	    later is not believed.
+//	  - Each loan that an answer named is given back, once nothing of ours reads under it, whatever became of the read.
+//
+// Who may touch what: a pin keeps a chunk in the store, a read grant keeps its page from writers, and both last as long
+// as the lease, whoever gives the chunk up meanwhile. Nothing is claimed or consumed there. At the reader a page is
+// readable when it is whole, and its own engine's claim keeps it.
+//
+// Pushing chunks to who asks (pull_mode false) is refused by name.
+package p2p

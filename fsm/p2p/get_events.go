@@ -1,0 +1,106 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Step takes a Bring, or what drivers tell of what the requester asked for.
+func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	switch x := ev.(type) {
+	case *effects.Command:
+		f.Take(e, x.Ticket, x.Body.(*Bring))
+	case *effects.Replied:
+		f.replied(e, ref.Kind, ref.Subject, x.Body)
+	case *effects.Unanswered:
+		f.unanswered(e, ref.Kind, ref.Subject, x.Code)
+	case *effects.TransferDone:
+		f.transferred(e, ref.Subject, x)
+	case *effects.Settled:
+		f.settled(e, ref.Subject)
+	default:
+		kernel.Foreign("who wants chunks")
+	}
+}
+
+// Due takes a deadline.
+func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
+	h := ref.Subject
+	r := f.gets.Get(h)
+	if ref.Kind == timerAnswer {
+		r.answer = 0
+		f.overdue(e, h, r)
+		return
+	}
+	r.timer = 0
+	code := effects.Expired
+	r.blame(code, outOfTime(r))
+	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == linking && g != link.GateOpen && cause != effects.OK {
+		code = cause // What became of the link says more than the time.
+		r.blameAs(cause, e.Links.Outbound(r.peer).Why())
+	}
+	f.stop(e, h, r, code)
+}
+
+func outOfTime(r *get) effects.Why {
+	w := effects.Why{Field: "Patience", Ours: r.patience.String(), Theirs: "no answer"}
+	switch r.phase {
+	case linking:
+		w.Theirs = "not connected, or busy with what came before"
+	case reading:
+		w.Theirs = "not all arrived"
+	case asking, settling, leaving, telling, phases:
+	}
+	return w
+}
+
+// Signal takes what rooms tell: a peer's link or its connection changed, or what is read is wanted no more.
+func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	//exhaustive:ignore
+	switch s.Kind {
+	case flow.Changed:
+		f.pump(e, ref.Subject)
+	case flow.Ended:
+		x := e.Landings.At(ref.Subject.Slot())
+		for slot := range f.gets.Slots() {
+			h := f.gets.At(slot)
+			if r := f.gets.Get(h); r != nil && r.into == x.ID && !r.delivered {
+				f.stop(e, h, r, s.Code)
+			}
+		}
+	default:
+		kernel.Foreign("who wants chunks")
+	}
+}
+
+// Abort ends a get early, and says whether there was anything to end.
+func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
+	r := f.gets.Get(ref.Subject)
+	if r.delivered {
+		return false
+	}
+	f.stop(e, ref.Subject, r, effects.Cancelled)
+	return true
+}
+
+// stop gives a get its outcome now, wherever it stands; what is under way goes on to its own end without it.
+func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code) {
+	switch r.phase {
+	case linking:
+		f.gets.Unlink(&f.line(r).asks, h)
+		f.deliver(e, r, code)
+		f.end(e, h, r)
+	case asking: // The answer may bring a loan, which then is given back.
+		e.Out.Mark(MarkStopped)
+		f.haunt(e, h, r, code)
+	case reading: // Its pages are stored into until the transfer has settled.
+		e.Out.Mark(MarkStopped)
+		r.read.Cancel(&e.Env)
+		f.deliver(e, r, code)
+	case settling, leaving, telling, phases:
+		panic("BUG: a get has its outcome before it is finished with")
+	}
+}

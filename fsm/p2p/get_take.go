@@ -1,0 +1,181 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Take begins with a Bring, or says no at once: then everything is as it was.
+func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
+	code, why := f.check(e, c)
+	here := uint32(0)
+	if code == effects.OK {
+		if here = e.Readable(c.Keys); int(here) == len(c.Keys) {
+			f.keep(e, c.Keys, e.Store.RequestHash(c.Request))
+			e.Out.Deliver(effects.Deliver{Ticket: t, Hits: here})
+			return
+		}
+		if f.gets.Full() {
+			e.Out.Mark(MarkBringsFull)
+			code, why = effects.TooMany, &effects.Why{
+				Field: "tables.shared", Ours: flow.Number(f.cfg.BringsMax) + ", and as many are in progress",
+				Remedy: "retry when one has ended, or raise tables.shared",
+			}
+		}
+	}
+	peer := table.Handle(0)
+	where := link.Where{Host: c.From.Host, InitPort: c.From.InitPort}
+	if code == effects.OK {
+		if peer = e.Links.Want(&e.Env, where); peer == 0 {
+			code, why = effects.TooMany, &effects.Why{
+				Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use",
+				Remedy: "raise tables.peers",
+			}
+		}
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = f.cfg.Timeout
+	}
+	h, r := f.gets.Add()
+	f.operation++
+	*r = get{
+		ticket: t, lookup: append(r.lookup[:0], c.Request...), keys: r.keys[:0], ends: r.ends[:0],
+		request: e.Store.RequestHash(c.Request), patience: patience, deadline: e.Now.Add(patience), here: here,
+		peer: peer, where: where, operation: f.operation,
+	}
+	for _, key := range c.Keys {
+		r.keys = append(r.keys, key...)
+		r.ends = append(r.ends, uint32(len(r.keys)))
+	}
+	e.Tickets.Add(t, getRef(timerGet, h))
+	e.Timers.Set(&r.timer, r.deadline, getRef(timerGet, h))
+	f.becomeLinking(e, h, r)
+}
+
+// check says whether a Bring can be taken as it is given.
+func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
+	if code, why := e.CheckKeys(c.Keys); code != effects.OK {
+		return code, why
+	}
+	switch {
+	case len(c.Request) == 0:
+		return effects.Invalid, flow.NoRequest()
+	case len(c.Request) > int(f.cfg.RequestIDMax):
+		return effects.TooLarge, &effects.Why{
+			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " + flow.Number(f.cfg.RequestIDMax),
+		}
+	case c.From.Host == "" || c.From.InitPort == 0:
+		return effects.Invalid, &effects.Why{
+			Field: "From", Theirs: effects.Words([]byte(c.From.Host)) + ":" + flow.Number(uint32(c.From.InitPort)),
+			Ours: "a host and a port",
+		}
+	}
+	if e.Abandons.Has(e.Now, e.Store.RequestHash(c.Request)) {
+		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)
+	}
+	if fits := Fits(e.Cfg, c.Request, c.Keys); fits < len(c.Keys) {
+		return effects.TooLarge, &effects.Why{
+			Field: "Keys", Theirs: flow.Number(len(c.Keys)), Ours: "at most " + flow.Number(fits) + " of these, which fill a message",
+			Remedy: "ask for fewer at a time, or raise limits.message_bytes at both ends",
+		}
+	}
+	return flow.Waitable("Patience", c.Patience)
+}
+
+const (
+	headBytes  = 512 // what a question or an answer says beside chunks
+	keyBytes   = 5   // in front of a key
+	placeBytes = 58  // what an answer says of a chunk: a uuid, an index, a generation
+)
+
+// Fits is how many of these chunks, from the first on, one Bring for such a request can take: their keys in one question,
+// and their places in its answer.
+func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax))
+	ask, answer := headBytes+len(request), headBytes
+	for i, key := range keys[:most] {
+		ask, answer = ask+len(key)+keyBytes, answer+placeBytes
+		if max(ask, answer) > cfg.Wire.MessageBytes {
+			return i
+		}
+	}
+	return most
+}
+
+// keep claims chunks that are here for a request, as far as there is room to promise.
+func (f *Requester) keep(e *flow.Env, keys [][]byte, request uint64) {
+	for _, key := range keys {
+		e.Store.Claim(e.Store.Find(e.Store.Hash(key), key), own, request, &e.Env)
+	}
+}
+
+// own is the class that what is brought counts for: our own engine's.
+const own = 0
+
+// deliver gives a get its one outcome, with what is here by then.
+func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
+	if r.delivered {
+		return
+	}
+	r.delivered = true
+	e.Timers.Stop(&r.timer)
+	f.keys = f.keys[:0]
+	for i := range r.size() {
+		f.keys = append(f.keys, r.key(i))
+	}
+	hits := e.Readable(f.keys)
+	f.keep(e, f.keys[:hits], r.request)
+	out := effects.Deliver{Ticket: r.ticket, Code: code, Hits: hits}
+	if code != effects.OK {
+		why := r.why
+		switch {
+		case r.code == code:
+		case code == effects.NotFound:
+			why = effects.Why{Field: flow.At("Keys", int(hits)), Theirs: "missing"}
+		default:
+			why = effects.Why{}
+		}
+		if why.Addr == (effects.Addr{}) {
+			why.Addr, why.Peer = r.where.Addr(), r.who
+		}
+		if why.Stage == effects.StageNone {
+			why.Stage = r.stage()
+		}
+		out.Why = &why
+	}
+	e.Out.Deliver(out)
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactBrought, Code: code, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who, Why: out.Why,
+	})
+}
+
+// stage is how far a get is.
+func (r *get) stage() effects.Stage {
+	if r.phase == reading || r.phase == settling {
+		return effects.StageTransfer
+	}
+	return effects.StageAsk
+}
+
+// blame notes what is to be said of a get if it ends with this code.
+func (r *get) blame(code effects.Code, why effects.Why) { r.code, r.why = code, why }
+
+// end removes a get that has its outcome and nothing under way.
+func (f *Requester) end(e *flow.Env, h table.Handle, r *get) {
+	if !r.delivered || r.into != 0 {
+		panic("BUG: a get ended before its outcome, or its pages")
+	}
+	e.Timers.Stop(&r.answer)
+	e.Links.Unwant(r.peer)
+	e.Tickets.Remove(r.ticket)
+	r.lookup, r.keys, r.ends = table.ShedBytes(r.lookup), table.ShedBytes(r.keys), table.Shed(r.ends)
+	f.gets.Remove(h)
+}

@@ -1,0 +1,57 @@
+package p2p
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// Settings are the part of a rank's configuration that is about chunks shared between peers. Zero means the default.
+type Settings struct {
+	// Shares: peers may ask which chunks are here, and read them.
+	Shares       bool
+	LookupAddr   effects.Addr     // where they ask: P2PInitSideRetMsg.peer_lookup_url
+	PeerDoneAddr effects.Addr     // where they may say that they have read: AscendQueryDonePortRetMsg.done_url
+	ShareTTL     effects.Duration // default 60 s (p2p_pull_pending_ttl): how long a peer may read
+	LoansMax     uint32           // default 256: prefixes that peers may read at a time
+	BringsMax    uint32           // default 256: Brings in progress, and lookups of former ones without an answer
+	BringTimeout effects.Duration // default 11 s (p2p_sync_get_timeout_s): a Bring that says no patience
+	// LookupTimeout is how long a lookup may take. What is not answered by then is a miss.
+	LookupTimeout effects.Duration // default 3 s (p2p_lookup_timeout_s)
+	Lookups       uint16           // default 16 at a time to one peer
+}
+
+// Fill puts defaults where nothing is said.
+func (s *Settings) Fill() {
+	kernel.Default(&s.ShareTTL, 60*effects.Second)
+	kernel.Default(&s.LoansMax, 256)
+	kernel.Default(&s.BringsMax, 256)
+	kernel.Default(&s.BringTimeout, 11*effects.Second)
+	kernel.Default(&s.LookupTimeout, 3*effects.Second)
+	if s.Lookups == 0 {
+		s.Lookups = 16
+	}
+}
+
+// Check says what cannot work.
+func (s *Settings) Check() error {
+	if s.Shares && (s.LookupAddr.Port == 0 || s.PeerDoneAddr.Port == 0) {
+		return fmt.Errorf("rank: LookupAddr is %s:%d and PeerDoneAddr is %s:%d with Shares: peers ask there; give a host "+
+			"and a port for each", s.LookupAddr.Host, s.LookupAddr.Port, s.PeerDoneAddr.Host, s.PeerDoneAddr.Port)
+	}
+	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
+		kernel.Count{Name: "BringsMax", Value: s.BringsMax})
+}
+
+// Bringing is the need of who has chunks brought: each Bring has a question, a read, its deadline and its answer's.
+func (s *Settings) Bringing() kernel.Need {
+	most := int(s.BringsMax)
+	return kernel.Need{
+		Deadlines: 3 * most, // and one of its own grant, for a moment
+		Limits:    effects.Limits{Sends: most, Transfers: most, Commands: most},
+	}
+}
+
+// Lending is the need of who is asked: each loan has an end.
+func (s *Settings) Lending() kernel.Need { return kernel.Need{Deadlines: int(s.LoansMax)} }
