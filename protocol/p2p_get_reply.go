@@ -71,6 +71,14 @@ func (m *AscendBatchedLookupAndGetRetMsg) LeaseNS() int64 {
 	}
 }
 
+// SetLeaseNS states a lease in nanoseconds, which LeaseNS reads as no longer.
+func (m *AscendBatchedLookupAndGetRetMsg) SetLeaseNS(ns int64) {
+	const second = 1e9
+	for m.LeaseSeconds = float64(ns) / second; m.LeaseNS() > max(ns, 0); {
+		m.LeaseSeconds = math.Nextafter(m.LeaseSeconds, 0)
+	}
+}
+
 // Append appends the message to b.
 func (m *AscendBatchedLookupAndGetRetMsg) Append(b []byte) []byte {
 	n := 4

@@ -164,5 +164,8 @@ func (l *Loans) Stands(v *env.Env, x *Loan) bool {
 	return x.lease.Stands() && !l.lost(x) && v.Now < x.until
 }
 
+// Out is how many pages they are of; one counts as often as it is lent. To look at only.
+func (l *Loans) Out() int { return l.pages.All() }
+
 // Len is the number of loans that are out.
 func (l *Loans) Len() int { return l.loans.Len() }

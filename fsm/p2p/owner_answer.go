@@ -192,7 +192,7 @@ func (o *Owner) tell(e *flow.Env, x *loan.Loan) {
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
 	m.HitChunks, m.Ext.Grant = uint32(len(x.Pages())), x.Grant()
-	m.LeaseSeconds = float64(x.Left(e.Now)) / float64(effects.Second)
+	m.SetLeaseNS(int64(x.Left(e.Now)))
 }
 
 // refuse says that nothing is lent, and why.

@@ -14,7 +14,7 @@ import (
 // memory.
 func TestRenewedIsNew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStorm(t)
+		s := newStorm(t, false)
 		for range rapid.IntRange(1, 200).Draw(t, "moments") {
 			s.moment()
 		}

@@ -87,9 +87,9 @@ func (s *storm) close(n *stormNode, id effects.Conn) {
 		s.t.Fatalf("%s closes a connection that it has not", n.name)
 	}
 	delete(n.conns, id)
-	if c.corr != 0 && !c.answer {
-		corr := c.corr
-		s.complete(n, "Unanswered", corr, func() effects.Event { return &effects.Unanswered{Corr: corr, Code: effects.Closed} })
+	for _, a := range c.open() {
+		c.over(a)
+		s.complete(n, "Unanswered", a.corr, func() effects.Event { return &effects.Unanswered{Corr: a.corr, Code: effects.Closed} })
 	}
 	if peer := c.peer; peer != nil {
 		s.push(peer, "ConnLost", func() { s.step(peer, &effects.ConnLost{Conn: serverConn(id)}) }, func() {})
@@ -98,11 +98,15 @@ func (s *storm) close(n *stormNode, id effects.Conn) {
 
 func (s *storm) send(n *stormNode, e *effects.Send) {
 	id, c := e.Conn, n.conns[e.Conn]
-	if c == nil || c.corr != 0 {
+	window := 1
+	if c != nil && c.channel == effects.ChannelLookup {
+		window = int(n.cfg.Lookups)
+	}
+	if c == nil || len(c.asks) >= window {
 		s.t.Fatalf("%s sends %s on a connection that is closed or waits", n.name, describe(e.Body))
 	}
 	body, request := append([]byte(nil), e.Body...), effects.Request(s.id())
-	n.out[e.Corr], c.corr, c.asked = "send", e.Corr, request
+	n.out[e.Corr], c.asks = "send", append(c.asks, &stormAsk{corr: e.Corr, asked: request})
 	s.heard = append(s.heard, heard{to: c.peer, channel: c.channel, body: body})
 	s.push(c.peer, describe(body), func() {
 		if c.life == c.peer.life && !c.dead {
@@ -138,25 +142,25 @@ func (s *storm) reply(n *stormNode, e *effects.Reply) {
 	}
 	body, asker := append([]byte(nil), e.Body...), to.node
 	c := asker.conns[to.conn]
-	if c == nil || c.corr == 0 || c.dead || c.asked != e.Request {
+	if c == nil || c.dead || c.ask(e.Request) == nil {
 		return
 	}
-	corr := c.corr
+	a := c.ask(e.Request)
 	if rapid.Bool().Draw(s.t, "in the mailbox") {
-		c.answer = true // Then Close does not undo it.
+		a.answer = true // Then Close does not undo it.
 		s.push(asker, "answer: "+describe(body), func() {
-			c.corr, c.answer = 0, false
-			s.completed(asker, corr, &effects.Replied{Corr: corr, Body: body})
+			c.over(a)
+			s.completed(asker, a.corr, &effects.Replied{Corr: a.corr, Body: body})
 		}, nil)
 		return
 	}
 	s.push(asker, "answer: "+describe(body), func() {
 		// Closed meanwhile, it had another completion.
-		if asker.conns[to.conn] != c || c.corr != corr {
+		if asker.conns[to.conn] != c || c.ask(a.asked) == nil {
 			return
 		}
-		c.corr = 0
-		s.completed(asker, corr, &effects.Replied{Corr: corr, Body: body})
+		c.over(a)
+		s.completed(asker, a.corr, &effects.Replied{Corr: a.corr, Body: body})
 	}, func() {})
 }
 

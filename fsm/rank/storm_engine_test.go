@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"pgregory.net/rapid"
 )
 
@@ -114,6 +115,18 @@ func (s *storm) draw(n *stormNode) {
 		s.drawSender(n, ms, request, names)
 		return
 	}
+	if n.cfg.Shares && rapid.Bool().Draw(t, "shares") {
+		from := rapid.SampledFrom(s.nodes).Draw(t, "from") // Perhaps itself.
+		if rapid.Bool().Draw(t, "it computes them") {
+			for _, key := range keys(names) {
+				from.compute(key)
+			}
+		}
+		s.command(n, &p2p.Bring{
+			From: p2p.Peer{Host: from.name, InitPort: 1}, Request: append([]byte("w"), request...), Keys: keys(names), Patience: ms(1500),
+		})
+		return
+	}
 	switch rapid.IntRange(0, 10).Draw(t, "command") {
 	case 0, 1, 2:
 		s.command(n, &engine.Get{Request: request, Keys: keys(names), Wait: ms(1000)})
@@ -184,3 +197,18 @@ func (s *storm) release(n *stormNode, of *[]effects.Ticket, by func(effects.Tick
 func unpin(t effects.Ticket) effects.CommandBody { return &engine.Unpin{Got: t} }
 
 func giveBack(t effects.Ticket) effects.CommandBody { return &engine.Release{Reserved: t} }
+
+// compute gives a node's cache a chunk, if there is a page for it.
+func (n *stormNode) compute(key []byte) {
+	v, s := &n.rank.env.Env, &n.rank.rooms.Store
+	if v.Pool == nil || v.Pool.Free() == 0 || !s.Room(1) || n.engine.draining {
+		return
+	}
+	page := v.Pool.Take(1, nil)[0]
+	page.Length = uint32(n.rank.shared.PageBytes)
+	h := s.BeginFill(s.Hash(key), key)
+	if !s.EndFill(h, page, true) {
+		v.Pool.Unref(page)
+	}
+	s.Settle(h, v)
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/store"
 	"pgregory.net/rapid"
 )
 
@@ -14,7 +15,18 @@ import (
 // what it read under a loan that was over. When faults cease and time has passed, nothing is left.
 func TestStormsOfPulls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStorm(t)
+		s := newStorm(t, false)
+		for range rapid.IntRange(20, 400).Draw(t, "moments") {
+			s.moment()
+		}
+		s.end()
+	})
+}
+
+// Likewise of ranks that share what they have, as caches.
+func TestStormsOfShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStorm(t, true)
 		for range rapid.IntRange(20, 400).Draw(t, "moments") {
 			s.moment()
 		}
@@ -51,11 +63,11 @@ func (s *storm) moment() {
 	}
 }
 
-func newStorm(t *rapid.T) *storm {
+func newStorm(t *rapid.T, shares bool) *storm {
 	s := &storm{t: t, now: effects.Time(effects.Second), leased: rapid.Bool().Draw(t, "leased")}
 	s.deaf = rapid.IntRange(0, 4).Draw(t, "deaf") == 0
 	s.faults = rapid.SampledFrom([]int{4, 20, 100}).Draw(t, "one in so many fails")
-	few, both := rapid.Uint32Range(1, 4), rapid.IntRange(0, 2).Draw(t, "both") == 0
+	few, both := rapid.Uint32Range(1, 4), shares || rapid.IntRange(0, 2).Draw(t, "both") == 0
 	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
 		cfg := Config{
 			Common: Common{
@@ -92,6 +104,12 @@ func newStorm(t *rapid.T) *storm {
 			cfg.Role = RoleBoth
 			cfg.EngineSharePct = rapid.SampledFrom([]uint32{30, 50, 100}).Draw(t, "engine's share")
 			cfg.PeerSharePct = rapid.SampledFrom([]uint32{50, 100}).Draw(t, "a peer's share")
+			if cfg.Shares = shares; shares {
+				cfg.LookupAddr, cfg.PeerDoneAddr = effects.Addr{Host: n.name, Port: 5}, effects.Addr{Host: n.name, Port: 6}
+				cfg.ShareTTL, cfg.LookupTimeout = 2*effects.Second, 500*effects.Millisecond
+				cfg.LoansMax, cfg.BringsMax = few.Draw(t, "loans"), 2*few.Draw(t, "brings")
+				cfg.Lookups, cfg.Retention = rapid.Uint16Range(1, 3).Draw(t, "lookups"), store.Cache
+			}
 		case i%2 == 0:
 			n.name = fmt.Sprintf("s%d", i)
 			cfg.Role = RoleSender

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -46,10 +47,40 @@ type stormConn struct {
 	channel effects.Channel
 	peer    *stormNode
 	life    int // of the peer
-	corr    effects.Corr
-	asked   effects.Request
-	answer  bool // it is in the mailbox, and will be the Send's completion
+	asks    []*stormAsk
 	dead    bool // whoever has it was told that it is lost
+}
+
+// A stormAsk is a question that has no completion yet.
+type stormAsk struct {
+	corr   effects.Corr
+	asked  effects.Request
+	answer bool // it is in the mailbox, and will be the Send's completion
+}
+
+// ask is the question of a request; nil if it has its completion.
+func (c *stormConn) ask(r effects.Request) *stormAsk {
+	for _, a := range c.asks {
+		if a.asked == r {
+			return a
+		}
+	}
+	return nil
+}
+
+// over takes a question off.
+func (c *stormConn) over(a *stormAsk) {
+	c.asks = slices.DeleteFunc(c.asks, func(b *stormAsk) bool { return a == b })
+}
+
+// open are the questions that a connection takes with it when it goes.
+func (c *stormConn) open() (open []*stormAsk) {
+	for _, a := range c.asks {
+		if !a.answer {
+			open = append(open, a)
+		}
+	}
+	return open
 }
 
 type stormLink struct {
@@ -128,8 +159,8 @@ func (s *storm) check(n *stormNode) {
 	st := n.rank.Stats()
 	s.conserves(n, 0, st.PagesFree, st.PagesTotal)
 	s.conserves(n, HostPool, st.HostFree, st.HostTotal)
-	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && st.PagesLent > high {
-		s.t.Fatalf("%s lends %d pages, high water is %d", n.name, st.PagesLent, high)
+	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && st.PagesLent-n.rank.p2pOwner.Loans().Out() > high {
+		s.t.Fatalf("%s offers %d pages, high water is %d", n.name, st.PagesLent, high)
 	}
 	lim, count := n.rank.Limits(), map[string]int{}
 	for _, what := range n.out {
@@ -211,12 +242,13 @@ func (s *storm) loseConn(n *stormNode, id effects.Conn) {
 		if n.conns[id] != c {
 			return
 		}
-		if c.corr != 0 && !c.answer {
-			corr := c.corr
-			c.corr = 0
-			s.completed(n, corr, &effects.Unanswered{Corr: corr, Code: effects.PeerLost})
+		for _, a := range c.open() {
+			if n.conns[id] == c { // Else the first that heard closed it, and the others hear of that.
+				c.over(a)
+				s.completed(n, a.corr, &effects.Unanswered{Corr: a.corr, Code: effects.PeerLost})
+			}
 		}
-		if n.conns[id] == c && !c.answer && c.corr == 0 {
+		if n.conns[id] == c && len(c.asks) == 0 {
 			c.dead = true
 			s.step(n, &effects.ConnLost{Conn: id})
 		}
