@@ -47,6 +47,9 @@ const (
 	// Parts is Envelope with any number of frames for a body, up to a bound of the driver's. AppendPart and CutPart
 	// make and read such a body.
 	Parts
+	// Several is for what nobody answers: any number of frames, up to a bound of the driver's, each of them a message by
+	// itself. LMCache's workers put together what waits when they send; who sends here puts one.
+	Several
 )
 
 //kvferry:table
@@ -64,7 +67,7 @@ var channels = [...]struct {
 	ChannelQuery:  {"query", Lockstep, Envelope},
 
 	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers ask one question at a time.
-	ChannelFeed:      {"feed", OneWay, Envelope},
+	ChannelFeed:      {"feed", OneWay, Several},
 	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
 	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
 }

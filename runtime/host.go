@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/aside"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
@@ -26,7 +27,8 @@ type HostConfig struct {
 	Drain effects.CommandBody
 	// Observed hears what the machine observes, between its steps; nil: the log alone. It must not block.
 	Observed func(*effects.Observe)
-	Log      *slog.Logger // nil: slog.Default()
+	// Log's handler is called by one goroutine, which nothing waits for; nil: slog.Default().
+	Log *slog.Logger
 }
 
 // A Host runs one machine of anybody's that has no pages, as a Node runs a rank: one loop, its mailbox, its clock and a
@@ -35,6 +37,7 @@ type HostConfig struct {
 type Host struct {
 	hands
 	loop     *loop
+	lines    *aside.Handler // of the log, on their way
 	drain    effects.CommandBody
 	observed func(*effects.Observe)
 	over     chan struct{} // closed when it has ended
@@ -52,6 +55,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if log == nil {
 		log = slog.Default()
 	}
+	lines := aside.New(log.Handler()) // The loop does not wait for them.
+	log = slog.New(lines)
 	box := newMailbox(orElse(cfg.Waiting, 1024), orElse(cfg.WaitingBytes, 4<<20))
 	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
 	if err != nil {
@@ -63,7 +68,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		return nil, errors.Join(openFailed("the machine", "mend what it says", err), transport.Shutdown(bg))
 	}
 	h := &Host{hands: hands{control: transport, tickets: newRegister(orElse(cfg.Commands, 1024)), log: log},
-		drain: cfg.Drain, observed: cfg.Observed, over: make(chan struct{}), begun: make(chan struct{}, 1)}
+		lines: lines, drain: cfg.Drain, observed: cfg.Observed, over: make(chan struct{}), begun: make(chan struct{}, 1)}
 	h.facts.lines, h.facts.caller = seldom.New(log), transport.Caller
 	h.loop = newLoop(m, box, h)
 	h.begun <- struct{}{}
@@ -99,6 +104,10 @@ func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	h.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
 	return t, nil
 }
+
+// Between runs f between two steps of the machine, so that f may look at it, and returns when it has run. false: the
+// host has ended, and f did not run. f must not block, and must not call the host.
+func (h *Host) Between(f func()) bool { return h.loop.call(f) }
 
 // Servers are the channels that the host serves, with the ports really bound.
 func (h *Host) Servers() []control.Server { return h.control.Servers() }
@@ -147,5 +156,6 @@ func (h *Host) end() {
 	h.loop.mailbox.close()
 	h.tickets.abandon()
 	h.facts.lines.End()
+	h.lines.Flush(flushPatience)
 	close(h.over)
 }

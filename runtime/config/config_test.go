@@ -257,7 +257,7 @@ func TestNearest(t *testing.T) {
 		{"entirely_other", ""},
 	} {
 		var known []string
-		for _, k := range topKeys {
+		for _, k := range nodeSchema.top {
 			known = append(known, k.name)
 		}
 		if got := nearest(c.name, known); got != c.want {

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // A key is one row of the table from which files are read, defaults are set and
 // docs/configuration.md is written.
@@ -22,8 +25,30 @@ const ownPrefix = "extra_config.kvferry."
 // ownPath returns the whole path of one of our own keys.
 func ownPath(name string) string { return ownPrefix + name }
 
-// topKeys are all keys at the top of a file whose values are read.
-var topKeys = slices.Concat(lmcacheKeys, laterKeys)
+// A schema is the keys of one kind of file.
+type schema struct {
+	top      []key    // at the top, those whose values are read
+	own      []key    // kvferry's, below extra_config.kvferry
+	others   []string // at the top, those that are somebody else's
+	variable string   // what names of variables begin with that override the file
+	whose    string   // whose keys those at the top are
+}
 
-// ownKeys are all of kvferry's, below extra_config.kvferry.
-var ownKeys = slices.Concat(nodeKeys, npuKeys)
+// nodeSchema is that of a rank.
+var nodeSchema = schema{
+	top: slices.Concat(lmcacheKeys, laterKeys), own: slices.Concat(nodeKeys, npuKeys),
+	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
+}
+
+// find returns a key of the schema by the name that it has in a draft's found.
+func (s *schema) find(name string) *key {
+	if k := find(s.top, name); k != nil {
+		return k
+	}
+	return find(s.own, strings.TrimPrefix(name, ownPrefix))
+}
+
+// isGroup reports whether path is a mapping of our own keys, such as layout.
+func (s *schema) isGroup(path string) bool {
+	return slices.ContainsFunc(s.own, func(k key) bool { return strings.HasPrefix(k.name, path+".") })
+}

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"slices"
-
-	"go.yaml.in/yaml/v4"
-)
+import "go.yaml.in/yaml/v4"
 
 // The kinds of this file belong to what this version cannot do. Their keys are accepted at the
 // value that asks for nothing, so that a complete LMCache file needs no edits, and refused at any
@@ -95,8 +91,4 @@ var strayKeys = []string{
 	"config_file", "cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size", "enable_nixl",
 	"error_handling", "nixl_enable_gc", "p2p_npu_buffer_size", "p2p_pull_pending_ttl",
 	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl", "weka_path",
-}
-
-func ignored(name string) bool {
-	return slices.Contains(ignoredKeys, name) || slices.Contains(strayKeys, name)
 }

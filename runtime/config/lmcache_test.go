@@ -99,7 +99,7 @@ func TestEveryKeyOfTheRelease(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		if name := strings.TrimSpace(line); name != "" && !strings.HasPrefix(name, "#") {
 			declared[name] = true
-			if name != "extra_config" && find(topKeys, name) == nil && !ignored(name) {
+			if name != "extra_config" && find(nodeSchema.top, name) == nil && !slices.Contains(nodeSchema.others, name) {
 				t.Errorf("%s of LMCache %s is in no table", name, Release)
 			}
 		}
@@ -139,7 +139,7 @@ func TestEveryKeyOfPDIsRead(t *testing.T) {
 		pd_shutdown_timeout_sec pd_condition_poll_interval_sec pd_max_prefill_len pd_pull_mode
 		pd_delay_pull pd_pull_done_port pd_use_cpu_offload pd_cpu_buffer_size pd_alloc_fail_backoff_ttl
 		pd_pull_pending_ttl pd_pull_backpressure_reserve_pct transfer_channel retrieve_locations store_location`) {
-		if find(topKeys, name) == nil {
+		if find(nodeSchema.top, name) == nil {
 			t.Errorf("%s is not read", name)
 		}
 		if !asked["LMCACHE_"+strings.ToUpper(name)] {

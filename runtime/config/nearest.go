@@ -10,15 +10,15 @@ import (
 
 // unknown reports a key at the top that is nobody's, with what was probably meant.
 func (d *draft) unknown(file, name string, at *yaml.Node) {
-	known := slices.Concat([]string{"extra_config"}, ignoredKeys, strayKeys)
-	for _, k := range topKeys {
+	known := slices.Concat([]string{"extra_config"}, d.others)
+	for _, k := range d.top {
 		known = append(append(known, k.name), k.aliases...)
 	}
-	remedy := "LMCache has no such key; remove it"
-	if find(ownKeys, name) != nil || isGroup(name) {
+	remedy := d.whose + " has no such key; remove it"
+	if find(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
 	} else if near := nearest(name, known); near != "" {
-		remedy = fmt.Sprintf("LMCache has no such key; did you mean %s?", near)
+		remedy = fmt.Sprintf("%s has no such key; did you mean %s?", d.whose, near)
 	}
 	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shorten(name), Remedy: remedy})
 }
@@ -26,11 +26,11 @@ func (d *draft) unknown(file, name string, at *yaml.Node) {
 // unknownOwn does the same below extra_config.kvferry.
 func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 	var known []string
-	for _, k := range ownKeys {
+	for _, k := range d.own {
 		known = append(known, k.name)
 	}
 	remedy := "kvferry has no such key; docs/configuration.md lists them"
-	if find(topKeys, path) != nil {
+	if find(d.top, path) != nil {
 		remedy = "this is one of LMCache's keys; move it to the top of the file"
 	} else if near := sameLeaf(path, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key here; did you mean %s?", near)

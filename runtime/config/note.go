@@ -11,10 +11,7 @@ func (d *draft) note(name, remark string) {
 }
 
 func (d *draft) isDefault(name string, s setting) bool {
-	k := find(topKeys, name)
-	if k == nil {
-		k = find(ownKeys, strings.TrimPrefix(name, ownPrefix))
-	}
+	k := d.schema.find(name)
 	given, isScalar := scalar(s.node)
 	if !isScalar || k.def == "" {
 		return false

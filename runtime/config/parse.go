@@ -16,13 +16,18 @@ import (
 // fileBytesMax bounds a configuration file; the longest sensible one has a few KiB.
 const fileBytesMax = 1 << 20
 
-// environment is what problems give as the file of a value from the environment.
-const environment = "environment"
+// What problems give as the file of a value from the environment, and of one that was an argument.
+const (
+	environment = "environment"
+	arguments   = "arguments"
+)
 
 // A draft is a Config while it is being read: what keys say that only means something together.
 type draft struct {
-	cfg   Config
-	found map[string]setting // by the name in the table
+	*schema
+	cfg       Config
+	found     map[string]setting // by the name in the table
+	arguments []Argument
 	// problems are collected to the end, so that one run shows them all.
 	problems []Problem
 
@@ -37,9 +42,14 @@ type draft struct {
 		dtype                     protocol.Dtype
 		mla                       bool
 	}
+	// Of a directory's file.
+	directory                  Directory
+	healthCheck, workerTimeout uint32 // seconds; 0: none
+	lookupHashes               uint32
 	// Of keys whose value is checked and has no further effect.
-	word   string
-	unused time.Duration
+	word       string
+	unused     time.Duration
+	unusedPort uint16
 }
 
 // A setting is a key's value, and where it stands.
@@ -65,24 +75,35 @@ func (s setting) problem(code Code, remedy string) Problem {
 // What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
 // everything that is wrong.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	d := &draft{cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}},
-		found: map[string]setting{}}
+	d := &draft{schema: &nodeSchema, found: map[string]setting{},
+		cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
+	if err := d.read(name, data, env, d.validate); err != nil {
+		return nil, err
+	}
+	return &d.cfg, nil
+}
+
+// read reads a file and the environment by the draft's schema. validate judges the values together.
+func (d *draft) read(name string, data []byte, env func(string) (string, bool), validate func()) error {
 	d.readFile(name, data)
 	if env != nil {
 		d.readEnvironment(env)
 	}
+	for _, a := range d.arguments {
+		d.put(a.Key, setting{a.As, arguments, &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
+	}
 	// What could not be read as YAML would only be reported as missing.
 	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
-		d.apply(topKeys, "")
-		d.apply(ownKeys, ownPath(""))
-		d.validate()
+		d.apply(d.top, "")
+		d.apply(d.own, ownPath(""))
+		validate()
 	}
 	if len(d.problems) > 0 {
 		sortProblems(d.problems)
-		return nil, &Error{d.problems}
+		return &Error{d.problems}
 	}
 	sortProblems(d.cfg.Notes)
-	return &d.cfg, nil
+	return nil
 }
 
 func (d *draft) add(p Problem) { d.problems = append(d.problems, p) }
@@ -135,11 +156,11 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 func (d *draft) walkTop(file string, m *yaml.Node) {
 	d.eachPair(file, "", m, func(name string, at, value *yaml.Node) {
 		where := setting{name, file, value}
-		if k := find(topKeys, name); k != nil {
+		if k := find(d.top, name); k != nil {
 			d.put(k.name, where)
 		} else if name == "extra_config" {
 			d.walkExtra(where)
-		} else if !ignored(name) {
+		} else if !slices.Contains(d.others, name) {
 			d.unknown(file, name, at)
 		}
 	})
@@ -176,9 +197,9 @@ func (d *draft) walkOwn(m setting, prefix string) {
 	d.eachPair(m.file, m.field+".", m.node, func(name string, at, value *yaml.Node) {
 		path := prefix + name
 		where := setting{ownPath(path), m.file, value}
-		if k := find(ownKeys, path); k != nil {
+		if k := find(d.own, path); k != nil {
 			d.put(ownPath(k.name), where)
-		} else if isGroup(path) {
+		} else if d.isGroup(path) {
 			d.walkOwn(where, path+".")
 		} else {
 			d.unknownOwn(m.file, path, at)
@@ -221,15 +242,15 @@ func (d *draft) put(name string, s setting) {
 }
 
 func (d *draft) readEnvironment(env func(string) (string, bool)) {
-	for _, k := range topKeys {
+	for _, k := range d.top {
 		for _, name := range append([]string{k.name}, k.aliases...) {
-			variable := "LMCACHE_" + strings.ToUpper(name)
+			variable := d.variable + strings.ToUpper(name)
 			if value, set := env(variable); set && value != "" {
 				d.put(k.name, setting{variable, environment, fromEnvironment(value)})
 			}
 		}
 	}
-	const variable = "LMCACHE_EXTRA_CONFIG"
+	variable := d.variable + "EXTRA_CONFIG"
 	if value, set := env(variable); set && value != "" {
 		root, problem := load(environment, []byte(value))
 		if problem != nil {
@@ -321,14 +342,4 @@ func find(keys []key, name string) *key {
 		}
 	}
 	return nil
-}
-
-// isGroup reports whether path is a mapping of our own keys, such as layout.
-func isGroup(path string) bool {
-	for _, k := range ownKeys {
-		if strings.HasPrefix(k.name, path+".") {
-			return true
-		}
-	}
-	return false
 }

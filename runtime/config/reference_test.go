@@ -78,7 +78,7 @@ func TestKeysAreWhole(t *testing.T) {
 			t.Errorf("row %s does not say who reads it", k.name)
 		}
 	}
-	for _, keys := range [][]key{topKeys, ownKeys} {
+	for _, keys := range [][]key{nodeSchema.top, nodeSchema.own, controllerKeys, directoryKeys} {
 		for _, k := range keys {
 			names = append(append(names, k.name), k.aliases...)
 			if k.doc == "" || k.kind.takes == "" || k.kind.read == nil {

@@ -17,6 +17,8 @@ const (
 	framesMax = 8
 	// partsMax is the most frames of a body that has several.
 	partsMax = 64
+	// severalMax is the most messages that come together. LMCache's workers put 50.
+	severalMax = 256
 	// hopMax is the longest frame of an envelope: routers put names of sockets there, and ZeroMQ's have no more.
 	hopMax = 255
 	// idBytes is the length of a question's id.
@@ -52,6 +54,18 @@ func (f frames) most() int {
 		n++
 	}
 	return n
+}
+
+// framesTo is how many frames a message to us may have.
+func framesTo(ch effects.Channel) int {
+	switch ch.Framing() {
+	case effects.Several:
+		return severalMax
+	case effects.Parts:
+		return framesMax + partsMax - 1
+	case effects.Envelope, effects.BareID:
+	}
+	return framesMax
 }
 
 // wire appends a message as it goes over the wire. The empty frame is what a REQ would send before the body.

@@ -62,11 +62,7 @@ func (s *server) serve(g *door.Guest) error {
 }
 
 func (s *server) limits() zmtp.Limits {
-	limits := zmtp.Limits{Frames: framesMax, Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
-	if s.channel.Framing() == effects.Parts {
-		limits.Frames += partsMax - 1
-	}
-	return limits
+	return zmtp.Limits{Frames: framesTo(s.channel), Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
 }
 
 func (t *talk) listen() error {
@@ -79,7 +75,7 @@ func (t *talk) listen() error {
 		switch {
 		case errors.Is(err, zmtp.ErrEndless):
 			t.stats.malformed.Add(1)
-			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage, framesMax)
+			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage, framesTo(t.channel))
 		case err != nil:
 			return err
 		}
@@ -119,14 +115,20 @@ func (t *talk) answered() {
 	<-t.slots
 }
 
+// told hands on what needs no answer. Of several messages that come together those that fitted are whole.
 func (t *talk) told(m zmtp.Message) {
-	if m.Fault != zmtp.Whole || len(m.Frames) != 1 {
+	several := t.channel.Framing() == effects.Several
+	if m.Fault != zmtp.Whole || len(m.Frames) != 1 && !several {
 		t.stats.malformed.Add(1)
 		t.complain(fault(m, t.limits(), fmt.Errorf("a message of %d frames instead of 1", len(m.Frames))))
-		return
+		if !several {
+			return
+		}
 	}
 	t.guest.Work(0)
-	t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Body: m.Frames[0]})
+	for _, body := range m.Frames {
+		t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Body: body})
+	}
 }
 
 func (t *talk) complain(err error) {

@@ -21,8 +21,8 @@ func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Add
 	return end, end.Servers()[0].Addr
 }
 
-// oneWay are the channels of PUSH and PULL: to the proxy, and to a sender whose offers were read.
-var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone}
+// oneWay are the channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
+var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone, effects.ChannelFeed}
 
 func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)

@@ -3,6 +3,7 @@
 package seldom
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ type Log struct {
 }
 
 type line struct {
+	level slog.Level
 	cause string
 	who   string
 }
@@ -36,22 +38,24 @@ func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[line]*since{}
 
 // Warn writes a warning if cause and who have had none for a while. who is the peer, an address or a name; empty is
 // nobody in particular.
-func (s *Log) Warn(cause, who string, attrs ...any) {
-	if s.log == nil {
+func (s *Log) Warn(cause, who string, attrs ...any) { s.Write(slog.LevelWarn, cause, who, attrs...) }
+
+// Write is Warn for what may be less than a warning.
+func (s *Log) Write(level slog.Level, cause, who string, attrs ...any) {
+	if s.log == nil || !s.log.Enabled(context.Background(), level) {
 		return
 	}
-	if skipped, write := s.count(cause, who, time.Now()); write {
+	if skipped, write := s.count(line{level, cause, who}, time.Now()); write {
 		if who != "" {
 			attrs = append(attrs, "from", who)
 		}
-		s.log.Warn(cause, append(attrs, "more_since_last_line", skipped)...)
+		s.log.Log(context.Background(), level, cause, append(attrs, "more_since_last_line", skipped)...)
 	}
 }
 
-func (s *Log) count(cause, who string, now time.Time) (skipped uint64, write bool) {
+func (s *Log) count(key line, now time.Time) (skipped uint64, write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := line{cause, who}
 	x := s.lines[key]
 	if x != nil && now.Sub(x.at) < quiet {
 		x.skipped++
@@ -96,7 +100,7 @@ func (s *Log) End() {
 	s.mu.Unlock()
 	for k, n := range left { // Not under the lock: a log may be slow.
 		if s.log != nil {
-			s.log.Warn(k.cause, "from", k.who, "more_since_last_line", n)
+			s.log.Log(context.Background(), k.level, k.cause, "from", k.who, "more_since_last_line", n)
 		}
 	}
 }

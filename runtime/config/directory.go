@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A Directory is the validated configuration of one directory, which workers take for LMCache's controller.
+type Directory struct {
+	Name string // of the file, for messages
+
+	Host      string          // where it binds; empty: on every interface
+	Advertise string          // the host of its heartbeat ports, as workers are told; empty: the driver chooses
+	Monitors  []MonitorPorts  // at least one
+	Silence   time.Duration   // after which a worker is taken for dead; 0: none ever is
+	Tables    DirectoryTables // what it knows at most
+	Limits    protocol.Limits
+	Link      Link   // of it, HandshakeTimeout and MessageTimeout
+	Bounds    Bounds // of it, those of guests, and Mailbox
+	Log       Log
+
+	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of Code Note.
+	Notes []Problem
+}
+
+// MonitorPorts are the ports of one set of sockets for workers. 0 lets the system choose; Heartbeat may be left out.
+type MonitorPorts struct {
+	Pull, Reply, Heartbeat uint16
+	Beats                  bool // there is a heartbeat port
+}
+
+// DirectoryTables bound what a directory knows. At each bound something newer is refused.
+type DirectoryTables struct {
+	Instances, Workers, WorkersOfOne uint32
+	Holders                          uint32 // locations of all workers
+	Chunks                           uint32 // of all locations
+	Prefix                           uint32 // hashes that one lookup looks at
+	Peers                            uint32 // in the answer of one
+	BatchHashes                      uint32 // of a full sync, and operations of a report
+	Syncs                            uint32 // full syncs at a time
+	SyncPatience                     time.Duration
+}
+
+// An Argument is a key's value that somebody gave beside file and environment, as an argument of a command.
+type Argument struct {
+	Key, Value string
+	As         string // what problems call it, such as --ports
+}
+
+// ParseDirectory reads the configuration of a directory, as Parse does that of a node: LMCache's keys for its
+// controller, and kvferry's own below extra_config.kvferry. Variables are called LMCACHE_CONTROLLER_ and a key in upper
+// case, so LMCACHE_CONTROLLER_CONTROLLER_HOST is LMCache's name for the host. A file may be empty. Arguments go before
+// both.
+func ParseDirectory(name string, data []byte, env func(string) (string, bool), given ...Argument) (*Directory, error) {
+	d := &draft{schema: &directorySchema, found: map[string]setting{}, arguments: given}
+	d.directory.Name = name
+	if err := d.read(name, data, env, d.validateDirectory); err != nil {
+		return nil, err
+	}
+	c := &d.directory
+	c.Link, c.Bounds, c.Log, c.Notes = d.cfg.Link, d.cfg.Bounds, d.cfg.Log, d.cfg.Notes
+	return c, nil
+}
+
+// validateDirectory judges what its values mean together.
+func (d *draft) validateDirectory() {
+	c := &d.directory
+	c.Limits = protocol.DefaultLimits()
+	c.Limits.MessageBytes = int(d.messageBytes)
+	c.Limits.HashCount, c.Limits.OperationCount = int(c.Tables.BatchHashes), int(c.Tables.BatchHashes)
+	c.Limits.HashCount = max(c.Limits.HashCount, int(d.lookupHashes))
+	switch timeout, given := d.found[workerTimeoutKey]; {
+	case d.healthCheck > 0:
+		c.Silence = time.Duration(d.workerTimeout) * time.Second
+	case given:
+		d.noteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; set it to 1 or more")
+	}
+	d.atMost("directory.workers_of_one", &c.Tables.WorkersOfOne, "directory.workers", c.Tables.Workers)
+	d.atMost("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
+	d.clashes()
+}
+
+// atMost lowers a value that nobody gave to another key's, and refuses one that somebody did.
+func (d *draft) atMost(name string, value *uint32, other string, most uint32) {
+	if s, given := d.found[ownPath(name)]; given && *value > most {
+		d.add(s.problem(Conflict, fmt.Sprintf("%s is %d; write no more", other, most)))
+	}
+	*value = min(*value, most)
+}
+
+// clashes finds ports that are bound twice.
+func (d *draft) clashes() {
+	seen := map[uint16]bool{}
+	for _, m := range d.directory.Monitors {
+		for _, p := range []uint16{m.Pull, m.Reply, m.Heartbeat} {
+			if p != 0 && seen[p] {
+				d.add(d.found[monitorPortsKey].problem(Conflict,
+					fmt.Sprintf("port %d is named twice; each socket needs one of its own", p)))
+				return
+			}
+			seen[p] = true
+		}
+	}
+}

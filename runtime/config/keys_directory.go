@@ -1,0 +1,173 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const (
+	monitorPortsKey  = "controller_monitor_ports"
+	healthCheckKey   = "health_check_interval"
+	workerTimeoutKey = "lmcache_worker_timeout"
+)
+
+// controllerKeys are LMCache's for its controller.
+var controllerKeys = []key{
+	{name: "controller_host", kind: kind{"host, or 0.0.0.0 for every interface", readBindHost}, def: "0.0.0.0",
+		doc: "where its sockets are bound"},
+	{name: monitorPortsKey, kind: kind{"a mapping of `pull`, `reply` and, optionally, `heartbeat`, or a list of such",
+		readMonitors}, def: `{"pull": 8300, "reply": 8400}`,
+		doc: "ports of the sockets for workers; with `heartbeat`, those that register are told to send theirs there"},
+	{name: healthCheckKey, kind: kind{"-1, or seconds from 1", readHealthCheck}, def: "-1",
+		doc: "whether workers that are silent are forgotten; how often LMCache looks means nothing here, where they are at " +
+			"their time"},
+	{name: workerTimeoutKey, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.workerTimeout }), def: "300",
+		doc: "seconds of silence after which a worker is forgotten"},
+	{name: "controller_port", kind: port(func(d *draft) *uint16 { return &d.unusedPort }), def: "9000",
+		doc: "of LMCache's HTTP interface", idle: "a directory has no HTTP interface, and nothing is served at this port"},
+}
+
+// directoryKeys are kvferry's own for a directory.
+var directoryKeys = []key{
+	{name: "directory.advertise_host", kind: host(func(d *draft) *string { return &d.directory.Advertise }),
+		doc: "under which workers reach its heartbeat ports; `controller_host` if unset, and where that is every interface, " +
+			"the first address of this machine that is not the loopback's"},
+	{name: "directory.instances", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.Instances }),
+		def: "1024", doc: "instances that it knows"},
+	{name: "directory.workers", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.Workers }),
+		def: "4096", doc: "workers of all instances"},
+	{name: "directory.workers_of_one",
+		kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.WorkersOfOne }), def: "256",
+		doc: "workers of one instance"},
+	{name: "directory.holders", kind: integer(2, 1<<16-2, func(d *draft) *uint32 { return &d.directory.Tables.Holders }),
+		def: "16384", doc: "locations of all workers; one that syncs in full has two for a while"},
+	{name: "directory.chunks", kind: integer(1, 1<<31, func(d *draft) *uint32 { return &d.directory.Tables.Chunks }),
+		def: "10000000", doc: "chunks of all locations; memory grows with what is there, up to 64 bytes each"},
+	{name: "directory.prefix", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Prefix }),
+		def: "1000", doc: "chunks of a lookup that it looks for; of more the first ones"},
+	{name: "directory.peers", kind: integer(1, 1<<8, func(d *draft) *uint32 { return &d.directory.Tables.Peers }),
+		def: "8", doc: "holders in the answer of a lookup; LMCache's workers read the first"},
+	{name: "directory.batch_hashes",
+		kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.directory.Tables.BatchHashes }), def: "4096",
+		doc: "chunks in one message of a full sync, and operations in one report; LMCache's workers send 2,000, and 50"},
+	{name: "directory.syncs", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Syncs }),
+		def: "16", doc: "full syncs at a time; who is to begin one beyond that begins it later"},
+	{name: "directory.sync_patience",
+		kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.SyncPatience }),
+		def:  "60", doc: "after which a full sync that does not go on is given up"},
+	{name: "limits.lookup_hashes", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }), def: "65536",
+		doc: "the most chunks of a lookup; one of more is refused"},
+}
+
+// sharedKeys are those of nodes that a directory has as well.
+var sharedKeys = []string{"limits.message_bytes", "link.handshake_timeout", "link.message_timeout", "tables.guests",
+	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
+
+var directorySchema = schema{
+	top: controllerKeys, own: slices.Concat(directoryKeys, shared(nodeKeys, sharedKeys)), variable: "LMCACHE_CONTROLLER_", whose: "LMCache's controller",
+}
+
+// shared are rows of another table, by their names.
+func shared(keys []key, names []string) (rows []key) {
+	for _, name := range names {
+		rows = append(rows, *find(keys, name))
+	}
+	return rows
+}
+
+func readBindHost(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return Type, "write one host"
+	}
+	if s == "" || s == "*" || s == "0.0.0.0" {
+		d.directory.Host = ""
+		return ok, ""
+	}
+	name, remedy := reachableHost(s)
+	if remedy != "" {
+		return Range, remedy
+	}
+	d.directory.Host = name
+	return ok, ""
+}
+
+func readHealthCheck(d *draft, n *yaml.Node) (Code, string) {
+	s, remedy := bare(n)
+	if remedy != "" {
+		return Type, remedy
+	}
+	if s == "-1" {
+		d.healthCheck = 0
+		return ok, ""
+	}
+	v, err := parseUint(s)
+	if err != nil || v == 0 || v > 1<<20 {
+		return Range, "write -1, or a whole number of seconds from 1 to 1048576"
+	}
+	d.healthCheck = uint32(v)
+	return ok, ""
+}
+
+// monitorsMost is the most sets of sockets of one directory.
+const monitorsMost = 16
+
+// readMonitors reads the ports of one set of sockets, or a list of such. LMCache takes JSON as well.
+func readMonitors(d *draft, n *yaml.Node) (Code, string) {
+	const remedy = "write the ports: {pull: 8300, reply: 8400}, with heartbeat: 8500 if workers are to send heartbeats, " +
+		"or a list of such"
+	if s, isScalar := scalar(n); isScalar {
+		var doc yaml.Node
+		if yaml.Load([]byte(s), &doc) != nil || len(doc.Content) != 1 || doc.Content[0].Kind == yaml.ScalarNode {
+			return Type, remedy
+		}
+		n = doc.Content[0]
+	}
+	sets := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		sets = n.Content
+	}
+	if len(sets) == 0 || len(sets) > monitorsMost {
+		return Range, "write one set of ports, or a list of 1 to 16"
+	}
+	var all []MonitorPorts
+	for _, set := range sets {
+		m, code, why := readMonitor(set)
+		if code != ok {
+			return code, why
+		}
+		all = append(all, m)
+	}
+	d.directory.Monitors = all
+	return ok, ""
+}
+
+func readMonitor(set *yaml.Node) (m MonitorPorts, code Code, remedy string) {
+	if set.Kind != yaml.MappingNode {
+		return m, Type, "write a mapping of ports: {pull: 8300, reply: 8400}"
+	}
+	given := map[string]bool{}
+	for i := 0; i+1 < len(set.Content); i += 2 {
+		name := set.Content[i].Value
+		field := map[string]*uint16{"pull": &m.Pull, "reply": &m.Reply, "heartbeat": &m.Heartbeat}[name]
+		switch {
+		case field == nil:
+			return m, Range, "the ports are called pull, reply and heartbeat; there is none called " + shorten(name)
+		case given[name]:
+			return m, Duplicate, name + " is given twice; keep one"
+		case isNull(set.Content[i+1]) && name == "heartbeat": // As LMCache's None.
+			continue
+		}
+		given[name] = true
+		if *field, code, remedy = parsePort(set.Content[i+1]); code != ok {
+			return m, code, name + ": " + remedy
+		}
+	}
+	if !given["pull"] || !given["reply"] {
+		return m, Missing, "give a pull and a reply port: {pull: 8300, reply: 8400}"
+	}
+	m.Beats = given["heartbeat"]
+	return m, ok, ""
+}

@@ -1,0 +1,63 @@
+package directory
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory"
+)
+
+// events are how a line about each begins. Workers come and go; the others are lines that somebody may have to act on.
+var events = map[directory.Event]struct {
+	level  slog.Level
+	text   string
+	remedy string
+}{
+	directory.Joined:      {slog.LevelInfo, "a worker registered", ""},
+	directory.Renewed:     {slog.LevelInfo, "a worker registered again", ""},
+	directory.Met:         {slog.LevelInfo, "a worker is known by its heartbeat", ""},
+	directory.Left:        {slog.LevelInfo, "a worker deregistered", ""},
+	directory.WentSilent:  {slog.LevelWarn, "a worker was silent and is forgotten", "look whether it runs and sends heartbeats"},
+	directory.OrderLost:   {slog.LevelInfo, "operations of a worker are missing, and it is asked for a full sync", ""},
+	directory.SyncBegan:   {slog.LevelInfo, "a full sync began", ""},
+	directory.SyncTaken:   {slog.LevelInfo, "a full sync is complete", ""},
+	directory.SyncGivenUp: {slog.LevelWarn, "a full sync did not go on", "the worker is asked again; look whether it is overloaded"},
+	directory.LeftOut: {slog.LevelWarn, "chunks of a worker are not remembered",
+		"raise directory.chunks or directory.holders"},
+}
+
+// observed writes what the machine notes: a line for each cause and instance in a while.
+func (d *Directory) observed(o *effects.Observe) {
+	e, known := events[directory.Event(o.ID)]
+	if o.Fact != effects.FactDirectory || !known {
+		return
+	}
+	attrs := []any{"instance", o.Why.Name, "worker", o.Count}
+	if o.Why.Field != "" {
+		attrs = append(attrs, "location", o.Why.Field)
+	}
+	if e.remedy != "" {
+		attrs = append(attrs, "remedy", e.remedy)
+	}
+	d.lines.Write(e.level, e.text, o.Why.Name, attrs...)
+}
+
+// reachable is an address of this machine under which others may reach it: the first that is not the loopback's, of
+// IPv4 if there is one.
+func reachable() string {
+	best := "127.0.0.1"
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return best
+	}
+	found := false
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if at := p.Addr(); err == nil && at.IsGlobalUnicast() && (!found || at.Is4() && !netip.MustParseAddr(best).Is4()) {
+			best, found = at.String(), true
+		}
+	}
+	return best
+}
