@@ -15,6 +15,8 @@ MOST     ?= 20000
 HASHED_SEEDS ?= 200
 # For one package: a machine that is slow or shared is no failure.
 PATIENCE ?= 20m
+# `make vet` has vetted the tests already, and each build of them would again.
+VETTED := -vet=off
 # Packages tested at once: what runs for real mostly waits, for timers and for peers.
 ABREAST ?= 6
 # benchstat wants at least six samples a side.
@@ -66,12 +68,12 @@ test: test-setup lint unit race pure simulate determinism report-test ## Everyth
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
-	CGO_ENABLED=0 $(GO) test -timeout $(PATIENCE) $(PURE)
-	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) $(WHOLE)
+	CGO_ENABLED=0 $(GO) test $(VETTED) -timeout $(PATIENCE) $(PURE)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(WHOLE)
 
 .PHONY: race
 race: test-setup ## All tests of the packages that run concurrently, under the race detector.
-	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
 .PHONY: leaks
 leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border; CI runs it at night.

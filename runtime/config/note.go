@@ -11,7 +11,7 @@ func (d *draft) note(name, remark string) {
 }
 
 func (d *draft) isDefault(name string, s setting) bool {
-	k := d.schema.find(name)
+	k := d.find(name)
 	given, isScalar := scalar(s.node)
 	if !isScalar || k.def == "" {
 		return false
