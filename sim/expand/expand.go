@@ -74,6 +74,7 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	drawBounds(&p, profile)
 	drawTuning(&p)
 	drawDeaf(&p, profile)
+	drawTakenBack(&p, profile)
 	return p
 }
 

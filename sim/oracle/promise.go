@@ -42,7 +42,7 @@ var promises = map[string]string{
 	"L4":       "a receiver is left alone no longer than was said, then the next put is tried",
 	"L5":       "after crashes transfers succeed again, without restarting the other side",
 	"L6":       "drain ends with everything released, or says what is left",
-	"L7":       "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded number of times, and never left waiting for what is free",
+	"L7":       "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded number of times, and never left waiting for what is free; what one peer is asked goes in order",
 	"L8":       "each request that arrives is answered where no crash or disconnect came between",
 	"L9":       "every failure tells",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",

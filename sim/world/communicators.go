@@ -74,6 +74,9 @@ type CommBatch struct {
 	broken bool // its call failed half-way
 }
 
+// Last says whether it is the last one of its transfer.
+func (b CommBatch) Last(t *Transfer) bool { return b.first+b.pairs == len(t.Pairs) }
+
 // commPages is how many pages a batch has.
 const commPages = 2
 
@@ -84,8 +87,8 @@ func session(l *Link) (id communicator.SessionID) {
 	return id
 }
 
-// commRules are tight, so that each of them is met.
-func (w *World) commRules() communicator.Rules {
+// CommRules are tight, so that each of them is met.
+func (w *World) CommRules() communicator.Rules {
 	return communicator.Rules{
 		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, Answer: 500 * effects.Millisecond,
 		Patience: effects.Duration(200+100*(w.Seed%5)) * effects.Millisecond, Grace: 20 * effects.Millisecond,
@@ -94,7 +97,7 @@ func (w *World) commRules() communicator.Rules {
 
 // commImport opens a link to a peer that was found to be there.
 func (w *World) commImport(n *Node, l *Link, corr effects.Corr) {
-	c := &commLink{M: communicator.NewInitiator(w.commRules()), corr: corr}
+	c := &commLink{M: communicator.NewInitiator(w.CommRules()), corr: corr}
 	c.mapped = draw.Hash(w.Seed, draw.Communicator, uint64(l.From)<<8|uint64(l.To), 0).Permille(400)
 	l.Comm = c
 	peer := w.Nodes[l.To]
@@ -127,6 +130,7 @@ func (w *World) feed(l *Link, ev communicator.Event) {
 // initiate has the machine take an event, and carries out what comes of it.
 func (w *World) initiate(l *Link, ev communicator.Event) {
 	c, n := l.Comm, w.Nodes[l.From]
+	w.Judges.OnEpochTold(n, l, &ev)
 	c.M.Step(w.Clock(n), &ev, &c.out)
 	for _, p := range c.out.Posts {
 		w.owe(n, l, p)

@@ -50,6 +50,7 @@ type Judges interface {
 	OnMove(c *Offload, p effects.CopyPair)
 	OnEpochSubmit(n *Node, l *Link, t *Transfer, b CommBatch)
 	OnEpochSaid(l *Link, s communicator.Say)
+	OnEpochTold(n *Node, l *Link, ev *communicator.Event) // before its machine takes it
 	OnEpochPumped(l *Link)
 	OnEpochEnd(l *Link, t *Transfer, p communicator.Post)
 	OnEpochSettled(l *Link, t *Transfer)

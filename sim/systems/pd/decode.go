@@ -70,6 +70,7 @@ func (w *Cluster) take(i int) {
 	t := w.Give(n, Command{Want: plan.WantGet, Job: i, Body: w.bodies.gets.One(engine.Get{Request: j.Name, Keys: j.Keys,
 		Wait: asks})}, wait)
 	w.MaybeAbort(n, t)
+	w.maybeWaiting(n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
 		w.abandon(n, i)
 	}
@@ -122,6 +123,9 @@ func (w *Cluster) got(n *world.Node, e *effects.Deliver, c *Command) {
 func (w *Cluster) letGo(ticket uint64) {
 	c := &w.Commands[ticket-1]
 	n := w.Nodes[c.Node]
+	if c.Released {
+		return // By mistake, before it knew what there was.
+	}
 	w.Jury.OnRead(n, &w.Jobs[c.Job], c.Pages)
 	if w.Failure != nil {
 		return

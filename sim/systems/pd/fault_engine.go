@@ -1,6 +1,8 @@
 package pd
 
 import (
+	"cmp"
+
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -21,7 +23,10 @@ const (
 	conflictEmpty          // a put or a get of nothing
 	conflictRole           // a command of the other role
 	conflictEnded          // more of a request whose last batch was put
+	conflictLate           // more of another request, whose batches have all ended
 	conflictKinds
+	conflictWaiting // what a Get or a Reserve gives is given back while it waits
+	conflictBetween // between the parts of a call, a put for whose own parts there is never room
 )
 
 // maybeConflict draws whether an engine contradicts the put that it just gave.
@@ -32,7 +37,38 @@ func (w *Cluster) maybeConflict(n *world.Node, put effects.Ticket) {
 	}
 }
 
-// conflict gives a command that contradicts a put.
+// maybeBetween draws whether an engine gives a put that is refused directly behind the first part of a call.
+func (w *Cluster) maybeBetween(n *world.Node, first effects.Ticket) {
+	c := &w.Commands[first-1]
+	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 1); yes {
+		body := *c.Body.(*ops.Put)
+		body.Last, body.Request, body.Follow = false, nil, 1<<20
+		w.Give(n, Command{Want: plan.WantConflict, Job: c.Job, Batch: conflictBetween, Target: first, Body: &body}, 0)
+	}
+}
+
+// maybeWaiting draws whether an engine gives back what a Get or a Reserve may not have given yet.
+func (w *Cluster) maybeWaiting(n *world.Node, t effects.Ticket) {
+	if d, yes := w.Strikes(plan.FaultConflict, w.Commands[t-1].Name, 0); yes {
+		w.ForNode(n, d.Heavy(3*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(t), B: conflictWaiting})
+	}
+}
+
+// maybePartly draws whether an engine gives a reserve back of which one part's memory is its own again, and another's is
+// not.
+func (w *Cluster) maybePartly(n *world.Node, part *Command) {
+	if _, yes := w.Strikes(plan.FaultConflict, part.Name, 2); !yes {
+		return
+	}
+	for _, b := range w.Jobs[part.Job].Batches {
+		if b.Put != 0 && !b.back {
+			w.conflict(uint64(b.Put), conflictEarly)
+			return
+		}
+	}
+}
+
+// conflict gives a command that contradicts another.
 func (w *Cluster) conflict(put uint64, which int) {
 	c := &w.Commands[put-1]
 	n := w.Nodes[c.Node]
@@ -62,6 +98,21 @@ func (w *Cluster) conflict(put uint64, which int) {
 		}
 		body.Follow, body.First = 0, 0
 		x.Body = &body
+	case conflictLate:
+		body, other := *c.Body.(*ops.Put), w.endedAt(n)
+		if other == nil || c.Ended() || n.Thaw > w.Now || len(n.Backlog) > 0 {
+			return
+		}
+		body.Request, body.Follow, body.First = other.Name, 0, 0
+		x.Body = &body
+	case conflictWaiting:
+		if c.Over || n.Thaw > w.Now || len(n.Backlog) > 0 {
+			return
+		}
+		x.Body = &ops.Unpin{Got: x.Target}
+		if c.Want == plan.WantReserve {
+			x.Body = &ops.Release{Reserved: x.Target}
+		}
 	case conflictRole:
 		if n.Receives() {
 			return // It has no other role.
@@ -69,6 +120,28 @@ func (w *Cluster) conflict(put uint64, which int) {
 		x.Body = &ops.Get{Keys: w.Jobs[c.Job].Keys}
 	}
 	w.Give(n, x, 0)
+}
+
+// endedAt is a request of n of which nothing is under way any more, and that is remembered still; nil if there is none.
+func (w *Cluster) endedAt(n *world.Node) *Job {
+	cfg := &Its(n).Cfg
+	if cmp.Or(int(cfg.RequestsMax), 4096) < len(w.Jobs) {
+		return nil
+	}
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if j.Sender != n.ID || j.Life != n.Life || j.Puts > 0 || len(j.Batches) == 0 {
+			continue
+		}
+		last := &j.Batches[len(j.Batches)-1]
+		if last.Put == 0 || !last.Joined || last.Refilled {
+			continue
+		}
+		if c := &w.Commands[last.Put-1]; c.Over && 2*n.Shows(w.Now).Sub(n.Shows(c.Outcome)) < cmp.Or(cfg.RequestTTL, 30*effects.Second) {
+			return j
+		}
+	}
+	return nil
 }
 
 // contradicted checks what became of it.
@@ -90,9 +163,17 @@ func (w *Cluster) contradicted(n *world.Node, e *effects.Deliver, c *Command) {
 		return // Refused, as in use or as gone already.
 	case conflictUnknown:
 		wanted = effects.NotFound
+	case conflictWaiting:
+		if wanted = effects.NotFound; e.Code == effects.OK { // It came to its end while this was in the mailbox.
+			w.Jury.OnRelease(n, c.Target)
+			w.Commands[c.Target-1].Released = true
+			return
+		}
+	case conflictBetween:
+		wanted = effects.TooMany
 	case conflictRole:
 		wanted = effects.Unsupported
-	case conflictEnded:
+	case conflictEnded, conflictLate:
 		if wanted = effects.Ended; e.Code == effects.TooMany {
 			return // There is no room for it either.
 		}

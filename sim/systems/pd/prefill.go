@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -25,6 +24,7 @@ type Job struct {
 	PlainTo  bool
 	plain    plainSender
 	Whole    bool   // its puts are parts of one
+	shared   bool   // whose pages are of one reserve
 	Take     bool   // its reader takes pages where others fetch
 	prefix   int    // its reader fetches so many chunks by themselves; 0: all
 	gather   bool   // nobody sends it
@@ -52,6 +52,7 @@ type Batch struct {
 	tries    int
 	Refilled bool   // its pages were used again after its put had failed
 	full     bool   // of a whole job: it waits for the other parts
+	back     bool   // of a reserve that is shared: its memory is the engine's
 	Joined   bool   // its put was taken, and counts for its request
 	Life     uint32 `snap:"skip"` // of the receiver when the put was given
 }
@@ -71,6 +72,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 			w.cutBatches(j, len(j.Keys))
 		} else {
 			w.cutBatches(j, p.Batch)
+			w.mayShare(j)
 		}
 		w.Queue.Push(int64(p.At), world.Delivery{Kind: world.KindStart, Node: plan.Nobody, A: uint64(i)})
 	}
@@ -166,11 +168,15 @@ func (w *Cluster) startJob(i int) {
 func (w *Cluster) reserveFor(n *world.Node, i, b int) {
 	j := &w.Jobs[i]
 	count := uint32(j.Batches[b].To - j.Batches[b].From)
+	if j.shared {
+		count = uint32(len(j.Keys))
+	}
 	j.Batches[b].tries++
 	t := w.Give(n, Command{Want: plan.WantReserve, Job: i, Batch: b, Count: count,
 		Body: w.bodies.reserves.One(ops.Reserve{Count: count})}, Its(n).Cfg.ReserveTimeout)
 	j.Batches[b].Reserve = t
 	w.MaybeAbort(n, t)
+	w.maybeWaiting(n, t)
 }
 
 // MaybeAbort draws whether the engine changes its mind.
@@ -209,14 +215,10 @@ func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
 		flow.Begin(w, n, c)
 		return
 	}
-	size := uint64(n.Pool.PageBytes)
-	b := j.Batches[c.Batch]
+	b := j.reserving(c.Batch)
 	for i := range c.Pages {
-		tokens := uint64(tokensPerChunk)
-		if b.From+i+1 == b.To {
-			tokens = uint64(j.TokensOf(b.From + i))
-		}
-		c.Pages[i].Length = uint32(size * tokens / tokensPerChunk)
+		tokens := uint64(j.TokensOf(b.From + i)) // Only a job's last may be shorter, and that is a batch's last.
+		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * tokens / tokensPerChunk)
 	}
 	w.fill(n, j, b, c, 0)
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 1)
@@ -252,9 +254,18 @@ func (w *Cluster) filled(i, bi int) {
 		return
 	}
 	c := &w.Commands[b.Reserve-1]
-	w.fill(n, j, *b, c, 1)
+	if c.Released {
+		return // By mistake, before it knew what there was.
+	}
+	w.fill(n, j, j.reserving(bi), c, 1)
 	last := bi+1 == len(j.Batches)
 	switch {
+	case j.shared:
+		for k := range j.Batches {
+			j.Batches[k].Reserve = b.Reserve
+		}
+		w.putParts(n, i)
+		return
 	case !j.Whole || b.Refilled:
 		w.put(n, i, bi, 0, 0)
 	case last:
@@ -272,6 +283,9 @@ func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Tic
 	j := &w.Jobs[i]
 	b := &j.Batches[bi]
 	pages := w.Commands[b.Reserve-1].Pages
+	if j.shared {
+		pages = pages[b.From:b.To:b.To]
+	}
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	to := ops.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
@@ -292,70 +306,4 @@ func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Tic
 	w.MaybeAbort(n, b.Put)
 	w.maybeConflict(n, b.Put)
 	return b.Put
-}
-
-func (w *Cluster) putEnded(n *world.Node, e *effects.Deliver, c *Command) {
-	w.Jury.OnPutEnded(n, e, c)
-	j := &w.Jobs[c.Job]
-	j.Puts--
-	if e.Code != effects.OK {
-		j.failed = true
-		if !j.Whole && neverTaken(e.Code) || w.tooLarge(n, c) {
-			j.Batches[c.Batch].Put = 0
-		}
-	} else {
-		w.Jury.OnPutOK(n, e, c)
-	}
-	j.ok = j.Puts == 0 && !j.failed && (j.Whole || c.Batch+1 == len(j.Batches))
-	w.Parted = j.Whole
-	if !e.Held && !c.Returned {
-		w.putReturned(n, c)
-	}
-}
-
-// neverTaken: a command that ended so was refused as it came, and promises nothing.
-func neverTaken(c effects.Code) bool {
-	return c == effects.TooMany || c == effects.Invalid || c == effects.Draining || c == effects.Ended
-}
-
-// tooLarge says whether a put of n can never be offered: then it is refused as it comes.
-func (w *Cluster) tooLarge(n *world.Node, c *Command) bool {
-	return n.Pulls && len(c.Pages) > w.LentMax(n)
-}
-
-// putReturned gives the reserved pages back once the put's memory is the engine's.
-func (w *Cluster) putReturned(n *world.Node, c *Command) {
-	w.Jury.OnReturned(n, c)
-	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	if w.Failure != nil || w.refill(n, c) {
-		return
-	}
-	w.Release(n, reserve)
-}
-
-// Release gives back pages that were reserved.
-func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
-	w.giveRelease(n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
-}
-
-// giveRelease releases, and now and then does so twice.
-func (w *Cluster) giveRelease(n *world.Node, t effects.Ticket, body effects.CommandBody) {
-	kind := plan.WantRelease
-	if _, got := body.(*ops.Unpin); got {
-		kind = plan.WantUnpin
-	}
-	w.Jury.OnRelease(n, t)
-	w.Give(n, Command{Want: kind, Target: t, Body: body}, 0)
-	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
-		w.Give(n, Command{Want: kind, Target: t, Body: body}, 0)
-	}
-}
-
-// Recalls says whether what a Reserve gave is for a recall to read into.
-func (w *Cluster) Recalls(reserve effects.Ticket) bool {
-	return reserve != 0 && w.Jobs[w.Commands[reserve-1].Job].Recall
-}
-
-func (w *Cluster) drain(n *world.Node) {
-	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: 5 * effects.Second}}, 5*effects.Second)
 }

@@ -27,7 +27,7 @@ var Flow = pd.Flow{
 	Owns:     func(j *pd.Job) bool { return j.Recall },
 	Begin:    begin,
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
-	Oracles:  []oracle.Oracle{brought},
+	Oracles:  []oracle.Oracle{brought, inTurn},
 }
 
 // ports are where a node is asked what it has.

@@ -21,10 +21,17 @@ var (
 	checkRevoked     = oracle.NewCheck("C6", "revocations proven over communicators")
 	checkBlame       = oracle.NewCheck("C7", "transfers that broke their epoch")
 	checkNoProof     = oracle.NewCheck("C8", "links without proof")
+	checkCommTurn    = oracle.NewCheck("L7", "batches of a link in order")
 )
 
 // commOracle judges how epochs of communicators begin and end, by what hardware can do.
-type commOracle struct{ judge }
+type commOracle struct {
+	judge
+	through []batchesThrough `snap:"skip"` // transfers whose end was not told
+}
+
+// batchesThrough says that the last batch of a transfer was submitted on an epoch of its link.
+type batchesThrough struct{ link, epoch, transfer uint64 }
 
 // submits judges a submission as hardware gets it.
 func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatch) {
@@ -47,6 +54,22 @@ func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatc
 	case slices.Contains(e.Revoked, t.Grant) || t.Since < e.Since:
 		or.fail(checkNotListed, "transfer %d is submitted in epoch %d of link %d under grant %d, which was taken back before",
 			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), t.Remote.Node.ItsGrant(t.Grant))
+	}
+	or.inOrder(x, t, b)
+}
+
+// inOrder judges that who wanted something of a link before has nothing left to submit on this epoch.
+func (or *commOracle) inOrder(x *world.Link, t *world.Transfer, b world.CommBatch) {
+	or.judged(checkCommTurn)
+	for _, id := range x.Comm.Jobs[:slices.Index(x.Comm.Jobs, t.ID)] {
+		if !slices.Contains(or.through, batchesThrough{x.ID, b.Epoch, id}) {
+			or.fail(checkCommTurn, "transfer %d is submitted on link %d before transfer %d, which waits longer",
+				oracle.Transfer(t.ID), oracle.Link(x.ID), oracle.Transfer(id))
+			return
+		}
+	}
+	if b.Last(t) {
+		or.through = append(or.through, batchesThrough{x.ID, b.Epoch, t.ID})
 	}
 }
 
@@ -103,6 +126,7 @@ func (or *commOracle) waits(x *world.Link) {
 // ends judges a TransferDone.
 func (or *commOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post) {
 	or.judged(checkToldOnce, checkEndProven, checkBlame)
+	or.through = slices.DeleteFunc(or.through, func(o batchesThrough) bool { return o.transfer == t.ID })
 	switch touched := x.Touches(t); {
 	case t.Reported:
 		or.fail(checkToldOnce, "transfer %d is told its end twice", oracle.Transfer(t.ID))

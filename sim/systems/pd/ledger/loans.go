@@ -59,7 +59,7 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		}
 		g.Loan.Held = append(g.Loan.Held, pg.Stamps[0])
 		if put && n.Device == nil {
-			g.Loan.Put = or.putOf(pg.Reserved)
+			g.Loan.Put = or.putOf(pg.Reserved, p)
 		}
 	}
 	if !put {
@@ -73,13 +73,9 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	}
 }
 
-// putOf is the newest put of the pages that a Reserve gave; 0 if there is none.
-func (or *loansOracle) putOf(reserve effects.Ticket) effects.Ticket {
-	c := &or.w.Commands[reserve-1]
-	if b := or.w.Jobs[c.Job].Batches; c.Batch < len(b) {
-		return b[c.Batch].Put
-	}
-	return 0
+// putOf is the newest put of a page that a Reserve gave; 0 if there is none.
+func (or *loansOracle) putOf(reserve effects.Ticket, page effects.Page) effects.Ticket {
+	return or.w.PutOf(&or.w.Commands[reserve-1], page)
 }
 
 // revokedLoan ends a loan as its owner is told so.

@@ -64,7 +64,7 @@ func (or *offloadOracle) copying(n *world.Node, c *world.Offload) {
 				n.It(), n.ItsPage(n.Numbered(p.From)))
 			return
 		}
-		c.Put = or.all().loans.putOf(src.Reserved)
+		c.Put = or.all().loans.putOf(src.Reserved, p.From)
 		switch {
 		case c.Put == 0 || or.w.Commands[c.Put-1].Ended():
 			or.fail(checkCopyLent, "node %d copies page %d of ticket %d, whose memory is its engine's again",

@@ -52,6 +52,7 @@ type Oracles struct {
 	rest     restOracle
 	scatter  scatterOracle
 	share    shareOracle
+	stuck    stuckOracle
 	why      whyOracle
 	words    wordsOracle
 }
@@ -75,7 +76,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -87,6 +88,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.truth.begin()
 	o.again.begin(nodes)
 	o.recall.begin()
+	o.comm.through, o.stuck.links = o.comm.through[:0], o.stuck.links[:0]
 	nodes = w.Source.NodeCount()
 	o.absent.room(nodes)
 	o.both.room(nodes)

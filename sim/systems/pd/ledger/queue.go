@@ -21,6 +21,7 @@ var (
 	checkCommit       = oracle.NewCheck("S12", "commits of grants")
 	checkCommitInTime = oracle.NewCheck("S24", "commits in time")
 	checkAnswered     = oracle.NewCheck("L8", "requests that wait, in time")
+	checkOfferBack    = oracle.NewCheck("L2", "offers taken back that wait")
 	checkWaits        = oracle.NewCheck("L7", "requests that wait for free pages")
 )
 
@@ -57,6 +58,8 @@ type waiter struct {
 	body      []byte          // itself, if it can wait
 	fresh     bool            // it came in this step
 	offer     effects.GrantID // of its sender, for one that offers its pages
+	pull      protocol.PullID `snap:"skip"` // its name
+	back      bool            `snap:"skip"` // it was taken back
 	reading   bool            // and has got pages to read them into
 	stopped   bool            // whose end was asked for
 	overtaken int             // grants that went past it while it was the first of its class
@@ -271,6 +274,9 @@ func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	my.grant = 0
 	if or.all().share.waits(n, s); or.w.Failure != nil {
+		return
+	}
+	if or.goneBack(n); or.w.Failure != nil {
 		return
 	}
 	for i := range my.waiters {

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -14,15 +16,52 @@ import (
 // offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
 func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	m := &or.truth().offer
-	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || !m.HasExt {
+	err := m.Decode(body, &pd.WireLimits)
+	if err != nil || len(m.Keys) == 0 || !m.HasExt {
+		if err == nil {
+			or.takenBack(n, m)
+		}
 		or.at(n).waiters = append(or.at(n).waiters, w)
 		return
 	}
 	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
+	w.pull = m.PullID
 	w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
 	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
 	w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout+pd.Its(n).Cfg.ReadTimeout)+pd.Grace)
 	or.joins(n, w, effects.Incarnation(m.Ext.To))
+}
+
+// takenBack notes that an offer which waits is taken back.
+func (or *queueOracle) takenBack(n *world.Node, m *protocol.PullReadyNotif) {
+	if len(m.Ext.Withdraw) == 0 || !pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
+		return
+	}
+	or.judged(checkOfferBack)
+	my := or.at(n)
+	for i := range my.waiters {
+		o := &my.waiters[i]
+		if o.offer != 0 && o.peer == effects.Incarnation(m.Ext.Incarnation) && o.operation == m.Ext.Operation && !o.reading {
+			o.back = o.pull == m.Ext.Withdraw[0]
+		}
+	}
+}
+
+// goneBack checks, of a machine that has no more work of this instant, that no offer waits that was taken back.
+func (or *queueOracle) goneBack(n *world.Node) {
+	my := or.at(n)
+	for i := range my.waiters {
+		o := &my.waiters[i]
+		if !o.back || n.Busy {
+			continue
+		}
+		if !o.reading {
+			or.fail(checkOfferBack, "node %d lets request %d wait, which offers what was taken back",
+				n.It(), oracle.Message(o.request))
+			return
+		}
+		o.back = false
+	}
 }
 
 // read checks that it was an offer's turn, as it gets its pages.

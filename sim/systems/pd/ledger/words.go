@@ -34,10 +34,9 @@ type wordsOracle struct {
 // wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
-	slow  []way     `snap:"skip"` // where something took so long that a word was perhaps given up
 }
 
-func (s *wordsLife) empty() { s.given, s.slow = s.given[:0], s.slow[:0] }
+func (s *wordsLife) empty() { s.given = s.given[:0] }
 
 // forget takes a grant of an owner's out.
 func (s *wordsLife) forget(owner int32, id effects.GrantID) {
@@ -50,11 +49,14 @@ type way struct {
 	channel effects.Channel
 }
 
-// givenBy is a grant of one life of a peer.
+// givenBy is a grant of one life of a peer, and what may have kept its holder from saying its word since.
 type givenBy struct {
 	way
-	grant effects.GrantID
-	life  uint32
+	grant  effects.GrantID
+	life   uint32
+	frozen int64 // for which the holder had been by then
+	closed int   // connections that way that were closed by then: they keep nobody from anything any more
+	slow   bool  // something took so long that the word was perhaps given up
 }
 
 // heard notes a grant or a lease that an answer brings, over a link that stands.
@@ -80,13 +82,28 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	if g == nil || g.Bearer() || g.Read != (c.Channel == effects.ChannelQuery) || !pd.IsNameOf(n, g.Peer) || !linkedTo(n, owner) {
 		return
 	}
-	or.gives(n, givenBy{way{c.Server, c.Channel}, id, owner.Life})
+	or.gives(n, way{c.Server, c.Channel}, g)
 }
 
-func (or *wordsOracle) gives(n *world.Node, x givenBy) {
-	if my := or.at(n); !slices.Contains(my.given, x) {
-		my.given = append(my.given, x)
+// gives notes a grant, from now on or from before.
+func (or *wordsOracle) gives(n *world.Node, by way, g *world.Grant) {
+	my, owner := or.at(n), or.w.Nodes[by.owner]
+	if slices.ContainsFunc(my.given, func(x givenBy) bool { return x.way == by && x.grant == g.ID && x.life == owner.Life }) {
+		return
 	}
+	x := givenBy{way: by, grant: g.ID, life: owner.Life, frozen: n.Frozen}
+	for _, c := range or.w.Conns {
+		if x.failed(n, c) && c.Closed {
+			x.closed++
+		}
+	}
+	my.given = append(my.given, x)
+}
+
+// failed says whether a connection was a way of n's to say it, and failed.
+func (x *givenBy) failed(n *world.Node, c *world.Conn) bool {
+	return c.Client == n.ID && c.Life == n.Life && c.Server == x.owner && c.Channel == x.channel &&
+		(!c.Up || c.Channel != effects.ChannelDone && (c.Dead || c.Closed))
 }
 
 // opened notes a connection that took long to be made.
@@ -105,8 +122,10 @@ func (or *wordsOracle) waited(n *world.Node, c *world.Conn, asked effects.Time) 
 }
 
 func (or *wordsOracle) slows(n *world.Node, x way) {
-	if my := or.at(n); !slices.Contains(my.slow, x) {
-		my.slow = append(my.slow, x)
+	for i := range or.at(n).given {
+		if g := &or.at(n).given[i]; g.way == x {
+			g.slow = true
+		}
 	}
 }
 
@@ -121,7 +140,7 @@ func linkedTo(n, owner *world.Node) bool {
 func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	owner := t.Remote.Node
 	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Recall {
-		or.gives(n, givenBy{way{owner.ID, effects.ChannelDone}, t.Grant, owner.Life})
+		or.gives(n, way{owner.ID, effects.ChannelDone}, g)
 	}
 	if !t.Read && !or.w.Setting.Leased {
 		or.at(n).forget(owner.ID, t.Grant)
@@ -208,7 +227,7 @@ func (or *wordsOracle) rests(n *world.Node, when string) {
 	my := or.at(n)
 	for _, x := range my.given {
 		owner := or.w.Nodes[x.owner]
-		if !owner.Up || owner.Life != x.life || or.noWay(n, x.way) {
+		if !owner.Up || owner.Life != x.life || or.noWay(n, &x) {
 			or.void(wordOn(x.channel))
 			continue
 		}
@@ -219,15 +238,18 @@ func (or *wordsOracle) rests(n *world.Node, when string) {
 	my.given = my.given[:0]
 }
 
-// noWay says whether a life may have had no way to say its word: a connection failed, or took too long, it was frozen
-// itself, or its tables are so small that a peer has its share of them.
-func (or *wordsOracle) noWay(n *world.Node, x way) bool {
+// noWay says whether a holder may have had no way to say its word since it was given what it is about: a connection
+// failed, or took too long, it was frozen itself, or its tables are so small that a peer has its share of them.
+func (or *wordsOracle) noWay(n *world.Node, x *givenBy) bool {
 	cfg := &pd.Its(n).Cfg
-	if n.Frozen > 0 || x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 || slices.Contains(or.at(n).slow, x) {
+	if x.slow || n.Frozen != x.frozen || x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 {
 		return true
 	}
-	return slices.ContainsFunc(or.w.Conns, func(c *world.Conn) bool {
-		failed := !c.Up || c.Channel != effects.ChannelDone && (c.Dead || c.Closed)
-		return c.Client == n.ID && c.Life == n.Life && c.Server == x.owner && c.Channel == x.channel && failed
-	})
+	failed := 0
+	for _, c := range or.w.Conns {
+		if x.failed(n, c) {
+			failed++
+		}
+	}
+	return failed > x.closed
 }

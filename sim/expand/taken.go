@@ -1,0 +1,28 @@
+package expand
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// drawTakenBack draws whether a seed is about senders that take offers back while these wait at their receivers, for
+// pages or for the links to what is offered.
+func drawTakenBack(p *plan.Plan, profile string) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
+	if profile != "pull" || !at(0).Permille(120) {
+		return
+	}
+	raise(p, plan.FaultAbort, at(1).Between(300, 600))
+	raise(p, plan.FaultHoard, 200)
+	if at(2).Permille(500) { // The link comes late.
+		raise(p, plan.FaultDelay, 200)
+	}
+	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(3).Between(4, 8)))
+	p.Timeouts.Alloc = max(p.Timeouts.Alloc, at(4).Time(300*time.Millisecond, 1200*time.Millisecond))
+	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+100*time.Millisecond)
+	for i := range p.Jobs {
+		p.Jobs[i].Batch = min(p.Jobs[i].Batch, int(p.Topology.ReceiverPages))
+	}
+}

@@ -1,0 +1,55 @@
+package recall
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+var checkTurn = oracle.NewCheck("L7", "recalls in turn")
+
+// asked are the recalls that were asked of their peer.
+type asked struct{ tickets []effects.Ticket }
+
+// inTurn judges that recalls of one peer are asked in the order in which the machine got them. One that is asked again
+// goes first.
+var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[asked]) {
+	oracle.OnEffect(l, func(s *asked, call *oracle.Call, e *effects.Send) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if c := w.ConnOf(uint64(e.Conn)); c != nil && c.Channel == effects.ChannelQuery && !n.User {
+			s.asks(call, w, n, c.Server, e.Body)
+		}
+	})
+})
+
+// asks looks whose question it is: of some that ask for the same, it is the oldest one's.
+func (s *asked) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, server int32, body []byte) {
+	m := protocol.CacheQueryRequest{}
+	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt > 1 {
+		return
+	}
+	first := effects.Ticket(0)
+	for i := range w.Commands {
+		c, t := &w.Commands[i], effects.Ticket(i+1)
+		if c.Want != want || c.Node != n.ID || c.Life != n.Life || c.Over || c.Step == 0 || w.Jobs[c.Job].Receiver != server ||
+			slices.Contains(s.tickets, t) {
+			continue
+		}
+		if first == 0 {
+			first = t
+		}
+		if j := &w.Jobs[c.Job]; slices.EqualFunc(j.Keys, m.Keys, slices.Equal) && string(broughtFor(w, j)) == string(m.Ext.Request) {
+			s.tickets = append(s.tickets, t)
+			if call.Judged(checkTurn); t != first {
+				call.Breaks(checkTurn, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",
+					n.It(), oracle.Ticket(t), oracle.Ticket(first))
+			}
+			return
+		}
+	}
+}
