@@ -102,8 +102,8 @@ var rooms = []room{
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	// What systems without ranks are made of, and each of them.
 	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
-	{name: "sim/systems/directory", foreign: none, own: []string{"effects", "protocol", "fsm/directory/...", "sim/draw",
-		"sim/oracle", "sim/plan", "sim/systems/own"}},
+	{name: "sim/systems/directory", foreign: none, own: with(leaves, "effects", "protocol", "fsm/directory/...", "fsm/memory",
+		"fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",

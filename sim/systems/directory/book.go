@@ -8,14 +8,35 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A book is what an oracle knows: what workers have in truth, which is what their engines told them, and what the
+// A book is what an oracle knows: what workers have in truth, which is what their engines told them, and what each
 // directory was told, which is what came to it. It never asks the machine.
 type book struct {
-	has     map[string][]uint64 // by the name of a worker's node, in order
-	healed  effects.Time        // when faults end, in true time; 0: nobody has said
-	did     effects.Time        // when somebody did something last
-	entries []*entry            // whom the directory was told of in this life of its
+	has    map[string][]uint64 // by the name of a worker's node, in order
+	left   map[string]bool     // whose engine wants it to be known no more
+	healed effects.Time        // when faults end, in true time; 0: nobody has said
+	did    effects.Time        // when somebody did something last
+	of     map[string]*volume  // by the name of a directory's node
+}
+
+// A volume is about one directory.
+type volume struct {
+	entries []*entry // whom it was told of in this life of its
 	asked   map[effects.Request]asked
+}
+
+// volume is that of the node that a call is about; nil: it is no directory.
+func (b *book) volume(c *oracle.Call) *volume {
+	name := c.NodeName()
+	if name != directoryName && name != second {
+		return nil
+	}
+	if b.of == nil {
+		b.of = map[string]*volume{}
+	}
+	if b.of[name] == nil {
+		b.of[name] = &volume{asked: map[effects.Request]asked{}}
+	}
+	return b.of[name]
 }
 
 // asked is a question to the directory.
@@ -26,7 +47,7 @@ type asked struct {
 }
 
 // judge is what an oracle says of an answer to a lookup.
-type judge func(b *book, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg)
+type judge func(b *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg)
 
 // keeps has an oracle keep a book and judge each answer.
 func keeps(says judge) func(l *oracle.Listen[book]) {
@@ -37,22 +58,30 @@ func keeps(says judge) func(l *oracle.Listen[book]) {
 				b.healed = effects.Time(e.ID)
 			}
 		})
-		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Received) { b.received(c, e) })
-		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Reply) { b.answers(c, e, says) })
-		l.Down(func(b *book, c *oracle.Call) {
-			if c.NodeName() == directoryName {
-				b.entries, b.asked = nil, nil
-			} else {
-				delete(b.has, c.NodeName())
+		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Received) {
+			if x := b.volume(c); x != nil {
+				x.received(c, e)
 			}
-			b.did = c.Now()
 		})
+		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Reply) {
+			if x := b.volume(c); x != nil {
+				b.answers(x, c, e, says)
+			}
+		})
+		l.Down(func(b *book, c *oracle.Call) { b.down(c) })
 	}
+}
+
+func (b *book) down(c *oracle.Call) {
+	delete(b.of, c.NodeName())
+	delete(b.has, c.NodeName())
+	delete(b.left, c.NodeName())
+	b.did = c.Now()
 }
 
 func (b *book) commanded(c *oracle.Call, e *effects.Command) {
 	if b.has == nil {
-		b.has = map[string][]uint64{}
+		b.has, b.left = map[string][]uint64{}, map[string]bool{}
 	}
 	has := b.has[c.NodeName()]
 	switch x := e.Body.(type) {
@@ -65,6 +94,9 @@ func (b *book) commanded(c *oracle.Call, e *effects.Command) {
 		for _, k := range x.chunks {
 			has = without(has, k)
 		}
+		b.did = c.Now()
+	case *leave:
+		b.left[c.NodeName()] = true
 		b.did = c.Now()
 	}
 	b.has[c.NodeName()] = has
@@ -96,13 +128,7 @@ func prefix(chunks, wanted []uint64) (n int) {
 }
 
 // received follows what comes to the directory.
-func (b *book) received(c *oracle.Call, e *effects.Received) {
-	if c.NodeName() != directoryName {
-		return
-	}
-	if b.asked == nil {
-		b.asked = map[effects.Request]asked{}
-	}
+func (b *volume) received(c *oracle.Call, e *effects.Received) {
 	now := c.Clock()
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heard) >= silence })
 	for _, t := range b.entries {
@@ -131,6 +157,18 @@ func (b *book) received(c *oracle.Call, e *effects.Received) {
 		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
 			t.operates(x.Operations)
 		}
+	case *protocol.KVAdmitMsg:
+		if t := b.heard(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
+			t.does(x.Key.Bits, false)
+		}
+	case *protocol.KVEvictMsg:
+		if t := b.heard(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
+			t.does(x.Key.Bits, true)
+		}
+	case *protocol.DeRegisterMsg:
+		if t := b.at(whoIs(x.Worker)); t != nil && t.is == x.Incarnation && e.Channel == effects.ChannelFeed {
+			b.entries = slices.DeleteFunc(b.entries, func(o *entry) bool { return o == t })
+		}
 	case *protocol.FullSyncStartMsg:
 		if b.heard(now, x.Worker, x.Incarnation) != nil {
 			b.asked[e.Request] = asked{by: whoIs(x.Worker), sync: x}
@@ -144,6 +182,8 @@ func (b *book) received(c *oracle.Call, e *effects.Received) {
 			t.sync.went, t.sync.ended = now, true
 			t.taken()
 		}
+	case *protocol.FullSyncStatusMsg:
+		b.heard(now, x.Worker, protocol.UUID{})
 	case *protocol.BatchedP2PLookupMsg:
 		b.heard(now, x.Worker, protocol.UUID{})
 		b.asked[e.Request] = asked{by: whoIs(x.Worker), hashes: numbers(x.Hashes)}
@@ -160,8 +200,8 @@ func numbers(hashes []protocol.ChunkHash) (all []uint64) {
 }
 
 // heard is the entry of who speaks, if it is believed.
-func (b *book) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *entry {
-	t := b.of(whoIs(w))
+func (b *volume) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *entry {
+	t := b.at(whoIs(w))
 	if t == nil || t.is != is {
 		return nil
 	}
@@ -169,8 +209,8 @@ func (b *book) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *ent
 	return t
 }
 
-// of is the entry of a worker, or nil.
-func (b *book) of(w who) *entry {
+// at is the entry of a worker, or nil.
+func (b *volume) at(w who) *entry {
 	for _, t := range b.entries {
 		if t.who == w {
 			return t
@@ -180,8 +220,8 @@ func (b *book) of(w who) *entry {
 }
 
 // registers is somebody who is there, by a registration or a heartbeat.
-func (b *book) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
-	t, plain := b.of(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
+func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
+	t, plain := b.at(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
 	switch {
 	case t != nil && !plain && t.was == m.Incarnation: // It comes no more.
 	case t != nil && t.is == m.Incarnation && (beat || !plain):
@@ -202,14 +242,14 @@ func (b *book) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
 }
 
 // answers follows what the directory says.
-func (b *book) answers(c *oracle.Call, e *effects.Reply, says judge) {
-	q, was := b.asked[e.Request]
-	if c.NodeName() != directoryName || !was {
+func (b *book) answers(x *volume, c *oracle.Call, e *effects.Reply, says judge) {
+	q, was := x.asked[e.Request]
+	if !was {
 		return
 	}
-	delete(b.asked, e.Request)
+	delete(x.asked, e.Request)
 	if q.sync != nil {
-		b.begins(c.Clock(), &q, e.Body)
+		x.begins(c.Clock(), &q, e.Body)
 		return
 	}
 	var m protocol.BatchedP2PLookupRetMsg
@@ -217,13 +257,13 @@ func (b *book) answers(c *oracle.Call, e *effects.Reply, says judge) {
 		c.Fail("the directory answers the lookup of %s by what is no answer to one", q.by.instance)
 		return
 	}
-	says(b, c, &q, &m)
+	says(b, x, c, &q, &m)
 }
 
 // begins is a sync that the directory lets begin.
-func (b *book) begins(now effects.Time, q *asked, body []byte) {
+func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 	var m protocol.FullSyncStartRetMsg
-	t := b.of(q.by)
+	t := b.at(q.by)
 	if m.Decode(body, nil) != nil || !m.Accepted || t == nil || t.syncs(q.sync.SyncID) {
 		return
 	}

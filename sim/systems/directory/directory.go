@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/fsm/directory/serve"
+	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -15,55 +16,87 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-const directoryName = "directory"
+const directoryName, second = "directory", "second"
 
-// workers are by the names of their nodes. Those of one instance are its ranks; p speaks as LMCache's do.
+// directories are the names of those that a plan has: each is a replica by itself.
+func directories(p *plan.Plan) []string {
+	if draw.Hash(p.Seed, draw.Plan, 8, 3).Permille(500) {
+		return []string{directoryName, second}
+	}
+	return []string{directoryName}
+}
+
+// workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory for
+// a controller of LMCache's, p a worker of LMCache's, which knows one directory.
 var workers = []struct {
 	name string
 	who  who
 }{
 	{"a0", who{instance: "a"}}, {"a1", who{instance: "a", rank: 1}}, {"b0", who{instance: "b"}},
-	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c"}}, {"p0", who{instance: "p", plain: true}},
+	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}}, {plainName, who{instance: "p", plain: true}},
 }
 
-// rests is how long after the last fault the directory knows what is so: what is down starts within 1.5 s, what was
-// delayed comes within 1 s, what is not known by then is found by two heartbeats, and a sync that lost its end is
-// given up and done anew, one after the other if there is but one place.
+const plainName = "p0"
+
+// rests is how long after the last fault a directory knows what is so: what is down starts within 1.5 s, what was
+// delayed comes within 1 s, a connection is opened again within 0.3 s, what is not known by then is found by two
+// heartbeats, and a sync that lost its end is given up and done anew, one after the other if there is but one place.
 const rests = 5 * time.Second
 
 // System is a directory with workers.
 var System = own.System{
-	Name:     "directory",
-	About:    "no ranks: a directory, and workers that tell it what they have and ask who has what",
-	Nodes:    nodes,
-	Draw:     draws,
-	Do:       map[string]func(plan.Item) effects.CommandBody{"admit": admits, "evict": evicts, "lookup": looks, "settled": settles},
-	Oracles:  []oracle.Oracle{named, toldSo, converges},
+	Name:  "directory",
+	About: "no ranks: a directory, and workers that tell it what they have and ask who has what",
+	Nodes: nodes,
+	Draw:  draws,
+	Do: map[string]func(plan.Item) effects.CommandBody{
+		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
+	},
+	Oracles:  []oracle.Oracle{named, toldSo, converges, honest, answered, parted},
 	Facts:    []string{"settled"},
 	Legible:  legible,
 	Patience: rests + 2*time.Second,
 	DriftPPM: 20_000,
 }
 
-func nodes(*plan.Plan) []own.Process {
-	all := []own.Process{{
-		Name: directoryName, Serves: lineChannels[:],
-		New: func(b own.Boot) (effects.Machine, error) { return serve.New(setting(b)) },
-	}}
-	for _, x := range workers {
+func nodes(p *plan.Plan) (all []own.Process) {
+	for _, name := range directories(p) {
 		all = append(all, own.Process{
-			Name: x.name, New: func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil },
+			Name: name, Serves: lineChannels[:],
+			New: func(b own.Boot) (effects.Machine, error) { return serve.New(setting(b, name)) },
 		})
+	}
+	for _, x := range workers {
+		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits()) }
+		if x.name == plainName {
+			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
+		}
+		all = append(all, own.Process{Name: x.name, New: begin})
 	}
 	return all
 }
 
+// limits are what a worker goes by.
+func limits() registrar.Config {
+	c := registrar.Default()
+	c.Patience, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
+	c.Beat, c.Report, c.Operations, c.Leave = beatEvery, 10*effects.Millisecond, 3, effects.Second
+	c.SyncEvery, c.SyncMost, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
+	c.SyncBatch, c.SyncPoll, c.SyncPolls, c.SyncMissed = 2, 100*effects.Millisecond, 4, 4
+	c.Questions, c.Window, c.Kept = 4, 2, 3
+	c.Asking, c.Keep = patience, 100*effects.Millisecond
+	return c
+}
+
+// journal is how many changes the store of a worker remembers: often less than it takes.
+func journal(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 8, 4).Between(1, 7) }
+
 // setting is how a plan's directory is configured: its bounds are small where they end work, and ample where they end
 // knowledge.
-func setting(b own.Boot) serve.Config {
+func setting(b own.Boot, name string) serve.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
-	c.Heartbeat = protocol.Endpoint(b.Addr(directoryName, effects.ChannelHeartbeat)).String()
+	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
 	d.Seed = b.Seed
 	d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = 8, 16, 4, 4, 64
@@ -78,38 +111,6 @@ const (
 	stuck   = 500 * effects.Millisecond
 )
 
-// Chunks are of a few prompts, each with the chunks before it.
-const (
-	prompts  = 3
-	ofPrompt = 5
-)
-
-// first are the first n chunks of a prompt.
-func first(prompt uint32, n int) (all []uint64) {
-	for k := range n {
-		all = append(all, uint64(prompt)<<8|uint64(k)|1<<16)
-	}
-	return all
-}
-
-// An item's number says which prompt, and how much of it.
-func admits(x plan.Item) effects.CommandBody {
-	return &admit{first(x.Number%prompts, 1+int(x.Number/prompts)%ofPrompt)}
-}
-
-// evicts takes a prompt's tail, or now and then its first chunk.
-func evicts(x plan.Item) effects.CommandBody {
-	all := first(x.Number%prompts, ofPrompt)
-	if x.Number >= 80 {
-		return &evict{all[:1]}
-	}
-	return &evict{all[int(x.Number/prompts)%ofPrompt:]}
-}
-
-func looks(x plan.Item) effects.CommandBody { return &lookup{first(x.Number%prompts, ofPrompt)} }
-
-func settles(x plan.Item) effects.CommandBody { return &settled{*looks(x).(*lookup)} }
-
 // draws draws what workers do, and that each asks about each prompt after all has come to rest.
 func draws(d own.Draws, p *plan.Plan) {
 	var names []string
@@ -118,13 +119,14 @@ func draws(d own.Draws, p *plan.Plan) {
 	}
 	p.Items = append(d.Items("admit", 10, 60, names...), d.Items("evict", 0, 30, names...)...)
 	p.Items = append(p.Items, d.Items("lookup", 5, 60, names...)...)
+	p.Items = append(p.Items, d.Items("leave", 0, 2, names[:len(names)-1]...)...)
 	if d.Below("feed", 0, 2) == 0 {
 		p.Rates[plan.FaultDoneLost] = 10 + int(d.Below("feed", 1, 290))
 	}
 	for i := range workers {
 		for prompt := range uint32(prompts) {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(1 + i), Number: prompt,
+				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(len(directories(p)) + i), Number: prompt,
 			})
 		}
 	}

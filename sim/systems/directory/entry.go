@@ -52,6 +52,21 @@ func (t *entry) operates(ops []protocol.KVOperation) {
 	}
 }
 
+// does is an operation without a number.
+func (t *entry) does(chunk uint64, evict bool) {
+	change := with
+	if evict {
+		change = without
+	}
+	t.told = change(t.told, chunk)
+	if t.sure != nil {
+		t.sure.chunks = change(t.sure.chunks, chunk)
+	}
+	if t.sync != nil && t.sync.account != nil {
+		t.sync.account.chunks = change(t.sync.account.chunks, chunk)
+	}
+}
+
 // follow is an account after one more operation; nil: one is missing.
 func (a *account) follow(op *protocol.KVOperation) *account {
 	if a == nil || op.Seq != a.next {

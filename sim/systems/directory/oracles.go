@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -9,12 +11,12 @@ import (
 // named: a directory names nobody who is not there, as far as it was told.
 var named = oracle.Of("named", "a directory names workers of the asker's rank that it was told of, have not been silent "+
 	"for too long and can be reached, each instance once, those with more first, and never the asker",
-	keeps(func(b *book, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		seen, most := map[string]bool{}, len(q.hashes)
 		for i := range m.Holders {
 			h := &m.Holders[i]
 			name, hits := string(h.InstanceID), int(h.HitChunks)
-			switch t := b.of(who{instance: name, rank: q.by.rank}); {
+			switch t := x.at(who{instance: name, rank: q.by.rank}); {
 			case t == nil:
 				c.Fail("it names %s for rank %d, of which it knows nothing", name, q.by.rank)
 			case t.url != string(h.PeerInitURL):
@@ -33,9 +35,9 @@ var named = oracle.Of("named", "a directory names workers of the asker's rank th
 // toldSo: nothing is made up, and nothing is forgotten.
 var toldSo = oracle.Of("told", "of a worker a directory believes what that told it since it registered, no chunk more, and "+
 	"where nothing is missing none less, before, in and after a full sync",
-	keeps(func(b *book, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		says := hitsOf(m)
-		for _, t := range b.entries {
+		for _, t := range x.entries {
 			hits := says[t.who.instance]
 			if t.who.rank != q.by.rank || t.who.instance == q.by.instance {
 				continue
@@ -53,8 +55,9 @@ var toldSo = oracle.Of("told", "of a worker a directory believes what that told 
 	}))
 
 // converges: hints become what is so.
-var converges = oracle.Of("converges", "a while after the last fault a directory knows of each worker what that has",
-	keeps(func(b *book, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+var converges = oracle.Of("converges", "a while after the last fault a directory knows of each worker what that has, and "+
+	"nothing of one that has left",
+	keeps(func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		if b.healed == 0 || c.Now().Sub(max(b.healed, b.did)) < effects.Duration(rests) {
 			return
 		}
@@ -63,7 +66,11 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 			if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
 				continue // One that names no incarnation may be mistaken for the one before it.
 			}
-			if has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]; hits != has {
+			has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]
+			if b.left[x.name] {
+				has = 0
+			}
+			if hits != has {
 				c.Fail("it says that %s has %d chunks, which has %d", x.name, hits, has)
 			}
 		}
@@ -76,4 +83,141 @@ func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 		says[string(m.Holders[i].InstanceID)] = int(m.Holders[i].HitChunks)
 	}
 	return says
+}
+
+// honest: nobody is told what is not so. It knows what workers have, and what they ever had in this life of theirs.
+var honest = oracle.Of("honest", "a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
+	"not there",
+	func(l *oracle.Listen[truth]) {
+		oracle.OnEvent(l, func(b *truth, c *oracle.Call, e *effects.Command) {
+			b.commanded(c, e)
+			for _, k := range b.has[c.NodeName()] {
+				b.had(c)[k] = true
+			}
+		})
+		oracle.OnEffect(l, func(b *truth, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
+		l.Down(func(b *truth, c *oracle.Call) {
+			b.down(c)
+			delete(b.ever, c.NodeName())
+		})
+	})
+
+type truth struct {
+	book
+	ever map[string]map[uint64]bool
+}
+
+func (b *truth) had(c *oracle.Call) map[uint64]bool {
+	if b.ever == nil {
+		b.ever = map[string]map[uint64]bool{}
+	}
+	if b.ever[c.NodeName()] == nil {
+		b.ever[c.NodeName()] = map[uint64]bool{}
+	}
+	return b.ever[c.NodeName()]
+}
+
+func (b *truth) posts(c *oracle.Call, e *effects.Post) {
+	var ops protocol.BatchedKVOperationMsg
+	var batch protocol.FullSyncBatchMsg
+	switch {
+	case ops.Decode(e.Body, nil) == nil:
+		for i := range ops.Operations {
+			if op := &ops.Operations[i]; op.Type == protocol.OpAdmit && !b.had(c)[op.Key.Bits] {
+				c.Fail("%s tells that chunk %x came, which never did", c.NodeName(), op.Key.Bits)
+			}
+		}
+	case batch.Decode(e.Body, nil) == nil:
+		for _, k := range batch.Keys {
+			if _, has := slices.BinarySearch(b.has[c.NodeName()], k.Bits); !has {
+				c.Fail("%s tells in a full sync of chunk %x, which is not there", c.NodeName(), k.Bits)
+			}
+		}
+	}
+}
+
+// answered: nobody who asks waits for his patience to end.
+var answered = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
+	func(l *oracle.Listen[awaiting]) {
+		oracle.OnEvent(l, func(b *awaiting, c *oracle.Call, e *effects.Received) {
+			if was := b.open[c.NodeName()]; was != 0 {
+				c.Fail("request %d to %s has no answer", was, c.NodeName())
+			}
+			b.set(c, e.Request)
+		})
+		oracle.OnEffect(l, func(b *awaiting, c *oracle.Call, e *effects.Reply) { b.set(c, 0) })
+		l.Down(func(b *awaiting, c *oracle.Call) { b.set(c, 0) })
+	})
+
+type awaiting struct{ open map[string]effects.Request }
+
+func (b *awaiting) set(c *oracle.Call, r effects.Request) {
+	if b.open == nil {
+		b.open = map[string]effects.Request{}
+	}
+	if b.open[c.NodeName()] = r; r == 0 {
+		delete(b.open, c.NodeName())
+	}
+}
+
+// parted: nothing that a worker has asked can come behind its last word and make it known again.
+var parted = oracle.Of("parted", "a worker that leaves tells a directory so once nothing is under way there that makes it "+
+	"known, and says nothing there any more",
+	func(l *oracle.Listen[calls]) {
+		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Open) { b.at(c).opening[e.Corr] = e.Addr.Host })
+		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Opened) { b.at(c).conns[e.Conn] = b.at(c).opening[e.Corr] })
+		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Replied) { delete(b.at(c).asked, e.Corr) })
+		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Unanswered) { delete(b.at(c).asked, e.Corr) })
+		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Send) {
+			n, to := b.at(c), b.at(c).conns[e.Conn]
+			switch tag, _ := protocol.PeekControllerTag(e.Body, nil); {
+			case tag != protocol.TagRegisterMsg && tag != protocol.TagHeartbeatMsg:
+			case n.left[to]:
+				c.Fail("%s makes itself known again", c.NodeName())
+			default:
+				n.asked[e.Corr] = to
+			}
+		})
+		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
+		l.Down(func(b *calls, c *oracle.Call) { delete(b.of, c.NodeName()) })
+	})
+
+type calls struct{ of map[string]*called }
+
+// called is what a worker has under way, by where it goes.
+type called struct {
+	opening map[effects.Corr]string
+	conns   map[effects.Conn]string
+	asked   map[effects.Corr]string // that makes it known
+	left    map[string]bool
+}
+
+func (b *calls) at(c *oracle.Call) *called {
+	if b.of == nil {
+		b.of = map[string]*called{}
+	}
+	if b.of[c.NodeName()] == nil {
+		b.of[c.NodeName()] = &called{
+			opening: map[effects.Corr]string{}, conns: map[effects.Conn]string{}, asked: map[effects.Corr]string{},
+			left: map[string]bool{},
+		}
+	}
+	return b.of[c.NodeName()]
+}
+
+func (b *calls) posts(c *oracle.Call, e *effects.Post) {
+	n, to := b.at(c), b.at(c).conns[e.Conn]
+	tag, _ := protocol.PeekControllerTag(e.Body, nil)
+	switch {
+	case tag != protocol.TagDeRegisterMsg && n.left[to]:
+		c.Fail("%s has something to tell, and has left", c.NodeName())
+	case tag != protocol.TagDeRegisterMsg:
+	default:
+		for _, at := range n.asked {
+			if at == to {
+				c.Fail("%s leaves, and what makes it known is on its way", c.NodeName())
+			}
+		}
+		n.left[to] = true
+	}
 }

@@ -18,10 +18,9 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 	}
 	if w.known && now >= w.nextBeat {
 		w.nextBeat = now.Add(beatEvery)
-		w.remind()
 		if w.open(now, beating, out) {
 			m := protocol.HeartbeatMsg{
-				Worker: w.who.worker(), Listener: w.who.listener(), PeerInitURL: w.who.url(), Incarnation: w.is,
+				Worker: w.who.worker(), Listener: w.who.listener(), PeerInitURL: w.url,
 			}
 			w.ask(now, beating, questionBeat, m.Append(out.Arena()), out)
 		}
@@ -31,7 +30,7 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 	case !w.open(now, asking, out):
 	case !w.known:
 		m := protocol.RegisterMsg{
-			Worker: w.who.worker(), Listener: w.who.listener(), PeerInitURL: w.who.url(), Incarnation: w.is,
+			Worker: w.who.worker(), Listener: w.who.listener(), PeerInitURL: w.url,
 		}
 		w.ask(now, asking, questionRegister, m.Append(out.Arena()), out)
 	case w.sync == syncWanted:
@@ -39,7 +38,6 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 		w.all = append(w.all[:0], w.has...)
 		m := protocol.FullSyncStartMsg{
 			Worker: w.who.worker(), Location: cpu, SyncID: w.syncID(), TotalKeys: uint64(len(w.all)), BatchCount: w.batches(),
-			Incarnation: w.is, Next: w.next, Numbered: !w.who.plain,
 		}
 		w.ask(now, asking, questionSync, m.Append(out.Arena()), out)
 	default:
@@ -78,21 +76,13 @@ func (w *worker) report(out *effects.Effects) {
 		w.news[i].Seq = w.next
 		w.next++
 	}
-	m := protocol.BatchedKVOperationMsg{Worker: w.who.worker(), Location: cpu, Operations: w.news, Incarnation: w.is}
-	w.post(m.Append(out.Arena()), out)
-	w.news, w.told = w.news[:0], true
-}
-
-// remind says something true again where there was nothing to say, so that who missed the last word learns of that.
-func (w *worker) remind() {
-	if !w.told && len(w.news) == 0 {
-		if len(w.has) > 0 {
-			w.news = append(w.news, operation(w.has[0], false))
-		} else {
-			w.news = append(w.news, operation(1, true))
-		}
+	if w.old {
+		w.reportEach(out)
+		return
 	}
-	w.told = false
+	m := protocol.BatchedKVOperationMsg{Worker: w.who.worker(), Location: cpu, Operations: w.news}
+	w.post(m.Append(out.Arena()), out)
+	w.news = w.news[:0]
 }
 
 // batchOf are the chunks of a batch of a sync, batchEvery how long the worker waits between two.
@@ -101,16 +91,29 @@ const (
 	batchEvery = 20 * effects.Millisecond
 )
 
+// reportEach tells each by itself, without a number.
+func (w *worker) reportEach(out *effects.Effects) {
+	for i := range w.news {
+		m := protocol.KVAdmitMsg{Worker: w.who.worker(), Key: w.news[i].Key, Location: cpu}
+		if w.news[i].Type == protocol.OpEvict {
+			w.post((*protocol.KVEvictMsg)(&m).Append(out.Arena()), out)
+		} else {
+			w.post(m.Append(out.Arena()), out)
+		}
+	}
+	w.news = w.news[:0]
+}
+
 func (w *worker) batches() uint32 { return uint32((len(w.all) + batchOf - 1) / batchOf) }
 
-func (w *worker) syncID() []byte { return fmt.Appendf(nil, "%x-%d", w.is[:6], w.syncs) }
+func (w *worker) syncID() []byte { return fmt.Appendf(nil, "%x-%d", w.is, w.syncs) }
 
 // tellNext tells the next batch of all that the worker had as the sync began and has yet, and behind the last one its
 // end. What went meanwhile was told before: a batch that names it would bring it back.
 func (w *worker) tellNext(now effects.Time, out *effects.Effects) {
 	id := w.syncID()
 	if from := int(w.batch) * batchOf; from < len(w.all) {
-		m := protocol.FullSyncBatchMsg{Worker: w.who.worker(), Location: cpu, SyncID: id, BatchID: w.batch, Incarnation: w.is}
+		m := protocol.FullSyncBatchMsg{Worker: w.who.worker(), Location: cpu, SyncID: id, BatchID: w.batch}
 		for _, c := range w.all[from:min(from+batchOf, len(w.all))] {
 			if _, has := slices.BinarySearch(w.has, c); has {
 				m.Keys = append(m.Keys, protocol.ChunkHash{Bits: c})
@@ -122,7 +125,7 @@ func (w *worker) tellNext(now effects.Time, out *effects.Effects) {
 		return
 	}
 	m := protocol.FullSyncEndMsg{
-		Worker: w.who.worker(), Location: cpu, SyncID: id, ActualTotalKeys: w.sent, Incarnation: w.is,
+		Worker: w.who.worker(), Location: cpu, SyncID: id, ActualTotalKeys: w.sent,
 	}
 	w.post(m.Append(out.Arena()), out)
 	w.sync = noSync
@@ -178,5 +181,5 @@ func (w *worker) answered(now effects.Time, of question, body []byte, out *effec
 
 // begin is the first word of a worker that the directory knows. What happened before is told from 0 on.
 func (w *worker) begin(now effects.Time) {
-	w.known, w.nextBeat, w.sync, w.told = true, now.Add(beatEvery), noSync, false
+	w.known, w.nextBeat, w.sync = true, now.Add(beatEvery), noSync
 }

@@ -1,11 +1,11 @@
 package directory
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
@@ -18,11 +18,13 @@ const (
 // cpu is the one location that workers have.
 var cpu = []byte("cpu")
 
-// A worker reports what it has to a directory, as a node or one of LMCache's workers does: it registers, numbers what it
-// does, sends heartbeats, tells all that it has when it is asked to, and connects anew when it hears nothing.
+// A worker reports what it has to a directory, as one of LMCache's workers does: it registers, numbers what it does,
+// sends heartbeats, tells all that it has when it is asked to, and connects anew when it hears nothing.
 type worker struct {
-	who       who `snap:"share"`
-	is        protocol.UUID
+	who       who                     `snap:"share"`
+	is        uint64                  `snap:"share"` // what names its syncs
+	url       []byte                  `snap:"share"`
+	old       bool                    `snap:"share"` // of a release whose operations have no numbers
 	directory [lineKinds]effects.Addr `snap:"share"` // by line
 	beatsAt   effects.Addr
 	healed    effects.Duration `snap:"share"` // when the plan's faults end: it is no machine's to know, and told to judges
@@ -35,7 +37,6 @@ type worker struct {
 	corrs effects.Corr
 
 	news     []protocol.KVOperation // that were not told yet
-	told     bool                   // something was, since the last heartbeat
 	nextBeat effects.Time
 
 	syncs     uint64 // so far
@@ -87,50 +88,16 @@ const (
 
 var lineChannels = [lineKinds]effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
 
-// A who is which worker one is.
-type who struct {
-	instance string
-	rank     uint32
-	plain    bool // it speaks as LMCache's workers do: it names no incarnation
-}
-
-func (w who) worker() protocol.Worker {
-	return protocol.Worker{InstanceID: []byte(w.instance), WorkerID: w.rank}
-}
-
-// url is where peers find it.
-func (w who) url() []byte { return fmt.Appendf(nil, "%s-%d:7000", w.instance, w.rank) }
-
-func (w who) listener() protocol.Listener {
-	return protocol.Listener{IP: []byte(w.instance), Port: uint16(9000 + w.rank)}
-}
-
 func newWorker(w who, b own.Boot) *worker {
-	x := &worker{who: w, healed: effects.Duration(b.Plan.FaultsEnd)}
-	if !w.plain {
-		x.is = protocol.UUID{byte(b.Seed), byte(b.Seed >> 8), byte(b.Seed >> 16), byte(b.Seed >> 24), byte(b.Seed >> 32), 1}
+	x := &worker{
+		who: w, is: b.Seed, url: w.url(b), old: draw.Hash(b.Plan.Seed, draw.Plan, 8, 5).Permille(500),
+		healed: effects.Duration(b.Plan.FaultsEnd),
 	}
 	for i, ch := range lineChannels {
 		x.directory[i] = b.Addr(directoryName, ch)
 	}
 	return x
 }
-
-// What workers are told to do.
-type (
-	admit   struct{ chunks []uint64 } // have these
-	evict   struct{ chunks []uint64 } // have them no more
-	lookup  struct{ chunks []uint64 } // ask who has them
-	settled struct{ lookup }          // likewise, after all has come to rest
-)
-
-// factSettled says that all should be at rest by now, if the faults ended so long before as ID says.
-const factSettled = effects.FactOther
-
-func (*admit) IsCommand()   {}
-func (*evict) IsCommand()   {}
-func (*lookup) IsCommand()  {}
-func (*settled) IsCommand() {}
 
 // Deadline is the next heartbeat, or the end of somebody's patience. A worker begins by itself.
 func (w *worker) Deadline() (effects.Time, bool) {

@@ -1,0 +1,181 @@
+package directory
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/registrar"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/systems/own"
+)
+
+// A node is a worker as nodes have it: a store with pages, and a registrar that tells of it. What its engine does is
+// what commands say.
+type node struct {
+	registrar.Alone
+	store   store.Store
+	pools   memory.Pools
+	limits  registrar.Config `snap:"share"`
+	leaves  effects.Ticket
+	settled effects.Duration `snap:"share"` // see factSettled
+}
+
+// pages are as many as there are chunks.
+const pages = prompts * ofPrompt
+
+func newNode(w who, b own.Boot, c registrar.Config) (*node, error) {
+	c.Seed = b.Seed
+	c.Worker = registrar.Worker{
+		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.url(b)), Location: string(cpu),
+		Incarnation: effects.Incarnation(w.incarnation(b)),
+	}
+	for _, name := range directories(b.Plan) {
+		c.Directories = append(c.Directories, registrar.Directory{
+			Asks: b.Addr(name, effects.ChannelDirectory), Feed: b.Addr(name, effects.ChannelFeed), Plain: w.plain,
+		})
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return &node{
+		Alone: new(registrar.Alone).Emptied(c), limits: c, settled: effects.Duration(b.Plan.FaultsEnd),
+		store: store.New(store.Config{
+			Seed: b.Seed, Entries: pages, Pages: pages, Claims: 1, Classes: 1, Journal: journal(b.Plan),
+		}),
+		pools: memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
+	}, nil
+}
+
+// Step consumes one event.
+func (n *node) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	v := n.Env(now, out)
+	v.Pool = n.pools.Pool(0)
+	if x, ok := ev.(*effects.Command); ok {
+		n.command(&v, x)
+	}
+	n.Alone.Step(&v, &n.store, ev)
+	for _, a := range n.Lookups.Answers() {
+		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Who.Attempt), Code: a.Code})
+	}
+	n.Lookups.HeardAnswers()
+	if n.leaves != 0 && n.Registrar.Left() == 0 {
+		out.Deliver(effects.Deliver{Ticket: n.leaves, Code: effects.OK})
+		n.leaves = 0
+	}
+}
+
+func (n *node) command(v *env.Env, e *effects.Command) {
+	switch x := e.Body.(type) {
+	case *admit:
+		for _, c := range x.chunks {
+			n.admit(v, c)
+		}
+	case *evict:
+		for _, c := range x.chunks {
+			n.evict(v, c)
+		}
+	case *lookup:
+		n.looks(v, e.Ticket, x)
+		return
+	case *settled:
+		v.Out.Observe(effects.Observe{Fact: factSettled, ID: uint64(n.settled)})
+		n.looks(v, e.Ticket, &x.lookup)
+		return
+	case *leave:
+		if n.leaves == 0 {
+			n.leaves = e.Ticket
+			n.Registrar.Leave(v, &n.store)
+			return
+		}
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket})
+}
+
+func (n *node) looks(v *env.Env, t effects.Ticket, x *lookup) {
+	var keys [][]byte
+	for _, c := range x.chunks {
+		keys = append(keys, keyOf(c))
+	}
+	n.Lookups.Ask(v, kernel.Ref{Attempt: uint64(t)}, keys)
+}
+
+// admit has a chunk come, if it is not there.
+func (n *node) admit(v *env.Env, chunk uint64) {
+	key := keyOf(chunk)
+	hash := n.store.Hash(key)
+	if n.store.Find(hash, key) == 0 {
+		page := v.Pool.Take(1, nil)[0]
+		n.store.Keep(v, hash, key, page)
+		v.Pool.Unref(page)
+	}
+}
+
+// evict has one go, if it is there.
+func (n *node) evict(v *env.Env, chunk uint64) {
+	key := keyOf(chunk)
+	if h := n.store.Find(n.store.Hash(key), key); h != 0 {
+		n.store.Withdraw(h, v)
+	}
+}
+
+// keyOf is the key of a chunk.
+func keyOf(chunk uint64) []byte {
+	return append(strconv.AppendUint([]byte("m@1@0@"), chunk, 16), "@bfloat16"...)
+}
+
+// Tables shows what there is nothing in when nothing happens.
+func (n *node) Tables(visit func(name string, n, most int)) {
+	syncs := 0
+	for i := range n.limits.Directories {
+		if n.Registrar.Standing(&n.store, i).Syncing {
+			syncs++
+		}
+	}
+	visit("syncs", syncs, len(n.limits.Directories))
+	visit("lookups", n.Lookups.Left(), n.limits.Questions)
+}
+
+// Remembers shows what it keeps.
+func (n *node) Remembers(visit func(name string, n, most int)) {
+	need := n.limits.Need().And(n.limits.Asks())
+	most := map[string]int{
+		"lookups": n.limits.Questions, "answers kept": n.limits.Kept, "outstanding": need.Outstanding(),
+		"connections": n.limits.Conns(), "deadlines": need.Deadlines,
+	}
+	n.Alone.Tables(func(name string, k int, _ table.Rest) { visit(name, k, most[name]) })
+}
+
+// A who is which worker one is.
+type who struct {
+	instance string
+	rank     uint32
+	plain    bool // it speaks as LMCache's workers do: it names no incarnation
+}
+
+// incarnation is that of a life.
+func (w who) incarnation(b own.Boot) protocol.UUID {
+	if w.plain {
+		return protocol.UUID{}
+	}
+	return protocol.UUID{byte(b.Seed), byte(b.Seed >> 8), byte(b.Seed >> 16), byte(b.Seed >> 24), byte(b.Seed >> 32), 1}
+}
+
+func (w who) worker() protocol.Worker {
+	return protocol.Worker{InstanceID: []byte(w.instance), WorkerID: w.rank}
+}
+
+// url is where peers find it: each life is somewhere else.
+func (w who) url(b own.Boot) []byte {
+	u := strconv.AppendUint([]byte(w.instance+"-"), uint64(w.rank), 10)
+	return strconv.AppendUint(append(u, ':'), 7000+b.Seed%100, 10)
+}
+
+func (w who) listener() protocol.Listener {
+	return protocol.Listener{IP: []byte(w.instance), Port: uint16(9000 + w.rank)}
+}
