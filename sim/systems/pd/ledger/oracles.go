@@ -26,6 +26,7 @@ type Oracles struct {
 	claims   claimsOracle
 	comm     commOracle
 	counts   countsOracle
+	places   displacedOracle
 	fetch    fetchOracle
 	fills    fillsOracle
 	hope     hopeOracle
@@ -76,7 +77,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -96,6 +97,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.cache.room(nodes)
 	o.claims.room(nodes)
 	o.claimed.room(nodes)
+	o.places.room(nodes)
 	o.fetch.room(nodes)
 	o.hope.room(nodes)
 	o.kept.room(nodes)
@@ -121,6 +123,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.cache.begin(n)
 	o.claims.begin(n)
 	o.claimed.begin(n)
+	o.places.begin(n)
 	o.fetch.begin(n)
 	o.hope.begin(n)
 	o.kept.begin(n)

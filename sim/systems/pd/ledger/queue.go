@@ -57,6 +57,8 @@ type waiter struct {
 	names     [][]byte        // of a plain sender's keys, where that is trusted
 	body      []byte          // itself, if it can wait
 	fresh     bool            // it came in this step
+	known     bool            `snap:"skip"` // it names this life as its peer knows it
+	came      effects.Time    `snap:"skip"` // by its receiver\'s clock
 	offer     effects.GrantID // of its sender, for one that offers its pages
 	pull      protocol.PullID `snap:"skip"` // its name
 	back      bool            `snap:"skip"` // it was taken back
@@ -123,6 +125,8 @@ func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 
 // that this life has for the peer.
 func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my := or.at(n)
+	w.known, w.came = pd.Believes(n, w.peer, to), or.w.Clock(n)
+	or.all().places.asks(n, &w)
 	for i := range my.waiters {
 		o := &my.waiters[i]
 		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
@@ -176,6 +180,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	or.truth().read(w.body, body)
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w)
+	or.all().places.answered(n, &w)
 	or.all().claimed.answered(n, &w, grant)
 	if grant == 0 && w.operation != 0 {
 		g := n.Grants[my.granted[operation{w.peer, w.operation}]]
@@ -235,16 +240,6 @@ func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
 			return
 		}
 	}
-}
-
-// distinct counts keys that differ.
-func distinct(keys [][]byte) (n int) {
-	for i, k := range keys {
-		if !slices.ContainsFunc(keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
-			n++
-		}
-	}
-	return n
 }
 
 // committed checks which words of a sender the receiver believed: never one that came

@@ -110,3 +110,13 @@ func (o *waiter) linked(n *world.Node) bool {
 	return o.offer == 0 || slices.ContainsFunc(n.Links,
 		func(l *world.Link) bool { return l.Peer == o.peer && l.Given && !l.Told && !l.Dropped })
 }
+
+// distinct counts keys that differ.
+func distinct(keys [][]byte) (n int) {
+	for i, k := range keys {
+		if !slices.ContainsFunc(keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
+			n++
+		}
+	}
+	return n
+}

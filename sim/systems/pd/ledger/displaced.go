@@ -1,0 +1,92 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Anybody can say hello in one name after the other. A peer that has asked for something keeps its place for a while
+// beside those: it is pushed out by peers that asked, too, and only where there are more of them than places.
+
+var checkDisplaced = oracle.NewCheck("S18", "peers that asked and keep their place")
+
+// displacedOracle judges who is no longer known.
+type displacedOracle struct {
+	judge
+	perLife[displacedLife]
+}
+
+// displacedLife are the names in which a life of a receiver was asked.
+type displacedLife struct {
+	askers []asker `snap:"skip"` // all that a refusal depends on is in the waiters, too, but for how long ago it was
+}
+
+// asker is one of them.
+type asker struct {
+	who   effects.Incarnation
+	heard effects.Time // its newest request, by the receiver's clock
+	asked bool         // there was one
+	taken bool         // one was not refused as a stranger's
+	away  bool         // its link was lost since
+}
+
+func (s *displacedLife) empty() { s.askers = s.askers[:0] }
+
+// of is what is known of a name.
+func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
+	my := or.at(n)
+	i := slices.IndexFunc(my.askers, func(c asker) bool { return c.who == who })
+	if i < 0 {
+		i = len(my.askers)
+		my.askers = append(my.askers, asker{who: who})
+	}
+	return &my.askers[i]
+}
+
+// asks notes a request in a name that n knows, if it does.
+func (or *displacedOracle) asks(n *world.Node, w *waiter) {
+	if w.known && w.peer != (effects.Incarnation{}) {
+		or.of(n, w.peer).asked = true
+	}
+}
+
+// lost notes that a peer's link is lost: it has to shake hands again.
+func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) { or.of(n, who).away = true }
+
+// answered checks the answer to a request that came in a name that n knows, if it does. Who asks on other ports of n,
+// for what it has or for more time, has a place, too, and is not counted here: such nodes are not judged.
+func (or *displacedOracle) answered(n *world.Node, w *waiter) {
+	t := or.truth()
+	if n.Lends || both(n) || w.peer == (effects.Incarnation{}) || !w.known || !t.asks || !t.tells || !t.reply.HasExt {
+		return
+	}
+	c := or.of(n, w.peer)
+	ago := w.came.Sub(c.heard)
+	c.heard = max(c.heard, w.came)
+	if effects.CodeFromWire(t.reply.Ext.Code) != effects.Stale {
+		if c.taken {
+			or.judged(checkDisplaced)
+		}
+		c.taken, c.away = true, false
+		return
+	}
+	cfg := &pd.Its(n).Cfg
+	others := 0
+	for i := range or.at(n).askers {
+		if x := &or.at(n).askers[i]; x.who != w.peer && x.asked {
+			others++
+		}
+	}
+	places := int(cmp.Or(cfg.PeersMax, 256))
+	if !c.taken || c.away || others+1 >= places || ago >= cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second) {
+		or.void(checkDisplaced)
+		return
+	}
+	or.fail(checkDisplaced, "node %d knows the sender of request %d no more, which asked %v before, and has places for %d",
+		n.It(), oracle.Message(w.request), ago, places)
+}
