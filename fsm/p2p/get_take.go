@@ -110,8 +110,11 @@ func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
 	return most
 }
 
-// keep claims chunks that are here for a request, as far as there is room to promise.
+// keep claims chunks that are here for a request, as far as there is room to promise, unless nobody will come for them.
 func (f *Requester) keep(e *flow.Env, keys [][]byte, request uint64) {
+	if e.Draining || e.Abandons.Has(e.Now, request) {
+		return
+	}
 	for _, key := range keys {
 		e.Store.Claim(e.Store.Find(e.Store.Hash(key), key), own, request, &e.Env)
 	}

@@ -33,6 +33,7 @@ type Stats struct {
 	Offers, Locations, Fetches, Staged                               int // delayed pull
 	StagedMost                                                       int // the most staging pages at a time so far
 	Peers, Guests, Outstanding, Deadlines                            int
+	Brings                                                           int // of shared chunks, over or not
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
 }
@@ -57,6 +58,7 @@ func (r *Rank) Stats() Stats {
 		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
 		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		Brings:     r.p2pRequester.Len(),
 		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),
 	}
 }

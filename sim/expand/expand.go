@@ -40,6 +40,9 @@ type Draft struct {
 // Caches draws receivers that keep what nobody expects any more.
 func Caches(d *Draft) { drawCaches(d.Plan, &d.scale) }
 
+// Sharers draws nodes that do both, as caches of few pages, and share what they have.
+func Sharers(d *Draft) { drawSharers(d.Plan, &d.scale) }
+
 // scale is what is drawn of a workload and of scheduled faults before they are listed.
 type scale struct {
 	jobs      int

@@ -103,6 +103,9 @@ func (p *Plan) checkTopology(c *checker) {
 			"leave one out",
 			t.HostPages)
 	}
+	if t.Share && (t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || t.Recall) {
+		c.wrong("topology.share is true: who shares does both, and neither pull nor recall; leave one out")
+	}
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
@@ -219,6 +222,10 @@ func (p *Plan) checkJobs(c *checker) {
 		if j.Recall && (!p.Topology.Recall || j.Plain || j.PlainTo || j.Gather) {
 			c.wrong("%s is set: it needs topology.recall, and nobody sends it: leave out plain, plain_to and "+
 				"gather", at("recall"))
+		}
+		if j.Share && (!p.Topology.Share || j.Plain || j.PlainTo || j.Gather || j.Recall) {
+			c.wrong("%s is set: it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall",
+				at("share"))
 		}
 		if j.Gather && j.Plain {
 			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))

@@ -100,6 +100,8 @@ type Topology struct {
 	Cache []Node `yaml:"cache,omitempty,flow"`
 	// Recall: what receivers have may be read back by senders.
 	Recall bool `yaml:"recall,omitempty"`
+	// Share: nodes that do both share what they have.
+	Share bool `yaml:"share,omitempty"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).
@@ -192,6 +194,8 @@ type Job struct {
 	Gather bool `yaml:"gather,omitempty"`
 	// Recall: nobody sends anything for it. Its sender reads back what its receiver has of its first chunks.
 	Recall bool `yaml:"recall,omitempty"`
+	// Share: nobody sends anything for it. Its receiver has brought what its sender has of its first chunks.
+	Share bool `yaml:"share,omitempty"`
 }
 
 // KeysOwn is the first number of chunks that Expand of package sim gives to one job alone.

@@ -9,13 +9,14 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/systems/recall"
 )
 
 // Flows are all that there are.
-var Flows = []*pd.Flow{&recall.Flow}
+var Flows = []*pd.Flow{&recall.Flow, &p2p.Flow}
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {

@@ -19,6 +19,7 @@ type Node struct {
 	Delays bool // it keeps offers
 	Caches bool // it keeps what nobody expects any more
 	Lends  bool // what it has may be read back
+	Shares bool // what it has its peers may have brought
 	Life   uint32
 	Up     bool
 	Thaw   int64 `snap:"instant"` // frozen until then

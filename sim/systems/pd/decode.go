@@ -48,6 +48,9 @@ func (w *Cluster) fetch(i int) {
 	w.take(i)
 }
 
+// Take is the decode engine getting a request's chunks.
+func (w *Cluster) Take(i int) { w.take(i) }
+
 // take is the decode engine getting a request's chunks.
 func (w *Cluster) take(i int) {
 	j := &w.Jobs[i]

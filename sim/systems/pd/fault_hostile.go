@@ -27,6 +27,9 @@ func (w *Cluster) address(n *world.Node, d draw.Of) {
 		said, _, sent = w.disguised(world.Mutate(b, d.Again()), as)
 	case protocol.HasTag(said, protocol.TagCacheQueryRequest, &WireLimits) && to.Lends:
 		n, port = to, effects.ChannelQuery
+	case to.Shares && (protocol.HasTag(said, protocol.TagAscendBatchedLookupAndGetMsg, &WireLimits) ||
+		protocol.HasTag(said, protocol.TagAscendBatchedLookupAndGetDoneMsg, &WireLimits)):
+		n, port = to, effects.ChannelLookup
 	case to.Sends(): // Where it would do harm.
 		n, port = to, effects.ChannelInit
 	default:

@@ -25,6 +25,7 @@ type Flow struct {
 	Ports func(n *world.Node) []effects.Channel       // on which a node listens beside PD's
 	Owns  func(j *Job) bool                           // a job is its own: all its pages are reserved at once, and then
 	Begin func(w *Cluster, n *world.Node, c *Command) // its engine has them
+	Start func(w *Cluster, job int)                   // or it begins without pages, where this is given
 
 	Commands []Commands
 	Oracles  []oracle.Oracle

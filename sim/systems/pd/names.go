@@ -106,6 +106,20 @@ func (w *Cluster) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnati
 		q.Ext.Version = protoVersion
 		return q.Append(nil), to, sent
 	}
+	var g protocol.AscendBatchedLookupAndGetMsg
+	if g.Decode(b, &WireLimits) == nil && g.HasExt {
+		to = effects.Incarnation(g.Ext.To)
+		sent = w.disguise(&g.Ext.Incarnation, &g.Ext.To, d)
+		g.Ext.Version = protoVersion
+		return g.Append(nil), to, sent
+	}
+	var f protocol.AscendBatchedLookupAndGetDoneMsg
+	if f.Decode(b, &WireLimits) == nil && f.HasExt {
+		to = effects.Incarnation(f.Ext.To)
+		sent = w.disguise(&f.Ext.Incarnation, &f.Ext.To, d)
+		f.Ext.Version = protoVersion
+		return f.Append(nil), to, sent
+	}
 	var r protocol.RenewRequest
 	if r.Decode(b, &WireLimits) == nil {
 		to = effects.Incarnation(r.To)

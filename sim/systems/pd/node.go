@@ -100,6 +100,9 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		cfg.HostPages = w.Source.Topology.HostPages
 		cfg.RenewAddr = n.Addr(effects.ChannelInit)
 	}
+	if cfg.Shares {
+		cfg.LookupAddr, cfg.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
+	}
 	me := n.Addr(effects.ChannelInit)
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
@@ -123,7 +126,7 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		callers: map[effects.Incarnation]effects.Incarnation{}}
 	size, err := cfg.Layout.PageBytes()
 	reads := cfg.PullTTL
-	if n.Lends {
+	if n.Lends || n.Shares {
 		reads = cfg.Lease // What is recalled is read at once.
 	}
 	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, PageBytes: uint32(size),

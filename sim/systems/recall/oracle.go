@@ -3,7 +3,6 @@ package recall
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -36,7 +35,7 @@ func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c
 	j := &w.Jobs[c.Job]
 	call.Judged(checkCode)
 	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-		if lies(w) {
+		if pd.Lies(w) {
 			call.Void(checkCode)
 			return
 		}
@@ -97,22 +96,4 @@ func tokens(w *pd.Cluster, j *pd.Job, i int) int {
 		}
 	}
 	return int(j.TokensOf(i))
-}
-
-// lies says whether messages of a world may arrive as nobody wrote them, or planes refuse what they were given.
-func lies(w *pd.Cluster) bool {
-	for _, f := range []plan.Fault{
-		plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultRefused, plan.FaultHandshake, plan.FaultPushRefused,
-		plan.FaultImport,
-	} {
-		if w.Setting.Rates[f] > 0 {
-			return true
-		}
-		for _, s := range w.Source.Strikes {
-			if s.Fault == f {
-				return true
-			}
-		}
-	}
-	return false
 }

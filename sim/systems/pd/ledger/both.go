@@ -115,7 +115,7 @@ func (or *bothOracle) passing(n *world.Node) {
 	if my.first != t {
 		my.first, my.passed, my.rivals = t, 0, 0
 	}
-	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) {
+	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) || pd.StatsOf(n).Brings > 0 {
 		or.void(checkOwnPassed)
 		return
 	}
@@ -142,7 +142,7 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	if n.Caches {
 		room += s.Spare
 	}
-	if or.at(n).has+count > ownShare(n) {
+	if or.at(n).has+count > ownShare(n) || s.Brings > 0 { // What is brought is of that share, until it has come.
 		or.void(checkOwnWaits)
 		return t, false
 	}

@@ -75,7 +75,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		o.hope.waitsForKept(n)
 		o.fetch.fetches(n, &s)
 	}
-	if n.Lends && !n.Pulls {
+	if (n.Lends || n.Shares) && !n.Pulls {
 		o.offers.takenBack(n)
 	}
 	if n.Pulls {
@@ -123,6 +123,10 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 	}
 	if effects.Channel(d.B) == effects.ChannelQuery {
 		o.recall.heard(n, d.Body)
+		return
+	}
+	if c := effects.Channel(d.B); c == effects.ChannelLookup || c == effects.ChannelPeerDone {
+		o.shared.heard(n, d.Body)
 		return
 	}
 	o.prompt.heard(n, d)

@@ -31,7 +31,7 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		return
 	}
 	// What somebody recalls is the store's, and no engine put it.
-	g.Loan.Recall = or.w.Source.Topology.Recall && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
+	g.Loan.Recall = (or.w.Source.Topology.Recall || or.w.Source.Topology.Share) && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
 	put := n.Sends() && !g.Loan.Recall
 	for _, p := range g.Pages {
 		pg := &n.Pool.Pages[p.Index]

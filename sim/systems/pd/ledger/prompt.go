@@ -189,7 +189,7 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	for _, t := range my.ended {
 		or.loans(n, t)
 	}
-	if n.Lends && len(my.readers) > 0 {
+	if (n.Lends || n.Shares) && len(my.readers) > 0 {
 		or.recalls(n, my)
 	}
 	my.readers = my.readers[:0]

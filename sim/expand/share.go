@@ -1,0 +1,39 @@
+package expand
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is drawn for nodes that share what they have: by labels of its own, so that nothing else of a seed depends on it.
+
+// drawSharers draws two or three such nodes, which are sent more than there is room for.
+func drawSharers(p *plan.Plan, s *scale) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
+	n := at(0).Between(2, 3)
+	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
+	p.Topology.Share, p.Topology.Trust, p.Topology.HostPages = true, false, 0
+	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
+	for i := range n {
+		if at(uint64(10 + i)).Permille(800) {
+			p.Topology.Cache = append(p.Topology.Cache, p.Receiver(i))
+		}
+	}
+	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
+	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
+	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
+	s.batchMax = min(s.batchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
+	s.jobs, s.groups, s.plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
+	s.window = at(6).Time(time.Second, 5*time.Second)
+	if len(p.Topology.DriftPPM) > 0 {
+		p.Topology.DriftPPM = nil
+		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		for i := range n {
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-most, most))
+		}
+	}
+}
