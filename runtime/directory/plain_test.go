@@ -50,7 +50,7 @@ func shut(t *testing.T, d *directory.Directory) {
 }
 
 // freePorts is a file of a directory with sockets of its own, whose ports stay the same.
-func freePorts(t *testing.T, sets int) string {
+func freePorts(t testing.TB, sets int) string {
 	t.Helper()
 	var list []string
 	for range sets {
@@ -70,14 +70,14 @@ func freePorts(t *testing.T, sets int) string {
 
 // A worker is one of LMCache's, made by hand: sockets of libzmq, and messages of another codec than ours.
 type worker struct {
-	t                       *testing.T
+	t                       testing.TB
 	instance                string
 	rank                    int
 	url                     string
 	push, reply, heartbeats *zmq4.Socket
 }
 
-func newWorker(t *testing.T, at config.MonitorPorts, instance string, rank int) *worker {
+func newWorker(t testing.TB, at config.MonitorPorts, instance string, rank int) *worker {
 	t.Helper()
 	w := &worker{t: t, instance: instance, rank: rank, url: fmt.Sprintf("10.0.0.%d:9960", 1+rank)}
 	w.push = w.socket(zmq4.PUSH, at.Pull)
