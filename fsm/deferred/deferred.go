@@ -24,6 +24,7 @@ type Deferred struct {
 	ended       []End     `snap:"scratch"`
 	dirty       bool      // something came or left by which a fetch may begin
 	losses      kernel.Losses
+	condemned   table.List // those that are so one by one
 }
 
 // Config bounds what is kept.
@@ -56,6 +57,7 @@ type Kept struct {
 	renews  bool // its sender takes renewals
 	looked  looked
 	born    kernel.Birth
+	gone    effects.Code   // it is condemned alone, and ends as this
 	timer   kernel.TimerID `snap:"set"`
 }
 
@@ -169,7 +171,8 @@ func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
 func (d *Deferred) Renewing(
 	v *env.Env, class, most int, from int32, list []uint64,
 ) (grants []uint64, us, peer effects.Incarnation, more int32) {
-	for slot := from; slot < d.rows.Slots(); slot++ {
+	for slot := from; slot < d.rows.Slots(); slot++ { // Once over tables.offers, and then others have to wait.
+		v.Work.Look()
 		_, o := d.At(slot)
 		if o == nil || o.Class != class || !o.renews || o.Left == 0 || o.Until <= v.Now {
 			continue
@@ -182,13 +185,15 @@ func (d *Deferred) Renewing(
 	return list, us, peer, 0
 }
 
-// Extend prolongs an offer, and says until when.
-func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) effects.Time {
+// Extend prolongs an offer.
+func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) {
 	o := d.rows.Get(h)
 	o.Until = max(o.Until, until)
 	d.Watch(v, h, o.renews)
-	return o.Until
 }
+
+// NotAfter is until when an offer may be read: for the reads of its fetches.
+func (d *Deferred) NotAfter(h table.Handle) effects.Time { return d.rows.Get(h).Until }
 
 // Find is the offer of an operation, also if its chunks have left and fetches still read; zero if it is not kept.
 func (d *Deferred) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Kept) {
@@ -240,6 +245,7 @@ func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
 		return
 	}
 	v.Timers.Stop(&o.timer)
+	d.Executed(h)
 	d.ended = append(d.ended, End{
 		Class: o.Class, Operation: o.Operation, Address: o.Address, Over: o.Over,
 		Done: Done{Pull: o.Pull, Us: o.Us, To: o.Peer, Grant: o.Grant, Code: o.Code, Missing: o.missing},

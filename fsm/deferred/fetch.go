@@ -18,6 +18,8 @@ type Fetches struct {
 	timeout  effects.Duration `snap:"share"`
 	rows     table.Slab[fetch]
 	waiting  table.List
+	at       table.Handle   // of those, where a pass over them goes on; 0: none is under way
+	again    bool           // another pass follows
 	plan     pipeline.Fetch `snap:"scratch"`
 	resolved uint64         // numbers the plans
 	pipe     pipeline.Pipeline
@@ -98,11 +100,16 @@ func (x *Fetches) Open(v *env.Env, s *store.Store, d *Deferred, l *link.Links, t
 // Start begins the fetch if everything that it needs is there.
 func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
-	if !x.known(v, s, d, f) || x.outOfReach(v, s, d, l, f) || !x.resolve(v, s, d, l, f) {
+	if !x.known(v, s, d, f) || x.outOfReach(v, s, d, l, f) {
+		return
+	}
+	n := len(f.ends)
+	if !x.resolve(v, s, d, l, f) {
+		v.Work.Looks(n)
 		return
 	}
 	v.Timers.Stop(&f.timer)
-	x.rows.Unlink(&x.waiting, h)
+	x.unwait(h)
 	f.running = true
 	p := &x.plan
 	for i := range p.Items {
@@ -113,14 +120,15 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, l *link.Links, 
 	for i := range p.Sources {
 		d.get(p.Sources[i].ID).readers++
 	}
-	if code, why := x.pipe.Open(v, p); code != effects.OK {
+	if code, why := x.pipe.Open(v, d, p); code != effects.OK {
 		x.refuse(v, s, d, h, f, code, why)
 		return
 	}
 	if s.Spare() > 0 && x.pipe.Lacks() > 0 {
 		x.stage(v, s)
-		x.pipe.Admit(v)
+		x.pipe.Admit(v, d)
 	}
+	v.Work.Spend(n)
 	x.settle(v, s, d)
 }
 
@@ -176,7 +184,7 @@ func (x *Fetches) giveUp(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, why effects.Why,
 ) {
 	f := x.rows.Get(h)
-	x.rows.Unlink(&x.waiting, h)
+	x.unwait(h)
 	f.takes = f.takes[:0]
 	engine.TurnDown(v, f.ticket, code, &why)
 	x.ended(v, s, d, h, f, code)
@@ -246,29 +254,26 @@ func (x *Fetches) DrainAt(v *env.Env, slot int32) bool { return x.pipe.DrainAt(v
 // Drained takes back what was lent for those that DrainAt has ended.
 func (x *Fetches) Drained(v *env.Env, s *store.Store, d *Deferred) { x.settle(v, s, d) }
 
-// FirstWaiting and nextWaiting are the fetches that wait, in their order; zero if there is no further one.
-func (x *Fetches) FirstWaiting() table.Handle              { return x.waiting.Front() }
-func (x *Fetches) NextWaiting(h table.Handle) table.Handle { return x.rows.Next(h) }
-
 // Request is the one that a fetch is for; 0 if it told none.
 func (x *Fetches) Request(h table.Handle) uint64 { return x.rows.Get(h).request }
 
 // Withdraw ends the fetches that want to read an offer: all, or those for one request. Others go on, as the lease
-// stands until the offer's end.
+// stands until the offer's end. It says whether all of them have ended: if not, it is called again in the next step.
 func (x *Fetches) Withdraw(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, request uint64,
-) {
+) (all bool) {
 	ends := func(t effects.Ticket) bool {
 		return request == 0 || x.rows.Get(v.Tickets.Find(t).Subject).request == request
 	}
-	if d.get(h).readers > 0 {
-		x.pipe.WithdrawFrom(v, h, code, ends)
-		x.settle(v, s, d)
+	if d.get(h).readers == 0 {
+		return true
 	}
+	if all = x.pipe.WithdrawFrom(v, h, code, ends); !all {
+		v.Out.Mark(MarkWithdrawalCut)
+	}
+	x.settle(v, s, d)
+	return all
 }
-
-// Extend prolongs the reads of an offer.
-func (x *Fetches) Extend(h table.Handle, until effects.Time) { x.pipe.Extend(h, until) }
 
 // Left is the number of fetches that have not ended.
 func (x *Fetches) Left() int { return x.waiting.Len() + x.pipe.Left() }

@@ -17,13 +17,14 @@ func (x *Fetches) Pipeline() *pipeline.Pipeline { return &x.pipe }
 // Admit lets fetches that are short of staging pages have what became free.
 func (x *Fetches) Admit(v *env.Env, s *store.Store, d *Deferred) {
 	x.stage(v, s)
-	x.pipe.Admit(v)
+	x.pipe.Admit(v, d)
 	x.settle(v, s, d)
 }
 
-// stage has a cache give up what fetches lack of staging pages, or as much of it as there is.
+// stage has a cache give up what fetches lack of staging pages, or as much of it as there is: no more than is given to
+// them in this step.
 func (x *Fetches) stage(v *env.Env, s *store.Store) {
-	if lacks := x.pipe.Lacks(); lacks > v.Pool.Free() && s.Spare() > 0 {
+	if lacks := min(x.pipe.Lacks(), v.Work.Rows()); lacks > v.Pool.Free() && s.Spare() > 0 {
 		s.MakeRoom(v, v.Pool, min(lacks, v.Pool.Free()+s.Spare()), 0)
 	}
 }
@@ -37,7 +38,7 @@ func (x *Fetches) Fetched(
 		lost = x.pipe.Link(ref)
 		l.Unreach(v, lost)
 	}
-	x.pipe.OnTransferDone(v, ref, ev)
+	x.pipe.OnTransferDone(v, d, ref, ev)
 	if lost != 0 {
 		x.pipe.OnLinkLost(v, lost) // It is dropped: nobody else can read over it either.
 	}
@@ -52,7 +53,7 @@ func (x *Fetches) Settled(v *env.Env, s *store.Store, d *Deferred, ref kernel.Re
 
 // Scattered handles the end of a scatter.
 func (x *Fetches) Scattered(v *env.Env, s *store.Store, d *Deferred, ref kernel.Ref, ev *effects.Scattered) {
-	x.pipe.OnScattered(v, ref, ev)
+	x.pipe.OnScattered(v, d, ref, ev)
 	x.settle(v, s, d)
 }
 
@@ -65,5 +66,11 @@ func (x *Fetches) PipeDue(v *env.Env, s *store.Store, d *Deferred, ref kernel.Re
 // LinkLost handles the end of a link: what is read over it fails.
 func (x *Fetches) LinkLost(v *env.Env, s *store.Store, d *Deferred, lost effects.Link) {
 	x.pipe.OnLinkLost(v, lost)
+	x.settle(v, s, d)
+}
+
+// EndLost goes on with what ends because its link is lost.
+func (x *Fetches) EndLost(v *env.Env, s *store.Store, d *Deferred) {
+	x.pipe.EndLost(v)
 	x.settle(v, s, d)
 }

@@ -13,9 +13,11 @@ import (
 // known says whether there may be all chunks. It goes on from the one that was missing: those before it are looked at
 // again once the last one is known.
 func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool {
+	was := f.from
 	for ; f.from < len(f.ends); f.from++ {
 		e := s.Find(s.Hash(f.key(f.from)), f.key(f.from))
 		if _, ok := s.Ready(e); !ok && d.Location(v, s, e, f.request) == 0 {
+			v.Work.Looks(f.from - was)
 			return false
 		}
 	}
@@ -80,7 +82,6 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 			o.looked = looked{plan: x.resolved, source: uint32(len(p.Sources))}
 			p.Sources = append(p.Sources, pipeline.Source{
 				ID: offer, Name: v.Name(o.Class), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
-				NotAfter: o.Until,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{

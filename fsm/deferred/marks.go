@@ -5,10 +5,12 @@ import "github.com/kvferry/kvferry/effects"
 // Marks of this room.
 const (
 	MarkFetchShort effects.Mark = 313 + iota
+	MarkStartsCut
+	MarkWithdrawalCut
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkFetchShort up.
-func MarkNames() []string { return []string{"fetch-short"} }
+func MarkNames() []string { return []string{"fetch-short", "starts-cut", "withdrawal-cut"} }
 
-const _ = uint(markEnd - MarkFetchShort - 1)
+const _ = uint(markEnd - MarkFetchShort - 3)

@@ -20,6 +20,7 @@ type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
 	byWanted table.Index    // those that wait, by the hash of the key they miss
+	cut      bool           // what was heard last is not all done: the rest is for the next step
 	found    []store.Entry  // the ready prefix that was looked for last
 	pages    []effects.Page `snap:"scratch"`
 }
@@ -149,48 +150,81 @@ func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
-// Wake looks again at the Gets that waited for keys that became ready, or that will not.
+// Wake looks again at the Gets that waited for keys that became ready, or that will not. All Gets there are may wait
+// for one key, so as many go on as this step has work for, and the others in the next one, of which the news are kept.
+// One that was not come to has nothing yet: it gets what is there when its turn comes, as if it had asked then.
 func (x *Gets) Wake(v *env.Env, s *store.Store, p *pending.Pending) {
+	x.cut = false
 	became := s.Became()
 	if len(became)+len(s.Lost()) == 0 {
 		return
 	}
-	for _, hash := range became {
-		for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
-			h := at.Handle()
-			g := x.rows.Get(h)
-			x.byWanted.Remove(hash, h)
-			if x.goOn(s, g) {
-				x.take(v, s, h, g)
-				continue
-			}
-			x.byWanted.Add(g.missing, h)
-			if g.missing == hash {
-				break // another key with this hash became ready, or it is gone again
-			}
+	for n, hash := range became {
+		if !x.wakeAll(v, s, hash) {
+			s.HeardBecame(n)
+			return // One of the rest may come to a key that was lost: those are looked at behind it.
 		}
 	}
-	s.HeardBecame()
+	s.HeardBecame(len(became))
 	x.GiveUp(v, s, p)
 }
 
-// GiveUp ends the Gets that waited for a chunk which cannot come any more. What was lost is looked at again in the
-// same step if chunks became ready after it, because a Get may have come to it then.
+// wakeAll lets those go on that wait for a key, and says whether it came to all of them.
+func (x *Gets) wakeAll(v *env.Env, s *store.Store, hash uint64) bool {
+	for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
+		if !x.may(v) {
+			return false
+		}
+		h := at.Handle()
+		g := x.rows.Get(h)
+		from := g.from
+		x.byWanted.Remove(hash, h)
+		if x.goOn(s, g) {
+			v.Work.Spend(len(g.ends))
+			x.take(v, s, h, g)
+			continue
+		}
+		v.Work.Looks(1 + max(0, g.from-from))
+		x.byWanted.Add(g.missing, h)
+		if g.missing == hash {
+			break // another key with this hash became ready, or it is gone again
+		}
+	}
+	return true
+}
+
+// may says whether this step has work for one Get more; if not, Cut says so.
+func (x *Gets) may(v *env.Env) bool {
+	if v.Work.Left() {
+		return true
+	}
+	v.Out.Mark(MarkWakingCut)
+	x.cut = true
+	return false
+}
+
+// Cut says that what was heard last is not all done. The news of it are kept.
+func (x *Gets) Cut() bool { return x.cut }
+
+// GiveUp ends the Gets that waited for a chunk which cannot come any more, so many a step. What was lost is looked at
+// again in the same step if chunks became ready after it, because a Get may have come to it then.
 func (x *Gets) GiveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 	for _, hash := range s.Lost() {
 		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
 			continue
 		}
-		for at := x.byWanted.Seek(hash); at.Found(); {
+		for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
 			h := at.Handle()
 			g := x.rows.Get(h)
 			if s.MayCome(hash, g.key(g.from)) {
-				at = x.byWanted.Next(at)
-				continue
+				break // So it may for all of them: a key may be named as often as a message is long.
 			}
+			if !x.may(v) {
+				return
+			}
+			v.Work.Spend(len(g.ends))
 			v.Out.Mark(MarkGetHopeless)
 			x.end(v, s, h)
-			at = x.byWanted.Seek(hash)
 		}
 	}
 }

@@ -4,12 +4,13 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of Gets.
 const (
-	MarkGetsFull effects.Mark = 307 + iota
+	MarkGetsFull effects.Mark = 360 + iota
 	MarkGetWaits
 	MarkGetShort
 	MarkReleaseUnknown
 	MarkGetLapsed
 	MarkGetHopeless
+	MarkWakingCut
 	markEndGets
 )
 
@@ -22,7 +23,8 @@ func GetMarkNames() []string {
 		"release-unknown",
 		"get-lapsed",
 		"get-unrecoverable",
+		"waking-cut",
 	}
 }
 
-const _ = uint(markEndGets - MarkGetsFull - 6)
+const _ = uint(markEndGets - MarkGetsFull - 7)

@@ -11,13 +11,14 @@ const (
 	MarkRequestEnded
 	MarkPutsFull
 	MarkTellAgain
+	MarkReservesCut
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkReservesFull up.
 func MarkNames() []string {
 	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended",
-		"puts-full", "tell-again"}
+		"puts-full", "tell-again", "reserves-cut"}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 7)
+const _ = uint(markEnd - MarkReservesFull - 8)

@@ -118,12 +118,18 @@ func (x *reserves) first() (h table.Handle, pages uint32) {
 	return 0, 0
 }
 
-// admit gives pages to those who wait, in order, unless they wait in a line that is another's.
+// admit gives pages to those who wait, in order, unless they wait in a line that is another's: as many pages as this
+// step has work for.
 func (x *reserves) admit(v *env.Env) {
 	if x.cfg.inLine {
 		return
 	}
 	for count, ok := x.head(); ok && count <= v.Filled().Free(); count, ok = x.head() {
+		if !v.Work.Left() {
+			v.Out.Mark(MarkReservesCut)
+			return
+		}
+		v.Work.Spend(int(count))
 		x.admitFirst(v, count)
 	}
 }

@@ -84,13 +84,19 @@ func (a *Abandons) forget(h table.Handle) {
 	a.slab.Remove(h)
 }
 
-// Note remembers a request for so long; the oldest goes where there is no room.
+// Note remembers a request for so long, once; the oldest goes where there is no room. Of those whose time is over two go
+// as one comes, and never all at once.
 func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) {
 	if a.slab.Max() == 0 || ttl <= 0 {
 		return
 	}
-	if a.slab.Full() {
-		a.forget(a.order.Front())
+	if h := a.index.Seek(request).Handle(); h != 0 {
+		a.forget(h)
+	}
+	for range 2 {
+		if x := a.slab.Get(a.order.Front()); x != nil && (a.slab.Full() || x.until <= now) {
+			a.forget(a.order.Front())
+		}
 	}
 	h, x := a.slab.Add()
 	*x = abandoned{request: request, until: now.Add(ttl)}
@@ -98,12 +104,13 @@ func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) 
 	a.slab.PushBack(&a.order, h)
 }
 
-// Has says whether a request was abandoned lately, or is being abandoned. It forgets those whose time is over.
+// Has says whether a request was abandoned lately, or is being abandoned.
 func (a *Abandons) Has(now effects.Time, request uint64) bool {
-	for h := a.order.Front(); h != 0 && a.slab.Get(h).until <= now; h = a.order.Front() {
-		a.forget(h)
+	if request == 0 {
+		return false
 	}
-	return request != 0 && a.index.Seek(request).Found() || a.Ordered(request)
+	x := a.slab.Get(a.index.Seek(request).Handle())
+	return x != nil && x.until > now || a.Ordered(request)
 }
 
 // Len is how many are remembered.

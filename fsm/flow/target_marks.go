@@ -24,6 +24,9 @@ const (
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
+	MarkLineCut
+	MarkGoneCut
+	MarkWordsCut
 	markEnd
 )
 
@@ -50,7 +53,10 @@ func TargetMarkNames() []string {
 		"offer-remembered",
 		"vanilla-refused",
 		"vanillas-full",
+		"line-cut",
+		"gone-cut",
+		"words-cut",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 20)
+const _ = uint(markEnd - MarkAllocMalformed - 23)

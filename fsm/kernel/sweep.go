@@ -28,10 +28,21 @@ func (w *Work) Spend(rows int) {
 }
 
 // Look counts a row that is looked at.
-func (w *Work) Look() {
+func (w *Work) Look() { w.Looks(1) }
+
+// Looks counts n of them.
+func (w *Work) Looks(n int) {
 	if w != nil {
-		w.left--
+		w.left -= n
 	}
+}
+
+// Rows is how many rows may still end in this step; the last of them may be large.
+func (w *Work) Rows() uint32 {
+	if w == nil {
+		return 1<<32 - 1
+	}
+	return uint32(max(0, w.left+looks-1) / looks)
 }
 
 // Left says whether there is any left.

@@ -93,7 +93,7 @@ func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
 func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *Landing, again bool) {
 	x = l.Find(id)
 	if x == nil {
-		again = l.commits.Find(v.Now, peer, uint64(id), 0) != nil
+		again = l.commits.Find(peer, uint64(id), 0) != nil
 		if again {
 			v.Out.Mark(MarkCommitRepeated)
 		}
@@ -125,6 +125,7 @@ func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 		return
 	}
 	v.Out.Mark(MarkGrantAborted)
+	v.Work.Spend(x.Size())
 	switch {
 	case l.cfg.Leased && !x.Revoking:
 		// Its word that the writes are settled is the proof, also in quarantine.

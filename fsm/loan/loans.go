@@ -134,6 +134,7 @@ func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
 // over unpins what a loan was of: nobody reads under it any more.
 func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
 	x := l.loans.Get(h)
+	v.Work.Spend(len(x.entries))
 	for _, entry := range x.entries {
 		s.Unpin(entry, v)
 	}

@@ -25,7 +25,7 @@ func newFetcher(items, depth int) *fetcher {
 	pools, deadlines := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}), kernel.NewTimers(4)
 	outstanding := kernel.NewCorrs(int(b.p.cfg.StagingMax + b.p.cfg.FetchesMax))
 	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: pools.Pool(0), Timers: &deadlines, Corrs: &outstanding}
-	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1, NotAfter: never}, {ID: 2, Grant: 2, NotAfter: never}}}
+	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1}, {ID: 2, Grant: 2}}}
 	for i := range items {
 		b.f.Items = append(b.f.Items, Item{Source: uint32(i % 2), Length: pageBytes})
 	}
@@ -35,16 +35,16 @@ func newFetcher(items, depth int) *fetcher {
 func (b *fetcher) run() {
 	b.f.Ticket++
 	b.v.Out.Reset()
-	b.p.Open(&b.v, &b.f)
+	b.p.Open(&b.v, forEver{}, &b.f)
 	b.collect()
 	for len(b.corrs) > 0 {
 		c := b.corrs[0]
 		b.corrs = append(b.corrs[:0], b.corrs[1:]...)
 		b.v.Out.Reset()
 		if ref, _ := b.v.Corrs.Close(c); ref.Kind == kindRead {
-			b.p.OnTransferDone(&b.v, ref, &effects.TransferDone{Corr: c, Settled: true})
+			b.p.OnTransferDone(&b.v, forEver{}, ref, &effects.TransferDone{Corr: c, Settled: true})
 		} else {
-			b.p.OnScattered(&b.v, ref, &effects.Scattered{Corr: c})
+			b.p.OnScattered(&b.v, forEver{}, ref, &effects.Scattered{Corr: c})
 		}
 		b.collect()
 	}

@@ -27,8 +27,8 @@ type half struct {
 
 // pump moves a fetch on. The next reads are submitted before the scatter that runs beside
 // them (so that neither waits for the other), but only into an empty half (property S15).
-func (p *Pipeline) pump(v *env.Env, h table.Handle, f *fetch) {
-	for p.load(v, h, f) {
+func (p *Pipeline) pump(v *env.Env, of Rights, h table.Handle, f *fetch) {
+	for p.load(v, of, h, f) {
 	}
 	if f.delivered {
 		return
@@ -44,7 +44,7 @@ func (p *Pipeline) pump(v *env.Env, h table.Handle, f *fetch) {
 
 // load begins the fetch's next batch, if there is a place for it. One batch is read at a
 // time: two would share the bandwidth, and the first scatter begin later.
-func (p *Pipeline) load(v *env.Env, h table.Handle, f *fetch) bool {
+func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 	b := &f.halves[f.loaded&1]
 	if f.delivered || b.state != empty || f.halves[(f.loaded+1)&1].state == reading {
 		return false
@@ -55,9 +55,17 @@ func (p *Pipeline) load(v *env.Env, h table.Handle, f *fetch) bool {
 	}
 	batch := f.items[f.next : f.next+n]
 	for i := range batch {
-		if it := &batch[i]; !it.local() && v.Now > f.sources[it.Source].NotAfter {
+		it := &batch[i]
+		if it.local() {
+			continue
+		}
+		switch s := &f.sources[it.Source]; {
+		case v.Now > of.NotAfter(s.ID):
 			v.Out.Mark(MarkLeaseOver)
-			p.fail(v, h, f, effects.Expired, f.sources[it.Source].why("kvf_lease_ns", "over before it was read"))
+			p.fail(v, h, f, effects.Expired, s.why("kvf_lease_ns", "over before it was read"))
+			return false
+		case p.gone(s.Link): // It is condemned, and the pass has not come to it.
+			p.fail(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 			return false
 		}
 	}
@@ -81,7 +89,7 @@ func (p *Pipeline) load(v *env.Env, h table.Handle, f *fetch) bool {
 		if it := &batch[i]; !it.local() && f.sources[it.Source].batch != f.loaded {
 			b.state = reading
 			b.reads++
-			p.read(v, h, f, it.Source, batch[i:], b.pages[i:])
+			p.read(v, of, h, f, it.Source, batch[i:], b.pages[i:])
 		}
 	}
 	if b.reads > 1 {
@@ -114,7 +122,9 @@ func (p *Pipeline) cut(f *fetch) uint32 {
 
 // read submits one read for all items of the batch that lie at one source: a peer, its link
 // and its grant belong together, and a batch may have several of them.
-func (p *Pipeline) read(v *env.Env, h table.Handle, f *fetch, from uint32, batch []Item, pages []effects.Page) {
+func (p *Pipeline) read(
+	v *env.Env, of Rights, h table.Handle, f *fetch, from uint32, batch []Item, pages []effects.Page,
+) {
 	s := &f.sources[from]
 	p.pairs = p.pairs[:0]
 	for i := range batch {
@@ -127,6 +137,6 @@ func (p *Pipeline) read(v *env.Env, h table.Handle, f *fetch, from uint32, batch
 	s.read = v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPipeline, Kind: kindRead, Attempt: uint64(from), Subject: h})
 	v.Out.Transfer(effects.Transfer{
 		Corr: s.read, Link: s.Link, Peer: s.Peer, Grant: s.Grant, Read: true, Pairs: p.pairs,
-		Since: s.Since, NotAfter: min(f.deadline, s.NotAfter),
+		Since: s.Since, NotAfter: min(f.deadline, of.NotAfter(s.ID)),
 	})
 }

@@ -8,14 +8,14 @@ import (
 
 // OnTransferDone handles the end of a read. What ended after our right to read is not
 // believed, whatever the device says (rule M4).
-func (p *Pipeline) OnTransferDone(v *env.Env, ref kernel.Ref, ev *effects.TransferDone) {
+func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *effects.TransferDone) {
 	f := p.fetches.Get(ref.Subject)
 	s := &f.sources[ref.Attempt]
 	code := ev.Code
 	switch {
 	case code != effects.OK:
 		v.Out.Mark(MarkReadFailed)
-	case ev.At > s.NotAfter:
+	case ev.At > of.NotAfter(s.ID):
 		v.Out.Mark(MarkReadLate)
 		code = effects.Expired
 	}
@@ -31,7 +31,7 @@ func (p *Pipeline) OnTransferDone(v *env.Env, ref kernel.Ref, ev *effects.Transf
 	if code != effects.OK {
 		p.fail(v, ref.Subject, f, code, s.why("read", code.String()))
 	}
-	p.pump(v, ref.Subject, f)
+	p.pump(v, of, ref.Subject, f)
 	p.tidy(v, ref.Subject, f)
 }
 
@@ -55,7 +55,7 @@ func (p *Pipeline) settle(f *fetch, s *source) {
 }
 
 // OnScattered handles the end of a scatter: its half is empty again.
-func (p *Pipeline) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered) {
+func (p *Pipeline) OnScattered(v *env.Env, of Rights, ref kernel.Ref, ev *effects.Scattered) {
 	h := ref.Subject
 	f := p.fetches.Get(h)
 	p.retire(f, &f.halves[f.scattered&1])
@@ -76,7 +76,7 @@ func (p *Pipeline) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered
 	case f.scattered == f.loaded && int(f.next) == len(f.items):
 		p.deliver(v, h, f, effects.OK, nil)
 	default:
-		p.pump(v, h, f)
+		p.pump(v, of, h, f)
 	}
 	p.tidy(v, h, f)
 }

@@ -32,15 +32,20 @@ type Item struct {
 func (it *Item) local() bool { return it.Local.Generation != 0 }
 
 // A Source is one grant to read, of one peer: a transfer context. ID is the caller's own
-// name for it. Since is when it was given at the earliest, and NotAfter when our right to read ends, by our clock (rule M4).
+// name for it. Since is when it was given at the earliest; until when it may be read its Rights say.
 type Source struct {
-	ID       table.Handle
-	Name     string // what the peer calls itself, for people
-	Link     effects.Link
-	Peer     effects.Incarnation
-	Grant    effects.GrantID
-	Since    effects.Time `snap:"skip"` // when it was lent, at the earliest: for drivers
-	NotAfter effects.Time
+	ID    table.Handle
+	Name  string // what the peer calls itself, for people
+	Link  effects.Link
+	Peer  effects.Incarnation
+	Grant effects.GrantID
+	Since effects.Time `snap:"skip"` // when it was lent, at the earliest: for drivers
+}
+
+// Rights say when our right to read from a source ends, by our clock (rule M4), renewals included. Who has them is asked
+// when it matters: so a renewal looks for no fetch. A source has one as long as it was not reported on.
+type Rights interface {
+	NotAfter(source table.Handle) effects.Time
 }
 
 type source struct {
@@ -78,7 +83,7 @@ func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15
 
 // Open takes a fetch. With OK it is the room's: it is delivered by its deadline, perhaps in
 // this very call, and everything it lent is reported on. Otherwise nothing has happened.
-func (p *Pipeline) Open(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
+func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.Why) {
 	if code, why := p.check(v, c); code != effects.OK {
 		return code, why
 	}
@@ -106,13 +111,13 @@ func (p *Pipeline) Open(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 	v.Timers.Set(&f.timer, c.Deadline, kernel.Ref{Owner: kernel.OwnerPipeline, Kind: timerFetch, Subject: h})
 	if f.unread > 0 {
 		p.fetches.PushBack(&p.short, h)
-		p.Admit(v)
+		p.Admit(v, of)
 	}
 	if f = p.fetches.Get(h); f != nil {
 		if p.fetches.Listed(h) {
 			v.Out.Mark(MarkStagingShort)
 		}
-		p.pump(v, h, f)
+		p.pump(v, of, h, f)
 		p.tidy(v, h, f)
 	}
 	return effects.OK, effects.Why{}

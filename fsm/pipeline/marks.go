@@ -17,6 +17,8 @@ const (
 	MarkScatteredLate
 	MarkSourceWithdrawn
 	MarkSourceLost
+	MarkStagingCut
+	MarkLossCut
 	markEnd
 )
 
@@ -25,7 +27,8 @@ func MarkNames() []string {
 	return []string{
 		"fetches-full", "fetch-expired", "fetch-aborted", "staging-short", "sources-mixed", "lease-over", "read-failed",
 		"read-late", "read-unsettled", "scatter-failed", "scattered-late", "source-withdrawn", "source-lost",
+		"staging-cut", "loss-cut",
 	}
 }
 
-const _ = uint(markEnd - MarkFetchesFull - 13)
+const _ = uint(markEnd - MarkFetchesFull - 15)

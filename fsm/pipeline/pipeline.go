@@ -43,6 +43,8 @@ type Pipeline struct {
 	staged   uint32     // staging pages of all fetches
 	most     uint32     // the most that there ever were
 	draining bool
+	lost     []effects.Link // of which fetches may still want to read
+	losing   kernel.Sweep   // ends those
 
 	reports
 
@@ -58,6 +60,7 @@ func (p *Pipeline) Emptied(cfg Config) Pipeline {
 	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingMax/2))
 	return Pipeline{
 		cfg: cfg, fetches: p.fetches.Emptied(int(cfg.FetchesMax)), byTicket: p.byTicket.Emptied(), pairs: p.pairs[:0],
+		lost: p.lost[:0],
 	}
 }
 

@@ -50,7 +50,7 @@ func TestWhatCannotBeFetched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 8, Config{Depth: 2, StagingMax: 4})
-			f := &asked{Fetch: Fetch{Ticket: 1, Deadline: r.now.Add(patience), Sources: []Source{{ID: 1, NotAfter: never}},
+			f := &asked{Fetch: Fetch{Ticket: 1, Deadline: r.now.Add(patience), Sources: []Source{{ID: 1}},
 				Items: []Item{{Local: r.pool.Take(1, nil)[0]}, {Length: 1}}}}
 			local(f).Local.Length = 1
 			kept := local(f).Local
@@ -160,7 +160,7 @@ func TestFailures(t *testing.T) {
 	}{
 		"read fails":      {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.Faulted, true, r.now) }, effects.Faulted, true},
 		"read unsettled":  {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.PeerLost, false, r.now) }, effects.PeerLost, true},
-		"read too late":   {func(r *rig, f *asked) { r.readEnds(r.reads[0], effects.OK, true, f.Sources[0].NotAfter+1) }, effects.Expired, true},
+		"read too late":   {func(r *rig, f *asked) { r.readEnds(r.reads[0], effects.OK, true, r.NotAfter(f.Sources[0].ID)+1) }, effects.Expired, true},
 		"scatter fails":   {func(r *rig, _ *asked) { r.scatterEnds(r.scatters[0], effects.Faulted) }, effects.Faulted, false},
 		"deadline passes": {func(r *rig, _ *asked) { r.advance(patience) }, effects.Expired, true},
 		"aborted": {func(r *rig, f *asked) {
@@ -171,7 +171,7 @@ func TestFailures(t *testing.T) {
 			})
 		}, effects.Cancelled, true},
 		"grant withdrawn": {func(r *rig, f *asked) {
-			r.do(func(v *env.Env) { r.p.Withdraw(v, f.Sources[0].ID, effects.Withdrawn) })
+			r.do(func(v *env.Env) { r.withdraw(v, f.Sources[0].ID) })
 		}, effects.Withdrawn, true},
 		"link lost": {func(r *rig, f *asked) {
 			r.lose(f.Sources[0].Link)
@@ -181,7 +181,7 @@ func TestFailures(t *testing.T) {
 			r := newRig(t, 16, Config{Depth: 2, StagingMax: 8})
 			f := r.open1("L0000000L")
 			f2 := &asked{Fetch: Fetch{Ticket: 50, Deadline: never, Items: []Item{{Length: 1}, {Length: 1}, {Length: 1}},
-				Sources: []Source{{ID: 500, Link: 9, Grant: 500, NotAfter: never}}}}
+				Sources: []Source{{ID: 500, Link: 9, Grant: 500}}}}
 			r.readEnds(r.reads[0], effects.OK, true, r.now)
 			r.scatterEnds(r.scatters[0], effects.OK)
 			// One batch is scattered and one read; nothing else is due.
@@ -215,14 +215,12 @@ func TestLeases(t *testing.T) {
 	var fetches []*asked
 	for n := range 2 {
 		f := &asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: r.now.Add(patience), Items: []Item{{Length: 1}, {Length: 2}},
-			Sources: []Source{{ID: table.Handle(n + 1), Link: 1, Grant: effects.GrantID(n + 1), NotAfter: r.now + 10}}}}
+			Sources: []Source{{ID: table.Handle(n + 1), Link: 1, Grant: effects.GrantID(n + 1)}}}}
+		r.until[table.Handle(n+1)] = r.now + 10
 		fetches = append(fetches, f)
 		r.give(f)
 	}
-	renewed := r.now + 100
-	r.p.Extend(2, renewed)
-	r.p.Extend(2, r.now) // An older answer shortens nothing.
-	fetches[1].Sources[0].NotAfter = renewed
+	r.until[2] = r.now + 100
 	r.now += 20
 	r.readEnds(r.reads[1], effects.OK, true, r.now)
 	r.readEnds(r.reads[0], effects.OK, true, r.now-15)
@@ -241,7 +239,7 @@ func TestSourcesAreReleasedEarly(t *testing.T) {
 	if !slices.Equal(f.released, []table.Handle{f.Sources[0].ID}) {
 		t.Fatalf("released: %v", f.released)
 	}
-	r.do(func(v *env.Env) { r.p.Withdraw(v, f.Sources[0].ID, effects.Withdrawn) })
+	r.do(func(v *env.Env) { r.withdraw(v, f.Sources[0].ID) })
 	r.lose(f.Sources[0].Link)
 	r.run()
 	r.wantOutcome(f, effects.OK, false)
@@ -253,9 +251,9 @@ func TestSourceOfTwoFetches(t *testing.T) {
 	r := newRig(t, 8, Config{Depth: 1, StagingMax: 8})
 	for n := range 2 {
 		r.give(&asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: never, Items: []Item{{Length: 1}, {Length: 2}},
-			Sources: []Source{{ID: 7, Link: 1, Grant: effects.GrantID(n + 1), NotAfter: never}}}})
+			Sources: []Source{{ID: 7, Link: 1, Grant: effects.GrantID(n + 1)}}}})
 	}
-	r.do(func(v *env.Env) { r.p.Withdraw(v, 7, effects.Withdrawn) })
+	r.do(func(v *env.Env) { r.withdraw(v, 7) })
 	for _, f := range r.fetches {
 		r.wantOutcome(f, effects.Withdrawn, false)
 		if len(f.released) != 0 {

@@ -50,7 +50,7 @@ func TestPipeline(t *testing.T) {
 			"reads well": func(t *rapid.T) { r.readEnds(under(t, false), effects.OK, true, r.now) },
 			"reads late": func(t *rapid.T) {
 				rd := under(t, false)
-				r.readEnds(rd, effects.OK, true, rd.fetch.Sources[rd.source].NotAfter+1)
+				r.readEnds(rd, effects.OK, true, r.NotAfter(rd.fetch.Sources[rd.source].ID)+1)
 			},
 			"reads badly": func(t *rapid.T) {
 				r.readEnds(under(t, false), bad.Draw(t, "code"), rapid.Bool().Draw(t, "settled"), r.now)
@@ -77,7 +77,7 @@ func TestPipeline(t *testing.T) {
 			"lease ends": func(t *rapid.T) {
 				f := some(t)
 				for i := range f.Sources {
-					r.do(func(v *env.Env) { r.p.Withdraw(v, f.Sources[i].ID, effects.Withdrawn) })
+					r.do(func(v *env.Env) { r.withdraw(v, f.Sources[i].ID) })
 				}
 			},
 			"link lost": func(t *rapid.T) {

@@ -35,7 +35,8 @@ func (r *rig) open(items string, patience effects.Duration) (*asked, effects.Cod
 	for i := range sources {
 		n := uint64(r.tickets)*10 + uint64(i)
 		f.Sources = append(f.Sources, Source{ID: table.Handle(n), Link: effects.Link(i + 1), Peer: effects.Incarnation{byte(i + 1)},
-			Grant: effects.GrantID(n), NotAfter: r.lease})
+			Grant: effects.GrantID(n)})
+		r.until[table.Handle(n)] = r.lease
 	}
 	return f, r.give(f)
 }
@@ -45,7 +46,7 @@ func (r *rig) give(f *asked) (code effects.Code) {
 	r.t.Helper()
 	r.fetches = append(r.fetches, f)
 	r.do(func(v *env.Env) {
-		if code, _ = r.p.Open(v, &f.Fetch); code == effects.OK {
+		if code, _ = r.p.Open(v, r, &f.Fetch); code == effects.OK {
 			return
 		}
 		for _, it := range f.Items { // Nothing has happened.
@@ -75,7 +76,7 @@ func (r *rig) readEnds(rd *read, code effects.Code, settled bool, at effects.Tim
 		r.corrs.Close(rd.e.Corr)
 	}
 	r.do(func(v *env.Env) {
-		r.p.OnTransferDone(v, ref, &effects.TransferDone{Corr: rd.e.Corr, Code: code, Settled: settled, At: at})
+		r.p.OnTransferDone(v, r, ref, &effects.TransferDone{Corr: rd.e.Corr, Code: code, Settled: settled, At: at})
 	})
 }
 
@@ -90,7 +91,7 @@ func (r *rig) scatterEnds(s *scatter, code effects.Code) {
 	r.t.Helper()
 	r.scatters = slices.DeleteFunc(r.scatters, func(o *scatter) bool { return o == s })
 	ref, _ := r.corrs.Close(s.e.Corr)
-	r.do(func(v *env.Env) { r.p.OnScattered(v, ref, &effects.Scattered{Corr: s.e.Corr, Code: code}) })
+	r.do(func(v *env.Env) { r.p.OnScattered(v, r, ref, &effects.Scattered{Corr: s.e.Corr, Code: code}) })
 }
 
 func (r *rig) lose(link effects.Link) {

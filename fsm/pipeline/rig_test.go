@@ -33,7 +33,8 @@ type rig struct {
 	now      effects.Time
 	freed    uint64
 	tickets  effects.Ticket
-	lease    effects.Time // of the sources of fetches opened from now on
+	lease    effects.Time                  // of the sources of fetches opened from now on
+	until    map[table.Handle]effects.Time // of some of those; of the others it is for ever
 	fetches  []*asked
 	reads    []*read
 	scatters []*scatter
@@ -82,11 +83,33 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 	r := &rig{
 		t: t, cfg: cfg, p: New(cfg), pools: memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}),
 		timers: kernel.NewTimers(int(cfg.FetchesMax)), now: effects.Time(effects.Second), lease: never,
+		until:   map[table.Handle]effects.Time{},
 		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
 	}
 	r.pool, r.cfg = r.pools.Pool(0), r.p.cfg
 	r.corrs = kernel.NewCorrs(int(r.p.cfg.StagingMax + r.p.cfg.FetchesMax))
 	return r
+}
+
+// NotAfter is until when a source may be read.
+func (r *rig) NotAfter(source table.Handle) effects.Time {
+	if at, ok := r.until[source]; ok {
+		return at
+	}
+	return never
+}
+
+// forEver lets each source be read.
+type forEver struct{}
+
+func (forEver) NotAfter(table.Handle) effects.Time { return never }
+
+// withdraw takes a source from all fetches.
+func (r *rig) withdraw(v *env.Env, source table.Handle) {
+	r.t.Helper()
+	if !r.p.WithdrawFrom(v, source, effects.Withdrawn, func(effects.Ticket) bool { return true }) {
+		r.t.Fatalf("some still read of source %d", source)
+	}
 }
 
 // do is one step, with what the rank does around it.
@@ -102,7 +125,7 @@ func (r *rig) do(f func(v *env.Env)) {
 			r.reported(said)
 		case r.freed != r.pools.Freed():
 			r.freed = r.pools.Freed()
-			r.p.Admit(v)
+			r.p.Admit(v, r)
 		default:
 			for i := range r.out.Len() {
 				r.carry(r.out.At(i))
@@ -228,7 +251,7 @@ func (r *rig) transfer(e *effects.Transfer) {
 		r.t.Fatalf("read %+v of source %+v", e, s)
 	case f.outcome != nil || slices.Contains(f.released, s.ID):
 		r.t.Fatalf("ticket %d reads after its outcome %+v, or after it released source %d", f.Ticket, f.outcome, s.ID)
-	case e.NotAfter != min(f.Deadline, s.NotAfter) || r.now > e.NotAfter:
+	case e.NotAfter != min(f.Deadline, r.NotAfter(s.ID)) || r.now > e.NotAfter:
 		r.t.Fatalf("a read is begun at %d, not after %d", r.now, e.NotAfter)
 	case slices.Contains(f.lost, e.Link):
 		r.t.Fatalf("a read over link %d, which was lost", e.Link)

@@ -23,23 +23,29 @@ func (p *Pipeline) depth(f *fetch) uint32 {
 // Admit gives staging pages to fetches that are short of them. It is called when pages
 // became free. First come, first served: the oldest takes all that it can use before the
 // next takes any. But it begins with what there is, be it one page, and with smaller
-// batches: pages that other commands hold may not come back in time to wait for them.
-func (p *Pipeline) Admit(v *env.Env) {
+// batches: pages that other commands hold may not come back in time to wait for them. It
+// gives as many as the step has work for, and the rest when it is called in the next one.
+func (p *Pipeline) Admit(v *env.Env, of Rights) {
 	for h := p.short.Front(); h != 0 && v.Pool.Free() > 0 && p.staged < p.cfg.StagingMax; {
+		if !v.Work.Left() {
+			v.Out.Mark(MarkStagingCut)
+			return
+		}
 		next, f := p.fetches.Next(h), p.fetches.Get(h)
 		got := p.take(v, f)
 		if f.staged >= p.wants(f) {
 			p.fetches.Unlink(&p.short, h)
 		}
 		if got {
-			p.pump(v, h, f)
+			p.pump(v, of, h, f)
 			p.tidy(v, h, f)
 		}
 		h = next
 	}
 }
 
-// Lacks is how many pages more Admit could give to fetches that are short, were they free.
+// Lacks is how many pages more Admit could give to fetches that are short, were they free. Each lacks one at least: so
+// it looks at no more of them than there are staging pages.
 func (p *Pipeline) Lacks() (n uint32) {
 	room := p.cfg.StagingMax - p.staged
 	for h := p.short.Front(); h != 0 && n < room; h = p.fetches.Next(h) {
@@ -63,6 +69,7 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	for i := range f.idle[was:] {
 		f.idle[was+i].Length = uint32(p.cfg.PageBytes)
 	}
+	v.Work.Spend(int(n))
 	v.Out.Publish(f.idle[was:])
 	f.staged += n
 	p.staged += n

@@ -78,7 +78,7 @@ func TestTranscripts(t *testing.T) {
 				rd := r.oldest(false)
 				at := r.now
 				if d.HasArg("late") {
-					at = rd.fetch.Sources[rd.source].NotAfter + 1
+					at = r.NotAfter(rd.fetch.Sources[rd.source].ID) + 1
 				}
 				r.readEnds(rd, code(), !d.HasArg("unsettled"), at)
 			case "settle":
@@ -93,7 +93,7 @@ func TestTranscripts(t *testing.T) {
 				r.drain()
 			case "withdraw":
 				id := first()
-				r.do(func(v *env.Env) { r.p.Withdraw(v, table.Handle(id), effects.Withdrawn) })
+				r.do(func(v *env.Env) { r.withdraw(v, table.Handle(id)) })
 			case "lost":
 				r.lose(effects.Link(first()))
 			case "take":

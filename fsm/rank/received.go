@@ -48,14 +48,20 @@ func (r *Rank) onAsked(e *flow.Env, x *effects.Received) {
 }
 
 // onRenew handles a reader's word on its leases. Each id is done with before the next is looked for: the end of a lease
-// may free memory and let go on who waited for that, and an id said twice finds nothing the second time.
+// may free memory and let go on who waited for that, and an id said twice finds nothing the second time. Of the leases
+// that it has finished with those end that this step has work for: what the answer does not confirm is said again.
 func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	v := &e.Env
 	m := &r.renewals
 	if !m.Begin(v, &r.cfg.Wire, x) {
 		return false
 	}
-	for _, id := range m.Finished() {
+	for i, id := range m.Finished() {
+		if i > 0 && !e.Work.Left() {
+			e.Out.Mark(flow.MarkWordsCut)
+			break
+		}
+		e.Work.Look()
 		if ref, ok := r.leased(v, id); ok {
 			m.Known()
 			r.signal(e, ref.Owner, ref.Subject, flow.Signal{Kind: flow.LeaseEnded})

@@ -4,12 +4,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // settle lets go on whoever waited for what this step set free. Deadlines and peers are handled up to a bound; what is
 // left is the next Tick's, which is due at once.
 func (r *Rank) settle(e *flow.Env) {
 	v := &e.Env
+	rest := r.more // The last step left something: somebody may be the next to be served.
 	r.more = false
 	budget := r.cfg.Tuning.SettleMax
 	// A side that this rank does not have has nobody who waits, and is not asked.
@@ -43,12 +45,13 @@ func (r *Rank) settle(e *flow.Env) {
 		r.onReached(e, reached)
 	}
 	if receives {
+		r.pullTarget.GoOn(e)
 		r.rooms.Wake(v)
 	}
 	// Who waits for memory looks again when pages became free, and when somebody
-	// ahead of him gave up.
-	for r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.rooms.Pending.Shifted() {
-		r.freed = r.pools.Freed()
+	// ahead of him gave up. So many are served in a step. Where one ends without work left, all are asked in the next.
+	for e.Work.Left() && (rest || r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.rooms.Pending.Shifted()) {
+		r.freed, rest = r.pools.Freed(), false
 		if sends {
 			if !e.Draining {
 				r.commands.Admit(v)
@@ -82,33 +85,36 @@ func (r *Rank) admit(e *flow.Env) {
 		return
 	}
 	e.Pending.NoteOwn(r.commands.First())
+	c := e.Pending.Collects(&e.Env)
 	for idle := 0; idle < e.Pending.Classes() && e.Pending.Waits(); idle++ {
-		h, ours := e.Pending.Next(&e.Env)
-		if ours && r.admitOwn(e) {
-			idle = -1
+		if !e.Work.Left() {
+			e.Out.Mark(flow.MarkLineCut)
+			return
 		}
-		if h == 0 {
-			continue
-		}
-		if e.Pending.HungUp(e.Pending.Get(h)) {
-			if e.Work.Left() { // Else the sweep does so, and the line is looked at again.
-				e.Pending.RemoveHungUp(&e.Env)
-				idle = -1
-			}
-			continue
-		}
-		if code, why := r.condemned(e, e.Pending.Get(h)); code != effects.OK {
-			if e.Work.Left() { // Else the sweep does so, and the line is looked at again.
-				e.Work.Spend(1)
-				r.refuse(e, h, code, why)
-				idle = -1
-			}
-			continue
-		}
-		if how, lacks := r.try(e, e.Pending.Get(h)); e.Pending.Tried(&e.Env, h, how, lacks) {
-			idle = -1 // All others may go on again.
+		h, ours := e.Pending.Next(c)
+		if ours && r.admitOwn(e) || h != 0 && r.admitHead(e, h) {
+			idle, c = -1, e.Pending.Collects(&e.Env) // All others may go on again.
 		}
 	}
+}
+
+// admitHead serves whose turn it is, or answers that it waits in vain, and says whether the line has moved.
+func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
+	q := e.Pending.Get(h)
+	if e.Pending.HungUp(q) {
+		return e.Pending.RemoveHungUp(&e.Env)
+	}
+	keys := int(q.Keys)
+	if code, why := r.condemned(e, q); code != effects.OK {
+		e.Work.Spend(1)
+		r.refuse(e, h, code, why)
+		return true
+	}
+	how, lacks := r.try(e, q)
+	if how == pending.Served {
+		e.Work.Spend(1 + keys)
+	}
+	return e.Pending.Tried(&e.Env, h, how, lacks)
 }
 
 // admitOwn gives our engine's oldest reservation its pages, if it can have them now.
@@ -117,6 +123,7 @@ func (r *Rank) admitOwn(e *flow.Env) bool {
 	if !e.Pools.FitsShare(e.Pool, pending.Own, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {
 		return false
 	}
+	e.Work.Spend(int(n))
 	r.commands.AdmitFirst(&e.Env)
 	e.Pending.NoteOwn(r.commands.First())
 	e.Pending.PassedByOwn(&e.Env)

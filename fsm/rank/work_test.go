@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // What machines do for a chunk does not depend on how many chunks go with it. Work is counted, in statements that were
@@ -137,6 +138,12 @@ type workers struct {
 	asked    []effects.Corr    // by Request-1
 	queue    []event
 	last     [2]effects.Deliver // outcomes of each
+	outcomes [2]int
+	sent     int  // on alloc lanes
+	hangs    bool // transfers do not end
+	marked   int
+	got      effects.Ticket
+	onReply  func(*protocol.AllocResponse) // to peers that are no machines
 }
 
 type event struct {
@@ -238,6 +245,9 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.channels = append(w.channels, e.Channel)
 			w.push(who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(w.channels))})
 		case *effects.Send:
+			if w.channels[e.Conn-1] == effects.ChannelAlloc {
+				w.sent++
+			}
 			if w.answers && w.channels[e.Conn-1] == effects.ChannelAlloc {
 				w.kept = append(w.kept, e.Corr)
 				break
@@ -246,6 +256,13 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)), Body: e.Body})
 		case *effects.Reply:
 			if e.Request >= stranger {
+				if limits := protocol.DefaultLimits(); w.onReply != nil && len(e.Body) > 0 {
+					var m protocol.AllocResponse
+					if err := m.Decode(e.Body, &limits); err != nil {
+						w.t.Fatal(err)
+					}
+					w.onReply(&m)
+				}
 				break
 			}
 			w.push(0, &effects.Replied{Corr: w.asked[e.Request-1], Body: e.Body})
@@ -259,6 +276,9 @@ func (w *workers) step(who int, ev effects.Event) {
 			}
 			w.push(who, &effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)})
 		case *effects.Transfer:
+			if w.hangs {
+				break
+			}
 			if !e.Read {
 				landed := effects.Landed{Landing: 1, Grant: e.Grant, Peer: nameFor(w.ranks[0], "", w.ranks[1], "r"), Complete: true}
 				for _, p := range e.Pairs {
@@ -273,6 +293,7 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.push(who, &effects.Revoked{Grant: e.Grant})
 		case *effects.Deliver:
 			w.last[who] = *e
+			w.outcomes[who]++
 		}
 	}
 }

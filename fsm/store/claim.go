@@ -134,7 +134,8 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 }
 
 // Due ends the claims on an entry whose time is over, tells of them, and remembers that they lapsed. The page goes with
-// the last of them only if nobody reads it (Settle).
+// the last of them only if nobody reads it (Settle). All claims there are may be on one page: so many end in a step, and
+// for the oldest of the others the deadline is now. A claim whose time is over is good for its request until it ends.
 func (s *Store) Due(h Entry, v *env.Env) {
 	hash := s.HashOf(h)
 	if n := s.expire(h, v); n > 0 {
@@ -149,6 +150,11 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 		return 0
 	}
 	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
+		if expired > 0 && !v.Work.Left() {
+			v.Out.Mark(MarkClaimsCut)
+			break
+		}
+		v.Work.Spend(1)
 		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.TTL)})
 		s.dropClaim(e, c)
 		expired++

@@ -13,7 +13,8 @@ type lapse struct {
 	until   effects.Time
 }
 
-// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request.
+// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request. Those whose time
+// is over count for nobody. They go a few at a time as others come, and never all at once.
 type lapses struct {
 	slab    table.Slab[lapse]
 	byOwner table.Index
@@ -22,10 +23,11 @@ type lapses struct {
 	byKey   table.Index
 }
 
-// A lapsed is a key, by its hash, and how many lapses on it are remembered.
+// A lapsed is a key, by its hash, how many lapses on it are remembered, and until when the last of them is.
 type lapsed struct {
-	hash uint64
-	n    int
+	hash  uint64
+	n     int
+	until effects.Time
 }
 
 func (l *lapses) emptied(most int) lapses {
@@ -47,9 +49,16 @@ func (l *lapses) forget(h table.Handle) {
 	l.slab.Remove(h)
 }
 
-// expire forgets what is remembered for long enough.
+// atOnce is how many are forgotten as one comes: more than come, so there are soon none whose time is over.
+const atOnce = 4
+
+// expire forgets some of what is remembered for long enough.
 func (l *lapses) expire(now effects.Time) {
-	for h := l.order.Front(); h != 0 && l.slab.Get(h).until <= now; h = l.order.Front() {
+	for range atOnce {
+		h := l.order.Front()
+		if h == 0 || l.slab.Get(h).until > now {
+			return
+		}
 		l.forget(h)
 	}
 }
@@ -71,7 +80,7 @@ func (l *lapses) add(now effects.Time, x lapse) {
 		*k = lapsed{hash: x.hash}
 		l.byKey.Add(x.hash, h)
 	}
-	k.n++
+	k.n, k.until = k.n+1, max(k.until, x.until)
 }
 
 func (l *lapses) find(hash, request uint64) table.Handle {
@@ -93,9 +102,16 @@ func (l *lapses) drop(hash, request uint64) {
 // Lapsed says whether a claim on the key lapsed lately that a reader for request would have ended: its own, or one
 // that named no request; for a reader that names none, any. It is remembered for as long as the claim stood.
 func (s *Store) Lapsed(now effects.Time, hash, request uint64) bool {
-	s.lapses.expire(now)
+	l := &s.lapses
 	if request == 0 {
-		return s.lapses.byKey.Seek(hash).Found()
+		k := l.keys.Get(l.byKey.Seek(hash).Handle())
+		return k != nil && k.until > now
 	}
-	return s.lapses.find(hash, request) != 0 || s.lapses.find(hash, 0) != 0
+	return l.stands(now, hash, request) || l.stands(now, hash, 0)
+}
+
+// stands says whether a lapse is remembered, and not for long enough.
+func (l *lapses) stands(now effects.Time, hash, request uint64) bool {
+	x := l.slab.Get(l.find(hash, request))
+	return x != nil && x.until > now
 }

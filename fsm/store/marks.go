@@ -4,12 +4,13 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of this room.
 const (
-	MarkClaimsFull effects.Mark = 285 + iota
+	MarkClaimsFull effects.Mark = 370 + iota
 	MarkClaimExpired
+	MarkClaimsCut
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkClaimsFull up.
-func MarkNames() []string { return []string{"claims-full", "claim-expired"} }
+func MarkNames() []string { return []string{"claims-full", "claim-expired", "claims-cut"} }
 
-const _ = uint(markEnd - MarkClaimsFull - 2)
+const _ = uint(markEnd - MarkClaimsFull - 3)

@@ -1,7 +1,8 @@
 package store
 
-// News are what happened to keys in this step that others wait for: Gets, fetches and requests that were short. Who
-// hears of them empties the list, in the same step. So who makes a chunk ready or loses one knows nobody who waits.
+// News are what happened to keys that others wait for: Gets, fetches and requests that were short. Who hears of them
+// empties the list, in the same step or in as many as it takes. So who makes a chunk ready or loses one knows nobody who
+// waits.
 type news struct {
 	became  []uint64 // hashes of keys that became ready
 	readied uint64   // how many ever did
@@ -22,8 +23,10 @@ func (n *news) becomes(hash uint64) {
 // Became are the hashes of keys that became ready since HeardBecame.
 func (s *Store) Became() []uint64 { return s.news.became }
 
-// HeardBecame says that all who wait for them have heard.
-func (s *Store) HeardBecame() { s.news.became = s.news.became[:0] }
+// HeardBecame says that all who wait for the first n of them have heard.
+func (s *Store) HeardBecame(n int) {
+	s.news.became = append(s.news.became[:0], s.news.became[n:]...)
+}
 
 // Readied is how many keys ever became ready. Who missed n of its keys misses no fewer than n less those since.
 func (s *Store) Readied() uint64 { return s.news.readied }

@@ -14,13 +14,18 @@ import (
 // high-water mark. They count until they are free again: the put refers to them until its outcome, and
 // copies and leases keep them beyond that.
 
-// admitCopies gives host pages to puts that wait for them, in order.
+// admitCopies gives host pages to puts that wait for them, in order: as many as this step has work for.
 func (f *Source) admitCopies(e *flow.Env) {
 	for h := f.short.Front(); h != 0; h = f.short.Front() {
 		p := f.puts.Get(h)
 		if e.Pool.Taken()+uint32(len(p.Pages)) > f.cfg.HighWater {
 			return
 		}
+		if !e.Work.Left() {
+			e.Out.Mark(MarkCopiesCut)
+			return
+		}
+		e.Work.Spend(p.Size())
 		f.puts.Unlink(&f.short, h)
 		p.phase = sourceCopying
 		f.moves = p.copies.Begin(&e.Env, p.Pages, int(f.cfg.CopiesMax), sourceRef(sourceCopy, h), f.moves)

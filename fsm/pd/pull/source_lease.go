@@ -65,6 +65,7 @@ func (p *outgoing) endLease(e *flow.Env) {
 // leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
 func (p *outgoing) leaseOver(e *flow.Env) {
 	if p.Held() {
+		e.Work.Spend(p.Size())
 		p.Return(&e.Env)
 	}
 }

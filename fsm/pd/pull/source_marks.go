@@ -19,6 +19,7 @@ const (
 	MarkCopyUnsettled
 	MarkStoppedCopying
 	MarkCopiedLate
+	MarkCopiesCut
 	sourceMarkEnd
 )
 
@@ -27,8 +28,8 @@ func SourceMarkNames() []string {
 	return []string{
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed",
 		"done-unknown", "done-early", "stopped-offered", "withdrawn", "host-full", "copy-failed", "copy-unsettled",
-		"stopped-copying", "copied-late",
+		"stopped-copying", "copied-late", "copies-cut",
 	}
 }
 
-const _ = uint(sourceMarkEnd - MarkBackpressure - 15)
+const _ = uint(sourceMarkEnd - MarkBackpressure - 16)

@@ -27,8 +27,8 @@ func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 // pump moves on the puts of one peer: what waits for the link, for room to lend and the alloc lane, and for the
 // commit lane.
 //
-// Those that are to be stopped are as many a step as it has work for. The others stand first in line meanwhile, and
-// whoever comes here looks at those first: none of them is offered.
+// Those that are to be stopped, or offered, are as many a step as it has work for. The others stand first in line
+// meanwhile, and whoever comes here looks at those first: none that is to be stopped is offered.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -43,7 +43,11 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 		return
 	}
 	for h := f.puts.First(peer); h != 0 && mayTake(e, peer) && f.mayOffer(e, f.puts.Get(h)); h = f.puts.First(peer) {
+		if !f.puts.MaySend(e, h) {
+			return
+		}
 		f.puts.Unqueue(h)
+		e.Work.Spend(f.puts.Get(h).Size())
 		if f.puts.First(peer) == 0 {
 			f.unblock(peer) // One that was offered before asks for no room.
 		}

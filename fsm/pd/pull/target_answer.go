@@ -92,8 +92,8 @@ func (t *Target) onWithdrawal(e *flow.Env, who flow.Asker, peer effects.Incarnat
 		e.Out.Mark(flow.MarkOfferWithdrawn)
 		t.refuseWaiting(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 	}
-	if h, o := e.Deferred.Find(peer, operation); h != 0 && o.Pull == name {
-		t.dropOffer(e, h, effects.Cancelled, 0)
+	if h, o := e.Deferred.Find(peer, operation); h != 0 && o.Pull == name && !t.dropOffer(e, h, effects.Cancelled, 0) {
+		e.Deferred.Condemn(h, effects.Cancelled)
 	}
 	t.acknowledge(e, who.To, heard, nil, false)
 }

@@ -137,7 +137,9 @@ func (t *Target) renewAnswered(e *flow.Env, ref kernel.Ref, body []byte) {
 	t.renew(e, class)
 }
 
-// renewed notes what the last answer says of a class's offers.
+// renewed notes what the last answer says of a class's offers. It looks at each of tables.offers once, and each that is
+// prolonged costs as little. Those that are gone end in this step as far as it has work; the sender is asked again for
+// the others, and says so again.
 func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 	for slot := range e.Deferred.Slots() {
 		h, o := e.Deferred.At(slot)
@@ -148,7 +150,10 @@ func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 		case e.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
 			// One whose time was over by our clock is over: its chunks were given up already.
 			e.Out.Mark(lease.MarkRenewed)
-			e.Fetches.Extend(h, e.Deferred.Extend(&e.Env, h, until))
+			e.Deferred.Extend(&e.Env, h, until)
+		case t.renewers.Ends(o.Grant) && !e.Work.Left():
+			e.Out.Mark(flow.MarkGoneCut)
+			t.renewers.Want(class)
 		case t.renewers.Ends(o.Grant):
 			e.Out.Mark(lease.MarkToldGone)
 			t.drop(e, h, effects.Expired)

@@ -15,7 +15,7 @@ import (
 // wasEnded answers t.offer if it had our last word, or may have had it.
 func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 	m := &t.offer
-	if x := t.tombstones.Find(e.Now, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
+	if x := t.tombstones.Find(effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
 		e.Out.Mark(flow.MarkOfferBuried)
 		if x.Code == effects.OK {
 			t.acknowledge(e, to, t.heard(), nil, false)
@@ -88,10 +88,25 @@ func (t *Target) drop(e *flow.Env, h table.Handle, code effects.Code) {
 }
 
 // dropOffer drops an offer, and ends what still wants to read it. Of what a request abandons only its own fetches end:
-// another's goes on, as the lease stands until its done. Of no request (0) all do.
-func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) {
-	e.Out.Mark(flow.MarkOfferDropped)
-	e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, code, request)
+// another's goes on, as the lease stands until its done. Of no request (0) all do. It says whether all of that is done:
+// as many fetches as there are may want to read one offer. If not, it is called again in the next step.
+func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) (done bool) {
+	done = e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, code, request)
 	t.tellEnded(e)
-	t.drop(e, h, code)
+	if done {
+		e.Out.Mark(flow.MarkOfferDropped)
+		t.drop(e, h, code)
+	}
+	return done
+}
+
+// GoOn goes on with what ends because its link is lost, or its sender has taken an offer back, while there is work.
+func (t *Target) GoOn(e *flow.Env) {
+	e.Fetches.EndLost(&e.Env, &e.Store, &e.Deferred)
+	t.tellEnded(e)
+	for h, code := e.Deferred.Condemned(); h != 0 && e.Work.Left(); h, code = e.Deferred.Condemned() {
+		if t.dropOffer(e, h, code, 0) {
+			e.Deferred.Executed(h)
+		}
+	}
 }

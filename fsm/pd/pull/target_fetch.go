@@ -68,22 +68,30 @@ func (t *Target) Admit(e *flow.Env) {
 	t.tellEnded(e)
 }
 
-// StartFetches looks again at the fetches that wait, when something came that they may wait for.
+// StartFetches looks again at the fetches that wait, when something came that they may wait for: at so many a step.
 func (t *Target) StartFetches(e *flow.Env) {
-	e.Store.HeardLost() // By the Gets.
-	if !e.Deferred.Stirred() {
-		return
+	heardLost(e) // By the Gets.
+	if e.Deferred.Stirred() {
+		e.Fetches.LookAgain()
 	}
-	for h := e.Fetches.FirstWaiting(); h != 0; {
-		next := e.Fetches.NextWaiting(h)
-		if e.Abandons.Ordered(e.Fetches.Request(h)) { // What there is for it is condemned, and it is looked at again then.
-			h = next
-			continue
+	any := false
+	for h := e.Fetches.NextLook(&e.Env); h != 0; h = e.Fetches.NextLook(&e.Env) {
+		any = true
+		if e.Abandons.Ordered(e.Fetches.Request(h)) {
+			continue // What there is for it is condemned, and it is looked at again then.
 		}
 		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, e.Links, h)
 		t.tellEnded(e)
-		h = next
 	}
-	e.Gets.GiveUp(&e.Env, &e.Store, &e.Pending) // What fetches took with them.
-	e.Store.HeardLost()
+	if any {
+		e.Gets.GiveUp(&e.Env, &e.Store, &e.Pending) // What fetches took with them.
+		heardLost(e)
+	}
+}
+
+// heardLost ends what was to be heard of chunks that are lost, unless there are Gets that have not.
+func heardLost(e *flow.Env) {
+	if !e.Gets.Cut() {
+		e.Store.HeardLost()
+	}
 }

@@ -10,8 +10,8 @@ import (
 
 // UnreachedAt drops the offer at a slot if it is of a class that cannot be reached and came before that was known.
 func (t *Target) UnreachedAt(e *flow.Env, slot int32, class int, code effects.Code) kernel.Where {
-	if h, o := e.Deferred.At(slot); h != 0 && o.Class == class && e.Deferred.Lost(o) {
-		t.dropOffer(e, h, code, 0)
+	if h, o := e.Deferred.At(slot); h != 0 && o.Class == class && e.Deferred.Lost(o) && !t.dropOffer(e, h, code, 0) {
+		return kernel.SameSlot
 	}
 	return kernel.At(slot < e.Deferred.Slots())
 }
@@ -29,8 +29,9 @@ func (t *Target) UnreachedFirst(e *flow.Env, class int, code effects.Code, why e
 
 // AbandonAt drops the offer at a slot if nobody wants its request any more.
 func (t *Target) AbandonAt(e *flow.Env, slot int32) kernel.Where {
-	if h, o := e.Deferred.At(slot); h != 0 && e.Abandons.Ordered(o.Request) {
-		t.dropOffer(e, h, effects.Cancelled, o.Request)
+	h, o := e.Deferred.At(slot)
+	if h != 0 && e.Abandons.Ordered(o.Request) && !t.dropOffer(e, h, effects.Cancelled, o.Request) {
+		return kernel.SameSlot
 	}
 	return kernel.At(slot < e.Deferred.Slots())
 }

@@ -156,8 +156,8 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 
 // pump moves on the puts of one peer: what waits for the link, for the alloc lane, and for the commit lane.
 //
-// Those that are to be stopped are as many a step as it has work for. The others stand first in line meanwhile, and
-// whoever comes here looks at those first: none of them is asked.
+// Those that are to be stopped, or asked, are as many a step as it has work for. The others stand first in line
+// meanwhile, and whoever comes here looks at those first: none that is to be stopped is asked.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -169,11 +169,15 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 		return
 	}
 	for h := f.puts.First(peer); h != 0 && put.MayAsk(e, peer); h = f.puts.First(peer) {
+		if !f.puts.MaySend(e, h) {
+			return
+		}
 		conn := e.Links.Take(&e.Env, peer, link.LaneAlloc)
 		if conn == 0 {
 			break
 		}
 		f.puts.Unqueue(h)
+		e.Work.Spend(f.puts.Get(h).Size())
 		f.becomeAsking(e, h, conn)
 	}
 	if h, conn := f.puts.TakeLast(e, peer); h != 0 {

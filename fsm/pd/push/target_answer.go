@@ -75,24 +75,33 @@ func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantI
 	if x == nil {
 		return again
 	}
+	e.Work.Spend(x.Size())
 	e.Landings.Commit(&e.Env, &e.Store, x, e.Wanted(x))
 	return true
 }
 
-// settle answers a message without keys: commits and aborts.
+// settle answers a message without keys: commits and aborts. Each may be of as many pages as a batch has. Of a message
+// that names several, those that this step has work for are done; of the others the answer says nothing, so that their
+// writer says them again. Ours says one at a time.
 func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects.Incarnation) {
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
-	for _, id := range t.message.Ext.Commit {
+	for i, id := range t.message.Ext.Commit {
+		if t.cut(e, i) {
+			break
+		}
 		if t.commit(e, peer, effects.GrantID(id)) {
 			m.Ext.Committed = append(m.Ext.Committed, id)
 		} else {
 			m.Ext.Gone = append(m.Ext.Gone, id)
 		}
 	}
-	for _, id := range t.message.Ext.Abort {
+	for i, id := range t.message.Ext.Abort {
+		if t.cut(e, i) {
+			break
+		}
 		e.Landings.Abort(&e.Env, &e.Store, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
 	}
@@ -100,6 +109,15 @@ func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects
 		e.GivenBack(class, peer, len(x.Abort), effects.StageAsk, x.Code, x.Reason)
 	}
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
+}
+
+// cut says whether what a message names at this place, and behind it, is left for another one. The first never is.
+func (t *Target) cut(e *flow.Env, at int) bool {
+	if at == 0 || e.Work.Left() {
+		return false
+	}
+	e.Out.Mark(flow.MarkWordsCut)
+	return true
 }
 
 // refuse answers that there are no pages, and why.

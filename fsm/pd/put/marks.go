@@ -17,6 +17,7 @@ const (
 	MarkBackedOff
 	MarkPeerBackedOff
 	MarkNobodyThere
+	MarkAsksCut
 	markEnd
 )
 
@@ -25,8 +26,8 @@ func MarkNames() []string {
 	return []string{
 		"peers-full", "peer-unfit", "answer-overdue", "reply-malformed", "reply-after-outcome", "reply-senseless",
 		"all-skipped", "asked-stale", "alloc-failed", "stopped-committing", "backed-off", "peer-backed-off",
-		"nobody-there",
+		"nobody-there", "asks-cut",
 	}
 }
 
-const _ = uint(markEnd - MarkPeersFull - 13)
+const _ = uint(markEnd - MarkPeersFull - 14)

@@ -120,6 +120,17 @@ func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 	return true
 }
 
+// MaySend says whether this step has work to ask or offer one more; if not, its flow is told of the peer again in the
+// next one. Who is sent is counted then.
+func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
+	if !e.Work.Left() {
+		e.Out.Mark(MarkAsksCut)
+		e.Links.Stir(t.row(h).Peer)
+		return false
+	}
+	return true
+}
+
 // QueueLast puts a put in line for the commit lane, with its last word. over says whether its engine has its outcome,
 // and its memory; Over says so later.
 func (t *Table[P, R]) QueueLast(h table.Handle, over bool) {

@@ -27,6 +27,7 @@ const (
 	MarkQueryAgain
 	MarkQueryOther
 	MarkQueryOver
+	MarkEndsCut
 	markEnd
 )
 
@@ -36,8 +37,8 @@ func MarkNames() []string {
 		"recalls-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless", "answer-after-link",
 		"answer-after-outcome", "asked-stale", "ask-refused", "nothing-there", "read-failed", "read-late", "unsettled",
 		"stopped", "done-again", "done-given-up", "query-malformed", "query-vanilla", "query-stranger", "query-refused",
-		"query-again", "query-other", "query-over",
+		"query-again", "query-other", "query-over", "ends-cut",
 	}
 }
 
-const _ = uint(markEnd - MarkRecallsFull - 23)
+const _ = uint(markEnd - MarkRecallsFull - 24)

@@ -21,6 +21,7 @@ type Source struct {
 	ask   protocol.CacheQueryRequest  `snap:"scratch"`
 	reply protocol.CacheQueryResponse `snap:"scratch"`
 	pairs []effects.Pair              `snap:"scratch"`
+	order []uint64                    `snap:"scratch"`
 }
 
 // Emptied returns a Source without any recall, with ways to so many peers, in the memory of f, which is not used any
@@ -28,7 +29,7 @@ type Source struct {
 func (f *Source) Emptied(cfg Config, peersMax uint32) Source {
 	return Source{
 		cfg: cfg, rows: f.rows.Emptied(int(cfg.RecallsMax)), ways: f.ways.Emptied(int(peersMax)),
-		ask: f.ask, reply: f.reply, pairs: f.pairs,
+		ask: f.ask, reply: f.reply, pairs: f.pairs, order: f.order,
 	}
 }
 

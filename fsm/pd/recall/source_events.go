@@ -1,6 +1,8 @@
 package recall
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
@@ -53,12 +55,10 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
 		panic("BUG: recall.Source is told of what it has nothing to do with")
 	}
-	for slot := range f.ways.Slots() {
+	for slot := range f.ways.Slots() { // No more than tables.peers.
 		h := f.ways.At(slot)
-		if w := f.ways.Get(h); w != nil {
-			if x := w.asks.Front(); x != 0 && f.rows.Get(x).peer == ref.Subject {
-				f.pump(e, h)
-			}
+		if w := f.ways.Get(h); w != nil && f.first(w) == ref.Subject {
+			f.pump(e, h)
 		}
 	}
 }
@@ -89,11 +89,12 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 		}
 	}
 	var check protocol.KeyCheck
+	again := f.repeated(c.Pages)
 	for i, key := range c.Keys {
 		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
 			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
-		if why := f.page(e, c, i); why != nil {
+		if why := f.page(e, c, i, again); why != nil {
 			return effects.Invalid, *why
 		}
 	}
@@ -106,8 +107,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
-// page says what is wrong with a page that is to be read into, if anything is.
-func (f *Source) page(e *flow.Env, c *Recall, i int) *effects.Why {
+// page says what is wrong with a page that is to be read into, if anything is; again is one that was named before.
+func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	page := c.Pages[i]
 	switch {
 	case !e.Filled().Lives(page):
@@ -115,12 +116,27 @@ func (f *Source) page(e *flow.Env, c *Recall, i int) *effects.Why {
 	case e.Filled().Held(page) || !e.Filled().Evictable(page):
 		return &effects.Why{Field: at("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
 	}
-	for _, other := range c.Pages[:i] {
-		if other.Index == page.Index {
-			return &effects.Why{Field: at("Pages", i), Theirs: "named before", Ours: "one for each key"}
-		}
+	if i == again {
+		return &effects.Why{Field: at("Pages", i), Theirs: "named before", Ours: "one for each key"}
 	}
 	return nil
+}
+
+// repeated is the first of some pages that was named before it, or -1. A caller may give many.
+func (f *Source) repeated(pages []effects.Page) int {
+	f.order = f.order[:0]
+	for i, page := range pages {
+		f.order = append(f.order, uint64(page.Index)<<32|uint64(i))
+	}
+	slices.Sort(f.order)
+	first := -1
+	for n := 1; n < len(f.order); n++ {
+		at := int(uint32(f.order[n]))
+		if f.order[n]>>32 == f.order[n-1]>>32 && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	return first
 }
 
 var _ flow.Flow = (*Source)(nil)

@@ -36,7 +36,13 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 		f.refuse(e, ev, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
 		return
 	}
-	for _, grant := range m.Ext.Done {
+	for i, grant := range m.Ext.Done {
+		if i > 0 && !e.Work.Left() { // What the answer does not confirm is said again. Ours says one at a time.
+			e.Out.Mark(flow.MarkWordsCut)
+			m.Ext.Done = m.Ext.Done[:i]
+			break
+		}
+		e.Work.Look()
 		f.loans.Done(&e.Env, &e.Store, who, us, grant)
 	}
 	if len(m.Keys) == 0 {

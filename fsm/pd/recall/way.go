@@ -13,9 +13,10 @@ type way struct {
 	to      effects.Addr
 	conn    link.Conn
 	opening bool
-	asks    table.List // recalls that have a question
-	words   table.List // recalls that have a last word: they go first, for they set memory free
-	users   uint32     // recalls that are not over
+	asks    table.List   // recalls that have a question
+	words   table.List   // recalls that have a last word: they go first, for they set memory free
+	users   uint32       // recalls that are not over
+	failed  effects.Code // how its opening ended, while there are some that waited for it
 }
 
 // open finds the way to an address, or else one that nobody uses, and says whether there can be one for it at all.
@@ -66,20 +67,44 @@ func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 	w := f.ways.Get(h)
 	w.opening = false
 	w.conn.Opened(&e.Env, ev, sourceRef(kindOpen, h))
-	if ev.Code == effects.OK {
-		f.pump(e, h)
-		return
-	}
+	w.failed = ev.Code
+	f.pump(e, h)
+}
+
+// giveUp ends who waited for a connection that could not be had, and says whether all have ended. Who comes meanwhile
+// waited for it as well.
+func (f *Source) giveUp(e *flow.Env, w *way) bool {
 	for x := w.words.Front(); x != 0; x = w.words.Front() { // The lease's time ends it as well.
+		if !f.mayEnd(e, x) {
+			return false
+		}
 		e.Out.Mark(MarkDoneGivenUp)
 		f.rows.Unlink(&w.words, x)
 		f.end(e, x, f.rows.Get(x))
 	}
 	for x := w.asks.Front(); x != 0; x = w.asks.Front() {
+		if !f.mayEnd(e, x) {
+			return false
+		}
 		r := f.rows.Get(x)
-		r.Blame(ev.Code, notOpened(w.to, ev.Code))
-		f.stop(e, x, r, ev.Code)
+		r.Blame(w.failed, notOpened(w.to, w.failed))
+		f.stop(e, x, r, w.failed)
 	}
+	w.failed = effects.OK
+	return true
+}
+
+// mayEnd says whether this step has work to end one more of those that wait; if not, the way is looked at again in the
+// next one.
+func (f *Source) mayEnd(e *flow.Env, h table.Handle) bool {
+	r := f.rows.Get(h)
+	if !e.Work.Left() {
+		e.Out.Mark(MarkEndsCut)
+		e.Links.Stir(r.peer)
+		return false
+	}
+	e.Work.Spend(r.size())
+	return true
 }
 
 // hangUp closes the connection that a question went on: no late answer can be taken for another one's.
@@ -96,9 +121,22 @@ func (f *Source) lost(e *flow.Env, h table.Handle) {
 	f.pump(e, h)
 }
 
+// first is the peer of whoever is first on a way; zero if nobody is.
+func (f *Source) first(w *way) table.Handle {
+	for _, q := range [...]*table.List{&w.words, &w.asks} {
+		if x := q.Front(); x != 0 && (q == &w.asks || w.failed != effects.OK) {
+			return f.rows.Get(x).peer
+		}
+	}
+	return 0
+}
+
 // pump lets go on who has a question or a word for the peer, one at a time.
 func (f *Source) pump(e *flow.Env, h table.Handle) {
 	w := f.ways.Get(h)
+	if w.failed != effects.OK && !f.giveUp(e, w) {
+		return
+	}
 	if x := w.words.Front(); x != 0 {
 		if f.free(e, h) {
 			f.rows.Unlink(&w.words, x)
@@ -118,6 +156,9 @@ func (f *Source) pump(e *flow.Env, h table.Handle) {
 			continue
 		}
 		if g == link.GateShut || g == link.GateAbsent && r.reached == e.Links.Outbound(r.peer).Attempt() {
+			return
+		}
+		if !f.mayEnd(e, x) {
 			return
 		}
 		r.BlameAs(cause, e.Links.Outbound(r.peer).Why())

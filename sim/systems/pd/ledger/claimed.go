@@ -52,6 +52,7 @@ type claimed struct {
 	until   effects.Time
 	last    effects.Time // the latest that until may be
 	perhaps bool         // it may have ended, or never was
+	overdue bool         // its time is over, and others of its chunk ended before it, as many as a step had work for
 }
 
 // requestOf is a hash of a request's id.
@@ -87,10 +88,11 @@ func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, s
 			if r.perhaps = !sure; sure { // Its time begins anew.
 				r.until = until
 			}
+			r.overdue = false
 			return
 		}
 	}
-	my.rows = append(my.rows, claimed{chunk, request, until, until, !sure})
+	my.rows = append(my.rows, claimed{chunk, request, until, until, !sure, false})
 }
 
 // fits says whether one more claim on a chunk certainly fits: the first on a chunk does, and any in a table that is not
@@ -252,6 +254,9 @@ func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
 	if !ok {
 		return
 	}
+	if or.endedInPart(n, chunk, int(e.Count)) {
+		return
+	}
 	sure, perhaps, now := 0, 0, or.w.Clock(n)
 	my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool {
 		if r.chunk != chunk || r.until > now {
@@ -285,6 +290,7 @@ func (or *claimedOracle) afterStep(n *world.Node, claims int) {
 		my.rows, my.touched = my.rows[:0], my.touched[:0]
 		return
 	}
+	or.overdue(n)
 	for _, chunk := range my.touched {
 		or.compare(n, chunk)
 	}

@@ -231,7 +231,7 @@ func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 
 // begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
 func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
-	if s.Staged > 0 || s.PagesFree == 0 || n.Draining {
+	if s.Staged > 0 || s.PagesFree == 0 || n.Draining || n.Busy {
 		return
 	}
 	for _, t := range or.openFetches(n) {

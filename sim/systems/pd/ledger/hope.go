@@ -33,7 +33,8 @@ type hopeLife struct {
 	ready   bool             // in this step a chunk became readable
 	lost    []uint32         // keys of which something was lost in this step that they were to come of
 	dimmed  bool             // anything was
-	refused effects.Code     // what the machine says of a request that it is about to refuse
+	doomed  []doomed
+	refused effects.Code // what the machine says of a request that it is about to refuse
 }
 
 func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
@@ -47,7 +48,7 @@ func (or *hopeOracle) given(n *world.Node, t effects.Ticket) {
 func (or *hopeOracle) afterStep(n *world.Node) {
 	or.hopeless(n)
 	or.woken(n)
-	or.at(n).dimmed, or.at(n).refused = false, effects.OK
+	or.at(n).dimmed, or.at(n).refused = or.at(n).dimmed && n.Busy, effects.OK
 }
 
 // lost notes that a fill will not come.
@@ -145,36 +146,69 @@ func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 // to come.
 func (or *hopeOracle) hopeless(n *world.Node) {
 	my := or.at(n)
+	if !n.Busy {
+		for _, x := range my.doomed {
+			or.without(n, x.ticket, x.id)
+		}
+		my.doomed = my.doomed[:0]
+	}
 	if len(my.lost) == 0 {
 		return
 	}
 	for _, t := range my.gets {
-		if or.w.Commands[t-1].Over {
+		i := or.firstMissing(n, t)
+		if i < 0 {
 			continue
 		}
-		j := &or.w.Jobs[or.w.Commands[t-1].Job]
-		for i, k := range j.Keys {
-			if _, ok := pd.ReadyAt(n, k); ok {
-				continue
-			}
-			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(my.lost, j.Ids[i]) && !or.truth().stored[n.ID][j.Ids[i]] {
-				or.judged(checkHopeless)
-				if pd.Hopes(n, k) {
-					break
-				}
-				or.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
-					n.It(), oracle.Ticket(t), j.Ids[i])
-			}
-			break
+		// One that was here before may be gone since: the Get is past it, and waits for a later one.
+		switch id := or.w.Jobs[or.w.Commands[t-1].Job].Ids[i]; {
+		case !slices.Contains(my.lost, id) || or.truth().stored[n.ID][id]:
+		case n.Busy: // They may be many: it goes on in the next step.
+			my.doomed = append(my.doomed, doomed{t, id})
+		default:
+			or.without(n, t, id)
 		}
 	}
 	my.lost = my.lost[:0]
 }
 
+// A doomed is a Get that waits for a chunk of which something was lost, as the machine had more work.
+type doomed struct {
+	ticket effects.Ticket
+	id     uint32
+}
+
+// without fails if a Get still waits for a chunk of which something was lost, with nothing else to come.
+func (or *hopeOracle) without(n *world.Node, t effects.Ticket, id uint32) {
+	i := or.firstMissing(n, t)
+	if i < 0 {
+		return
+	}
+	j := &or.w.Jobs[or.w.Commands[t-1].Job]
+	if j.Ids[i] != id {
+		return
+	}
+	or.judged(checkHopeless)
+	if !pd.Hopes(n, j.Keys[i]) {
+		or.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
+			n.It(), oracle.Ticket(t), id)
+	}
+}
+
+// firstMissing is the first chunk of a Get that is not over, and that is not here; -1 if there is none.
+func (or *hopeOracle) firstMissing(n *world.Node, t effects.Ticket) int {
+	if or.w.Commands[t-1].Over {
+		return -1
+	}
+	return slices.IndexFunc(or.w.Jobs[or.w.Commands[t-1].Job].Keys, func(k []byte) bool { return !or.isReady(n, k) })
+}
+
 // waitsForKept checks that no Get waits on for a chunk that a sender kept for it until this step, if nothing can bring
 // that any more.
 func (or *hopeOracle) waitsForKept(n *world.Node) {
+	if n.Busy {
+		return
+	}
 	for _, t := range or.at(n).gets {
 		c := &or.w.Commands[t-1]
 		if c.Over || c.Due == 0 {
@@ -210,17 +244,20 @@ func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
 // readable, and that a drain leaves none behind.
 func (or *hopeOracle) woken(n *world.Node) {
 	my := or.at(n)
+	if n.Busy { // They may be many: it goes on in the next step.
+		return
+	}
 	if !my.ready && !n.Draining || len(my.gets) == 0 {
 		my.ready = false
 		return
 	}
 	my.ready = false
 	my.gets = slices.DeleteFunc(my.gets, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
-	if n.Draining && !n.Busy {
+	if n.Draining {
 		or.judged(checkWokenDrain)
 	}
 	for _, t := range my.gets {
-		if n.Draining && !n.Busy {
+		if n.Draining {
 			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.It(), oracle.Ticket(t))
 			return
 		}

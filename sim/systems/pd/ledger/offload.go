@@ -215,6 +215,9 @@ func (or *offloadOracle) hostPages(n *world.Node, total, free int) {
 		or.fail(checkHostFree, "node %d counts %d of %d host pages free while %d are in use", n.It(), free, total, taken)
 		return
 	}
+	if n.Busy {
+		return
+	}
 	for _, t := range or.shortPuts(n) {
 		if c := &or.w.Commands[t-1]; c.Due != 0 {
 			or.judged(checkHostWaits)
