@@ -2,8 +2,15 @@ package deferred
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
+
+// A fate is whether an offer is condemned: with all of its class that were there, or alone.
+type fate struct {
+	born kernel.Birth
+	gone effects.Code // it is condemned alone, and ends as this
+}
 
 // Lose condemns the offers of a class: there is no way to its pages.
 func (d *Deferred) Lose(class int) { d.losses.Add(class) }

@@ -56,9 +56,8 @@ type Kept struct {
 	Code    effects.Code
 	renews  bool // its sender takes renewals
 	looked  looked
-	born    kernel.Birth
-	gone    effects.Code   // it is condemned alone, and ends as this
-	timer   kernel.TimerID `snap:"set"`
+	fate
+	timer kernel.TimerID `snap:"set"`
 }
 
 // A looked is the last plan of a fetch that an offer is a source of, and which one there.
@@ -184,16 +183,6 @@ func (d *Deferred) Renewing(
 	}
 	return list, us, peer, 0
 }
-
-// Extend prolongs an offer.
-func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) {
-	o := d.rows.Get(h)
-	o.Until = max(o.Until, until)
-	d.Watch(v, h, o.renews)
-}
-
-// NotAfter is until when an offer may be read: for the reads of its fetches.
-func (d *Deferred) NotAfter(h table.Handle) effects.Time { return d.rows.Get(h).Until }
 
 // Find is the offer of an operation, also if its chunks have left and fetches still read; zero if it is not kept.
 func (d *Deferred) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Kept) {

@@ -1,8 +1,10 @@
 package deferred
 
 import (
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // offeredFor adds the locations of a chunk that leave with a fetch of this request: all that it has in offers for it,
@@ -35,3 +37,13 @@ func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request u
 	}
 	return best
 }
+
+// Extend prolongs an offer.
+func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) {
+	o := d.rows.Get(h)
+	o.Until = max(o.Until, until)
+	d.Watch(v, h, o.renews)
+}
+
+// NotAfter is until when an offer may be read: for the reads of its fetches.
+func (d *Deferred) NotAfter(h table.Handle) effects.Time { return d.rows.Get(h).Until }

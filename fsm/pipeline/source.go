@@ -66,7 +66,7 @@ func (p *Pipeline) EndLost(v *env.Env) {
 }
 
 func (p *Pipeline) endLost(v *env.Env, h table.Handle) {
-	s := p.sourceOf(v, h, func(s *source) bool { return p.gone(s.Link) })
+	s := p.sourceOf(v, h, func(s *source) bool { return slices.Contains(p.lost, s.Link) })
 	if s == nil {
 		return
 	}
@@ -91,6 +91,3 @@ func (p *Pipeline) sourceOf(v *env.Env, h table.Handle, is func(*source) bool) *
 	}
 	return nil
 }
-
-// gone says whether a link is among those that were lost.
-func (p *Pipeline) gone(link effects.Link) bool { return slices.Contains(p.lost, link) }

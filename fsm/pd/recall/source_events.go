@@ -57,7 +57,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 	for slot := range f.ways.Slots() { // No more than tables.peers.
 		h := f.ways.At(slot)
-		if w := f.ways.Get(h); w != nil && f.first(w) == ref.Subject {
+		if w := f.ways.Get(h); w != nil && w.first(&f.rows) == ref.Subject {
 			f.pump(e, h)
 		}
 	}
@@ -89,7 +89,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 		}
 	}
 	var check protocol.KeyCheck
-	again := f.repeated(c.Pages)
+	var again int
+	again, f.order = repeated(c.Pages, f.order[:0])
 	for i, key := range c.Keys {
 		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
 			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
@@ -122,21 +123,20 @@ func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	return nil
 }
 
-// repeated is the first of some pages that was named before it, or -1. A caller may give many.
-func (f *Source) repeated(pages []effects.Page) int {
-	f.order = f.order[:0]
+// repeated is the first of some pages that was named before it, or -1. A caller may give many. order is its memory.
+func repeated(pages []effects.Page, order []uint64) (first int, _ []uint64) {
 	for i, page := range pages {
-		f.order = append(f.order, uint64(page.Index)<<32|uint64(i))
+		order = append(order, uint64(page.Index)<<32|uint64(i))
 	}
-	slices.Sort(f.order)
-	first := -1
-	for n := 1; n < len(f.order); n++ {
-		at := int(uint32(f.order[n]))
-		if f.order[n]>>32 == f.order[n-1]>>32 && (first < 0 || at < first) {
+	slices.Sort(order)
+	first = -1
+	for n := 1; n < len(order); n++ {
+		at := int(uint32(order[n]))
+		if order[n]>>32 == order[n-1]>>32 && (first < 0 || at < first) {
 			first = at
 		}
 	}
-	return first
+	return first, order
 }
 
 var _ flow.Flow = (*Source)(nil)

@@ -75,7 +75,7 @@ func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 // waited for it as well.
 func (f *Source) giveUp(e *flow.Env, w *way) bool {
 	for x := w.words.Front(); x != 0; x = w.words.Front() { // The lease's time ends it as well.
-		if !f.mayEnd(e, x) {
+		if !mayEnd(e, f.rows.Get(x)) {
 			return false
 		}
 		e.Out.Mark(MarkDoneGivenUp)
@@ -83,7 +83,7 @@ func (f *Source) giveUp(e *flow.Env, w *way) bool {
 		f.end(e, x, f.rows.Get(x))
 	}
 	for x := w.asks.Front(); x != 0; x = w.asks.Front() {
-		if !f.mayEnd(e, x) {
+		if !mayEnd(e, f.rows.Get(x)) {
 			return false
 		}
 		r := f.rows.Get(x)
@@ -96,8 +96,7 @@ func (f *Source) giveUp(e *flow.Env, w *way) bool {
 
 // mayEnd says whether this step has work to end one more of those that wait; if not, the way is looked at again in the
 // next one.
-func (f *Source) mayEnd(e *flow.Env, h table.Handle) bool {
-	r := f.rows.Get(h)
+func mayEnd(e *flow.Env, r *row) bool {
 	if !e.Work.Left() {
 		e.Out.Mark(MarkEndsCut)
 		e.Links.Stir(r.peer)
@@ -122,10 +121,10 @@ func (f *Source) lost(e *flow.Env, h table.Handle) {
 }
 
 // first is the peer of whoever is first on a way; zero if nobody is.
-func (f *Source) first(w *way) table.Handle {
+func (w *way) first(rows *table.Slab[row]) table.Handle {
 	for _, q := range [...]*table.List{&w.words, &w.asks} {
 		if x := q.Front(); x != 0 && (q == &w.asks || w.failed != effects.OK) {
-			return f.rows.Get(x).peer
+			return rows.Get(x).peer
 		}
 	}
 	return 0
@@ -158,7 +157,7 @@ func (f *Source) pump(e *flow.Env, h table.Handle) {
 		if g == link.GateShut || g == link.GateAbsent && r.reached == e.Links.Outbound(r.peer).Attempt() {
 			return
 		}
-		if !f.mayEnd(e, x) {
+		if !mayEnd(e, f.rows.Get(x)) {
 			return
 		}
 		r.BlameAs(cause, e.Links.Outbound(r.peer).Why())
