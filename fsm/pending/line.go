@@ -147,7 +147,7 @@ func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) 
 }
 
 // Linked lets those of a class go on that waited for the link. A class has at most half of the places (table.Share), and
-// each of its rows costs some 10 ns here, once for each time that a link comes: that is not cut.
+// each of its rows is touched once for each time that a link comes: that is not cut.
 func (p *Pending) Linked(class int) {
 	queue, list := &p.queues[class], &p.linking[class]
 	if list.Len() == 0 {
