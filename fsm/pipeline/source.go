@@ -17,15 +17,17 @@ import (
 func (p *Pipeline) WithdrawFrom(
 	v *env.Env, id table.Handle, code effects.Code, meant func(effects.Ticket) bool,
 ) (all bool) {
+	any := false
 	for slot := range p.fetches.Slots() {
 		h := p.fetches.At(slot)
 		if h == 0 || p.sourceOf(v, h, func(s *source) bool { return s.ID == id }) == nil ||
 			!meant(p.fetches.Get(h).ticket) {
 			continue
 		}
-		if !v.Work.Left() {
+		if any && !v.Work.Left() { // One goes on even if passing the others over took it all: it is they that come first again.
 			return false
 		}
+		any = true
 		f := p.fetches.Get(h)
 		v.Work.Spend(len(f.items))
 		v.Out.Mark(MarkSourceWithdrawn)

@@ -161,10 +161,13 @@ func (or *hopeOracle) hopeless(n *world.Node) {
 			continue
 		}
 		// One that was here before may be gone since: the Get is past it, and waits for a later one.
-		switch id := or.w.Jobs[or.w.Commands[t-1].Job].Ids[i]; {
+		j := &or.w.Jobs[or.w.Commands[t-1].Job]
+		switch id := j.Ids[i]; {
 		case !slices.Contains(my.lost, id) || or.truth().stored[n.ID][id]:
-		case n.Busy: // They may be many: it goes on in the next step.
-			my.doomed = append(my.doomed, doomed{t, id})
+		case n.Busy: // They may be many: it goes on in the next step. What is hoped for now may come to nothing unsaid.
+			if !pd.Hopes(n, j.Keys[i]) {
+				my.doomed = append(my.doomed, doomed{t, id})
+			}
 		default:
 			or.without(n, t, id)
 		}
