@@ -52,7 +52,7 @@ type claimed struct {
 	until   effects.Time
 	last    effects.Time // the latest that until may be
 	perhaps bool         // it may have ended, or never was
-	overdue bool         // its time is over, and others of its chunk ended before it, as many as a step had work for
+	overdue bool         // it is to end before the machine has no more work
 }
 
 // requestOf is a hash of a request's id.
@@ -236,15 +236,15 @@ func (or *claimedOracle) fetching(n *world.Node, job int) {
 	}
 }
 
-// abandoned ends the promises to a request.
+// abandoned ends the promises to a request, as soon as the machine has no more work: until then one may lapse.
 func (or *claimedOracle) abandoned(n *world.Node, job int) {
 	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
-	my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool {
-		if r.request == request {
+	for i := range my.rows {
+		if r := &my.rows[i]; r.request == request {
 			my.touched = append(my.touched, r.chunk)
+			r.perhaps, r.overdue = true, true
 		}
-		return r.request == request
-	})
+	}
 }
 
 // lapsed checks that as many promises end as have lasted for their time, and ends them.

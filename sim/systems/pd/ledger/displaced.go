@@ -84,6 +84,7 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 	}
 	places := int(cmp.Or(cfg.PeersMax, 256))
 	if !c.taken || c.away || others+1 >= places || ago >= cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second) {
+		c.taken = false // It has to shake hands again, whatever it says before it has heard that.
 		or.void(checkDisplaced)
 		return
 	}
