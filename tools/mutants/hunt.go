@@ -195,7 +195,11 @@ func (s scratch) report(ctx context.Context, m mutant, command string, args []st
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	run := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^"+m.test+"$", "./sim")
+	name, folder, ok := strings.Cut(m.test, " of ")
+	if !ok {
+		folder = "sim"
+	}
+	run := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^"+name+"$", "./"+folder)
 	run.Dir = s.dir
 	run.Env = append(os.Environ(), "CGO_ENABLED=0")
 	report, err := run.CombinedOutput()
