@@ -21,7 +21,12 @@ func (w *Cluster) Whole() *world.World { return &w.World }
 
 // Kinds are those of ranks and engines.
 func (w *Cluster) Kinds() explore.Kinds {
+	var states []reflect.Type
+	for _, f := range w.Flows {
+		states = append(states, f.States...)
+	}
 	return explore.Kinds{
+		States:   states,
 		Run:      reflect.TypeFor[*Cluster](),
 		Machines: []reflect.Type{reflect.TypeFor[*rank.Rank]()},
 		Bags: map[reflect.Type]func(*world.World, *snapshot.Hasher, unsafe.Pointer){

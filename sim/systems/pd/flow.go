@@ -1,6 +1,7 @@
 package pd
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -29,6 +30,7 @@ type Flow struct {
 
 	Commands []Commands
 	Oracles  []oracle.Oracle
+	States   []reflect.Type // of what its oracles remember, as pointers
 }
 
 // Commands are those of one kind that engines give for a flow. Their names come from [plan.NewWant].

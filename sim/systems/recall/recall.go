@@ -3,6 +3,8 @@
 package recall
 
 import (
+	"reflect"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/expand"
@@ -28,6 +30,7 @@ var Flow = pd.Flow{
 	Begin:    begin,
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
 	Oracles:  []oracle.Oracle{brought, inTurn},
+	States:   []reflect.Type{reflect.TypeFor[*asked]()},
 }
 
 // ports are where a node is asked what it has.

@@ -54,9 +54,9 @@ type givenBy struct {
 	way
 	grant  effects.GrantID
 	life   uint32
-	frozen int64 // for which the holder had been by then
-	closed int   // connections that way that were closed by then: they keep nobody from anything any more
-	slow   bool  // something took so long that the word was perhaps given up
+	frozen int64 `snap:"skip"` // for which the holder had been by then
+	closed int   `snap:"skip"` // connections that way that were closed by then: they keep nobody from anything any more
+	slow   bool  `snap:"skip"` // something took so long that the word was perhaps given up
 }
 
 // heard notes a grant or a lease that an answer brings, over a link that stands.
