@@ -213,6 +213,8 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		if o.truth.w.Failure == nil {
 			o.lapsed.toldLapsed(n, e)
 		}
+	case effects.FactLinkUp:
+		o.words.linked(n, e.ID)
 	case effects.FactLinkDown:
 		o.words.down(n)
 	case effects.FactFillLost:

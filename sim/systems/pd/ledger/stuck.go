@@ -45,9 +45,11 @@ func (or *stuckOracle) in(n *world.Node, d effects.Duration) until {
 	return until{or.w.Clock(n).Add(d), n.Frozen}
 }
 
-// over says whether it is over for long. A machine owes nothing to a driver that does not call it.
+// over says whether it is over for long. A machine owes nothing to a driver that does not call it: for as long as that
+// was by its own clock, which may run fast.
 func (or *stuckOracle) over(n *world.Node, u until) bool {
-	return u.at != 0 && or.w.Clock(n) > u.at.Add(effects.Duration(n.Frozen-u.frozen)+pd.Grace)
+	frozen := or.w.Clock(n).Sub(n.Shows(or.w.Now - (n.Frozen - u.frozen)))
+	return u.at != 0 && or.w.Clock(n) > u.at.Add(frozen+pd.Grace)
 }
 
 // of is what is known of a link's present epoch; nil if nothing is under way.

@@ -34,9 +34,10 @@ type wordsOracle struct {
 // wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
+	up    []uint64  `snap:"skip"` // links whose handshake ended well
 }
 
-func (s *wordsLife) empty() { s.given = s.given[:0] }
+func (s *wordsLife) empty() { s.given, s.up = s.given[:0], s.up[:0] }
 
 // forget takes a grant of an owner's out.
 func (s *wordsLife) forget(owner int32, id effects.GrantID) {
@@ -59,7 +60,11 @@ type givenBy struct {
 	slow   bool  `snap:"skip"` // something took so long that the word was perhaps given up
 }
 
-// heard notes a grant or a lease that an answer brings, over a link that stands.
+// linked notes that a handshake ended well.
+func (or *wordsOracle) linked(n *world.Node, link uint64) { or.at(n).up = append(or.at(n).up, link) }
+
+// heard notes a grant or a lease that an answer brings, over a link that stands. What is answered while hands are being
+// shaken anew was asked before that: nothing is read or written of it, and who asks again may be given another one.
 func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	id := effects.GrantID(0)
 	//exhaustive:ignore
@@ -79,7 +84,8 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	}
 	owner := or.w.Nodes[c.Server]
 	g := owner.Grants[id]
-	if g == nil || g.Bearer() || g.Read != (c.Channel == effects.ChannelQuery) || !pd.IsNameOf(n, g.Peer) || !linkedTo(n, owner) {
+	if g == nil || g.Bearer() || g.Read != (c.Channel == effects.ChannelQuery) || !pd.IsNameOf(n, g.Peer) ||
+		!or.linkedTo(n, owner) {
 		return
 	}
 	or.gives(n, way{c.Server, c.Channel}, g)
@@ -129,10 +135,10 @@ func (or *wordsOracle) slows(n *world.Node, x way) {
 	}
 }
 
-// linkedTo says whether n has a link to the pages of a node's present life.
-func linkedTo(n, owner *world.Node) bool {
+// linkedTo says whether n has a link to the pages of a node's present life, and has shaken hands over it.
+func (or *wordsOracle) linkedTo(n, owner *world.Node) bool {
 	return slices.ContainsFunc(n.Links, func(l *world.Link) bool {
-		return l.Given && !l.Told && !l.Dropped && l.Target == owner.Pool
+		return l.Given && !l.Told && !l.Dropped && l.Target == owner.Pool && slices.Contains(or.at(n).up, l.ID)
 	})
 }
 
