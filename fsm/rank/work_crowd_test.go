@@ -25,6 +25,7 @@ var crowdsOfWork = []worldOfWork{
 		}
 		w.push(1, &effects.LinkLost{Peer: dies})
 		w.run()
+		w.goOn(1)
 		if s := w.ranks[1].Stats(); s.Gets != 0 || w.last[1].Code != effects.NotFound {
 			t.Fatalf("%d gets are left, the last one ended as %v", s.Gets, w.last[1].Code)
 		}
@@ -68,8 +69,7 @@ var crowdsOfWork = []worldOfWork{
 			t.Fatalf("%d claims of %d requests", s.Claims, n+1)
 		}
 		w.now = effects.Time(w.ranks[1].cfg.ClaimTTL) + 1
-		w.push(1, &effects.Tick{})
-		w.run()
+		w.goOn(1)
 		for i := range n {
 			w.engine(1, &engine.Get{Request: fmt.Append(nil, i), Keys: w.keys[:1]})
 			if d := w.last[1]; d.Code != effects.Lapsed {
@@ -77,6 +77,14 @@ var crowdsOfWork = []worldOfWork{
 			}
 		}
 	}},
+}
+
+// goOn steps a rank until it has no more work of this instant.
+func (w *workers) goOn(rank int) {
+	for at, any := w.ranks[rank].Deadline(); any && at <= w.now; at, any = w.ranks[rank].Deadline() {
+		w.push(rank, &effects.Tick{})
+		w.run()
+	}
 }
 
 // others are n keys that nobody else speaks of.
