@@ -29,7 +29,9 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
-RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|sim/explore|fuzz|tools/.*)$$')
+# Those that take longest begin first.
+RACED = ./runtime/hccl ./runtime/npu/nodes ./cmd/kvferry ./runtime ./runtime/plane/tcp ./runtime/hccl/comm \
+	$$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|sim/.*|fuzz|tools/.*)$$')
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
 # The pure rooms are tested whole already.
 WHOLE = ./tools/... $(filter-out ./protocol ./sim ./sim/% ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
@@ -195,6 +197,7 @@ mutants: ## Put each kept defect back into a scratch copy; the simulator must fi
 
 .PHONY: scopes
 scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.txt), of at most MOST transitions.
+	KVFERRY_SCOPES=$(MOST) CGO_ENABLED=0 $(GO) test -count=1 -timeout $(PATIENCE) ./sim/explore
 	KVFERRY_SCOPES=$(MOST) $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
 
 .PHONY: regressions

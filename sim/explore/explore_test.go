@@ -2,6 +2,8 @@ package explore_test
 
 import (
 	"maps"
+	"os"
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/sim"
@@ -10,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// small are the scopes that take less than a second each, of every sort; compared are
-// those that are walked twice as well.
+// small are the scopes that take a few seconds each at the most, of every sort; compared are
+// those that are walked twice as well, and slow those that are so by make scopes.
 var (
 	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall",
@@ -111,8 +113,8 @@ func TestViolation(t *testing.T) {
 // is left out of the hash, or named, or counted from now, therefore does not matter.
 func TestEqualStatesGoOnAlike(t *testing.T) {
 	names := compared
-	if !testing.Short() {
-		names = append(names, slow...)
+	if os.Getenv("KVFERRY_SCOPES") != "" {
+		names = slices.Concat(names, slow)
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
