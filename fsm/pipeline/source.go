@@ -24,7 +24,7 @@ func (p *Pipeline) WithdrawFrom(
 			!meant(p.fetches.Get(h).ticket) {
 			continue
 		}
-		if any && !v.Work.Left() { // One goes on even if passing the others over took it all: it is they that come first again.
+		if any && !v.Work.Left() { // One ends even if passing others over took it all: they would take it again.
 			return false
 		}
 		any = true
