@@ -49,14 +49,15 @@ func shut(t *testing.T, d *directory.Directory) {
 	}
 }
 
-// freePorts is a file of a directory with sockets of its own, whose ports stay the same.
+// freePorts is a file of a directory with sockets of its own, whose ports stay the same. They are free on every interface,
+// as a directory without a host takes them on all.
 func freePorts(t testing.TB, sets int) string {
 	t.Helper()
 	var list []string
 	for range sets {
 		var ports []any
 		for range 3 {
-			p, err := reserve.Open("127.0.0.1")
+			p, err := reserve.Open("0.0.0.0")
 			if err != nil {
 				t.Fatal(err)
 			}
