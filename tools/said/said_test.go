@@ -105,7 +105,7 @@ var sentences = []struct {
 		return strings.Contains(read(t, ranks), "machine, err := rank.Renew(") &&
 			strings.Contains(read(t, "sim/node_own.go"), "m, err := user(n).New(")
 	}},
-	{"docs/protocol.md", "**HixlReadyRequest**, vanilla sender → receiver, init; kvferry answers it and never sends it:",
+	{"docs/protocol.md", "HixlReadyRequest, which kvferry answers and never sends",
 		func(t *testing.T) bool {
 			for file, text := range sources(t, "fsm", ".go") {
 				sends := strings.Contains(text, "ready.Append(") || strings.Contains(text, "HixlReadyRequest{")
