@@ -29,12 +29,19 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
+UNRACED  := ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./fuzz ./tools/%
+folders   = $(addprefix ./,$(shell git $(1) -- '$(2)' | xargs -n1 dirname | sort -u))
+TESTED   := $(filter-out ./tools/purity/testdata/%,$(call folders,ls-files,*_test.go))
+# Who starts nothing and shares nothing has no race.
+STARTS   := '\<go (func|[a-zA-Z.]+\()|"sync|"os/exec"|goleak'
+TOGETHER := $(call folders,grep -lE $(STARTS),*.go)
+LONGEST  := ./runtime/hccl ./runtime/npu/nodes ./cmd/kvferry ./runtime ./runtime/plane/tcp ./runtime/hccl/comm
 # Those that take longest begin first.
-RACED = ./runtime/hccl ./runtime/npu/nodes ./cmd/kvferry ./runtime ./runtime/plane/tcp ./runtime/hccl/comm \
-	$$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|sim/.*|fuzz|tools/.*)$$')
+RACED    := $(LONGEST) $(filter-out $(UNRACED) $(LONGEST),$(filter $(TESTED),$(TOGETHER)))
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
 # The pure rooms are tested whole already.
-WHOLE = ./tools/... $(filter-out ./protocol ./sim ./sim/% ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
+WHOLE    := $(filter-out ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot ./runtime/control/%,\
+	$(sort $(filter-out $(RACED),$(TESTED)) $(call folders,grep -l 'testing.Short()',*_test.go)))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 
@@ -115,7 +122,7 @@ vet: test-setup
 
 .PHONY: golangci
 golangci: test-setup $(TOOLS)/golangci-lint
-	GOLANGCI_LINT_CACHE=$(CACHE)/golangci $(TOOLS)/golangci-lint run ./...
+	GOGC=400 GOMEMLIMIT=3GiB GOLANGCI_LINT_CACHE=$(CACHE)/golangci $(TOOLS)/golangci-lint run ./...
 
 .PHONY: purity
 purity:

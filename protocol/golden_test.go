@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	uuid1 = uuid.MustParse("6f1c2d3e-4a5b-6c7d-8e9f-001122334455")
-	uuid2 = uuid.MustParse("aabbccdd-eeff-4011-8233-445566778899")
+	uuid1 = UUID(uuid.MustParse("6f1c2d3e-4a5b-6c7d-8e9f-001122334455"))
+	uuid2 = UUID(uuid.MustParse("aabbccdd-eeff-4011-8233-445566778899"))
 
 	goldenKeys  = [][]byte{[]byte("m@2@0@1f@bfloat16"), []byte("m@2@0@-2a@bfloat16")}
 	goldenShape = Shape{Dims: [4]uint32{2, 36, 256, 512}, N: 4}

@@ -3,32 +3,43 @@ package protocol
 import (
 	"encoding/binary"
 	"fmt"
-
-	"github.com/google/uuid"
 )
 
 // A UUID names a registered buffer or an incarnation of a process. Peers write it as 36
 // characters, in lower case.
-type UUID = uuid.UUID
+type UUID [16]byte
 
-// NewUUID draws a random UUID (version 4) from r, which is generator state and cannot fail; a
+// NewUUID draws a random UUID (RFC 9562, version 4) from r, which is generator state and cannot fail; a
 // reader that does fail is a defect of the caller, and NewUUID panics.
-func NewUUID(r interface{ Read([]byte) (int, error) }) UUID {
-	u, err := uuid.NewRandomFromReader(r)
-	if err != nil {
-		panic(fmt.Sprintf("BUG: the generator of identifiers failed: %v", err))
+func NewUUID(r interface{ Read([]byte) (int, error) }) (u UUID) {
+	for n := 0; n < len(u); {
+		more, err := r.Read(u[n:])
+		if err != nil {
+			panic(fmt.Sprintf("BUG: the generator of identifiers failed: %v", err))
+		}
+		n += more
 	}
+	u[6] = u[6]&0x0f | 4<<4
+	u[8] = u[8]&0x3f | 0x80
 	return u
 }
+
+// String is the text that peers write.
+func (u UUID) String() string { return string(u.text(make([]byte, 0, uuidTextLen))) }
+
+// MarshalText is the same, for JSON and logs.
+func (u UUID) MarshalText() ([]byte, error) { return u.text(make([]byte, 0, uuidTextLen)), nil }
 
 const uuidTextLen = 36
 
 // appendUUID appends the text as a msgpack string.
-func appendUUID(b []byte, u UUID) []byte {
-	const header = 2
+func appendUUID(b []byte, u UUID) []byte { return u.text(append(b, 0xd9, uuidTextLen)) }
+
+// text appends the 36 characters.
+func (u UUID) text(b []byte) []byte {
 	from := len(b)
-	b = append(b, "\xd9\x2400000000-0000-0000-0000-000000000000"...)
-	s := b[from+header:][:uuidTextLen]
+	b = append(b, "00000000-0000-0000-0000-000000000000"...)
+	s := b[from:][:uuidTextLen]
 	x := hexOf(binary.BigEndian.Uint32(u[0:]))
 	binary.BigEndian.PutUint64(s[0:], x)
 	x = hexOf(binary.BigEndian.Uint32(u[4:]))

@@ -16,11 +16,11 @@ func TestUUIDText(t *testing.T) {
 			b[at] = byte(c)
 			want, err := uuid.Parse(string(b))
 			got, ok := parseUUID(b)
-			if ok != (err == nil) || ok && got != want {
+			if ok != (err == nil) || ok && got != UUID(want) {
 				t.Fatalf("%q is read as %v, %v; want %v, %v", b, got, ok, want, err)
 			}
-			if ok && string(appendUUID(nil, got)[2:]) != want.String() {
-				t.Fatalf("%v is written as %q", want, appendUUID(nil, got))
+			if ok && (string(appendUUID(nil, got)[2:]) != want.String() || got.String() != want.String()) {
+				t.Fatalf("%v is written as %q and %v", want, appendUUID(nil, got), got)
 			}
 		}
 	}

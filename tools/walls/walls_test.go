@@ -39,7 +39,7 @@ var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
 	// What every driver must do, for the tests of all of them: it knows none.
 	{name: "contract", std: pureStd, own: []string{"effects"}, foreign: none},
-	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: []string{"github.com/google/uuid"}},
+	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: none},
 
 	// Who a peer is: names and tokens out of a key. Machines make them and planes check them.
 	{name: "identity", std: pureStd, own: []string{"effects"}, foreign: none},
@@ -310,7 +310,7 @@ func TestBreach(t *testing.T) {
 		{"fsm/rank", module + "/fsm/pd/pull", true},
 		{"fsm/rank", "unsafe", false},
 		{"fsm/rank", "github.com/google/uuid", false},
-		{"protocol", "github.com/google/uuid", true},
+		{"protocol", "github.com/google/uuid", false},
 		{"protocol", "github.com/vmihailenco/msgpack/v5", false},
 		{"protocol/internal/scan", "sync", false},
 		{"sim", "pgregory.net/rapid", true},
