@@ -19,16 +19,24 @@ func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, tak
 	return takes
 }
 
+// amongMost is how many offers of a chunk are compared.
+const amongMost = 16
+
 // Location chooses where to read a chunk: what was offered for this request, else what stands longest. To read
 // what is another's takes nothing from it. An offer whose lease is over is none, though that is its deadline and may
-// be handled only later in this step; nor is one that is condemned, though the sweep has yet to come to it.
+// be handled only later in this step; nor is one that is condemned, though the sweep has yet to come to it. It chooses
+// among the first that may be read: there may be as many offers of one chunk as there are offers.
 func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Location) {
-	longest := v.Now
-	for at := s.FirstLocation(e); at != 0; at = s.NextLocation(at) {
+	longest, good := v.Now, 0
+	for at := s.FirstLocation(e); at != 0 && good < amongMost; at = s.NextLocation(at) {
 		offer, _ := s.Offered(at)
 		o := d.rows.Get(offer)
+		if o.Until <= v.Now || d.Lost(o) {
+			v.Work.Look()
+			continue
+		}
+		good++
 		switch {
-		case o.Until <= v.Now || d.Lost(o):
 		case request != 0 && o.Request == request:
 			return at
 		case o.Until > longest:

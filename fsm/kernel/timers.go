@@ -25,7 +25,7 @@ func (d *due) before(o *due) bool { return d.at < o.at || d.at == o.at && d.seq 
 // Timers are the pending deadlines. Equal instants fire in the order they were set.
 type Timers struct {
 	timers table.Slab[timer]
-	heap   []due
+	heap   table.Array[due]
 	seq    uint64
 }
 
@@ -34,18 +34,18 @@ func NewTimers(max int) Timers { return new(Timers).Emptied(max) }
 
 // Emptied returns what NewTimers does, in the memory of q, which is not used any more.
 func (q *Timers) Emptied(max int) Timers {
-	return Timers{timers: q.timers.Emptied(max), heap: q.heap[:0]}
+	return Timers{timers: q.timers.Emptied(max), heap: q.heap.Emptied()}
 }
 
 // Len is the number of pending deadlines.
-func (q *Timers) Len() int { return len(q.heap) }
+func (q *Timers) Len() int { return q.heap.Len() }
 
 // Next is the earliest deadline.
 func (q *Timers) Next() (effects.Time, bool) {
-	if len(q.heap) == 0 {
+	if q.heap.Len() == 0 {
 		return 0, false
 	}
-	return q.heap[0].at, true
+	return q.heap.At(0).at, true
 }
 
 // Set adds a deadline and removes the one that *id named, if any.
@@ -56,11 +56,8 @@ func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 		panic("BUG: more deadlines than the tables they belong to have entries")
 	}
 	q.seq++
-	*t = timer{ref: ref, pos: int32(len(q.heap))}
-	if q.heap == nil {
-		q.heap = make([]due, 0, 8)
-	}
-	q.heap = append(q.heap, due{at: at, seq: q.seq, id: h})
+	*t = timer{ref: ref, pos: int32(q.heap.Len())}
+	q.heap.Push(due{at: at, seq: q.seq, id: h}, q.timers.Max())
 	q.up(int(t.pos))
 	*id = h
 }
@@ -75,27 +72,27 @@ func (q *Timers) Stop(id *TimerID) {
 
 // Peek is what Pop would return; to look at only.
 func (q *Timers) Peek(now effects.Time) (Ref, bool) {
-	if len(q.heap) == 0 {
+	if q.heap.Len() == 0 {
 		return Ref{}, false
 	}
-	return q.timers.Get(q.heap[0].id).ref, q.heap[0].at <= now
+	return q.timers.Get(q.heap.At(0).id).ref, q.heap.At(0).at <= now
 }
 
 // Pop removes and returns the earliest deadline that is not after now.
 func (q *Timers) Pop(now effects.Time) (Ref, bool) {
-	if len(q.heap) == 0 || q.heap[0].at > now {
+	if q.heap.Len() == 0 || q.heap.At(0).at > now {
 		return Ref{}, false
 	}
-	ref := q.timers.Get(q.heap[0].id).ref
+	ref := q.timers.Get(q.heap.At(0).id).ref
 	q.remove(0)
 	return ref, true
 }
 
 func (q *Timers) remove(pos int) {
-	q.timers.Remove(q.heap[pos].id)
-	last := len(q.heap) - 1
-	moved := q.heap[last]
-	q.heap = q.heap[:last]
+	q.timers.Remove(q.heap.At(pos).id)
+	last := q.heap.Len() - 1
+	moved := *q.heap.At(last)
+	q.heap.Pop()
 	if pos < last {
 		q.put(pos, moved)
 		q.down(pos)
@@ -104,12 +101,12 @@ func (q *Timers) remove(pos int) {
 }
 
 func (q *Timers) put(pos int, d due) {
-	q.heap[pos] = d
+	*q.heap.At(pos) = d
 	q.timers.Get(d.id).pos = int32(pos)
 }
 
 func (q *Timers) swap(i, j int) {
-	a, b := q.heap[i], q.heap[j]
+	a, b := *q.heap.At(i), *q.heap.At(j)
 	q.put(i, b)
 	q.put(j, a)
 }
@@ -117,7 +114,7 @@ func (q *Timers) swap(i, j int) {
 func (q *Timers) up(pos int) {
 	for pos > 0 {
 		parent := (pos - 1) / 2
-		if !q.heap[pos].before(&q.heap[parent]) {
+		if !q.heap.At(pos).before(q.heap.At(parent)) {
 			return
 		}
 		q.swap(pos, parent)
@@ -126,15 +123,15 @@ func (q *Timers) up(pos int) {
 }
 
 func (q *Timers) down(pos int) {
-	for {
+	for n := q.heap.Len(); ; {
 		child := 2*pos + 1
-		if child >= len(q.heap) {
+		if child >= n {
 			return
 		}
-		if child+1 < len(q.heap) && q.heap[child+1].before(&q.heap[child]) {
+		if child+1 < n && q.heap.At(child+1).before(q.heap.At(child)) {
 			child++
 		}
-		if !q.heap[child].before(&q.heap[pos]) {
+		if !q.heap.At(child).before(q.heap.At(pos)) {
 			return
 		}
 		q.swap(pos, child)

@@ -146,8 +146,8 @@ func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) 
 	return true
 }
 
-// Linked lets those of a class go on that waited for the link. A class has at most half of the places (table.Share), and
-// each of its rows is touched once for each time that a link comes: that is not cut.
+// Linked lets those of a class go on that waited for the link. Each is touched once for each time that it began to wait
+// for one, and who waits in the queue is not.
 func (p *Pending) Linked(class int) {
 	queue, list := &p.queues[class], &p.linking[class]
 	if list.Len() == 0 {
@@ -158,11 +158,8 @@ func (p *Pending) Linked(class int) {
 		p.rows.Get(h).Linking = false
 	}
 	// They came before all who are in the queue: nobody waits for a link but its first, or who came when it was empty.
-	for h := queue.Front(); h != 0; h = queue.Front() {
-		p.rows.Unlink(queue, h)
-		p.rows.PushBack(list, h)
-	}
-	*queue, *list = *list, table.List{}
+	p.rows.Join(list, queue)
+	p.rows.Join(queue, list)
 }
 
 // Wake has the line looked at again.

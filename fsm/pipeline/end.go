@@ -79,6 +79,9 @@ func (p *Pipeline) retire(f *fetch, b *half) {
 func (p *Pipeline) tidy(v *env.Env, h table.Handle, f *fetch) {
 	p.trim(v, f)
 	p.releaseSources(f)
+	if p.fetches.Listed(h) && f.staged >= p.wants(f) { // It never wants more again than it does now.
+		p.fetches.Unlink(&p.short, h)
+	}
 	if f.delivered && f.halves[0].state == empty && f.halves[1].state == empty {
 		p.byTicket.Remove(ticketHash(f.ticket), h)
 		f.items, f.sources = table.Shed(f.items), table.Shed(f.sources)

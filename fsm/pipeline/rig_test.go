@@ -132,7 +132,18 @@ func (r *rig) do(f func(v *env.Env)) {
 			}
 			r.out.Scribble()
 			r.conserve()
+			r.lacking()
 			return
+		}
+	}
+}
+
+// lacking holds what bounds a step's look at those that are short: each lacks a page at least.
+func (r *rig) lacking() {
+	r.t.Helper()
+	for h := r.p.short.Front(); h != 0; h = r.p.fetches.Next(h) {
+		if f := r.p.fetches.Get(h); f.staged >= r.p.wants(f) {
+			r.t.Fatalf("ticket %d is short with %d of the %d pages that it wants", f.ticket, f.staged, r.p.wants(f))
 		}
 	}
 }

@@ -36,13 +36,18 @@ func (k *kept) seek(sum uint64, hashes []protocol.ChunkHash) table.Handle {
 	return 0
 }
 
+// atOnce is how many answers go, whose time is over, as somebody asks: more than come, so there are soon none.
+const atOnce = 2
+
 // find is what was answered to a question, if its time is not over.
 func (k *kept) find(now effects.Time, sum uint64, hashes []protocol.ChunkHash) ([]Holder, bool) {
-	for h := k.order.Front(); h != 0 && k.rows.Get(h).until <= now; h = k.order.Front() {
-		k.remove(h)
+	for range atOnce {
+		if h := k.order.Front(); h != 0 && k.rows.Get(h).until <= now {
+			k.remove(h)
+		}
 	}
 	h := k.seek(sum, hashes)
-	if h == 0 {
+	if h == 0 || k.rows.Get(h).until <= now {
 		return nil, false
 	}
 	return k.rows.Get(h).holders, true

@@ -9,14 +9,21 @@ package table
 //
 // It must not be changed between Seek and Next.
 type Compact struct {
-	cells []mark // a power of two, at most three quarters full
+	first marks
+	more  []marks // as those of an Index
 	n     int
 }
 
 // Emptied is as that of an Index.
 func (x *Compact) Emptied() Compact {
-	clear(x.cells)
-	return Compact{cells: x.cells}
+	clear(x.first.cells)
+	return Compact{first: marks{cells: x.first.cells}}
+}
+
+// marks are a part of it.
+type marks struct {
+	cells []mark // a power of two, at most three quarters full
+	n     int
 }
 
 type mark struct {
@@ -38,22 +45,38 @@ func (p Spot) Slot() int32 { return int32(p.mark.slot) - 1 }
 
 func tagOf(hash uint64) uint32 { return uint32(mix(hash)) }
 
+// of is the part in which the entries with a tag are.
+func (x *Compact) of(tag uint32) *marks {
+	if parts := len(x.more) + 1; parts > 1 {
+		return x.at(partOf(uint64(tag>>12), parts))
+	}
+	return &x.first
+}
+
+func (x *Compact) at(part int) *marks {
+	if part == 0 {
+		return &x.first
+	}
+	return &x.more[part-1]
+}
+
 // Seek finds the first entry that may have this hash.
 func (x *Compact) Seek(hash uint64) Spot {
 	if x.n == 0 {
 		return Spot{}
 	}
 	tag := tagOf(hash)
-	return x.scan(tag, int(tag)&(len(x.cells)-1))
+	return x.of(tag).scan(tag, int(tag))
 }
 
 // Next finds the next entry that may have the same hash.
-func (x *Compact) Next(p Spot) Spot { return x.scan(p.mark.tag, (p.pos+1)&(len(x.cells)-1)) }
+func (x *Compact) Next(p Spot) Spot { return x.of(p.mark.tag).scan(p.mark.tag, p.pos+1) }
 
-func (x *Compact) scan(tag uint32, pos int) Spot {
-	for ; x.cells[pos].slot != 0; pos = (pos + 1) & (len(x.cells) - 1) {
-		if x.cells[pos].tag == tag {
-			return Spot{pos: pos, mark: x.cells[pos]}
+func (t *marks) scan(tag uint32, pos int) Spot {
+	mask := len(t.cells) - 1
+	for pos &= mask; t.cells[pos].slot != 0; pos = (pos + 1) & mask {
+		if t.cells[pos].tag == tag {
+			return Spot{pos: pos, mark: t.cells[pos]}
 		}
 	}
 	return Spot{}
@@ -64,52 +87,88 @@ func (x *Compact) Len() int { return x.n }
 
 // Add inserts the slot of a handle.
 func (x *Compact) Add(hash uint64, h Handle) {
-	if 4*(x.n+1) > 3*len(x.cells) {
-		x.grow()
+	if x.n++; x.n > perPart*(len(x.more)+1) {
+		x.split()
 	}
-	x.put(mark{tag: tagOf(hash), slot: uint32(h.Slot() + 1)})
-	x.n++
+	tag := tagOf(hash)
+	x.of(tag).add(mark{tag: tag, slot: uint32(h.Slot() + 1)})
 }
 
-func (x *Compact) put(m mark) {
-	pos := int(m.tag) & (len(x.cells) - 1)
-	for x.cells[pos].slot != 0 {
-		pos = (pos + 1) & (len(x.cells) - 1)
-	}
-	x.cells[pos] = m
-}
-
-func (x *Compact) grow() {
-	old := x.cells
-	x.cells = make([]mark, max(16, 2*len(old)))
-	from := 0
-	for from < len(old) && old[from].slot != 0 {
-		from++
-	}
-	for i := range old {
-		if m := old[(from+i)&(len(old)-1)]; m.slot != 0 {
-			x.put(m)
+func (x *Compact) split() {
+	number := len(x.more) + 1
+	x.more = append(x.more, marks{})
+	old := x.at(splits(number))
+	cells := old.cells
+	*old = marks{cells: make([]mark, max(16, len(cells)/2))}
+	x.at(number).cells = make([]mark, len(old.cells))
+	from := gapOf(cells)
+	for i := range cells {
+		if m := cells[(from+i)&(len(cells)-1)]; m.slot != 0 {
+			x.of(m.tag).add(m)
 		}
 	}
+}
+
+func (t *marks) add(m mark) {
+	if 4*(t.n+1) > 3*len(t.cells) {
+		t.grow()
+	}
+	t.put(m)
+	t.n++
+}
+
+func (t *marks) put(m mark) {
+	mask := len(t.cells) - 1
+	pos := int(m.tag) & mask
+	for t.cells[pos].slot != 0 {
+		pos = (pos + 1) & mask
+	}
+	t.cells[pos] = m
+}
+
+func (t *marks) grow() {
+	old := t.cells
+	t.cells = make([]mark, max(16, 2*len(old)))
+	from := gapOf(old)
+	for i := range old {
+		if m := old[(from+i)&(len(old)-1)]; m.slot != 0 {
+			t.put(m)
+		}
+	}
+}
+
+// gapOf is as gap.
+func gapOf(cells []mark) int {
+	from := 0
+	for from < len(cells) && cells[from].slot != 0 {
+		from++
+	}
+	return from
 }
 
 // Remove takes out the slot of a handle, which must be there.
 func (x *Compact) Remove(hash uint64, h Handle) {
-	mask, slot := len(x.cells)-1, uint32(h.Slot()+1)
-	pos := int(tagOf(hash)) & mask
-	for x.cells[pos].slot != slot {
-		if x.cells[pos].slot == 0 {
+	tag := tagOf(hash)
+	x.of(tag).remove(tag, uint32(h.Slot()+1))
+	x.n--
+}
+
+func (t *marks) remove(tag, slot uint32) {
+	cells, mask := t.cells, len(t.cells)-1
+	pos := int(tag) & mask
+	for cells[pos].slot != slot {
+		if cells[pos].slot == 0 {
 			panic("BUG: removed from an index twice")
 		}
 		pos = (pos + 1) & mask
 	}
-	x.n--
+	t.n--
 	// Close the gap, so that no probe ends too early and no tombstone remains.
-	for next := (pos + 1) & mask; x.cells[next].slot != 0; next = (next + 1) & mask {
-		if home := int(x.cells[next].tag) & mask; (next-home)&mask >= (next-pos)&mask {
-			x.cells[pos] = x.cells[next]
+	for next := (pos + 1) & mask; cells[next].slot != 0; next = (next + 1) & mask {
+		if home := int(cells[next].tag) & mask; (next-home)&mask >= (next-pos)&mask {
+			cells[pos] = cells[next]
 			pos = next
 		}
 	}
-	x.cells[pos] = mark{}
+	cells[pos] = mark{}
 }

@@ -32,7 +32,7 @@ func TestInsertKeepsOrder(t *testing.T) {
 		for h := l.Front(); h != 0; h = s.Next(h) {
 			got = append(got, h)
 		}
-		for h := s.listed(l.tail); h != 0; h = s.listed(s.cells[h.Slot()].prev) {
+		for h := s.listed(l.tail); h != 0; h = s.listed(s.at(h.Slot() + 1).prev) {
 			back = append(back, h)
 		}
 		slices.Reverse(back)
@@ -40,4 +40,39 @@ func TestInsertKeepsOrder(t *testing.T) {
 			t.Fatalf("forwards %v, backwards %v, want %v; it says %d", got, back, want, l.Len())
 		}
 	})
+}
+
+// A list that is joined to another stands behind it, and its elements are found there by both ways and taken out.
+func TestJoinKeepsOrder(t *testing.T) {
+	for a := range 4 {
+		for b := range 4 {
+			s := NewSlab[int](8)
+			var l, other List
+			var want []Handle
+			for i := range a + b {
+				h, _ := s.Add()
+				if want = append(want, h); i < a {
+					s.PushBack(&l, h)
+				} else {
+					s.PushBack(&other, h)
+				}
+			}
+			s.Join(&l, &other)
+			if other.Len() != 0 || l.Len() != a+b {
+				t.Fatalf("%d and %d: %d are in one, %d in the other", a, b, l.Len(), other.Len())
+			}
+			for at, h := 0, l.Front(); h != 0; at, h = at+1, s.Next(h) {
+				if h != want[at] {
+					t.Fatalf("%d and %d: element %d is another", a, b, at)
+				}
+			}
+			for i := len(want) - 1; i >= 0; i-- { // The last is found by its neighbour before.
+				s.Unlink(&l, want[i])
+				s.Remove(want[i])
+			}
+			if l != (List{}) {
+				t.Fatalf("%d and %d: %+v is left", a, b, l)
+			}
+		}
+	}
 }

@@ -43,28 +43,19 @@ type cell[T any] struct {
 // Slab is a bounded table with stable handles. Freed slots are used again oldest
 // first, so what a dead slot remembers stays readable as long as possible.
 type Slab[T any] struct {
-	cells []cell[T]
-	free  []int32 // ring of free slots, a power of two long
-	head  int
-	nfree int
+	cells Array[cell[T]]
+	free  int32 // the free slot that is used next, from 1; each names the one after it
+	freed int32 // the last of them
 	n     int
 	max   int
 }
-
-// first is the room that a table begins with once it is used. From many rows on it grows by an eighth each time, so
-// that a table of one row per key has few that nobody needs.
-const (
-	first = 4
-	many  = 512
-)
 
 // NewSlab returns a table of at most max elements.
 func NewSlab[T any](max int) Slab[T] { return Slab[T]{max: max} }
 
 // Emptied returns what NewSlab does, in the memory of s, which is not used any more.
 func (s *Slab[T]) Emptied(max int) Slab[T] {
-	clear(s.cells)
-	return Slab[T]{cells: s.cells[:0], free: s.free, max: max}
+	return Slab[T]{cells: s.cells.Emptied(), max: max}
 }
 
 // Len is the number of live elements.
@@ -83,19 +74,15 @@ func (s *Slab[T]) Add() (Handle, *T) {
 	if s.Full() {
 		return 0, nil
 	}
-	var slot int32
-	if len(s.cells) < s.max && s.nfree == 0 {
-		slot = int32(len(s.cells))
-		if len(s.cells) == cap(s.cells) {
-			s.grow()
-		}
-		s.cells = append(s.cells, cell[T]{})
-	} else {
-		slot = s.free[s.head]
-		s.head = (s.head + 1) & (len(s.free) - 1)
-		s.nfree--
+	slot := s.free - 1
+	if slot < 0 {
+		slot = int32(s.cells.Len())
+		s.cells.Push(cell[T]{}, s.max)
 	}
-	c := &s.cells[slot]
+	c := s.cells.At(int(slot))
+	if s.free != 0 {
+		s.free = c.next
+	}
 	c.life++
 	c.live, c.prev, c.next, c.list = true, 0, 0, false
 	s.n++
@@ -104,11 +91,11 @@ func (s *Slab[T]) Add() (Handle, *T) {
 
 // Get returns the element, or nil when the handle's life is over.
 func (s *Slab[T]) Get(h Handle) *T {
-	slot := h.Slot()
-	if slot < 0 || int(slot) >= len(s.cells) {
+	slot := int(uint32(h)) - 1
+	if uint(slot) >= uint(s.cells.n) {
 		return nil
 	}
-	c := &s.cells[slot]
+	c := s.cells.At(slot)
 	if !c.live || c.life != uint32(h>>32) {
 		return nil
 	}
@@ -117,14 +104,18 @@ func (s *Slab[T]) Get(h Handle) *T {
 
 // At returns the live handle at a slot, and zero for a free one.
 func (s *Slab[T]) At(slot int32) Handle {
-	if slot < 0 || int(slot) >= len(s.cells) || !s.cells[slot].live {
+	if uint(slot) >= uint(s.cells.n) {
 		return 0
 	}
-	return handle(slot, s.cells[slot].life)
+	c := s.cells.At(int(slot))
+	if !c.live {
+		return 0
+	}
+	return handle(slot, c.life)
 }
 
 // Slots is the number of slots ever used: the range for At.
-func (s *Slab[T]) Slots() int32 { return int32(len(s.cells)) }
+func (s *Slab[T]) Slots() int32 { return int32(s.cells.Len()) }
 
 // Remove ends the element's life. It must be in no list.
 func (s *Slab[T]) Remove(h Handle) {
@@ -132,47 +123,32 @@ func (s *Slab[T]) Remove(h Handle) {
 	if s.Get(h) == nil {
 		panic("BUG: removed from a slab twice")
 	}
-	c := &s.cells[slot]
+	c := s.cells.At(int(slot))
 	if c.list {
 		panic("BUG: removed from a slab while in a list")
 	}
-	c.live = false
+	c.live, c.next = false, 0
 	s.n--
-	if s.nfree == len(s.free) {
-		s.growFree()
+	if s.free == 0 {
+		s.free = slot + 1
+	} else {
+		s.at(s.freed).next = slot + 1
 	}
-	s.free[(s.head+s.nfree)&(len(s.free)-1)] = slot
-	s.nfree++
+	s.freed = slot + 1
 }
 
-func (s *Slab[T]) grow() {
-	n := len(s.cells)
-	room := max(first, 2*n)
-	if n >= many {
-		room = n + n/8
-	}
-	grown := make([]cell[T], n, min(room, s.max))
-	copy(grown, s.cells)
-	s.cells = grown
-}
-
-func (s *Slab[T]) growFree() {
-	grown := make([]int32, max(8, 2*len(s.free)))
-	for i := range s.nfree {
-		grown[i] = s.free[(s.head+i)&(len(s.free)-1)]
-	}
-	s.free, s.head = grown, 0
-}
+// at is the cell of a slot, from 1.
+func (s *Slab[T]) at(slot int32) *cell[T] { return s.cells.At(int(slot - 1)) }
 
 // PushBack appends an element that is in no list.
 func (s *Slab[T]) PushBack(l *List, h Handle) {
-	c := &s.cells[h.Slot()]
+	c := s.cells.At(int(h.Slot()))
 	if c.list {
 		panic("BUG: element is in a list already")
 	}
 	c.list, c.prev, c.next = true, l.tail, 0
 	if l.tail != 0 {
-		s.cells[l.tail-1].next = h.Slot() + 1
+		s.at(l.tail).next = h.Slot() + 1
 	} else {
 		l.head = h
 	}
@@ -182,13 +158,13 @@ func (s *Slab[T]) PushBack(l *List, h Handle) {
 
 // PushFront prepends an element that is in no list.
 func (s *Slab[T]) PushFront(l *List, h Handle) {
-	c := &s.cells[h.Slot()]
+	c := s.cells.At(int(h.Slot()))
 	if c.list {
 		panic("BUG: element is in a list already")
 	}
 	c.list, c.prev, c.next = true, 0, l.head.Slot()+1
 	if l.head != 0 {
-		s.cells[l.head.Slot()].prev = h.Slot() + 1
+		s.cells.At(int(l.head.Slot())).prev = h.Slot() + 1
 	} else {
 		l.tail = h.Slot() + 1
 	}
@@ -206,28 +182,42 @@ func (s *Slab[T]) Insert(l *List, h, before Handle) {
 		s.PushFront(l, h)
 		return
 	}
-	c, next := &s.cells[h.Slot()], &s.cells[before.Slot()]
+	c, next := s.cells.At(int(h.Slot())), s.cells.At(int(before.Slot()))
 	if c.list || !next.list {
 		panic("BUG: element is in a list already, or is to stand before one that is in none")
 	}
 	c.list, c.prev, c.next = true, next.prev, before.Slot()+1
-	s.cells[next.prev-1].next, next.prev = h.Slot()+1, h.Slot()+1
+	s.at(next.prev).next, next.prev = h.Slot()+1, h.Slot()+1
 	l.n++
+}
+
+// Join appends all of another list, which is empty then.
+func (s *Slab[T]) Join(l, other *List) {
+	switch {
+	case other.n == 0:
+		return
+	case l.n == 0:
+		*l = *other
+	default:
+		s.at(l.tail).next, s.cells.At(int(other.head.Slot())).prev = other.head.Slot()+1, l.tail
+		l.tail, l.n = other.tail, l.n+other.n
+	}
+	*other = List{}
 }
 
 // Unlink takes an element out of the list that it is in.
 func (s *Slab[T]) Unlink(l *List, h Handle) {
-	c := &s.cells[h.Slot()]
+	c := s.cells.At(int(h.Slot()))
 	if !c.list {
 		panic("BUG: element is in no list")
 	}
 	if c.prev != 0 {
-		s.cells[c.prev-1].next = c.next
+		s.at(c.prev).next = c.next
 	} else {
 		l.head = s.listed(c.next)
 	}
 	if c.next != 0 {
-		s.cells[c.next-1].prev = c.prev
+		s.at(c.next).prev = c.prev
 	} else {
 		l.tail = c.prev
 	}
@@ -240,14 +230,14 @@ func (s *Slab[T]) listed(neighbour int32) Handle {
 	if neighbour == 0 {
 		return 0
 	}
-	return handle(neighbour-1, s.cells[neighbour-1].life)
+	return handle(neighbour-1, s.at(neighbour).life)
 }
 
 // Listed says whether the element is in a list.
-func (s *Slab[T]) Listed(h Handle) bool { return s.cells[h.Slot()].list }
+func (s *Slab[T]) Listed(h Handle) bool { return s.cells.At(int(h.Slot())).list }
 
 // Next is the element after h in its list, or zero.
-func (s *Slab[T]) Next(h Handle) Handle { return s.listed(s.cells[h.Slot()].next) }
+func (s *Slab[T]) Next(h Handle) Handle { return s.listed(s.cells.At(int(h.Slot())).next) }
 
 // What a free slot keeps for its next life: enough for most, so that a steady state allocates nothing. Were it what the largest
 // life needed, a table could hold as many times its largest entry as it ever had slots.

@@ -42,28 +42,26 @@ func (s *shape) birth(b kernel.Birth) uint64 {
 
 // slab is where the parts of a table.Slab lie.
 type slab struct {
-	cells, free, head, nfree, n uintptr
-	value, life, live           uintptr // of a cell
-	list                        [3]uintptr
-	size                        uintptr
-	element                     reflect.Type
+	cells            array
+	free, n          uintptr
+	value, life      uintptr // of a cell
+	live, prev, next uintptr
+	list             uintptr
+	element          reflect.Type
 }
 
 func layoutOf(t reflect.Type) slab {
 	at, cells := snapshot.Offset(t, "cells")
-	cell := cells.Elem()
+	in := arrayOf(cells, at)
+	cell := in.element
 	value, element := snapshot.Offset(cell, "value")
-	knows(t, 6)
+	knows(t, 5)
 	knows(cell, 6)
 	return slab{
-		cells: at, free: snapshot.OffsetOf[[]int32](t, "free"), head: snapshot.OffsetOf[int](t, "head"),
-		nfree: snapshot.OffsetOf[int](t, "nfree"), n: snapshot.OffsetOf[int](t, "n"),
-		value: value, life: snapshot.OffsetOf[uint32](cell, "life"), live: snapshot.OffsetOf[bool](cell, "live"),
-		list: [3]uintptr{
-			snapshot.OffsetOf[int32](cell, "prev"), snapshot.OffsetOf[int32](cell, "next"),
-			snapshot.OffsetOf[bool](cell, "list"),
-		},
-		size: cell.Size(), element: element,
+		cells: in, free: snapshot.OffsetOf[int32](t, "free"), n: snapshot.OffsetOf[int](t, "n"), value: value,
+		life: snapshot.OffsetOf[uint32](cell, "life"), live: snapshot.OffsetOf[bool](cell, "live"),
+		prev: snapshot.OffsetOf[int32](cell, "prev"), next: snapshot.OffsetOf[int32](cell, "next"),
+		list: snapshot.OffsetOf[bool](cell, "list"), element: element,
 	}
 }
 
@@ -81,13 +79,41 @@ type span struct {
 	cap  int
 }
 
+// array is where the pieces of a table.Array lie.
+type array struct {
+	pieces  uintptr
+	element reflect.Type
+}
+
+// arrayOf is one of type t that lies at an offset.
+func arrayOf(t reflect.Type, at uintptr) array {
+	pieces, of := snapshot.Offset(t, "pieces")
+	knows(t, 2)
+	return array{pieces: at + pieces, element: of.Elem().Elem()}
+}
+
+// each calls visit with every value.
+func (a *array) each(p unsafe.Pointer, visit func(value unsafe.Pointer)) {
+	size := a.element.Size()
+	for _, piece := range *(*[]span)(unsafe.Add(p, a.pieces)) {
+		for i := range piece.len {
+			visit(unsafe.Add(piece.data, uintptr(i)*size))
+		}
+	}
+}
+
+// at is the value at i.
+func (a *array) at(p unsafe.Pointer, i int) unsafe.Pointer {
+	pieces := *(*[]span)(unsafe.Add(p, a.pieces))
+	for ; i >= pieces[0].len; pieces = pieces[1:] {
+		i -= pieces[0].len
+	}
+	return unsafe.Add(pieces[0].data, uintptr(i)*a.element.Size())
+}
+
 // each calls visit with every cell.
 func (s *slab) each(p unsafe.Pointer, visit func(cell unsafe.Pointer, live bool)) {
-	cells := (*span)(unsafe.Add(p, s.cells))
-	for i := range cells.len {
-		cell := unsafe.Add(cells.data, uintptr(i)*s.size)
-		visit(cell, *(*bool)(unsafe.Add(cell, s.live)))
-	}
+	s.cells.each(p, func(cell unsafe.Pointer) { visit(cell, *(*bool)(unsafe.Add(cell, s.live))) })
 }
 
 // compileSlab hashes slots in order with their lives, because handles name them, and the
@@ -107,15 +133,14 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 				h.Word(0)
 				return
 			}
-			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.list[0]))))
-			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.list[1]))))
-			h.Word(1 + uint64(*(*byte)(unsafe.Add(cell, s.list[2]))))
+			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.prev))))
+			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.next))))
+			h.Word(1 + uint64(*(*byte)(unsafe.Add(cell, s.list))))
 			h.Value(s.element, value)
 		})
-		free := *(*[]int32)(unsafe.Add(p, s.free))
-		head := *(*int)(unsafe.Add(p, s.head))
-		for i := range *(*int)(unsafe.Add(p, s.nfree)) {
-			h.Word(uint64(free[(head+i)%len(free)]))
+		for free := *(*int32)(unsafe.Add(p, s.free)); free != 0; {
+			h.Word(uint64(free))
+			free = *(*int32)(unsafe.Add(s.cells.at(p, int(free-1)), s.next))
 		}
 		h.Word(uint64(*(*int)(unsafe.Add(p, s.n))))
 	}
@@ -125,98 +150,111 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 // which it finds them, which is all that its cells decide. The hashes themselves follow
 // from the elements.
 func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	cells, list := snapshot.Offset(t, "cells")
-	bucket := list.Elem()
+	cells, bucket := parts(t)
 	hash, handle := snapshot.OffsetOf[uint64](bucket, "hash"), snapshot.OffsetOf[table.Handle](bucket, "h")
-	knows(t, 2)
-	knows(bucket, 2)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		index, total := (*table.Index)(p), uint64(0)
-		all := (*span)(unsafe.Add(p, cells))
-		for i := range all.len {
-			b := unsafe.Add(all.data, uintptr(i)*bucket.Size())
-			mine := *(*table.Handle)(unsafe.Add(b, handle))
-			if mine == 0 {
-				continue
+		cells(p, func(all *span) {
+			for i := range all.len {
+				b := unsafe.Add(all.data, uintptr(i)*bucket.Size())
+				mine := *(*table.Handle)(unsafe.Add(b, handle))
+				if mine == 0 {
+					continue
+				}
+				ahead := uint64(0)
+				for q := index.Seek(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
+					ahead++
+				}
+				one := h.Apart()
+				one.Word(uint64(mine))
+				one.Word(ahead)
+				total += one.Sum()
 			}
-			ahead := uint64(0)
-			for q := index.Seek(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
-				ahead++
-			}
-			one := h.Apart()
-			one.Word(uint64(mine))
-			one.Word(ahead)
-			total += one.Sum()
-		}
+		})
 		h.Word(total)
 	}
 }
 
 // compileCompact does so for slots.
 func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	cells, list := snapshot.Offset(t, "cells")
-	mark := list.Elem()
+	cells, mark := parts(t)
 	tag, slot := snapshot.OffsetOf[uint32](mark, "tag"), snapshot.OffsetOf[uint32](mark, "slot")
-	knows(t, 2)
-	knows(mark, 2)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
-		total, all := uint64(0), (*span)(unsafe.Add(p, cells))
-		at := func(i int, field uintptr) uint32 {
-			return *(*uint32)(unsafe.Add(all.data, uintptr(i)*mark.Size()+field))
-		}
-		for i := range all.len {
-			mine := at(i, slot)
-			if mine == 0 {
-				continue
+		total := uint64(0)
+		cells(p, func(all *span) {
+			at := func(i int, field uintptr) uint32 {
+				return *(*uint32)(unsafe.Add(all.data, uintptr(i)*mark.Size()+field))
 			}
-			ahead := uint64(0) // of the same tag, from where it would best stand on
-			for j := int(at(i, tag)) & (all.len - 1); at(j, slot) != mine; j = (j + 1) & (all.len - 1) {
-				if at(j, tag) == at(i, tag) {
-					ahead++
+			for i := range all.len {
+				mine := at(i, slot)
+				if mine == 0 {
+					continue
 				}
+				ahead := uint64(0) // of the same tag, from where it would best stand on
+				for j := int(at(i, tag)) & (all.len - 1); at(j, slot) != mine; j = (j + 1) & (all.len - 1) {
+					if at(j, tag) == at(i, tag) {
+						ahead++
+					}
+				}
+				one := h.Apart()
+				one.Word(uint64(mine))
+				one.Word(ahead)
+				total += one.Sum()
 			}
-			one := h.Apart()
-			one.Word(uint64(mine))
-			one.Word(ahead)
-			total += one.Sum()
-		}
+		})
 		h.Word(total)
 	}
+}
+
+// parts visits the cells of each part of an index of type t, and says what type they are of.
+func parts(t reflect.Type) (cells func(p unsafe.Pointer, visit func(all *span)), cell reflect.Type) {
+	first, part := snapshot.Offset(t, "first")
+	more, _ := snapshot.Offset(t, "more")
+	in, list := snapshot.Offset(part, "cells")
+	cell = list.Elem()
+	knows(t, 3)
+	knows(part, 2)
+	knows(cell, 2)
+	return func(p unsafe.Pointer, visit func(all *span)) {
+		visit((*span)(unsafe.Add(p, first+in)))
+		rest := (*span)(unsafe.Add(p, more))
+		for i := range rest.len {
+			visit((*span)(unsafe.Add(rest.data, uintptr(i)*part.Size()+in)))
+		}
+	}, cell
 }
 
 // compileTimers hashes deadlines as what they are for and when, counted from now. The
 // order in which they were set counts among those of one instant.
 func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	at, inner := snapshot.Offset(t, "timers")
+	timers, inner := snapshot.Offset(t, "timers")
 	l := layoutOf(inner)
 	ref, refType := snapshot.Offset(l.element, "ref")
-	heap, list := snapshot.Offset(t, "heap")
-	due := list.Elem()
+	at, list := snapshot.Offset(t, "heap")
+	heap := arrayOf(list, at)
+	due := heap.element
 	instant, seq := snapshot.OffsetOf[effects.Time](due, "at"), snapshot.OffsetOf[uint64](due, "seq")
 	id := snapshot.OffsetOf[kernel.TimerID](due, "id")
 	knows(t, 3)
 	knows(l.element, 2)
 	knows(due, 3)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
-		total, all, cells := uint64(0), (*span)(unsafe.Add(p, heap)), (*span)(unsafe.Add(p, at+l.cells))
-		place := func(i int) unsafe.Pointer { return unsafe.Add(all.data, uintptr(i)*due.Size()) }
-		for i := range all.len {
-			d := place(i)
+		total := uint64(0)
+		heap.each(p, func(d unsafe.Pointer) {
 			mine, order := *(*int64)(unsafe.Add(d, instant)), *(*uint64)(unsafe.Add(d, seq))
 			ahead := uint64(0)
-			for j := range all.len {
-				o := place(j)
+			heap.each(p, func(o unsafe.Pointer) {
 				if *(*int64)(unsafe.Add(o, instant)) == mine && *(*uint64)(unsafe.Add(o, seq)) < order {
 					ahead++
 				}
-			}
-			slot := uintptr((*kernel.TimerID)(unsafe.Add(d, id)).Slot())
+			})
+			slot := int((*kernel.TimerID)(unsafe.Add(d, id)).Slot())
 			one := h.Apart()
 			one.Word(s.age(mine))
 			one.Word(ahead)
-			one.Value(refType, unsafe.Add(cells.data, slot*l.size+l.value+ref))
+			one.Value(refType, unsafe.Add(l.cells.at(unsafe.Add(p, timers), slot), l.value+ref))
 			total += one.Sum()
-		}
+		})
 		h.Word(total)
 	}
 }

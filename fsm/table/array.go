@@ -1,0 +1,60 @@
+package table
+
+// An Array is a row of values that grows without moving what it has: in pieces of so many values, of which the first
+// begins small. So a table of a million rows takes one more in a step of no more work than a small one does. The zero
+// value is empty. A pointer into it is good until it grows.
+type Array[T any] struct {
+	pieces [][]T
+	n      int
+}
+
+const (
+	least   = 4 // values that the first piece begins with
+	perBit  = 7
+	piece   = 1 << perBit
+	inPiece = piece - 1
+)
+
+// Emptied returns an array without values, in the memory of a, which is not used any more.
+func (a *Array[T]) Emptied() Array[T] {
+	if len(a.pieces) == 0 {
+		return Array[T]{}
+	}
+	first := a.pieces[0][:cap(a.pieces[0])]
+	clear(first)
+	a.pieces[0] = first[:0]
+	return Array[T]{pieces: a.pieces[:1]}
+}
+
+// Len is the number of values.
+func (a *Array[T]) Len() int { return a.n }
+
+// At is the value at i, which is one.
+func (a *Array[T]) At(i int) *T { return &a.pieces[i>>perBit][i&inPiece] }
+
+// Push adds a value at the end. There are never more than most.
+func (a *Array[T]) Push(v T, most int) {
+	n := a.n >> perBit
+	if n == len(a.pieces) {
+		a.pieces = append(a.pieces, nil)
+	}
+	last := &a.pieces[n]
+	if len(*last) == cap(*last) {
+		room := piece
+		if n == 0 {
+			room = max(1, min(max(least, 2*len(*last)), piece, most))
+		}
+		grown := make([]T, len(*last), room)
+		copy(grown, *last)
+		*last = grown
+	}
+	*last = append(*last, v)
+	a.n++
+}
+
+// Pop takes the last value away.
+func (a *Array[T]) Pop() {
+	a.n--
+	last := &a.pieces[a.n>>perBit]
+	*last = (*last)[:a.n&inPiece]
+}
