@@ -14,7 +14,7 @@ import (
 
 func TestClockAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := world.Node{Offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"),
+		n := world.Clock{Offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"),
 			Drift: world.PPM(rapid.Int64Range(-300_000, 300_000).Draw(t, "drift"))}
 		want := effects.Time(n.Offset + rapid.Int64Range(0, 1<<45).Draw(t, "time"))
 		at := n.When(want)

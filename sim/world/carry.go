@@ -15,7 +15,7 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 	switch e := e.(type) {
 	case *effects.Open:
 		note(KindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
-		w.open(n, e)
+		n.open(w, e)
 		return plan.EffectOpen
 	case *effects.Close:
 		note(kindClose, uint64(e.Conn), 0, 0)
@@ -24,58 +24,58 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 	case *effects.Send:
 		note(KindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.Journal.bytes(e.Body)
-		w.send(n, e)
+		n.send(w, e)
 		return plan.EffectSend
 	case *effects.Post:
 		note(KindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.Journal.bytes(e.Body)
-		w.post(n, e)
+		n.post(w, e)
 		return plan.EffectPost
 	case *effects.Reply:
 		note(KindReply, uint64(e.Request), uint64(len(e.Body)), 0)
 		w.Journal.bytes(e.Body)
-		w.reply(n, e)
+		n.reply(w, e)
 		return plan.EffectReply
 	case *effects.Import:
 		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
-		w.importPeer(n, e)
+		n.importPeer(w, e)
 		return plan.EffectImport
 	case *effects.Drop:
 		note(kindDrop, uint64(e.Link), 0, 0)
-		w.drop(n, e)
+		n.drop(w, e)
 		return plan.EffectDrop
 	case *effects.Publish:
 		note(KindPublish, uint64(len(e.Pages)), n.first(e.Pages), 0)
-		w.publish(n, e.Pages)
+		n.publish(w, e.Pages)
 		return plan.EffectPublish
 	case *effects.Grant:
 		note(KindGrant, uint64(e.ID), uint64(len(e.Pages)), n.first(e.Pages))
-		w.grantPages(n, e)
+		n.grantPages(w, e)
 		return plan.EffectGrant
 	case *effects.Revoke:
 		note(KindRevoke, uint64(e.Grant), 0, 0)
-		w.revoke(n, e)
+		n.revoke(w, e)
 		return plan.EffectRevoke
 	case *effects.Transfer:
 		note(KindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
-		w.transfer(n, e)
+		n.transfer(w, e)
 		return plan.EffectTransfer
 	case *effects.Cancel:
 		note(KindCancel, uint64(e.Corr), 0, 0)
-		w.cancel(n, e)
-		w.cancelCopy(n, e.Corr)
+		n.cancel(w, e)
+		n.cancelCopy(w, e.Corr)
 		return plan.EffectCancel
 	case *effects.Confirm:
 		note(KindConfirm, uint64(e.Landing), uint64(e.Code), 0)
-		w.confirm(n, e)
+		n.confirm(w, e)
 		return plan.EffectConfirm
 	case *effects.Copy:
 		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(n.Numbered(e.Pairs[0].From)))
-		w.copyOut(n, e)
+		n.copyOut(w, e)
 		return plan.EffectCopy
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
-		w.scatter(n, e)
+		n.scatter(w, e)
 		return plan.EffectScatter
 	case *effects.Deliver:
 		note(KindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))

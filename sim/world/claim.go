@@ -63,12 +63,12 @@ func refusal(v contract.Verb, d draw.Of) effects.Code {
 
 // failed completes a push that came to nothing, or not to all. Planes that stream may
 // still be reading then: whether this is one, is drawn.
-func (w *World) failed(t *Transfer, code effects.Code, d draw.Of) {
+func (t *Transfer) failed(w *World, code effects.Code, d draw.Of) {
 	after := d.Heavy(w.Setting.Net)
 	if d.Again().Permille(700) {
-		w.report(t, code, true, after)
+		t.report(w, code, true, after)
 		return
 	}
-	w.report(t, code, false, after)
-	w.settle(t, code, after+d.Again().Again().Heavy(w.Setting.Device))
+	t.report(w, code, false, after)
+	t.settle(w, code, after+d.Again().Again().Heavy(w.Setting.Device))
 }

@@ -25,33 +25,40 @@ func (p PPM) of(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64
 // Clock is what n's clock shows now.
 func (w *World) Clock(n *Node) effects.Time { return n.Shows(w.Now) }
 
-func (n *Node) Shows(at int64) effects.Time { return effects.Time(at + n.Drift.of(at) + n.Offset) }
+// A Clock is a node's. Its second is not quite the world's.
+type Clock struct {
+	Offset int64 // at the start
+	Drift  PPM
+}
 
-// When is the first instant at which n's clock shows t.
-func (n *Node) When(t effects.Time) int64 {
-	d := int64(t) - n.Offset
-	if n.Drift == 0 {
+// Shows is what it shows at an instant.
+func (c *Clock) Shows(at int64) effects.Time { return effects.Time(at + c.Drift.of(at) + c.Offset) }
+
+// When is the first instant at which it shows t.
+func (c *Clock) When(t effects.Time) int64 {
+	d := int64(t) - c.Offset
+	if c.Drift == 0 {
 		return d
 	}
 	// Undo the rate, in two parts so that nothing overflows; what the divisions of either
 	// way cut off is a few nanoseconds.
-	rate := 1_000_000 + int64(n.Drift)
+	rate := 1_000_000 + int64(c.Drift)
 	at := d/rate*1_000_000 + d%rate*1_000_000/rate
-	for n.Shows(at-1) >= t {
+	for c.Shows(at-1) >= t {
 		at--
 	}
-	for n.Shows(at) < t {
+	for c.Shows(at) < t {
 		at++
 	}
 	return at
 }
 
-// Slowest is how long a span by n's clock can be in simulated time.
-func (n *Node) Slowest(d effects.Duration) effects.Duration {
-	if n.Drift >= 0 {
+// Slowest is how long a span by it can be in simulated time.
+func (c *Clock) Slowest(d effects.Duration) effects.Duration {
+	if c.Drift >= 0 {
 		return d
 	}
-	return d + d*effects.Duration(-n.Drift)/effects.Duration(1_000_000+n.Drift) + 1
+	return d + d*effects.Duration(-c.Drift)/effects.Duration(1_000_000+c.Drift) + 1
 }
 
 // DriftApart is how far any two clocks of a plan run apart, rounded up.

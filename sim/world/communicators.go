@@ -96,25 +96,25 @@ func (w *World) CommRules() communicator.Rules {
 }
 
 // commImport opens a link to a peer that was found to be there.
-func (w *World) commImport(n *Node, l *Link, corr effects.Corr) {
+func (l *Link) commImport(w *World, n *Node, corr effects.Corr) {
 	c := &commLink{M: communicator.NewInitiator(w.CommRules()), corr: corr}
 	c.mapped = draw.Hash(w.Seed, draw.Communicator, uint64(l.From)<<8|uint64(l.To), 0).Permille(400)
 	l.Comm = c
 	peer := w.Nodes[l.To]
-	w.tellTarget(peer, communicator.TargetEvent{
+	peer.target.tell(w, peer, communicator.TargetEvent{
 		Kind: communicator.Arrives, Session: session(l), Peer: l.Us, From: communicator.Address{Bits: uint8(n.ID)},
 		Mapped: c.mapped,
 	})
 	if entry := peer.target.out.Entry; entry != communicator.Open {
 		l.Lost, l.Dropped, c.closed = true, true, true
-		w.inOrder(n, 0, Delivery{Kind: KindImported, A: uint64(corr), B: uint64(effects.TooMany)})
+		n.inOrder(w, 0, Delivery{Kind: KindImported, A: uint64(corr), B: uint64(effects.TooMany)})
 		return
 	}
-	w.feed(l, communicator.Event{Kind: communicator.Begin})
+	l.feed(w, communicator.Event{Kind: communicator.Begin})
 }
 
 // feed tells a link's machine what happened, or keeps it while the driver submits.
-func (w *World) feed(l *Link, ev communicator.Event) {
+func (l *Link) feed(w *World, ev communicator.Event) {
 	c := l.Comm
 	if !w.Lives(l.From, l.FromLife) {
 		return
@@ -123,42 +123,42 @@ func (w *World) feed(l *Link, ev communicator.Event) {
 		c.late = append(c.late, ev)
 		return
 	}
-	w.initiate(l, ev)
-	w.pump(l)
+	l.initiate(w, ev)
+	l.pump(w)
 }
 
 // initiate has the machine take an event, and carries out what comes of it.
-func (w *World) initiate(l *Link, ev communicator.Event) {
+func (l *Link) initiate(w *World, ev communicator.Event) {
 	c, n := l.Comm, w.Nodes[l.From]
 	w.Judges.OnEpochTold(n, l, &ev)
 	c.M.Step(w.Clock(n), &ev, &c.out)
 	for _, p := range c.out.Posts {
-		w.owe(n, l, p)
+		l.owe(w, n, p)
 	}
 	for _, s := range c.out.Says {
 		w.Judges.OnEpochSaid(l, s)
-		w.sayTarget(l, s.Word, s.Epoch)
+		l.sayTarget(w, s.Word, s.Epoch)
 	}
 	if epoch := c.out.Form; epoch != 0 {
 		c.Epoch(epoch).formed = true
-		w.ForNode(n, w.commDraw(l).Heavy(2*w.Setting.Net), Delivery{Kind: KindCommForm, A: l.ID, B: epoch})
+		w.ForNode(n, l.commDraw(w).Heavy(2*w.Setting.Net), Delivery{Kind: KindCommForm, A: l.ID, B: epoch})
 	}
 	if d := c.out.TearDown; d.Epoch != 0 {
-		w.tearDown(n, l, d)
+		l.tearDown(w, n, d)
 	}
 	c.out.Reset()
 	if c.M.Over() && !c.closed {
-		w.closeChannel(l)
+		l.closeChannel(w)
 	}
 }
 
 // pump has the driver submit what the machine wants, after it has got to it, and wakes it at its deadline.
-func (w *World) pump(l *Link) {
+func (l *Link) pump(w *World) {
 	c, n := l.Comm, w.Nodes[l.From]
 	if b, ok := c.M.Next(); ok {
 		c.busy = true
 		t := w.Transfers[c.job(w, b.Corr)-1]
-		after := w.commDraw(l).Heavy(w.Setting.Device) + w.stalled(t, b.Index)
+		after := l.commDraw(w).Heavy(w.Setting.Device) + t.stalled(w, b.Index)
 		w.ForNode(n, after, Delivery{Kind: kindCommSubmit, A: l.ID})
 		return
 	}
@@ -179,13 +179,13 @@ func (c *commLink) job(w *World, corr effects.Corr) uint64 {
 	panic("BUG: an initiator speaks of a transfer that nobody wanted, or whose end it told")
 }
 
-func (w *World) commDraw(l *Link) draw.Of {
+func (l *Link) commDraw(w *World) draw.Of {
 	l.draws++
 	return draw.Hash(w.Seed, draw.Communicator, l.ID, l.draws)
 }
 
 // owe gives a machine what its link owes it.
-func (w *World) owe(n *Node, l *Link, p communicator.Post) {
+func (l *Link) owe(w *World, n *Node, p communicator.Post) {
 	c := l.Comm
 	switch p.Kind {
 	case communicator.PostImported:
@@ -195,29 +195,29 @@ func (w *World) owe(n *Node, l *Link, p communicator.Post) {
 		} else {
 			l.Lost, l.Dropped = true, true
 		}
-		w.inOrder(n, 0, x)
+		n.inOrder(w, 0, x)
 	case communicator.PostTransferDone:
 		id := c.job(w, p.Corr)
 		t := w.Transfers[id-1]
 		w.Judges.OnEpochEnd(l, t, p)
 		c.Jobs = slices.DeleteFunc(c.Jobs, func(x uint64) bool { return x == id })
 		t.Ended = p.Settled
-		w.report(t, p.Code, p.Settled, 0)
+		t.report(w, p.Code, p.Settled, 0)
 	case communicator.PostSettled:
-		t := w.unsettled(n, l, p.Corr)
+		t := l.unsettled(w, n, p.Corr)
 		w.Judges.OnEpochSettled(l, t)
 		t.Ended = true
-		w.settle(t, p.Code, 0)
+		t.settle(w, p.Code, 0)
 	case communicator.PostLinkLost:
 		l.Lost = true
-		w.inOrder(n, 0, Delivery{Kind: KindLinkLost, A: l.ID})
+		n.inOrder(w, 0, Delivery{Kind: KindLinkLost, A: l.ID})
 	case communicator.PostDropped:
-		w.inOrder(n, 0, Delivery{Kind: KindDropped, A: l.ID})
+		n.inOrder(w, 0, Delivery{Kind: KindDropped, A: l.ID})
 	}
 }
 
 // unsettled is the transfer that was told, and not that it is settled.
-func (w *World) unsettled(n *Node, l *Link, corr effects.Corr) *Transfer {
+func (l *Link) unsettled(w *World, n *Node, corr effects.Corr) *Transfer {
 	for _, t := range slices.Backward(w.Transfers) {
 		if t.Link == l && t.Corr == corr {
 			return t
@@ -227,28 +227,28 @@ func (w *World) unsettled(n *Node, l *Link, corr effects.Corr) *Transfer {
 }
 
 // commTransfer gives a transfer to its link's machine.
-func (w *World) commTransfer(l *Link, t *Transfer, since effects.Time) {
+func (t *Transfer) commTransfer(w *World, l *Link, since effects.Time) {
 	l.Comm.Jobs = append(l.Comm.Jobs, t.ID)
 	t.Since = since
-	w.feed(l, communicator.Event{
+	l.feed(w, communicator.Event{
 		Kind: communicator.Transfer, Corr: t.Corr, Grant: t.Grant, Since: since, NotAfter: t.NotAfter,
 		Batches: (len(t.Pairs) + commPages - 1) / commPages,
 	})
 }
 
 // commDrop lets go of a link.
-func (w *World) commDrop(l *Link) { w.feed(l, communicator.Event{Kind: communicator.Drop}) }
+func (l *Link) commDrop(w *World) { l.feed(w, communicator.Event{Kind: communicator.Drop}) }
 
 // commCancel has a transfer end.
-func (w *World) commCancel(t *Transfer) {
-	w.feed(t.Link, communicator.Event{Kind: communicator.Cancel, Corr: t.Corr})
+func (t *Transfer) commCancel(w *World) {
+	t.Link.feed(w, communicator.Event{Kind: communicator.Cancel, Corr: t.Corr})
 }
 
 // CommTick says what time it is.
-func (w *World) CommTick(l *Link) { w.feed(l, communicator.Event{Kind: communicator.Tick}) }
+func (w *World) CommTick(l *Link) { l.feed(w, communicator.Event{Kind: communicator.Tick}) }
 
 // commSubmit puts the next batch into the stream. The clock is read right before.
-func (w *World) commSubmit(l *Link) {
+func (l *Link) commSubmit(w *World) {
 	c, n := l.Comm, w.Nodes[l.From]
 	b, ok := c.M.Next()
 	if !ok {
@@ -278,23 +278,23 @@ func (w *World) commSubmit(l *Link) {
 		}
 		c.Stream = append(c.Stream, x)
 		if len(c.Stream) == 1 {
-			w.runStream(l)
+			l.runStream(w)
 		}
 		// It says so, and its hardware goes on. Where the target's end stays, its word is all there is: that is trusted.
 		e := c.Epoch(x.Epoch)
 		if !c.mapped && (!e.led || e.gone) && w.Struck(plan.FaultGoneEarly, t.Name, uint64(b.Index)<<16|x.Epoch) {
 			e.lied = true
-			w.sayTarget(l, communicator.Gone, x.Epoch)
+			l.sayTarget(w, communicator.Gone, x.Epoch)
 		}
 	}
 	c.busy = false
-	w.initiate(l, communicator.Event{Kind: communicator.Submitted, How: how})
+	l.initiate(w, communicator.Event{Kind: communicator.Submitted, How: how})
 	late := c.late
 	c.late = nil
 	for _, ev := range late {
-		w.initiate(l, ev)
+		l.initiate(w, ev)
 	}
-	w.pump(l)
+	l.pump(w)
 }
 
 // breaks notes whose batch failed.
@@ -312,45 +312,45 @@ func (w *World) commAct(d Delivery) {
 	switch d.Kind {
 	case KindCommTick:
 		if d.B == c.tick {
-			w.feed(l, communicator.Event{Kind: communicator.Tick})
+			l.feed(w, communicator.Event{Kind: communicator.Tick})
 		}
 	case kindCommSubmit:
-		w.commSubmit(l)
+		l.commSubmit(w)
 	case kindCommStep:
-		w.streamStep(l, d.B, int(d.C))
+		l.streamStep(w, d.B, int(d.C))
 	case KindCommEnded:
-		w.feed(l, communicator.Event{Kind: communicator.BatchEnded, Epoch: d.B, Well: d.C == 1})
+		l.feed(w, communicator.Event{Kind: communicator.BatchEnded, Epoch: d.B, Well: d.C == 1})
 	case KindCommForm:
-		w.forms(l, d.B, d.C)
+		l.forms(w, d.B, d.C)
 	case kindCommAbort:
 		c.Epoch(d.B).aborted, c.halted = true, true
 	case kindCommStuck:
-		w.feed(l, communicator.Event{Kind: communicator.Stuck, Epoch: d.B})
+		l.feed(w, communicator.Event{Kind: communicator.Stuck, Epoch: d.B})
 	case kindCommProof:
 		if d.C == 1 {
-			w.feed(l, communicator.Event{Kind: communicator.NoProof, Epoch: d.B})
+			l.feed(w, communicator.Event{Kind: communicator.NoProof, Epoch: d.B})
 			return
 		}
-		w.epochOver(l, c.Epoch(d.B))
-		w.feed(l, communicator.Event{Kind: communicator.TornDown, Epoch: d.B})
+		l.epochOver(w, c.Epoch(d.B))
+		l.feed(w, communicator.Event{Kind: communicator.TornDown, Epoch: d.B})
 	case KindCommHear:
-		w.hears(l, d)
+		l.hears(w, d)
 	case kindCommLost:
-		w.feed(l, communicator.Event{Kind: communicator.ChannelLost})
+		l.feed(w, communicator.Event{Kind: communicator.ChannelLost})
 	case kindCommDead:
 		for _, e := range c.Epochs {
-			w.epochOver(l, e)
+			l.epochOver(w, e)
 		}
 	case KindCommSay:
-		w.targetHears(w.Nodes[d.Node], l, communicator.Word(d.C), d.B)
+		l.targetHears(w, w.Nodes[d.Node], communicator.Word(d.C), d.B)
 	case KindCommEnd:
-		w.channelEnds(w.Nodes[d.Node], l, d.B == 1)
+		l.channelEnds(w, w.Nodes[d.Node], d.B == 1)
 	case kindCommMade:
-		w.made(w.Nodes[d.Node], l, c.Epoch(d.B))
+		l.made(w, w.Nodes[d.Node], c.Epoch(d.B))
 	case kindCommLed:
-		w.led(w.Nodes[d.Node], l, c.Epoch(d.B))
+		l.led(w, w.Nodes[d.Node], c.Epoch(d.B))
 	case kindCommMargin:
-		w.tellTarget(w.Nodes[d.Node], communicator.TargetEvent{
+		w.Nodes[d.Node].target.tell(w, w.Nodes[d.Node], communicator.TargetEvent{
 			Kind: communicator.MarginOver, Session: session(l), Epoch: d.B,
 		})
 	default:

@@ -11,7 +11,7 @@ import (
 // The channel of a link: words in order, until it is cut, closed, or one of its ends dies.
 
 // sayTarget sends a word to the target, behind all others.
-func (w *World) sayTarget(l *Link, word communicator.Word, epoch uint64) {
+func (l *Link) sayTarget(w *World, word communicator.Word, epoch uint64) {
 	c := l.Comm
 	if word == communicator.Offer {
 		c.Epochs = append(c.Epochs, &CommEpoch{Number: epoch})
@@ -20,26 +20,26 @@ func (w *World) sayTarget(l *Link, word communicator.Word, epoch uint64) {
 		return
 	}
 	peer := l.Target.Node
-	c.said = max(c.said, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Net)))
+	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
 	x := Delivery{Kind: KindCommSay, Node: peer.ID, Life: l.Target.Life, A: l.ID, B: epoch, C: uint64(word)}
 	w.Queue.Push(c.said, x)
 }
 
 // closeChannel closes it, the last thing that an initiator does.
-func (w *World) closeChannel(l *Link) {
+func (l *Link) closeChannel(w *World) {
 	c := l.Comm
 	c.closed = true
 	w.Judges.OnChannelClosed(l)
 	if c.cut && !c.mapped {
 		return
 	}
-	w.endChannel(l, true)
+	l.endChannel(w, true)
 }
 
 // endChannel tells the target how the connection ends.
-func (w *World) endChannel(l *Link, proves bool) {
+func (l *Link) endChannel(w *World, proves bool) {
 	c := l.Comm
-	c.said = max(c.said, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Net)))
+	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
 	x := Delivery{Kind: KindCommEnd, Node: l.Target.Node.ID, Life: l.Target.Life, A: l.ID}
 	if proves {
 		x.B = 1
@@ -48,33 +48,33 @@ func (w *World) endChannel(l *Link, proves bool) {
 }
 
 // commCut breaks a link's connection. Over HCCS, which stays within a super pod, its end is heard all the same.
-func (w *World) commCut(l *Link) {
+func (l *Link) commCut(w *World) {
 	c := l.Comm
 	if c.cut || c.closed {
 		return
 	}
 	c.cut = true
-	w.ForNode(w.Nodes[l.From], w.commDraw(l).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+	w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
 	if !c.mapped {
-		w.endChannel(l, false)
+		l.endChannel(w, false)
 	}
 }
 
 // commDied ends the links of a process that has died: its own, whose hardware is at an end in a while, and those to it.
-func (w *World) commDied(n *Node) {
+func (n *Node) commDied(w *World) {
 	for _, l := range w.Links {
 		c := l.Comm
 		switch {
 		case c == nil:
 		case l.From == n.ID && l.FromLife == n.Life:
-			w.After(w.commDraw(l).Span(0, commMargin), Delivery{Kind: kindCommDead, Node: plan.Nobody, A: l.ID})
+			w.After(l.commDraw(w).Span(0, commMargin), Delivery{Kind: kindCommDead, Node: plan.Nobody, A: l.ID})
 			l.Lost, l.Dropped = true, true
 			if !c.closed {
 				c.closed = true
-				w.endChannel(l, !c.cut || c.mapped)
+				l.endChannel(w, !c.cut || c.mapped)
 			}
 		case l.Target == n.Pool && w.Lives(l.From, l.FromLife) && !c.closed:
-			w.ForNode(w.Nodes[l.From], w.commDraw(l).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+			w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
 		}
 	}
 }
@@ -83,12 +83,12 @@ func (w *World) commDied(n *Node) {
 const commMargin = 100 * effects.Millisecond
 
 // hears takes a word of the target's.
-func (w *World) hears(l *Link, d Delivery) {
+func (l *Link) hears(w *World, d Delivery) {
 	c := l.Comm
 	e := c.Epoch(d.B)
 	if communicator.Word(d.C&0xff) == communicator.Fenced {
 		e.Heard = true
-		w.feed(l, communicator.Event{Kind: communicator.PeerFenced, Epoch: d.B})
+		l.feed(w, communicator.Event{Kind: communicator.PeerFenced, Epoch: d.B})
 		return
 	}
 	ev := communicator.Event{Kind: communicator.Accepted, Epoch: d.B, Code: effects.Code(d.C >> 8)}
@@ -101,5 +101,5 @@ func (w *World) hears(l *Link, d Delivery) {
 		e.Since = w.Clock(w.Nodes[l.From])
 	}
 	w.Recycle(d.Body)
-	w.feed(l, ev)
+	l.feed(w, ev)
 }

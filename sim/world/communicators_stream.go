@@ -19,7 +19,7 @@ const (
 )
 
 // forms says how the forming of an epoch ended at its initiator: well if both ends are there.
-func (w *World) forms(l *Link, epoch, why uint64) {
+func (l *Link) forms(w *World, epoch, why uint64) {
 	c, n := l.Comm, w.Nodes[l.From]
 	e := c.Epoch(epoch)
 	if e.Decided {
@@ -39,21 +39,21 @@ func (w *World) forms(l *Link, epoch, why uint64) {
 	e.Decided = true
 	e.Up = code == effects.OK
 	if !e.Up {
-		w.epochOver(l, e) // What cannot be formed leaves nothing.
+		l.epochOver(w, e) // What cannot be formed leaves nothing.
 	}
-	w.feed(l, communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: code})
+	l.feed(w, communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: code})
 }
 
 // runStream has hardware begin with the oldest batch.
-func (w *World) runStream(l *Link) {
+func (l *Link) runStream(w *World) {
 	c := l.Comm
 	if c.halted || len(c.Stream) == 0 {
 		return
 	}
-	w.nextStep(l, c.Stream[0], 0)
+	l.nextStep(w, c.Stream[0], 0)
 }
 
-func (w *World) nextStep(l *Link, b CommBatch, step int) {
+func (l *Link) nextStep(w *World, b CommBatch, step int) {
 	t := w.Transfers[b.t-1]
 	about := b.number<<8 | uint64(step)
 	late := effects.Duration(0)
@@ -65,7 +65,7 @@ func (w *World) nextStep(l *Link, b CommBatch, step int) {
 }
 
 // streamStep moves half a page, if anything still leads there.
-func (w *World) streamStep(l *Link, number uint64, step int) {
+func (l *Link) streamStep(w *World, number uint64, step int) {
 	c := l.Comm
 	if len(c.Stream) == 0 || c.Stream[0].number != number {
 		return // Its epoch is over.
@@ -86,7 +86,7 @@ func (w *World) streamStep(l *Link, number uint64, step int) {
 		}
 	default:
 		w.Judges.OnStore(t, pair, half)
-		w.moveHalf(t, pair, half)
+		t.moveHalf(w, pair, half)
 	}
 	switch last := step+1 == 2*b.pairs; {
 	case b.broken:
@@ -94,30 +94,30 @@ func (w *World) streamStep(l *Link, number uint64, step int) {
 	case blocked:
 		c.halted = true
 		e.breaks(t)
-		w.batchEnds(l, b, false)
+		l.batchEnds(w, b, false)
 	case last:
 		c.Stream = append(c.Stream[:0], c.Stream[1:]...)
-		w.flown(t, b)
-		w.batchEnds(l, b, true)
-		w.runStream(l)
+		t.flown(w, b)
+		l.batchEnds(w, b, true)
+		l.runStream(w)
 	case !c.halted:
-		w.nextStep(l, b, step+1)
+		l.nextStep(w, b, step+1)
 	}
 }
 
 // batchEnds has the initiator hear of it, behind what it was told before.
-func (w *World) batchEnds(l *Link, b CommBatch, well bool) {
+func (l *Link) batchEnds(w *World, b CommBatch, well bool) {
 	c := l.Comm
 	x := Delivery{Kind: KindCommEnded, Node: l.From, Life: l.FromLife, A: l.ID, B: b.Epoch}
 	if well {
 		x.C = 1
 	}
-	c.ends = max(c.ends, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Device)))
+	c.ends = max(c.ends, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Device)))
 	w.Queue.Push(c.ends, x)
 }
 
 // flown: hardware has nothing of a batch any more.
-func (w *World) flown(t *Transfer, b CommBatch) {
+func (t *Transfer) flown(w *World, b CommBatch) {
 	t.Flying--
 	if !t.Read {
 		for pair := range b.pairs {
@@ -127,7 +127,7 @@ func (w *World) flown(t *Transfer, b CommBatch) {
 }
 
 // outOfReach: what hardware still has of an epoch does not come through any more, and fails when it tries.
-func (w *World) outOfReach(l *Link, e *CommEpoch) {
+func (l *Link) outOfReach(w *World, e *CommEpoch) {
 	for _, b := range l.Comm.Stream {
 		if t := w.Transfers[b.t-1]; b.Epoch == e.Number && !t.Read {
 			for pair := range b.pairs {
@@ -138,14 +138,14 @@ func (w *World) outOfReach(l *Link, e *CommEpoch) {
 }
 
 // met has an initiator look that waits for the target's end.
-func (w *World) met(l *Link, e *CommEpoch) {
+func (l *Link) met(w *World, e *CommEpoch) {
 	if e.meets && !e.Decided && w.Lives(l.From, l.FromLife) {
 		w.ForNode(w.Nodes[l.From], 0, Delivery{Kind: KindCommForm, A: l.ID, B: e.Number, C: formMet})
 	}
 }
 
 // epochOver: nothing of the initiator's hardware touches anything by it any more.
-func (w *World) epochOver(l *Link, e *CommEpoch) {
+func (l *Link) epochOver(w *World, e *CommEpoch) {
 	c := l.Comm
 	e.Over = true
 	kept := c.Stream[:0]
@@ -154,7 +154,7 @@ func (w *World) epochOver(l *Link, e *CommEpoch) {
 			kept = append(kept, b)
 			continue
 		}
-		w.flown(w.Transfers[b.t-1], b)
+		w.Transfers[b.t-1].flown(w, b)
 	}
 	if c.Stream = kept; len(kept) == 0 {
 		c.halted = false
@@ -163,16 +163,16 @@ func (w *World) epochOver(l *Link, e *CommEpoch) {
 
 // tearDown ends an epoch: the stream is aborted, the end destroyed, and what was in the network has arrived. That takes
 // time, and now and then there is no proof of it.
-func (w *World) tearDown(n *Node, l *Link, d communicator.TearDown) {
+func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 	c := l.Comm
 	c.Epoch(d.Epoch).Fenced = true
 	at := effects.Duration(0)
 	if d.Flying > 0 {
-		at = w.commDraw(l).Heavy(w.Setting.Net)
+		at = l.commDraw(w).Heavy(w.Setting.Net)
 		w.ForNode(n, at, Delivery{Kind: kindCommAbort, A: l.ID, B: d.Epoch})
 		at += 20 * effects.Millisecond
 	}
-	at += w.commDraw(l).Heavy(2 * w.Setting.Net)
+	at += l.commDraw(w).Heavy(2 * w.Setting.Net)
 	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
 		w.ForNode(n, at, Delivery{Kind: kindCommStuck, A: l.ID, B: d.Epoch})
 		at += s.Span(0, 2*effects.Second)
@@ -180,13 +180,13 @@ func (w *World) tearDown(n *Node, l *Link, d communicator.TearDown) {
 	x := Delivery{Kind: kindCommProof, A: l.ID, B: d.Epoch}
 	if d.Flying > 0 && w.Struck(plan.FaultUnproven, l.subject(), d.Epoch) {
 		x.C = 1
-		w.callOperator(n)
+		n.callOperator(w)
 	}
 	w.ForNode(n, at, x)
 }
 
 // callOperator has somebody restart a process that has memory which is never proven its own again.
-func (w *World) callOperator(n *Node) {
+func (n *Node) callOperator(w *World) {
 	w.After(4*effects.Second, Delivery{Kind: kindCommRestart, Node: n.ID, Life: n.Life, A: 1})
 }
 
@@ -194,7 +194,7 @@ func (w *World) callOperator(n *Node) {
 func (w *World) operator(d Delivery) {
 	if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
 		w.Result.Fault(plan.FaultUnproven)
-		w.die(n)
+		n.die(w)
 	}
 }
 

@@ -39,24 +39,23 @@ func newCommTarget(seed uint64) *commTarget {
 	return &commTarget{m: communicator.NewTarget(commLimits(), seed)}
 }
 
-// tellTarget has a node's target take an event, and carries out what comes of it.
-func (w *World) tellTarget(n *Node, ev communicator.TargetEvent) {
-	x := n.target
+// tell has a node's target take an event, and carries out what comes of it.
+func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
 	x.out.Reset()
 	x.m.Step(&ev, &x.out)
 	for _, name := range x.out.Fences {
-		w.sayInitiator(w.linkBy(name.Session), communicator.Fenced, name.Epoch, 0, nil)
+		w.linkBy(name.Session).sayInitiator(w, communicator.Fenced, name.Epoch, 0, nil)
 	}
 	for _, name := range x.out.Leaves {
 		l := w.linkBy(name.Session)
 		e := l.Comm.Epoch(name.Epoch)
 		if e.leaves = true; e.made {
-			w.leads(n, l, e)
+			l.leads(w, n, e)
 		}
 	}
 	for _, id := range x.out.Lost {
 		l := w.linkBy(id)
-		w.inOrder(n, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromLife)})
+		n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromLife)})
 	}
 	for _, name := range x.out.Margins {
 		w.ForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkBy(name.Session).ID, B: name.Epoch})
@@ -65,11 +64,11 @@ func (w *World) tellTarget(n *Node, ev communicator.TargetEvent) {
 		r := &x.revokes[number-1]
 		w.Judges.OnEpochsRevoked(n, r)
 		n.Grants[r.Grant].Gone = true
-		w.inOrder(n, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
+		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
 	}
 	for _, id := range x.out.HangUps {
 		if l := w.linkBy(id); !l.Comm.closed && w.Lives(l.From, l.FromLife) {
-			w.ForNode(w.Nodes[l.From], w.commDraw(l).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+			w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
 		}
 	}
 }
@@ -79,18 +78,18 @@ func (w *World) linkBy(id communicator.SessionID) *Link {
 }
 
 // sayInitiator sends a word to the initiator, behind all others.
-func (w *World) sayInitiator(l *Link, word communicator.Word, epoch uint64, code effects.Code, body []byte) {
+func (l *Link) sayInitiator(w *World, word communicator.Word, epoch uint64, code effects.Code, body []byte) {
 	c := l.Comm
 	if c.closed || c.cut || !w.Lives(l.From, l.FromLife) {
 		return
 	}
-	c.heard = max(c.heard, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Net)))
+	c.heard = max(c.heard, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
 	w.Queue.Push(c.heard, Delivery{Kind: KindCommHear, Node: l.From, Life: l.FromLife, A: l.ID, B: epoch,
 		C: uint64(code)<<8 | uint64(word), Body: body})
 }
 
 // targetHears takes a word of an initiator's.
-func (w *World) targetHears(n *Node, l *Link, word communicator.Word, epoch uint64) {
+func (l *Link) targetHears(w *World, n *Node, word communicator.Word, epoch uint64) {
 	ev := communicator.TargetEvent{Session: session(l), Epoch: epoch}
 	switch word {
 	case communicator.Fenced:
@@ -99,7 +98,7 @@ func (w *World) targetHears(n *Node, l *Link, word communicator.Word, epoch uint
 		ev.Kind = communicator.SaysGone
 	case communicator.Offer:
 		ev.Kind = communicator.Offers
-		w.tellTarget(n, ev)
+		n.target.tell(w, n, ev)
 		out := &n.target.out
 		if out.Stale != 0 {
 			w.Fail("C3", "node %d offers epoch %d of link %d after %d",
@@ -109,12 +108,12 @@ func (w *World) targetHears(n *Node, l *Link, word communicator.Word, epoch uint
 		if out.Begun {
 			e := l.Comm.Epoch(epoch)
 			e.Begun = true
-			w.ForNode(n, w.commDraw(l).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
+			w.ForNode(n, l.commDraw(w).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
 		}
-		w.sayInitiator(l, 0, epoch, out.Code, n.target.listed(w, l.Us))
+		l.sayInitiator(w, 0, epoch, out.Code, n.target.listed(w, l.Us))
 		return
 	}
-	w.tellTarget(n, ev)
+	n.target.tell(w, n, ev)
 }
 
 // listed is what an accept says of grants that were taken back.
@@ -133,24 +132,24 @@ func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
 }
 
 // made says that our end of an epoch is there, or cannot be made.
-func (w *World) made(n *Node, l *Link, e *CommEpoch) {
+func (l *Link) made(w *World, n *Node, e *CommEpoch) {
 	switch {
 	case w.Struck(plan.FaultImport, l.subject(), 1<<32|e.Number):
 		e.failed, e.gone, e.led = true, true, true
-		w.tellTarget(n, communicator.TargetEvent{
+		n.target.tell(w, n, communicator.TargetEvent{
 			Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Failed: true, Gone: true,
 		})
 	default:
 		if e.made = true; e.leaves {
-			w.leads(n, l, e)
+			l.leads(w, n, e)
 		}
 	}
-	w.met(l, e)
+	l.met(w, e)
 }
 
 // leads has our end destroyed, which takes time.
-func (w *World) leads(n *Node, l *Link, e *CommEpoch) {
-	at := w.commDraw(l).Heavy(2 * w.Setting.Net)
+func (l *Link) leads(w *World, n *Node, e *CommEpoch) {
+	at := l.commDraw(w).Heavy(2 * w.Setting.Net)
 	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), 1<<32|e.Number); yes {
 		at += s.Span(0, 2*effects.Second)
 	}
@@ -158,42 +157,42 @@ func (w *World) leads(n *Node, l *Link, e *CommEpoch) {
 }
 
 // led says that our end is gone, or cannot be destroyed.
-func (w *World) led(n *Node, l *Link, e *CommEpoch) {
+func (l *Link) led(w *World, n *Node, e *CommEpoch) {
 	e.led, e.gone = true, e.lied || !w.Struck(plan.FaultEndStays, l.subject(), e.Number)
 	if e.gone && !l.Comm.mapped {
-		w.outOfReach(l, e)
+		l.outOfReach(w, e)
 	}
-	w.tellTarget(n, communicator.TargetEvent{
+	n.target.tell(w, n, communicator.TargetEvent{
 		Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Gone: e.gone,
 	})
-	w.needsOperator(n, l)
+	l.needsOperator(w, n)
 }
 
 // channelEnds says how the connection of a link ended.
-func (w *World) channelEnds(n *Node, l *Link, proves bool) {
+func (l *Link) channelEnds(w *World, n *Node, proves bool) {
 	l.Comm.heardEnd = true
 	l.Comm.unproven = !proves
-	w.tellTarget(n, communicator.TargetEvent{Kind: communicator.LinkFails, Session: session(l)})
-	w.tellTarget(n, communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: session(l), Proves: proves})
-	w.needsOperator(n, l)
+	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.LinkFails, Session: session(l)})
+	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: session(l), Proves: proves})
+	l.needsOperator(w, n)
 }
 
 // needsOperator has the process restarted where nothing will ever prove an epoch over.
-func (w *World) needsOperator(n *Node, l *Link) {
+func (l *Link) needsOperator(w *World, n *Node) {
 	c := l.Comm
 	if !c.heardEnd || !c.unproven {
 		return
 	}
 	for _, e := range c.Epochs {
 		if e.Begun && e.led && !e.gone {
-			w.callOperator(n)
+			n.callOperator(w)
 			return
 		}
 	}
 }
 
 // expel takes a grant back: whoever has it is expelled, and what it was given is noted for who comes again.
-func (w *World) expel(n *Node, g *Grant) {
+func (g *Grant) expel(w *World, n *Node) {
 	x := n.target
 	r := CommRevoke{Grant: g.ID, peer: g.Peer}
 	for _, l := range w.Links {
@@ -216,7 +215,7 @@ func (w *World) expel(n *Node, g *Grant) {
 		}
 		x.book = append(x.book, CommRevoke{Grant: g.ID, peer: g.Peer})
 	}
-	w.tellTarget(n, communicator.TargetEvent{
+	n.target.tell(w, n, communicator.TargetEvent{
 		Kind: communicator.Expels, Revoke: uint64(len(x.revokes)), Peer: g.Peer,
 	})
 }

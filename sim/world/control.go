@@ -105,10 +105,10 @@ func (w *World) ConnOf(id uint64) *Conn {
 // serverConn is what the server calls c: another name in each of the server's lives.
 func (c *Conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.ID }
 
-func (w *World) ConnDraw(l draw.Label, c *Conn) draw.Of { return w.nthDraw(l, c, c.Sent) }
+func (w *World) ConnDraw(l draw.Label, c *Conn) draw.Of { return c.nthDraw(w, l, c.Sent) }
 
 // nthDraw draws for the nth message of a connection.
-func (w *World) nthDraw(l draw.Label, c *Conn, nth uint64) draw.Of {
+func (c *Conn) nthDraw(w *World, l draw.Label, nth uint64) draw.Of {
 	return draw.Hash(w.Seed, l, uint64(c.Name), nth)
 }
 
@@ -129,7 +129,7 @@ func (w *World) find(a effects.Addr, ch effects.Channel) int32 {
 	return plan.Nobody
 }
 
-func (w *World) open(n *Node, e *effects.Open) {
+func (n *Node) open(w *World, e *effects.Open) {
 	if !e.Channel.Takes(e.Window) {
 		w.Fail("contract", "node %d opens %v with a window of %d", n.It(), e.Channel, e.Window)
 		return
@@ -142,7 +142,7 @@ func (w *World) open(n *Node, e *effects.Open) {
 	w.Conns = append(w.Conns, c)
 	w.Going.Conns.Add(c)
 	w.Judges.OnOpen(n, c)
-	d := w.draw(draw.Open, n)
+	d := n.draw(w, draw.Open)
 	code, late := effects.OK, effects.Duration(0)
 	if r, yes := w.Strikes(plan.FaultDelay, c.Name, 0); yes {
 		late = r.Span(0, effects.Second)
@@ -169,12 +169,12 @@ func (w *World) Close(n *Node, e *effects.Close) {
 		return
 	}
 	c.Closed = true
-	w.unanswered(n, c, 0, effects.Closed)
-	w.tellServer(c, false)
+	c.unanswered(w, n, 0, effects.Closed)
+	c.tellServer(w, false)
 }
 
 // unanswered ends all questions of a connection, in their order. What comes of them still names them.
-func (w *World) unanswered(n *Node, c *Conn, late effects.Duration, code effects.Code) {
+func (c *Conn) unanswered(w *World, n *Node, late effects.Duration, code effects.Code) {
 	for i := range c.Asked {
 		if q := &c.Asked[i]; !q.Ended {
 			q.Ended = true
@@ -185,7 +185,7 @@ func (w *World) unanswered(n *Node, c *Conn, late effects.Duration, code effects
 
 // tellServer lets the server notice that its client is gone; transports are free not
 // to, unless always is set.
-func (w *World) tellServer(c *Conn, always bool) {
+func (c *Conn) tellServer(w *World, always bool) {
 	if c.Server < 0 || c.known == 0 || c.Channel.Order() == effects.OneWay {
 		return
 	}
@@ -196,7 +196,7 @@ func (w *World) tellServer(c *Conn, always bool) {
 	}
 }
 
-func (w *World) send(n *Node, e *effects.Send) {
+func (n *Node) send(w *World, e *effects.Send) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Life != n.Life || c.Closed {
 		w.Fail("contract", "node %d sends on connection %d, which it does not have", n.It(), oracle.Conn(e.Conn))
@@ -222,7 +222,7 @@ func (w *World) send(n *Node, e *effects.Send) {
 	if c.Dead || w.Lost(c, plan.FaultRequestLost, c.Sent) {
 		return
 	}
-	if delay, ok := w.transit(c, draw.Request, ToServer, c.Sent); ok {
+	if delay, ok := c.transit(w, draw.Request, ToServer, c.Sent); ok {
 		w.After(delay, Delivery{Kind: KindArrive, Node: plan.Nobody, A: c.ID, B: uint64(e.Corr),
 			Body: w.Body(w.System.Words.Asked(w, n, c, e.Body))})
 	}
@@ -269,7 +269,7 @@ func (w *World) arrive(d Delivery) {
 		Body: d.Body})
 }
 
-func (w *World) reply(n *Node, e *effects.Reply) {
+func (n *Node) reply(w *World, e *effects.Reply) {
 	if e.Request == 0 || uint64(e.Request) > uint64(len(w.Requests)) {
 		w.Fail("S10", "node %d answers request %d, which never was", n.It(), oracle.Message(e.Request))
 		return
@@ -297,7 +297,7 @@ func (w *World) reply(n *Node, e *effects.Reply) {
 	if c.Channel == effects.ChannelInit && w.Struck(plan.FaultHandshake, c.Name, r.nth) {
 		body = w.System.Words.Wrong()
 	}
-	if delay, ok := w.transit(c, draw.Reply, ToClient, r.nth); ok {
+	if delay, ok := c.transit(w, draw.Reply, ToClient, r.nth); ok {
 		w.After(delay, Delivery{Kind: KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(r.Corr), Body: w.Body(body)})
 	}
 }
@@ -314,7 +314,7 @@ func (w *World) answer(d Delivery) {
 	// close the connection before it looks there.
 	q.Ended = true
 	late := effects.Duration(0)
-	if m := w.nthDraw(draw.Mailbox, c, q.nth); m.Permille(200) {
+	if m := c.nthDraw(w, draw.Mailbox, q.nth); m.Permille(200) {
 		late = m.Again().Heavy(w.Setting.Net)
 	}
 	c.posted = max(c.posted, w.Now+int64(late))
@@ -322,7 +322,7 @@ func (w *World) answer(d Delivery) {
 }
 
 // answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
-func (w *World) answerHeard(n *Node, c *Conn, corr effects.Corr, body []byte) {
+func (c *Conn) answerHeard(w *World, n *Node, corr effects.Corr, body []byte) {
 	c.Asking--
 	w.Judges.OnReplied(n, c, corr, body)
 	c.forget(corr)
@@ -334,12 +334,12 @@ func (w *World) Cut(c *Conn, deaf bool) {
 		return
 	}
 	c.Dead = true
-	w.tellServer(c, !deaf)
+	c.tellServer(w, !deaf)
 	if deaf {
 		return
 	}
 	n := w.Nodes[c.Client]
 	at := max(w.ConnDraw(draw.Cut, c).Heavy(w.Setting.Net), effects.Duration(c.posted-w.Now))
-	w.unanswered(n, c, at, effects.PeerLost)
+	c.unanswered(w, n, at, effects.PeerLost)
 	w.ForNode(n, at, Delivery{Kind: KindConnLost, A: c.ID})
 }

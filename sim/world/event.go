@@ -8,7 +8,7 @@ import (
 
 // event turns a delivery into the event of n's machine and steps it. What was
 // closed or cut meanwhile is left out here, as a driver would.
-func (w *World) event(n *Node, d Delivery) {
+func (n *Node) event(w *World, d Delivery) {
 	s := &n.events
 	var ev effects.Event
 	switch d.Kind {
@@ -35,7 +35,7 @@ func (w *World) event(n *Node, d Delivery) {
 			w.ConnOf(d.B).Up = true
 		}
 		if s.opened.Code == effects.Unreachable {
-			w.foundNobody(n, d)
+			n.foundNobody(w, d)
 			return
 		}
 	case KindConnLost:
@@ -49,7 +49,7 @@ func (w *World) event(n *Node, d Delivery) {
 		if w.Conns[d.B-1].Closed {
 			w.Judges.OnAnsweredClosed()
 		}
-		w.answerHeard(n, w.Conns[d.B-1], effects.Corr(d.A), d.Body)
+		w.Conns[d.B-1].answerHeard(w, n, effects.Corr(d.A), d.Body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.A), Body: d.Body}
 		ev = &s.replied
 	case KindUnanswered:
@@ -69,13 +69,13 @@ func (w *World) event(n *Node, d Delivery) {
 		var peer effects.Incarnation
 		if d.A != 0 {
 			l := w.Links[d.A-1]
-			if l.Dropped && w.draw(draw.Mailbox, n).Permille(500) {
+			if l.Dropped && n.draw(w, draw.Mailbox).Permille(500) {
 				return // Else it was in the mailbox when the machine sent Drop.
 			}
 			peer = l.Peer
 			l.Told = true
 		} else {
-			peer = w.importedAs(n, int32(d.B), uint32(d.C))
+			peer = n.importedAs(w, int32(d.B), uint32(d.C))
 		}
 		w.Judges.OnLinkLost(n, peer, d.A == 0)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.A), Peer: peer}
@@ -86,7 +86,7 @@ func (w *World) event(n *Node, d Delivery) {
 		w.Judges.OnTransferDone(n, t, effects.Code(d.B), d.C == 1)
 		w.Result.code(effects.Code(d.B))
 		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
-		w.step(n, d.Kind, &s.transferDone)
+		n.step(w, d.Kind, &s.transferDone)
 		return
 	case kindCopyDone:
 		c := w.Offloads[d.A-1]
@@ -95,7 +95,7 @@ func (w *World) event(n *Node, d Delivery) {
 		}
 		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
 		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
-		w.step(n, d.Kind, &s.copyDone)
+		n.step(w, d.Kind, &s.copyDone)
 		return
 	case KindSettled:
 		var corr effects.Corr
@@ -110,7 +110,7 @@ func (w *World) event(n *Node, d Delivery) {
 		}
 		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.B)}
 		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(corr), d.B, 0)
-		w.step(n, d.Kind, &s.settled)
+		n.step(w, d.Kind, &s.settled)
 		return
 	case KindLanded:
 		t := w.Transfers[d.A-1]
@@ -120,7 +120,7 @@ func (w *World) event(n *Node, d Delivery) {
 			Complete: len(t.Landed) == len(t.Pairs)}
 		w.Judges.OnLandedTold(n, t, s.landed.Complete)
 		w.Journal.Note(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
-		w.step(n, d.Kind, &s.landed)
+		n.step(w, d.Kind, &s.landed)
 		for i := range s.pages {
 			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
 		}
@@ -143,7 +143,7 @@ func (w *World) event(n *Node, d Delivery) {
 		w.Journal.heard(d.Body)
 	}
 	w.unread = d.Kind == KindReceived && d.C > 0 && w.Requests[d.C-1].repeats
-	w.step(n, d.Kind, ev)
+	n.step(w, d.Kind, ev)
 	if w.unread && n.Up && n.Life == d.Life {
 		w.Fail("S26", "node %d takes request %d, which gives a field twice", n.It(), oracle.Message(d.C))
 	}
@@ -151,17 +151,17 @@ func (w *World) event(n *Node, d Delivery) {
 }
 
 // foundNobody tells a machine that nobody listens where it connects.
-func (w *World) foundNobody(n *Node, d Delivery) {
+func (n *Node) foundNobody(w *World, d Delivery) {
 	c, life := w.Conns[d.B-1], n.Life
 	w.Judges.OnUnreachable(n, c)
 	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
-	if w.step(n, d.Kind, &n.events.opened); n.Up && n.Life == life {
+	if n.step(w, d.Kind, &n.events.opened); n.Up && n.Life == life {
 		w.Judges.AfterUnreachable(n, c)
 	}
 }
 
 // importedAs is the name by which a life of another node has imported n.
-func (w *World) importedAs(n *Node, from int32, life uint32) effects.Incarnation {
+func (n *Node) importedAs(w *World, from int32, life uint32) effects.Incarnation {
 	for _, l := range w.Links {
 		if l.From == from && l.FromLife == life && l.Target == n.Pool {
 			return l.Us

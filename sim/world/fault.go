@@ -13,13 +13,13 @@ type Trap struct {
 	alone bool
 }
 
-// sprung says whether e springs the trap.
-func (w *World) sprung(n *Node, e effects.Effect) bool {
-	if n.Trap.Effect != plan.EffectAny && n.Trap.Effect != plan.KindOf(e) {
+// sprung says whether e springs the trap, which is set.
+func (t *Trap) sprung(e effects.Effect) bool {
+	if t.Effect != plan.EffectAny && t.Effect != plan.KindOf(e) {
 		return false
 	}
-	if n.Trap.Skip > 0 {
-		n.Trap.Skip--
+	if t.Skip > 0 {
+		t.Skip--
 		return false
 	}
 	return true
@@ -43,7 +43,7 @@ var scheduledKinds = map[plan.Fault]Kind{plan.FaultDrain: kindMischief, plan.Fau
 	plan.FaultCrash: kindTrap, plan.FaultAlone: kindTrap, plan.FaultPause: KindPause, plan.FaultCutConn: KindCutConn,
 	plan.FaultCutLink: KindCutLink, plan.FaultNoise: KindNoise}
 
-func (w *World) setTrap(n *Node, x Delivery) {
+func (n *Node) setTrap(w *World, x Delivery) {
 	if !n.Up || w.Healed {
 		return
 	}
@@ -51,16 +51,16 @@ func (w *World) setTrap(n *Node, x Delivery) {
 	m, _ := plan.ParseMoment(f.When)
 	n.Trap = Trap{m, f.Nth, f.Fault == plan.FaultAlone}
 	if !m.Is {
-		w.fall(n)
+		n.fall(w)
 		return
 	}
 	w.Journal.Note(w.Now, kindTrap, n.ID, uint64(m.Effect), f.Nth, 0)
 }
 
 // fall does what the trap is set for.
-func (w *World) fall(n *Node) {
+func (n *Node) fall(w *World) {
 	if n.Trap.alone {
-		w.failAlone(n)
+		n.failAlone(w)
 		return
 	}
 	w.Crash(n)
@@ -74,28 +74,28 @@ func (w *World) Crash(n *Node) {
 	}
 	w.Result.Fault(plan.FaultCrash)
 	w.Journal.Note(w.Now, KindCrash, n.ID, uint64(n.Life), 0, 0)
-	w.die(n)
+	n.die(w)
 }
 
 // exit ends the process of a node that has drained.
-func (w *World) exit(n *Node) {
+func (n *Node) exit(w *World) {
 	w.Journal.Note(w.Now, KindExit, n.ID, uint64(n.Life), 0, 0)
-	w.die(n)
+	n.die(w)
 }
 
-func (w *World) die(n *Node) {
-	d := w.stop(n)
-	w.leaveLinks(n, d)
+func (n *Node) die(w *World) {
+	d := n.stop(w)
+	n.leaveLinks(w, d)
 	w.After(d.Span(10*effects.Millisecond, 1500*effects.Millisecond), Delivery{Kind: KindRestart, Node: n.ID})
 }
 
 // stop ends a life's machine, and its connections.
-func (w *World) stop(n *Node) draw.Of {
+func (n *Node) stop(w *World) draw.Of {
 	w.Judges.OnDeath(n)
 	n.Up = false
 	n.Trap = Trap{}
 	n.Thaw = 0
-	d := w.draw(draw.Crash, n)
+	d := n.draw(w, draw.Crash)
 	if w.Careless == PeersUntold {
 		return d
 	}
@@ -105,7 +105,7 @@ func (w *World) stop(n *Node) draw.Of {
 		}
 		if c.Client == n.ID && c.Life == n.Life {
 			c.Closed = true
-			w.tellServer(c, false)
+			c.tellServer(w, false)
 		}
 		if c.Server == n.ID && c.known == n.Life && c.Waits() > 0 {
 			// The request died with its server. Some transports tell, some do not.
@@ -116,9 +116,9 @@ func (w *World) stop(n *Node) draw.Of {
 }
 
 // leaveLinks ends the links of a life whose planes have ended.
-func (w *World) leaveLinks(n *Node, d draw.Of) {
+func (n *Node) leaveLinks(w *World, d draw.Of) {
 	if w.Setting.Communicators && !n.User {
-		w.commDied(n)
+		n.commDied(w)
 		return
 	}
 	for _, l := range w.Links {
@@ -128,49 +128,49 @@ func (w *World) leaveLinks(n *Node, d draw.Of) {
 			l.Dropped = true
 		case l.Target != n.Pool || !w.Nodes[l.From].Up || w.Nodes[l.From].Life != l.FromLife:
 		case l.Lost:
-			w.settleDead(l)
-		case n.Pulls && !w.Setting.Leased && w.draw(draw.Notice, w.Nodes[l.From]).Permille(500):
+			l.settleDead(w)
+		case n.Pulls && !w.Setting.Leased && w.Nodes[l.From].draw(w, draw.Notice).Permille(500):
 			// Whoever has its memory mapped reads on before he notices.
 			w.ForNode(w.Nodes[l.From], d.Again().Again().Heavy(2*w.Setting.Net), Delivery{Kind: KindNoticed, A: l.ID})
 		default:
-			w.EndLink(w.Nodes[l.From], l, w.draw(draw.Notice, w.Nodes[l.From]), true)
+			w.EndLink(w.Nodes[l.From], l, w.Nodes[l.From].draw(w, draw.Notice), true)
 		}
 	}
 }
 
 // settleDead settles the pushes of a lost link whose target has died meanwhile: no
 // process is left that could touch a page.
-func (w *World) settleDead(l *Link) {
+func (l *Link) settleDead(w *World) {
 	for _, t := range w.Going.Transfers.Some {
 		if t.Link == l && t.Asked && !t.Settled {
 			t.Ended = true
-			w.settle(t, effects.PeerLost, 0)
+			t.settle(w, effects.PeerLost, 0)
 		}
 	}
 }
 
-func (w *World) restart(n *Node) {
+func (n *Node) restart(w *World) {
 	if n.Up {
 		return
 	}
-	w.shut(n.Pool)
+	n.Pool.shut(w)
 	n.Life++
 	w.Journal.Note(w.Now, KindRestart, n.ID, uint64(n.Life), 0, 0)
-	if err := w.start(n); err != nil {
+	if err := n.start(w); err != nil {
 		panic("BUG: " + err.Error())
 	}
 	if n.twice && !w.Healed {
-		w.After(w.draw(draw.Crash, n).Span(0, 50*effects.Millisecond),
+		w.After(n.draw(w, draw.Crash).Span(0, 50*effects.Millisecond),
 			Delivery{Kind: kindMischief, Node: n.ID, A: 1, C: n.again})
 	}
 	n.twice = false
 	w.Judges.OnRestart(n)
 	w.Tick(n)
-	w.tellMissed(n)
+	n.tellMissed(w)
 	for _, c := range w.Going.Conns.Some {
 		for i := range c.Asked {
 			if q := &c.Asked[i]; c.Server == n.ID && q.Parked != nil {
-				w.After(w.nthDraw(draw.Request, c, q.nth).Heavy(w.Setting.Net),
+				w.After(c.nthDraw(w, draw.Request, q.nth).Heavy(w.Setting.Net),
 					Delivery{Kind: KindArrive, Node: plan.Nobody, A: c.ID, B: uint64(q.Corr), Body: q.Parked})
 				q.Parked = nil
 			}
@@ -179,7 +179,7 @@ func (w *World) restart(n *Node) {
 }
 
 // pause freezes a process; hardware that it started goes on.
-func (w *World) pause(n *Node, x Delivery) {
+func (n *Node) pause(w *World, x Delivery) {
 	if !n.Up || w.Healed {
 		return
 	}
@@ -192,7 +192,7 @@ func (w *World) pause(n *Node, x Delivery) {
 }
 
 // thaw lets a process go on, with all that came meanwhile in the order it came.
-func (w *World) thaw(n *Node) {
+func (n *Node) thaw(w *World) {
 	if !n.Up || n.Thaw > w.Now {
 		return
 	}
@@ -238,7 +238,7 @@ func (w *World) cutSomeLink(x Delivery) {
 }
 
 // noise sends a server bytes that are no message: random ones, and cut ones.
-func (w *World) noise(n *Node, x Delivery) {
+func (n *Node) noise(w *World, x Delivery) {
 	if !n.Up || w.Healed || n.User && len(n.Listens) == 0 {
 		return
 	}

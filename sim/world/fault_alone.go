@@ -41,18 +41,18 @@ const (
 )
 
 // failAlone ends n's rank and nothing else of its process.
-func (w *World) failAlone(n *Node) {
+func (n *Node) failAlone(w *World) {
 	if !n.Up || w.Healed {
 		n.Trap = Trap{}
 		return
 	}
 	w.Result.Fault(plan.FaultAlone)
 	w.Journal.Note(w.Now, KindAlone, n.ID, uint64(n.Life), 0, 0)
-	d := w.stop(n)
+	d := n.stop(w)
 	n.Pool.after, n.Engine().after = afterServed, afterServed
 	w.alone = append(w.alone, n.Pool)
 	if w.Careless == MemoryBackSoon {
-		w.giveBack(n.Pool)
+		n.Pool.giveBack(w)
 	}
 	closed := d.Again().Again().Heavy(4 * w.Setting.Net)
 	w.After(closed, Delivery{Kind: KindShut, Node: n.ID, A: uint64(len(w.alone))})
@@ -61,7 +61,7 @@ func (w *World) failAlone(n *Node) {
 
 // shut closes the planes of a rank that has failed: its threads have ended, its links end, and what its peers may
 // still read for its transfers they can deliver no more.
-func (w *World) shut(p *Pool) {
+func (p *Pool) shut(w *World) {
 	if p.after != afterServed {
 		return
 	}
@@ -73,9 +73,9 @@ func (w *World) shut(p *Pool) {
 			t.Early = true
 		}
 	}
-	d := w.draw(draw.Crash, n)
+	d := n.draw(w, draw.Crash)
 	if w.Careless != PeersUntold {
-		w.leaveLinks(n, d)
+		n.leaveLinks(w, d)
 	}
 	gone := d.Again().Heavy(w.Setting.Device)
 	if w.Setting.Leased {
@@ -86,11 +86,11 @@ func (w *World) shut(p *Pool) {
 			gone = d.Again().Again().Span(0, 3*effects.Second)
 		}
 	}
-	w.After(gone, Delivery{Kind: KindKept, Node: n.ID, A: uint64(w.aloneAt(p))})
+	w.After(gone, Delivery{Kind: KindKept, Node: n.ID, A: uint64(p.aloneAt(w))})
 }
 
 // aloneAt is the number of a failed rank's pool, from 1.
-func (w *World) aloneAt(p *Pool) int {
+func (p *Pool) aloneAt(w *World) int {
 	for i, o := range w.alone {
 		if o == p {
 			return i + 1
@@ -114,14 +114,14 @@ func (w *World) keep(number uint64) {
 	for _, g := range p.Lent {
 		g.Revoking = true
 	}
-	w.giveBack(p)
+	p.giveBack(w)
 }
 
 // strayKey is of what no request is about: the engine uses its memory for something else.
 const strayKey = 1<<28 - 1
 
 // giveBack lets the engine of a failed rank use what it had filled.
-func (w *World) giveBack(p *Pool) {
+func (p *Pool) giveBack(w *World) {
 	if p.engines != nil {
 		p = p.engines
 	}
@@ -137,7 +137,7 @@ func (w *World) giveBack(p *Pool) {
 }
 
 // giveOn is what no driver may do: the memory of a failed rank becomes another's, who knows nothing of its former use.
-func (w *World) giveOn(p, next *Pool) {
+func (p *Pool) giveOn(w *World, next *Pool) {
 	for _, t := range w.Transfers {
 		if t.Remote == p {
 			t.Writing = nil

@@ -51,8 +51,8 @@ const (
 // transit is how long the nth message of c, or its answer, takes, and whether it arrives at all. One that a
 // partition holds back is sent again by the transport when that ends, unless the
 // connection was given up meanwhile.
-func (w *World) transit(c *Conn, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
-	delay := w.nthDraw(l, c, nth).Heavy(w.Setting.Net)
+func (c *Conn) transit(w *World, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
+	delay := c.nthDraw(w, l, nth).Heavy(w.Setting.Net)
 	if d, yes := w.Strikes(plan.FaultDelay, c.Name, 2*nth+uint64(direction)); yes {
 		delay += d.Span(0, effects.Second)
 	}
@@ -61,7 +61,7 @@ func (w *World) transit(c *Conn, l draw.Label, direction int, nth uint64) (effec
 		from, to = to, from
 	}
 	if until := w.heldUntil(from, to); until > 0 {
-		if w.nthDraw(l, c, nth).Again().Again().Permille(500) {
+		if c.nthDraw(w, l, nth).Again().Again().Permille(500) {
 			c.Dead = true
 			return 0, false
 		}
@@ -92,7 +92,7 @@ func (w *World) mischief(x Delivery) {
 		w.walls = append(w.walls, wall{node: n.ID, in: true, out: true, from: w.Now, until: until,
 			flap: int64(f.For)/int64(3+f.Pick%6) + 1})
 	case plan.FaultReset:
-		w.reset(n)
+		n.reset(w)
 	default:
 		w.System.Mischief(w, n, f)
 		return
@@ -103,7 +103,7 @@ func (w *World) mischief(x Delivery) {
 }
 
 // reset breaks every connection and link of a node, with what is under way on them.
-func (w *World) reset(n *Node) {
+func (n *Node) reset(w *World) {
 	for _, c := range w.Conns {
 		if c.Client == n.ID && c.Life == n.Life || c.Server == n.ID {
 			w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
@@ -112,17 +112,17 @@ func (w *World) reset(n *Node) {
 	for _, l := range w.Links {
 		if !l.Lost && !l.Dropped && (l.From == n.ID && l.FromLife == n.Life || l.Target == n.Pool) && w.Nodes[l.From].Up &&
 			w.Nodes[l.From].Life == l.FromLife {
-			w.EndLink(w.Nodes[l.From], l, w.draw(draw.Notice, w.Nodes[l.From]), true)
+			w.EndLink(w.Nodes[l.From], l, w.Nodes[l.From].draw(w, draw.Notice), true)
 		}
 	}
 }
 
 // drag makes a slow consumer's next step wait.
-func (w *World) drag(n *Node) {
+func (n *Node) drag(w *World) {
 	if n.slow <= w.Now || w.Healed {
 		return
 	}
-	span := int64(w.draw(draw.Pause, n).Span(effects.Millisecond/10, 20*effects.Millisecond))
+	span := int64(n.draw(w, draw.Pause).Span(effects.Millisecond/10, 20*effects.Millisecond))
 	n.Thaw, n.Frozen = max(n.Thaw, w.Now+span), n.Frozen+span
 	w.Queue.Push(n.Thaw, Delivery{Kind: KindThaw, Node: n.ID, Life: n.Life})
 }

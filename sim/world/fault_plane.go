@@ -9,7 +9,7 @@ import (
 // the owner of the target still reads them, as planes do that map a peer's memory: the
 // driver withdraws the transfer's permit first, which a copy looks at before and after,
 // so what is read from then on can no longer be delivered.
-func (w *World) settledEarly(t *Transfer) bool {
+func (t *Transfer) settledEarly(w *World) bool {
 	if w.Setting.Leased || t.Read || !t.Asked || !w.Struck(plan.FaultEarly, t.Name, 0) {
 		return false
 	}
@@ -25,7 +25,7 @@ func (t *Transfer) unchanged(i int) bool {
 }
 
 // stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.
-func (w *World) stalled(t *Transfer, step int) effects.Duration {
+func (t *Transfer) stalled(w *World, step int) effects.Duration {
 	if d, yes := w.Strikes(plan.FaultStall, t.Name, uint64(step)); yes {
 		return d.Span(0, 3*effects.Second)
 	}

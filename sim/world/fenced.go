@@ -9,13 +9,13 @@ import (
 
 // ask is the arrival of a push request at the owner of the pages. It trusts no clock
 // and no word of the peer: the grant decides.
-func (w *World) ask(t *Transfer) {
+func (t *Transfer) ask(w *World) {
 	n := t.Remote.Node
 	if t.Ended {
 		return // Its link was cut before anything began.
 	}
 	if t.Read {
-		w.serve(t)
+		t.serve(w)
 		return
 	}
 	code := n.Grants[t.Grant].claimable(t)
@@ -25,23 +25,23 @@ func (w *World) ask(t *Transfer) {
 	w.Journal.Note(w.Now, KindAsk, n.ID, t.ID, uint64(code), 0)
 	if code != effects.OK {
 		t.Ended = true
-		w.failed(t, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 0))
+		t.failed(w, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 0))
 		return
 	}
 	n.Grants[t.Grant].claim(t, true)
 	t.Asked = true
-	w.nextCopy(t, 0, 0)
+	t.nextCopy(w, 0, 0)
 }
 
-func (w *World) nextCopy(t *Transfer, pair, half int) {
+func (t *Transfer) nextCopy(w *World, pair, half int) {
 	d := draw.Hash(w.Seed, draw.Copy, uint64(t.Name), uint64(2*pair+half))
-	w.ForNode(t.copier(), d.Heavy(w.Setting.Device)+w.stalled(t, 2*pair+half),
+	w.ForNode(t.copier(), d.Heavy(w.Setting.Device)+t.stalled(w, 2*pair+half),
 		Delivery{Kind: KindCopy, A: t.ID, B: uint64(pair), C: uint64(half)})
 }
 
 // copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
 // verifies before and after that the source still is what it was granted as.
-func (w *World) copyHalf(t *Transfer, i, half int) {
+func (t *Transfer) copyHalf(w *World, i, half int) {
 	if t.Ended {
 		return
 	}
@@ -50,7 +50,7 @@ func (w *World) copyHalf(t *Transfer, i, half int) {
 	p := t.Pairs[i]
 	if half == 0 {
 		if t.stop != effects.OK {
-			w.endPush(t)
+			t.endPush(w)
 			return
 		}
 		at := g.indexOf(p.Remote)
@@ -63,7 +63,7 @@ func (w *World) copyHalf(t *Transfer, i, half int) {
 			t.stop = effects.Faulted
 		}
 		if t.stop != effects.OK {
-			w.endPush(t)
+			t.endPush(w)
 			return
 		}
 		g.Holds++
@@ -71,9 +71,9 @@ func (w *World) copyHalf(t *Transfer, i, half int) {
 	}
 	w.Journal.Note(w.Now, KindCopy, n.ID, t.ID, uint64(i), uint64(half))
 	w.Judges.OnStore(t, i, half)
-	w.moveHalf(t, i, half)
+	t.moveHalf(w, i, half)
 	if half == 0 {
-		w.nextCopy(t, i, 1)
+		t.nextCopy(w, i, 1)
 		return
 	}
 	g.Holds--
@@ -91,17 +91,17 @@ func (w *World) copyHalf(t *Transfer, i, half int) {
 	switch {
 	case g.Revoking && g.Holds == 0:
 		t.stop = effects.Withdrawn
-		w.endPush(t)
-		w.revokeEnds(n, g)
+		t.endPush(w)
+		g.revokeEnds(w, n)
 	case t.stop != effects.OK || i+1 == len(t.Pairs):
-		w.endPush(t)
+		t.endPush(w)
 	default:
-		w.nextCopy(t, i+1, 0)
+		t.nextCopy(w, i+1, 0)
 	}
 }
 
 // moveHalf moves what the page's length covers of one half.
-func (w *World) moveHalf(t *Transfer, i, half int) {
+func (t *Transfer) moveHalf(w *World, i, half int) {
 	p := t.Pairs[i]
 	covered := t.Local.PartsOf(p.Local.Length)
 	src, dst := &t.Local.Pages[p.Local.Index], &t.Remote.Pages[p.Remote.Index]
@@ -111,7 +111,7 @@ func (w *World) moveHalf(t *Transfer, i, half int) {
 }
 
 // endPush closes the grant for the pages that are whole, and says so.
-func (w *World) endPush(t *Transfer) {
+func (t *Transfer) endPush(w *World) {
 	if t.Ended {
 		return
 	}
@@ -132,8 +132,7 @@ func (w *World) endPush(t *Transfer) {
 	}
 	w.Judges.OnLanded(t)
 	t.landing = landingQueued
-	w.inOrder(n, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8),
-		Delivery{Kind: KindLanded, A: t.ID})
+	n.inOrder(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8), Delivery{Kind: KindLanded, A: t.ID})
 }
 
 func (g *Grant) indexOf(r effects.RemotePage) int {
@@ -146,7 +145,7 @@ func (g *Grant) indexOf(r effects.RemotePage) int {
 }
 
 // confirm lets the initiator know.
-func (w *World) confirm(n *Node, e *effects.Confirm) {
+func (n *Node) confirm(w *World, e *effects.Confirm) {
 	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.Transfers)) {
 		w.Fail("contract", "node %d confirms landing %d, which never was", n.It(), oracle.Transfer(e.Landing))
 		return
@@ -165,10 +164,10 @@ func (w *World) confirm(n *Node, e *effects.Confirm) {
 	d := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 2)
 	switch {
 	case t.Reported:
-		w.settle(t, code, d.Heavy(w.Setting.Net))
+		t.settle(w, code, d.Heavy(w.Setting.Net))
 	case code == effects.OK:
-		w.report(t, code, true, d.Heavy(w.Setting.Net))
+		t.report(w, code, true, d.Heavy(w.Setting.Net))
 	default:
-		w.failed(t, code, d)
+		t.failed(w, code, d)
 	}
 }

@@ -25,35 +25,35 @@ type Grant struct {
 	Job       int          `snap:"skip"` // of one to write: for whose request, from 1
 }
 
-func (w *World) publish(n *Node, pages []effects.Page) {
+func (n *Node) publish(w *World, pages []effects.Page) {
 	w.Judges.OnPublish(n, pages)
-	w.makeKnown(n, pages)
+	n.makeKnown(w, pages)
 }
 
 // makeKnown shows the generation of pages to every peer that looks at them.
-func (w *World) makeKnown(n *Node, pages []effects.Page) {
+func (n *Node) makeKnown(w *World, pages []effects.Page) {
 	for _, p := range pages {
 		n.PoolOf(pages).Pages[p.Index].Generation = p.Generation
 	}
 }
 
-func (w *World) grantPages(n *Node, e *effects.Grant) {
+func (n *Node) grantPages(w *World, e *effects.Grant) {
 	if e.Read {
-		w.lend(n, e)
+		n.lend(w, e)
 		return
 	}
 	w.Judges.OnGrant(n, e)
 	if w.Failure != nil {
 		return
 	}
-	w.makeKnown(n, e.Pages)
+	n.makeKnown(w, e.Pages)
 	n.Grants[e.ID] = w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Pages: w.Stock.Spans.Keep(e.Pages),
 		closed: w.Stock.Flags.Take(len(e.Pages)), claimed: w.Stock.Flags.Take(len(e.Pages)),
 		Ends: w.Clock(n).Add(n.Pool.writes)})
 	w.Result.Grants++
 }
 
-func (w *World) revoke(n *Node, e *effects.Revoke) {
+func (n *Node) revoke(w *World, e *effects.Revoke) {
 	g := n.Grants[e.Grant]
 	if g == nil || g.Revoking {
 		w.Fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.It(), n.ItsGrant(e.Grant))
@@ -62,15 +62,15 @@ func (w *World) revoke(n *Node, e *effects.Revoke) {
 	g.Revoking = true
 	if !w.Setting.Leased {
 		if g.Holds == 0 {
-			w.revokeEnds(n, g)
+			g.revokeEnds(w, n)
 		}
 		return
 	}
 	if w.Setting.Communicators {
-		w.expel(n, g)
+		g.expel(w, n)
 		return
 	}
-	d := w.draw(draw.Revoke, n)
+	d := n.draw(w, draw.Revoke)
 	at := d.Heavy(w.Setting.Net)
 	if w.Struck(plan.FaultRevokeHeldUp, n.Subject(), n.ordinals[draw.Revoke]) {
 		at += effects.Duration(int64(w.Setting.Faulty) + int64(effects.Second))
@@ -79,29 +79,29 @@ func (w *World) revoke(n *Node, e *effects.Revoke) {
 }
 
 // revokeEnds says Revoked, behind what landed before.
-func (w *World) revokeEnds(n *Node, g *Grant) {
+func (g *Grant) revokeEnds(w *World, n *Node) {
 	for _, t := range w.Going.Transfers.Some {
 		if t.Asked && !t.Ended && t.Remote == n.Pool && t.Grant == g.ID {
 			switch {
 			case !t.Read:
 				t.stop = effects.Withdrawn
-				w.endPush(t)
+				t.endPush(w)
 			case t.served:
 				t.stop = effects.Withdrawn
-				w.endRead(t)
+				t.endRead(w)
 			}
 		}
 	}
 	g.Gone = true
-	w.inOrder(n, w.draw(draw.Revoke, n).Heavy(w.Setting.Net), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
+	n.inOrder(w, n.draw(w, draw.Revoke).Heavy(w.Setting.Net), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
 }
 
 // unmap destroys the mapping behind a grant of a leased plane.
-func (w *World) unmap(n *Node, id effects.GrantID) {
+func (n *Node) unmap(w *World, id effects.GrantID) {
 	if g := n.Grants[id]; !g.Gone {
 		g.Gone = true
 		w.Judges.OnUnmap(n, id)
-		w.inOrder(n, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
+		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
 	}
 }
 
@@ -109,12 +109,12 @@ func (w *World) unmap(n *Node, id effects.GrantID) {
 func (g *Grant) Bearer() bool { return g != nil && g.Peer == effects.Incarnation{} }
 
 // Open says whether the grant can still be written under.
-func (n *Node) Open(g *Grant) bool {
+func (m *Memory) Open(g *Grant) bool {
 	if g.Gone || g.Revoking {
 		return false
 	}
 	for _, p := range g.Pages {
-		if n.Pool.Pages[p.Index].Granted == g.ID {
+		if m.Pool.Pages[p.Index].Granted == g.ID {
 			return true
 		}
 	}
@@ -122,11 +122,11 @@ func (n *Node) Open(g *Grant) bool {
 }
 
 // FirstUnder is the first of the pages that are under a grant, in force or not; none is beyond all pages.
-func (n *Node) FirstUnder(g *Grant) uint32 {
+func (m *Memory) FirstUnder(g *Grant) uint32 {
 	for _, p := range g.Pages {
-		if n.Pool.Pages[p.Index].Granted == g.ID {
+		if m.Pool.Pages[p.Index].Granted == g.ID {
 			return p.Index
 		}
 	}
-	return uint32(len(n.Pool.Pages))
+	return uint32(len(m.Pool.Pages))
 }

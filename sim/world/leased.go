@@ -8,10 +8,10 @@ import (
 
 // submitStore gives one page to hardware that stores by itself: the store happens
 // later, whatever becomes of the process, unless the mapping is gone by then.
-func (w *World) submitStore(t *Transfer, pair int) {
+func (t *Transfer) submitStore(w *World, pair int) {
 	n := t.Local.Node
 	if w.Struck(plan.FaultDMA, t.Name, uint64(pair)) {
-		w.giveUp(t, effects.Faulted)
+		t.giveUp(w, effects.Faulted)
 		return
 	}
 	d := draw.Hash(w.Seed, draw.Store, uint64(t.Name), uint64(pair))
@@ -26,13 +26,13 @@ func (w *World) submitStore(t *Transfer, pair int) {
 	w.After(first+d.Again().Heavy(w.Setting.Device), Delivery{Kind: KindStore, Node: plan.Nobody, A: t.ID, B: uint64(pair),
 		C: 1})
 	if pair+1 < len(t.Pairs) {
-		w.ForNode(n, d.Again().Again().Heavy(w.Setting.Device)+w.stalled(t, pair+1),
+		w.ForNode(n, d.Again().Again().Heavy(w.Setting.Device)+t.stalled(w, pair+1),
 			Delivery{Kind: KindSubmit, A: t.ID, B: uint64(pair) + 1})
 	}
 }
 
 // storeHalf is one store of hardware. No process can see or stop it.
-func (w *World) storeHalf(t *Transfer, pair, half int) {
+func (t *Transfer) storeHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindStore, t.Remote.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped()
 	if !blocked {
@@ -43,7 +43,7 @@ func (w *World) storeHalf(t *Transfer, pair, half int) {
 		}
 		if !blocked {
 			w.Judges.OnStore(t, pair, half)
-			w.moveHalf(t, pair, half)
+			t.moveHalf(w, pair, half)
 		}
 	}
 	if half == 0 {
@@ -63,15 +63,15 @@ func (w *World) storeHalf(t *Transfer, pair, half int) {
 	case t.stored == len(t.Pairs):
 		t.Ended = true
 		if t.Reported {
-			w.settle(t, effects.OK, after)
+			t.settle(w, effects.OK, after)
 		} else {
-			w.report(t, effects.OK, true, after)
+			t.report(w, effects.OK, true, after)
 		}
 	case t.Flying == 0 && t.Reported:
 		t.Ended = true
-		w.settle(t, t.stop, after)
+		t.settle(w, t.stop, after)
 	case t.Flying == 0 && t.stop != effects.OK:
 		t.Ended = true
-		w.report(t, t.stop, true, after)
+		t.report(w, t.stop, true, after)
 	}
 }

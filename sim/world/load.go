@@ -11,9 +11,9 @@ import (
 // it brought may be believed, only the lease says.
 
 // submitLoad gives one page to it.
-func (w *World) submitLoad(t *Transfer, pair int) {
+func (t *Transfer) submitLoad(w *World, pair int) {
 	if w.Struck(plan.FaultDMA, t.Name, uint64(pair)) {
-		w.giveUp(t, effects.Faulted)
+		t.giveUp(w, effects.Faulted)
 		return
 	}
 	d := draw.Hash(w.Seed, draw.Store, uint64(t.Name), uint64(pair))
@@ -27,13 +27,13 @@ func (w *World) submitLoad(t *Transfer, pair int) {
 	w.After(first+d.Again().Heavy(w.Setting.Device), Delivery{Kind: KindLoad, Node: plan.Nobody, A: t.ID, B: uint64(pair),
 		C: 1})
 	if pair+1 < len(t.Pairs) {
-		w.ForNode(t.Local.Node, d.Again().Again().Heavy(w.Setting.Device)+w.stalled(t, pair+1),
+		w.ForNode(t.Local.Node, d.Again().Again().Heavy(w.Setting.Device)+t.stalled(w, pair+1),
 			Delivery{Kind: KindSubmit, A: t.ID, B: uint64(pair) + 1})
 	}
 }
 
 // loadHalf is one load of hardware. No process can see or stop it.
-func (w *World) loadHalf(t *Transfer, pair, half int) {
+func (t *Transfer) loadHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindLoad, t.Local.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||
 		half == 1 && w.Struck(plan.FaultHalfPage, t.Name, uint64(pair))
@@ -56,18 +56,18 @@ func (w *World) loadHalf(t *Transfer, pair, half int) {
 		return // More is under way, or will be.
 	case t.stored == len(t.Pairs):
 		t.Ended = true
-		w.conclude(t, effects.OK, after)
+		t.conclude(w, effects.OK, after)
 	default:
 		t.Ended = true
-		w.conclude(t, t.stop, after)
+		t.conclude(w, t.stop, after)
 	}
 }
 
 // conclude says how a transfer ended, or that it did.
-func (w *World) conclude(t *Transfer, code effects.Code, after effects.Duration) {
+func (t *Transfer) conclude(w *World, code effects.Code, after effects.Duration) {
 	if t.Reported {
-		w.settle(t, code, after)
+		t.settle(w, code, after)
 		return
 	}
-	w.report(t, code, true, after)
+	t.report(w, code, true, after)
 }

@@ -23,7 +23,7 @@ type loan struct {
 }
 
 // lend carries out a Grant to read: the pages are what they were.
-func (w *World) lend(n *Node, e *effects.Grant) {
+func (n *Node) lend(w *World, e *effects.Grant) {
 	g := w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Read: true, Pages: w.Stock.Spans.Keep(e.Pages),
 		Ends: w.Clock(n).Add(n.Pool.reads), Loan: loan{Began: w.Clock(n)}})
 	w.Judges.OnLend(n, g)

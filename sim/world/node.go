@@ -24,17 +24,15 @@ type Node struct {
 	Up     bool
 	Thaw   int64 `snap:"instant"` // frozen until then
 	Frozen int64 // how long it was frozen in all, for deadlines
-	Offset int64 // of its clock at the start
-	Drift  PPM   // of its clock
+	Clock
 
-	Machine   effects.Machine
-	target    *commTarget                // of a plane of communicators
-	Listens   []effects.Channel          `snap:"share"` // on which channels
-	Side      any                        `snap:"share"` // what the system keeps of this life
-	User      bool                       // its machine is a user's, and no rank
-	Out       effects.Effects            `snap:"scratch"`
-	Pool      *Pool                      `snap:"whole"` // that peers touch; also the engine's, unless there are two
-	Device    *Pool                      `snap:"skip"`  // the engine's, if there are
+	Machine effects.Machine
+	target  *commTarget       // of a plane of communicators
+	Listens []effects.Channel `snap:"share"` // on which channels
+	Side    any               `snap:"share"` // what the system keeps of this life
+	User    bool              // its machine is a user's, and no rank
+	Out     effects.Effects   `snap:"scratch"`
+	Memory
 	Grants    map[effects.GrantID]*Grant `snap:"bag"`
 	Links     []*Link                    `snap:"skip"` // that this life imported, in order
 	Missed    []Delivery                 `snap:"bag"`  // what was told to it while it was down
@@ -60,6 +58,12 @@ type Node struct {
 	copies    uint32                  `snap:"skip"` // likewise
 
 	events scratch `snap:"scratch"`
+}
+
+// Memory is what pages a life of a node has.
+type Memory struct {
+	Pool   *Pool `snap:"whole"` // that peers touch; also the engine's, unless there are two
+	Device *Pool `snap:"skip"`  // the engine's, if there are
 }
 
 // scratch holds one event of each kind, used again for every step.
@@ -96,7 +100,7 @@ type Pools struct {
 }
 
 // start gives n a new life.
-func (w *World) start(n *Node) error {
+func (n *Node) start(w *World) error {
 	m, err := w.System.Boot(w, n)
 	if err != nil {
 		return fmt.Errorf("sim: node %d: %w", n.ID, err)
@@ -106,13 +110,13 @@ func (w *World) start(n *Node) error {
 		n.Pool.past, n.Grants = n.Grants, nil
 	}
 	former := n.Pool
-	n.Pool, n.Device = w.newPool(n, &m, m.Pages), nil
+	n.Pool, n.Device = n.newPool(w, &m, m.Pages), nil
 	if m.HostPages > 0 {
-		n.Device, n.Pool = n.Pool, w.newPool(n, &m, m.HostPages)
+		n.Device, n.Pool = n.Pool, n.newPool(w, &m, m.HostPages)
 		n.Pool.Number, n.Pool.engines = m.Host, n.Device
 	}
 	if w.Careless == MemoryGivenOn && former != nil && former.after != afterNothing {
-		w.giveOn(former, n.Pool)
+		former.giveOn(w, n.Pool)
 	}
 	if w.Setting.Communicators && !n.User {
 		n.target = newCommTarget(w.Seed)
@@ -140,7 +144,7 @@ func (n *Node) ItsPage(index uint32) oracle.Page         { return oracle.Page{No
 func (n *Node) ItsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.ID, ID: id} }
 
 // draw draws for a node under a label; every label counts by itself.
-func (w *World) draw(l draw.Label, n *Node) draw.Of {
+func (n *Node) draw(w *World, l draw.Label) draw.Of {
 	n.ordinals[l]++
 	return draw.Hash(w.Seed, l, uint64(n.Subject()), n.ordinals[l])
 }
@@ -155,9 +159,9 @@ func (w *World) Lives(node int32, life uint32) bool {
 }
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
-func (n *Node) PagesShown() int {
-	if n.Device != nil {
-		return len(n.Pool.Pages) + len(n.Device.Pages)
+func (m *Memory) PagesShown() int {
+	if m.Device != nil {
+		return len(m.Pool.Pages) + len(m.Device.Pages)
 	}
-	return len(n.Pool.Pages)
+	return len(m.Pool.Pages)
 }

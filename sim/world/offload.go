@@ -26,26 +26,26 @@ type Offload struct {
 }
 
 // Engine is the pool that the node's engine fills: its only one, unless it offloads.
-func (n *Node) Engine() *Pool {
-	if n.Device != nil {
-		return n.Device
+func (m *Memory) Engine() *Pool {
+	if m.Device != nil {
+		return m.Device
 	}
-	return n.Pool
+	return m.Pool
 }
 
 // PoolOf is the pool that pages of a node name.
-func (n *Node) PoolOf(pages []effects.Page) *Pool {
-	if len(pages) > 0 && pages[0].Pool == n.Engine().Number {
-		return n.Engine()
+func (m *Memory) PoolOf(pages []effects.Page) *Pool {
+	if len(pages) > 0 && pages[0].Pool == m.Engine().Number {
+		return m.Engine()
 	}
-	return n.Pool
+	return m.Pool
 }
 
 // settledCopy tells a delivery of kindSettled that it is of a copy.
 const settledCopy = 1
 
 // copyOut carries out a Copy.
-func (w *World) copyOut(n *Node, e *effects.Copy) {
+func (n *Node) copyOut(w *World, e *effects.Copy) {
 	n.copies++
 	c := w.Stock.offloads.One(Offload{ID: uint64(len(w.Offloads) + 1), Name: plan.AboutCopy(n.ID, n.Life, n.copies),
 		corr: e.Corr, Node: n,
@@ -54,10 +54,10 @@ func (w *World) copyOut(n *Node, e *effects.Copy) {
 	if w.Judges.OnCopy(n, c); w.Failure != nil {
 		return
 	}
-	w.nextMove(c, 0, 0)
+	c.nextMove(w, 0, 0)
 }
 
-func (w *World) nextMove(c *Offload, i, half int) {
+func (c *Offload) nextMove(w *World, i, half int) {
 	after := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), uint64(2*i+half)).Heavy(w.Setting.Device)
 	if d, yes := w.Strikes(plan.FaultStall, c.Name, uint64(2*i+half)); yes {
 		after += d.Span(0, 3*effects.Second)
@@ -66,7 +66,7 @@ func (w *World) nextMove(c *Offload, i, half int) {
 }
 
 // move is the end of half a page.
-func (w *World) move(c *Offload, i, half int) {
+func (c *Offload) move(w *World, i, half int) {
 	if c.over {
 		return
 	}
@@ -85,55 +85,55 @@ func (w *World) move(c *Offload, i, half int) {
 	c.begun = half == 0
 	switch {
 	case c.stop != effects.OK:
-		w.copyEnds(c)
+		c.copyEnds(w)
 	case half == 0:
-		w.nextMove(c, i, 1)
+		c.nextMove(w, i, 1)
 	case i+1 < len(c.Pairs):
-		w.nextMove(c, i+1, 0)
+		c.nextMove(w, i+1, 0)
 	default:
-		w.copyEnds(c)
+		c.copyEnds(w)
 	}
 }
 
 // copyEnds completes a copy of which nothing moves any more, unless the device says only later that this is so.
-func (w *World) copyEnds(c *Offload) {
+func (c *Offload) copyEnds(w *World) {
 	c.over = true
 	d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 1<<32)
 	after := d.Heavy(w.Setting.Device)
 	switch {
 	case c.reported:
-		w.copySettles(c, after)
+		c.copySettles(w, after)
 	case c.stop == effects.OK || d.Again().Permille(600):
-		w.copyReported(c, true, after)
+		c.copyReported(w, true, after)
 	default:
-		w.copyReported(c, false, after)
-		w.copySettles(c, after+d.Again().Again().Heavy(w.Setting.Device))
+		c.copyReported(w, false, after)
+		c.copySettles(w, after+d.Again().Again().Heavy(w.Setting.Device))
 	}
 }
 
-func (w *World) copyReported(c *Offload, settled bool, after effects.Duration) {
+func (c *Offload) copyReported(w *World, settled bool, after effects.Duration) {
 	x := Delivery{Kind: kindCopyDone, A: c.ID, B: uint64(c.stop)}
 	if settled {
 		x.C = 1
 	}
 	c.reported, c.settled = true, settled
-	w.inOrder(c.Node, after, x)
+	c.Node.inOrder(w, after, x)
 }
 
-func (w *World) copySettles(c *Offload, after effects.Duration) {
+func (c *Offload) copySettles(w *World, after effects.Duration) {
 	c.settled = true
-	w.inOrder(c.Node, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
+	c.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
 }
 
 // cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next looks.
-func (w *World) cancelCopy(n *Node, corr effects.Corr) {
+func (n *Node) cancelCopy(w *World, corr effects.Corr) {
 	for _, c := range w.Offloads {
 		if c.corr != corr || c.To != n.Pool || c.reported || c.over || c.stop != effects.OK {
 			continue
 		}
 		c.stop = effects.Cancelled
 		if d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 2<<32); d.Permille(500) {
-			w.copyReported(c, false, d.Again().Heavy(w.Setting.Device))
+			c.copyReported(w, false, d.Again().Heavy(w.Setting.Device))
 		}
 		return
 	}

@@ -34,13 +34,13 @@ func (w *World) Heal() {
 	for _, n := range w.Nodes {
 		n.Trap, n.twice, n.slow = Trap{}, false, 0
 		if n.Up && n.Leaving {
-			w.exit(n)
+			n.exit(w)
 		}
 		if !n.Up {
-			w.restart(n)
+			n.restart(w)
 		}
 		n.Thaw = min(n.Thaw, w.Now)
-		w.thaw(n)
+		n.thaw(w)
 	}
 }
 

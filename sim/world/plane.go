@@ -66,7 +66,7 @@ type Pool struct {
 	past      map[effects.GrantID]*Grant `snap:"bag"` // all of a life that is over: readers may still speak of them
 }
 
-func (w *World) newPool(n *Node, m *Pools, pages uint32) *Pool {
+func (n *Node) newPool(w *World, m *Pools, pages uint32) *Pool {
 	return w.Stock.pools.One(Pool{Node: n, Life: n.Life, PageBytes: m.PageBytes, Leased: m.Leased,
 		writes: m.Writes, reads: m.Reads,
 		Pages: w.Stock.pages.Take(int(pages))})
@@ -138,15 +138,15 @@ type Transfer struct {
 	Reading bool // until its initiator heard that: its local pages are nobody else's
 }
 
-func (w *World) importPeer(n *Node, e *effects.Import) {
-	d := w.draw(draw.Import, n)
+func (n *Node) importPeer(w *World, e *effects.Import) {
+	d := n.draw(w, draw.Import)
 	refuse := func(code effects.Code) {
-		w.inOrder(n, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
+		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
 	}
 	if w.Setting.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
 		l := w.System.Outsider.Link(w, n)
 		w.Links, n.Links = append(w.Links, l), append(n.Links, l)
-		w.inOrder(n, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.Nodes) {
@@ -171,29 +171,29 @@ func (w *World) importPeer(n *Node, e *effects.Import) {
 		w.Links = append(w.Links, l)
 		n.Links = append(n.Links, l)
 		if w.Setting.Communicators {
-			w.commImport(n, l, e.Corr)
+			l.commImport(w, n, e.Corr)
 			return
 		}
-		w.inOrder(n, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 	}
 }
 
-func (w *World) drop(n *Node, e *effects.Drop) {
-	l := w.linkOf(n, e.Link)
+func (n *Node) drop(w *World, e *effects.Drop) {
+	l := n.linkOf(w, e.Link)
 	if l == nil || l.Dropped {
 		w.Fail("contract", "node %d drops link %d, which it does not have", n.It(), oracle.Link(e.Link))
 		return
 	}
 	l.Dropped = true
 	if l.Comm != nil {
-		w.commDrop(l)
+		l.commDrop(w)
 		return
 	}
-	w.EndLink(n, l, w.draw(draw.Import, n), false)
-	w.inOrder(n, w.draw(draw.Import, n).Heavy(w.Setting.Net), Delivery{Kind: KindDropped, A: l.ID})
+	w.EndLink(n, l, n.draw(w, draw.Import), false)
+	n.inOrder(w, n.draw(w, draw.Import).Heavy(w.Setting.Net), Delivery{Kind: KindDropped, A: l.ID})
 }
 
-func (w *World) linkOf(n *Node, id effects.Link) *Link {
+func (n *Node) linkOf(w *World, id effects.Link) *Link {
 	if id == 0 || uint64(id) > uint64(len(w.Links)) {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (w *World) linkOf(n *Node, id effects.Link) *Link {
 // will notice.
 func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 	if l.Comm != nil {
-		w.commCut(l)
+		l.commCut(w)
 		return
 	}
 	if l.Lost {
@@ -221,24 +221,24 @@ func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 				t.stop = effects.PeerLost
 			}
 			if t.Read && !w.Setting.Leased {
-				w.stopRead(t, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4), after)
+				t.stopRead(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4), after)
 				continue
 			}
 			if !t.Asked && t.Flying == 0 || !t.Remote.served() && !w.Setting.Leased {
 				t.Ended = true
 			}
 			if t.Ended && t.submitted && !w.Setting.Leased {
-				w.failed(t, effects.PeerLost, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4))
+				t.failed(w, effects.PeerLost, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4))
 				continue
 			}
-			w.report(t, effects.PeerLost, t.Ended, after)
+			t.report(w, effects.PeerLost, t.Ended, after)
 		}
 	}
 	if !l.Target.served() {
-		w.settleDead(l)
+		l.settleDead(w)
 	}
 	if tell {
-		w.inOrder(n, after, Delivery{Kind: KindLinkLost, A: l.ID})
+		n.inOrder(w, after, Delivery{Kind: KindLinkLost, A: l.ID})
 	}
 	if l.Target.served() {
 		w.ForNode(l.Target.Node, d.Again().Heavy(4*w.Setting.Net),
@@ -247,7 +247,7 @@ func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 }
 
 // sever is the moment at which n notices that a peer which imported it is gone.
-func (w *World) sever(n *Node, peer int32, life uint32) {
+func (n *Node) sever(w *World, peer int32, life uint32) {
 	for _, l := range w.Links {
 		if l.From == peer && l.FromLife == life && l.Target == n.Pool && !l.Lost {
 			return // Another connection of the same life stands.
@@ -259,17 +259,17 @@ func (w *World) sever(n *Node, peer int32, life uint32) {
 			switch {
 			case t.holding != nil:
 			case t.Read && t.served:
-				w.endRead(t)
+				t.endRead(w)
 			case !t.Read:
-				w.endPush(t)
+				t.endPush(w)
 			}
 		}
 	}
-	w.inOrder(n, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
+	n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
 }
 
-func (w *World) transfer(n *Node, e *effects.Transfer) {
-	l := w.linkOf(n, e.Link)
+func (n *Node) transfer(w *World, e *effects.Transfer) {
+	l := n.linkOf(w, e.Link)
 	if l == nil {
 		w.Fail("contract", "node %d transfers on link %d, which it does not have", n.It(), oracle.Link(e.Link))
 		return
@@ -299,31 +299,31 @@ func (w *World) transfer(n *Node, e *effects.Transfer) {
 	case l.Dropped || l.Lost:
 		t.Ended = true
 		if w.Setting.Leased {
-			w.report(t, effects.PeerLost, true, d.Heavy(w.Setting.Net))
+			t.report(w, effects.PeerLost, true, d.Heavy(w.Setting.Net))
 		} else {
-			w.failed(t, effects.PeerLost, d)
+			t.failed(w, effects.PeerLost, d)
 		}
 	case l.Peer != e.Peer || t.strays(w):
 		t.Ended = true
-		w.report(t, effects.Stale, true, d.Heavy(w.Setting.Net))
+		t.report(w, effects.Stale, true, d.Heavy(w.Setting.Net))
 	case l.Comm != nil:
-		w.commTransfer(l, t, e.Since)
+		t.commTransfer(w, l, e.Since)
 	default:
 		w.ForNode(n, d.Heavy(w.Setting.Net/4), Delivery{Kind: KindSubmit, A: t.ID})
 	}
 }
 
 // submit re-reads the clock, as a driver must before it gives anything to a device.
-func (w *World) submit(t *Transfer, pair int) {
+func (t *Transfer) submit(w *World, pair int) {
 	n := t.Local.Node
 	if t.Reported || t.stop != effects.OK {
 		if !t.Reported {
-			w.giveUp(t, t.stop)
+			t.giveUp(w, t.stop)
 		}
 		return
 	}
 	if w.Clock(n) > t.NotAfter {
-		w.giveUp(t, effects.Expired)
+		t.giveUp(w, effects.Expired)
 		return
 	}
 	w.Judges.OnSubmit(n, t)
@@ -331,13 +331,13 @@ func (w *World) submit(t *Transfer, pair int) {
 	w.Journal.Note(w.Now, KindSubmit, n.ID, t.ID, uint64(pair), 0)
 	switch {
 	case w.Setting.Leased && t.Read:
-		w.submitLoad(t, pair)
+		t.submitLoad(w, pair)
 		return
 	case w.Setting.Leased:
-		w.submitStore(t, pair)
+		t.submitStore(w, pair)
 		return
 	case t.Read:
-		w.beginRead(t)
+		t.beginRead(w)
 		return
 	}
 	if t.Remote.served() {
@@ -347,7 +347,7 @@ func (w *World) submit(t *Transfer, pair int) {
 }
 
 // giveUp ends a transfer of which nothing more will be submitted.
-func (w *World) giveUp(t *Transfer, code effects.Code) {
+func (t *Transfer) giveUp(w *World, code effects.Code) {
 	if t.Flying == 0 && !t.Asked {
 		t.Ended = true
 	}
@@ -355,19 +355,19 @@ func (w *World) giveUp(t *Transfer, code effects.Code) {
 		t.stop = code
 	}
 	if t.Read && t.submitted && !w.Setting.Leased {
-		w.stopRead(t, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3), 0)
+		t.stopRead(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3), 0)
 		return
 	}
 	if t.Ended && t.submitted && !w.Setting.Leased {
-		w.failed(t, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3))
+		t.failed(w, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3))
 		return
 	}
-	w.report(t, code, t.Ended, 0)
+	t.report(w, code, t.Ended, 0)
 }
 
 // report completes t towards its initiator, and if nothing can touch its pages any
 // more but the initiator was told otherwise, settles it.
-func (w *World) report(t *Transfer, code effects.Code, settled bool, after effects.Duration) {
+func (t *Transfer) report(w *World, code effects.Code, settled bool, after effects.Duration) {
 	if t.Reported {
 		return
 	}
@@ -375,32 +375,32 @@ func (w *World) report(t *Transfer, code effects.Code, settled bool, after effec
 	if !t.Local.Alive() {
 		return
 	}
-	settled = settled || w.settledEarly(t)
+	settled = settled || t.settledEarly(w)
 	c := uint64(0)
 	if settled {
 		c = 1
 	}
 	t.Settled = settled
-	w.inOrder(t.Local.Node, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
+	t.Local.Node.inOrder(w, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
 }
 
 // settle sends the Settled that an unsettled completion owes.
-func (w *World) settle(t *Transfer, code effects.Code, after effects.Duration) {
+func (t *Transfer) settle(w *World, code effects.Code, after effects.Duration) {
 	if !t.Reported || t.Settled || !t.Local.Alive() {
 		return
 	}
 	t.Settled = true
-	w.inOrder(t.Local.Node, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
+	t.Local.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
 }
 
-func (w *World) cancel(n *Node, e *effects.Cancel) {
+func (n *Node) cancel(w *World, e *effects.Cancel) {
 	for _, t := range w.Transfers {
 		if t.Corr != e.Corr || t.Local != n.Pool {
 			continue
 		}
 		w.Judges.OnCancel(n, t)
 		if t.Link.Comm != nil {
-			w.commCancel(t)
+			t.commCancel(w)
 			return
 		}
 		if t.Reported || t.stop != effects.OK {
@@ -409,7 +409,7 @@ func (w *World) cancel(n *Node, e *effects.Cancel) {
 		if w.Setting.Leased {
 			t.stop = effects.Cancelled // What the device has goes on; the next submission finds this.
 		} else {
-			w.giveUp(t, effects.Cancelled) // At once, even if everything is there and only the Confirm is not.
+			t.giveUp(w, effects.Cancelled) // At once, even if everything is there and only the Confirm is not.
 		}
 		return
 	}

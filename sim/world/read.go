@@ -13,10 +13,10 @@ import (
 // a hold of the grant. Which of the two it is, is drawn for each.
 
 // beginRead lets a read that has left its driver's queue look at the pages, or be asked for.
-func (w *World) beginRead(t *Transfer) {
+func (t *Transfer) beginRead(w *World) {
 	d := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0)
 	if t.served = !d.Again().Permille(600); !t.served {
-		w.serve(t)
+		t.serve(w)
 		return
 	}
 	if t.Remote.served() {
@@ -26,7 +26,7 @@ func (w *World) beginRead(t *Transfer) {
 }
 
 // serve begins to copy, unless the grant does not allow what is wanted.
-func (w *World) serve(t *Transfer) {
+func (t *Transfer) serve(w *World) {
 	code := t.readable()
 	if d, yes := w.Strikes(plan.FaultPushRefused, t.Name, 0); yes && code == effects.OK {
 		if code = refusal(contract.Transferring, d); code == effects.Mismatch { // One may read less than was granted.
@@ -36,11 +36,11 @@ func (w *World) serve(t *Transfer) {
 	w.Journal.Note(w.Now, KindAsk, t.copier().ID, t.ID, uint64(code), 0)
 	if code != effects.OK {
 		t.stop = code
-		w.endRead(t)
+		t.endRead(w)
 		return
 	}
 	t.Asked = true
-	w.nextCopy(t, 0, 0)
+	t.nextCopy(w, 0, 0)
 }
 
 // strays says whether a read is of a buffer that its link does not lead to.
@@ -98,16 +98,16 @@ func (t *Transfer) stands(i int) effects.Code {
 }
 
 // readHalf moves half a page. Whether it may be delivered is looked at before and after.
-func (w *World) readHalf(t *Transfer, i, half int) {
+func (t *Transfer) readHalf(w *World, i, half int) {
 	if t.Ended {
 		return
 	}
 	if half == 0 {
 		if t.stop == effects.OK {
-			t.stop = w.mayRead(t, i)
+			t.stop = t.mayRead(w, i)
 		}
 		if t.stop != effects.OK {
-			w.endRead(t)
+			t.endRead(w)
 			return
 		}
 		t.copying = true
@@ -120,7 +120,7 @@ func (w *World) readHalf(t *Transfer, i, half int) {
 	w.Judges.OnLoad(t, i)
 	t.fetchHalf(i, half)
 	if half == 0 {
-		w.nextCopy(t, i, 1)
+		t.nextCopy(w, i, 1)
 		return
 	}
 	t.copying = false
@@ -135,15 +135,15 @@ func (w *World) readHalf(t *Transfer, i, half int) {
 		t.stored++
 	}
 	if t.stop != effects.OK || i+1 == len(t.Pairs) {
-		w.endRead(t)
+		t.endRead(w)
 		return
 	}
-	w.letHold(t)
-	w.nextCopy(t, i+1, 0)
+	t.letHold(w)
+	t.nextCopy(w, i+1, 0)
 }
 
 // mayRead is what is looked at before a page.
-func (w *World) mayRead(t *Transfer, i int) effects.Code {
+func (t *Transfer) mayRead(w *World, i int) effects.Code {
 	switch {
 	case w.Clock(t.Local.Node) > t.NotAfter:
 		return effects.Expired
@@ -165,24 +165,24 @@ func (t *Transfer) fetchHalf(i, half int) {
 }
 
 // letHold ends the hold of a page, and a revocation that only waited for it.
-func (w *World) letHold(t *Transfer) {
+func (t *Transfer) letHold(w *World) {
 	g := t.holding
 	if g == nil {
 		return
 	}
 	t.holding = nil
 	if g.Holds--; g.Holds == 0 && g.Revoking && !g.Gone && t.Remote.Alive() {
-		w.revokeEnds(t.Remote.Node, g)
+		g.revokeEnds(w, t.Remote.Node)
 	}
 }
 
 // endRead is the end of the copies.
-func (w *World) endRead(t *Transfer) {
+func (t *Transfer) endRead(w *World) {
 	if t.Ended {
 		return
 	}
 	t.Ended, t.copying = true, false
-	w.letHold(t)
+	t.letHold(w)
 	code := t.stop
 	if t.stored == len(t.Pairs) {
 		code = effects.OK
@@ -190,28 +190,28 @@ func (w *World) endRead(t *Transfer) {
 	d := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1)
 	switch {
 	case t.Reported:
-		w.settle(t, code, d.Heavy(w.Setting.Net/8))
+		t.settle(w, code, d.Heavy(w.Setting.Net/8))
 	case code == effects.OK:
-		w.report(t, code, true, d.Heavy(w.Setting.Net/8))
+		t.report(w, code, true, d.Heavy(w.Setting.Net/8))
 	default:
-		w.failed(t, code, d)
+		t.failed(w, code, d)
 	}
 }
 
 // stopRead ends a read at its initiator's side. A thread that is in the middle of a page goes
 // on to its end: until then the read is not settled.
-func (w *World) stopRead(t *Transfer, d draw.Of, after effects.Duration) {
+func (t *Transfer) stopRead(w *World, d draw.Of, after effects.Duration) {
 	switch {
 	case !t.copying || t.served && !t.Remote.served():
 		t.Ended, t.copying = true, false
-		w.letHold(t)
+		t.letHold(w)
 		if d.Again().Permille(700) {
-			w.report(t, t.stop, true, after)
+			t.report(w, t.stop, true, after)
 			return
 		}
-		w.report(t, t.stop, false, after)
-		w.settle(t, t.stop, after+d.Again().Again().Heavy(w.Setting.Device))
+		t.report(w, t.stop, false, after)
+		t.settle(w, t.stop, after+d.Again().Again().Heavy(w.Setting.Device))
 	default:
-		w.report(t, t.stop, false, after)
+		t.report(w, t.stop, false, after)
 	}
 }

@@ -16,7 +16,7 @@ type Device struct {
 }
 
 // scatter is the engine's device code taking chunks, which takes some time and may fail.
-func (w *World) scatter(n *Node, e *effects.Scatter) {
+func (n *Node) scatter(w *World, e *effects.Scatter) {
 	if !w.Judges.OnScatter(n, e) {
 		return
 	}

@@ -44,7 +44,7 @@ func (w *World) Retire() {
 	w.Stock.reset()
 	w.Queue.reset()
 	*w = World{
-		Stock: w.Stock, Queue: w.Queue, Nodes: w.Nodes[:0], spareBody: w.spareBody, Buffers: w.Buffers,
+		Stock: w.Stock, Queue: w.Queue, Nodes: w.Nodes[:0], bodies: w.bodies, Buffers: w.Buffers,
 		Conns: w.Conns[:0], Requests: w.Requests[:0], Links: w.Links[:0], Transfers: w.Transfers[:0],
 		Offloads: w.Offloads[:0], Going: w.Going.emptied(), Overheard: w.Overheard[:0],
 	}

@@ -10,7 +10,7 @@ import (
 
 // Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
 
-func (w *World) post(n *Node, e *effects.Post) {
+func (n *Node) post(w *World, e *effects.Post) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Life != n.Life || c.Closed || c.Channel.Order() != effects.OneWay {
 		w.Fail("contract", "node %d posts on connection %d, which is no open one-way connection of its",
@@ -20,18 +20,18 @@ func (w *World) post(n *Node, e *effects.Post) {
 	c.Sent++
 	w.Result.Messages++
 	if n.User || c.Server >= 0 && w.Nodes[c.Server].User {
-		w.postOwn(n, c, e)
+		c.postOwn(w, n, e)
 		return
 	}
 	if c.Channel == effects.ChannelDone {
-		w.postDone(n, c, e)
+		c.postDone(w, n, e)
 		return
 	}
-	w.postNotice(n, c, e)
+	c.postNotice(w, n, e)
 }
 
 // takes says whether the transport takes what is posted on a connection, or how it refuses.
-func (w *World) takes(c *Conn) effects.Code {
+func (c *Conn) takes(w *World) effects.Code {
 	if c.Dead {
 		return effects.PeerLost
 	}
@@ -42,8 +42,8 @@ func (w *World) takes(c *Conn) effects.Code {
 }
 
 // postNotice tells the proxy.
-func (w *World) postNotice(n *Node, c *Conn, e *effects.Post) {
-	code := w.takes(c)
+func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
+	code := c.takes(w)
 	request, missing, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK)
 	if !ok {
 		return
@@ -62,8 +62,8 @@ func (w *World) postNotice(n *Node, c *Conn, e *effects.Post) {
 // postDone tells a sender that an offer has ended. The transport keeps the message while the
 // sender is down, finds it when it is there again, and loses what was under way when a
 // connection broke; nobody is told.
-func (w *World) postDone(n *Node, c *Conn, e *effects.Post) {
-	code := w.takes(c)
+func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
+	code := c.takes(w)
 	if !w.System.Engine.Tell(w, n, e.Body, code == effects.OK) {
 		return
 	}
@@ -99,17 +99,17 @@ func (w *World) told(d Delivery) {
 }
 
 // tellMissed brings what waited for a node that is up again.
-func (w *World) tellMissed(s *Node) {
+func (s *Node) tellMissed(w *World) {
 	for _, d := range s.Missed {
-		w.After(w.draw(draw.Notice, s).Heavy(w.Setting.Net), d)
+		w.After(s.draw(w, draw.Notice).Heavy(w.Setting.Net), d)
 	}
 	s.Missed = s.Missed[:0]
 }
 
 // postOwn carries what nobody answers from or to a machine of a user's. What one of those posts comes in its order: what
 // is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes twice.
-func (w *World) postOwn(n *Node, c *Conn, e *effects.Post) {
-	code := w.takes(c)
+func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
+	code := c.takes(w)
 	if !n.User {
 		if _, _, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK); !ok {
 			return

@@ -2,7 +2,8 @@
 // incarnations, clocks, control connections, data planes and the memory that they touch, faults, and the event log. It
 // is a driver as [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and
 // what is promised of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may
-// change it; what it must remember of a run it keeps beside it.
+// change it; what it must remember of a run it keeps beside it. What becomes of a node, a link, a transfer or a connection
+// is that one's own method, which is given the world.
 //
 // A system may rely on this: nothing happens but what the queue holds, one after the other; each effect that has a
 // completion gets it once, as package effects says; and the same plan gives the same event log.
@@ -50,14 +51,14 @@ type World struct {
 	Transfers []*Transfer `snap:"bag"`  // by id-1
 	Offloads  []*Offload  `snap:"skip"` // by id-1
 	Going     goings      `snap:"skip"`
-	spareBody [][]byte    `snap:"scratch"`
-	Stock     stock       `snap:"scratch"`
-	ProxyHost string      `snap:"skip"`
-	Proxy     int32       `snap:"share"` // the node that hears what is told to it; plan.Proxy: the system
-	Engines   bool        `snap:"share"` // there are some who can be asked
-	Script    script      `snap:"share"` // of a test; nil in runs
-	stillAt   int64       `snap:"skip"`  // the instant that stillSteps counts
-	still     int         `snap:"skip"`
+	bodies    `snap:"scratch"`
+	Stock     stock  `snap:"scratch"`
+	ProxyHost string `snap:"skip"`
+	Proxy     int32  `snap:"share"` // the node that hears what is told to it; plan.Proxy: the system
+	Engines   bool   `snap:"share"` // there are some who can be asked
+	Script    script `snap:"share"` // of a test; nil in runs
+	stillAt   int64  `snap:"skip"`  // the instant that stillSteps counts
+	still     int    `snap:"skip"`
 }
 
 // A script stands in for the machines: it takes the events that are theirs. Tests that
@@ -96,7 +97,7 @@ func (w *World) Populate(nodes int) error {
 		if i < len(p.Topology.DriftPPM) {
 			n.Drift = PPM(p.Topology.DriftPPM[i])
 		}
-		if err := w.start(n); err != nil {
+		if err := n.start(w); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (w *World) ForNode(n *Node, d effects.Duration, x Delivery) {
 }
 
 // inOrder queues a completion of n's data plane; they never overtake each other.
-func (w *World) inOrder(n *Node, d effects.Duration, x Delivery) {
+func (n *Node) inOrder(w *World, d effects.Duration, x Delivery) {
 	at := max(w.Now+int64(d), n.planeAt)
 	n.planeAt = at
 	x.Node, x.Life = n.ID, n.Life
@@ -164,8 +165,8 @@ func (w *World) Deliver(d Delivery) {
 			return
 		}
 		if d.Kind <= KindDropped {
-			w.event(n, d)
-			w.drag(n)
+			n.event(w, d)
+			n.drag(w)
 			return
 		}
 	}
@@ -180,56 +181,56 @@ func (w *World) act(d Delivery) {
 	case KindAnswer:
 		w.answer(d)
 	case KindSubmit:
-		w.submit(w.Transfers[d.A-1], int(d.B))
+		w.Transfers[d.A-1].submit(w, int(d.B))
 	case KindAsk:
-		w.ask(w.Transfers[d.A-1])
+		w.Transfers[d.A-1].ask(w)
 	case KindCopy:
 		if t := w.Transfers[d.A-1]; t.Read {
-			w.readHalf(t, int(d.B), int(d.C))
+			t.readHalf(w, int(d.B), int(d.C))
 		} else {
-			w.copyHalf(t, int(d.B), int(d.C))
+			t.copyHalf(w, int(d.B), int(d.C))
 		}
 	case KindLoad:
-		w.loadHalf(w.Transfers[d.A-1], int(d.B), int(d.C))
+		w.Transfers[d.A-1].loadHalf(w, int(d.B), int(d.C))
 	case kindMove:
-		w.move(w.Offloads[d.A-1], int(d.B), int(d.C))
+		w.Offloads[d.A-1].move(w, int(d.B), int(d.C))
 	case KindNoticed:
 		if l, n := w.Links[d.A-1], w.Nodes[d.Node]; !l.Lost && !l.Dropped {
-			w.EndLink(n, l, w.draw(draw.Notice, n), true)
+			w.EndLink(n, l, n.draw(w, draw.Notice), true)
 		}
 	case KindTold:
 		w.told(d)
 	case KindStore:
-		w.storeHalf(w.Transfers[d.A-1], int(d.B), int(d.C))
+		w.Transfers[d.A-1].storeHalf(w, int(d.B), int(d.C))
 	case KindUnmap:
-		w.unmap(w.Nodes[d.Node], effects.GrantID(d.A))
+		w.Nodes[d.Node].unmap(w, effects.GrantID(d.A))
 	case kindSever:
-		w.sever(w.Nodes[d.Node], int32(d.A), uint32(d.B))
+		w.Nodes[d.Node].sever(w, int32(d.A), uint32(d.B))
 	case KindCrash:
 		w.Crash(w.Nodes[d.Node])
 	case KindShut:
-		w.shut(w.alone[d.A-1])
+		w.alone[d.A-1].shut(w)
 	case KindKept:
 		w.keep(d.A)
 	case kindTrap:
-		w.setTrap(w.Nodes[d.Node], d)
+		w.Nodes[d.Node].setTrap(w, d)
 	case KindRestart:
-		w.restart(w.Nodes[d.Node])
+		w.Nodes[d.Node].restart(w)
 	case KindPause:
-		w.pause(w.Nodes[d.Node], d)
+		w.Nodes[d.Node].pause(w, d)
 	case KindThaw:
-		w.thaw(w.Nodes[d.Node])
+		w.Nodes[d.Node].thaw(w)
 	case KindCutConn:
 		w.cutSomeConn(d)
 	case KindCutLink:
 		w.cutSomeLink(d)
 	case KindNoise:
-		w.noise(w.Nodes[d.Node], d)
+		w.Nodes[d.Node].noise(w, d)
 	case kindMischief:
 		w.mischief(d)
 	case KindExit:
 		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
-			w.exit(n)
+			n.exit(w)
 		}
 	default:
 		if d.Kind >= KindCommTick && d.Kind <= kindCommRestart {
@@ -241,7 +242,7 @@ func (w *World) act(d Delivery) {
 }
 
 // step gives n's machine one event and carries out what it wants.
-func (w *World) step(n *Node, k Kind, ev effects.Event) {
+func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	if w.Script != nil {
 		w.Script.Told(n, ev)
 		return
@@ -255,13 +256,13 @@ func (w *World) step(n *Node, k Kind, ev effects.Event) {
 	for i := range out.Len() {
 		e := out.At(i)
 		w.Judges.Wanted(n, e)
-		if n.Trap.Is && w.sprung(n, e) {
+		if n.Trap.Is && n.Trap.sprung(e) {
 			if !n.Trap.After {
-				w.fall(n)
+				n.fall(w)
 				break
 			}
 			w.Carry(n, e)
-			w.fall(n)
+			n.fall(w)
 			break
 		}
 		w.Result.effect(n, w.Carry(n, e))
@@ -275,14 +276,14 @@ func (w *World) step(n *Node, k Kind, ev effects.Event) {
 	out.Scribble()
 	out.Reset()
 	if n.Up && n.Life == life {
-		w.busy(n)
+		n.noteBusy(w)
 		w.Judges.AfterStep(n)
 		w.Tick(n)
 	}
 }
 
-// busy notes whether n's machine has work left of this very instant.
-func (w *World) busy(n *Node) {
+// noteBusy notes whether n's machine has work left of this very instant.
+func (n *Node) noteBusy(w *World) {
 	t, ok := n.Machine.Deadline()
 	if n.Busy = ok && t <= w.Clock(n); !n.Busy {
 		n.busy = 0
@@ -305,7 +306,7 @@ func (w *World) Tick(n *Node) {
 	}
 	at := max(n.When(t), w.Now)
 	late := effects.Duration(0)
-	if d := w.draw(draw.Tick, n); d.Permille(100) {
+	if d := n.draw(w, draw.Tick); d.Permille(100) {
 		late = d.Again().Span(0, effects.Millisecond)
 	}
 	n.TickGen++
@@ -313,24 +314,28 @@ func (w *World) Tick(n *Node) {
 	w.ForNode(n, effects.Duration(n.TickAt-w.Now), Delivery{Kind: KindTick, A: n.TickGen})
 }
 
-func (w *World) Body(b []byte) []byte {
-	if n := len(w.spareBody); n > 0 {
-		s := w.spareBody[n-1]
-		w.spareBody = w.spareBody[:n-1]
+// bodies are the memory of messages that nobody reads any more.
+type bodies struct{ spare [][]byte }
+
+// Body is a copy of a message, until Recycle.
+func (x *bodies) Body(b []byte) []byte {
+	if n := len(x.spare); n > 0 {
+		s := x.spare[n-1]
+		x.spare = x.spare[:n-1]
 		return append(s[:0], b...)
 	}
 	return append(make([]byte, 0, max(512, len(b))), b...)
 }
 
 // Recycle overwrites a body that was borrowed for one step, to expose who kept it.
-func (w *World) Recycle(b []byte) {
+func (x *bodies) Recycle(b []byte) {
 	if b == nil {
 		return
 	}
 	for rest := b; len(rest) > 0; {
 		rest = rest[copy(rest, garbage[:]):]
 	}
-	w.spareBody = append(w.spareBody, b)
+	x.spare = append(x.spare, b)
 }
 
 var garbage = func() (g [1024]byte) {
