@@ -25,6 +25,30 @@ type Bring struct {
 	Request  []byte
 	Keys     [][]byte
 	Patience effects.Duration // 0: the configured default
+	Mode     Mode
+}
+
+// Mode is how chunks come.
+type Mode uint8
+
+// Modes of a Bring.
+const (
+	Pull    Mode = iota // they are read as soon as the peer has said which it has
+	Push                // the peer writes them, into pages that it is given with the question
+	Delayed             // they stay there until they are fetched
+)
+
+// String is its name.
+func (m Mode) String() string {
+	switch m {
+	case Pull:
+		return "pull"
+	case Push:
+		return "push"
+	case Delayed:
+		return "delayed"
+	}
+	return flow.Number(int(m))
 }
 
 // IsCommand marks a command body.

@@ -77,6 +77,8 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 			Field: "From", Theirs: effects.Words([]byte(c.From.Host)) + ":" + flow.Number(uint32(c.From.InitPort)),
 			Ours: "a host and a port",
 		}
+	case c.Mode != Pull:
+		return effects.Unsupported, &effects.Why{Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String()}
 	}
 	if e.Abandons.Has(e.Now, e.Store.RequestHash(c.Request)) {
 		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)

@@ -15,6 +15,7 @@ type Settings struct {
 	PeerDoneAddr effects.Addr     // where they may say that they have read: AscendQueryDonePortRetMsg.done_url
 	ShareTTL     effects.Duration // default 60 s (p2p_pull_pending_ttl): how long a peer may read
 	LoansMax     uint32           // default 256: prefixes that peers may read at a time
+	LoanSharePct uint32           // default 75: most of the pool that is under them, a page as often as it is lent
 	BringsMax    uint32           // default 256: Brings in progress, and lookups of former ones without an answer
 	BringTimeout effects.Duration // default 11 s (p2p_sync_get_timeout_s): a Bring that says no patience
 	// LookupTimeout is how long a lookup may take. What is not answered by then is a miss.
@@ -26,6 +27,7 @@ type Settings struct {
 func (s *Settings) Fill() {
 	kernel.Default(&s.ShareTTL, 60*effects.Second)
 	kernel.Default(&s.LoansMax, 256)
+	kernel.Default(&s.LoanSharePct, 75)
 	kernel.Default(&s.BringsMax, 256)
 	kernel.Default(&s.BringTimeout, 11*effects.Second)
 	kernel.Default(&s.LookupTimeout, 3*effects.Second)
@@ -39,6 +41,9 @@ func (s *Settings) Check() error {
 	if s.Shares && (s.LookupAddr.Port == 0 || s.PeerDoneAddr.Port == 0) {
 		return fmt.Errorf("rank: LookupAddr is %s:%d and PeerDoneAddr is %s:%d with Shares: peers ask there; give a host "+
 			"and a port for each", s.LookupAddr.Host, s.LookupAddr.Port, s.PeerDoneAddr.Host, s.PeerDoneAddr.Port)
+	}
+	if s.LoanSharePct > 100 {
+		return fmt.Errorf("rank: LoanSharePct is %d: give 1 to 100", s.LoanSharePct)
 	}
 	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
 		kernel.Count{Name: "BringsMax", Value: s.BringsMax})

@@ -205,7 +205,8 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
 			DoneURL: spoken(cfg.PeerDoneAddr),
 			Loans: loan.Config{
-				LoansMax: cfg.LoansMax, PagesMax: cfg.Pages, TTL: cfg.ShareTTL, Leased: cfg.Leased, Whole: uint32(pageBytes),
+				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
+				Whole: uint32(pageBytes),
 			},
 		}, classes)
 	}

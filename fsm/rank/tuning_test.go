@@ -20,6 +20,7 @@ var untuned = map[string]string{
 	"rank ReserveNone":     "a word for none",
 	"kernel CountMax":      "refuses configurations; no rank gets there",
 	"memory Check 100":     "all, in per cent",
+	"p2p Check 100":        "all, in per cent",
 	"pull Check 1_000_000": "all, in millionths",
 	"pull ReserveNone":     "a word for none",
 	"pipeline Fill 2":      "a default",

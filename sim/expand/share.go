@@ -29,6 +29,13 @@ func drawSharers(p *plan.Plan, s *scale) {
 	s.batchMax = min(s.batchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	s.jobs, s.groups, s.plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
 	s.window = at(6).Time(time.Second, 5*time.Second)
+	if at(7).Permille(300) { // Answers are often later than what a lease is shortened by.
+		p.Topology.Leased = true
+		p.Timeouts.Lease = at(8).Time(400*time.Millisecond, 900*time.Millisecond)
+		p.Timeouts.LeaseGuard = p.Timeouts.Lease / 60
+		p.Timeouts.Put = max(p.Timeouts.Put, 2*p.Timeouts.Lease)
+		p.Delays.Message = max(p.Delays.Message, 3*time.Millisecond)
+	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
 		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))

@@ -31,7 +31,7 @@ var Flow = pd.Flow{
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
-		c.Lookups = uint16(at(0).Between(1, 4))
+		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 	},
 	Ports:    ports,
 	Owns:     func(j *pd.Job) bool { return j.Share },

@@ -83,3 +83,18 @@ func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 		}
 	}
 }
+
+// refused notes an operation that its driver did not take, as it had no question of that name: it goes again after
+// those that went, whose end is told when their connection's is.
+func (or *againOracle) refused(n *world.Node, ev effects.Event) {
+	e, ok := ev.(*effects.Unanswered)
+	if !ok {
+		return
+	}
+	for i := range or.asked[n.ID] {
+		x := &or.asked[n.ID][i]
+		if x.corr == e.Corr && x.life == n.Life && x.conn != 0 && or.w.ConnOf(x.conn).Under(e.Corr) == nil {
+			x.conn = 0
+		}
+	}
+}

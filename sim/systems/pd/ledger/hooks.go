@@ -20,6 +20,8 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 		}
 		o.fetch.fetchesDue(n)
 		o.refused.commanded(n, ev)
+		o.shared.step(n, ev)
+		o.again.refused(n, ev)
 		if x, ok := ev.(*effects.Opened); ok {
 			o.proxy.opened(n, x)
 			o.words.opened(n, x)
@@ -32,8 +34,14 @@ func (o *Oracles) AtRest(*world.Node)                 {}
 
 // Wanted: n's machine wants this, which is not carried out yet.
 func (o *Oracles) Wanted(n *world.Node, e effects.Effect) {
-	if c, ok := e.(*effects.Confirm); ok && !n.User {
-		o.claimed.told(n, c.Code)
+	if n.User {
+		return
+	}
+	if x, ok := e.(*effects.Confirm); ok {
+		o.claimed.told(n, x.Code)
+	}
+	if x, ok := e.(*effects.Close); ok {
+		o.shared.closing(n, x)
 	}
 }
 
@@ -147,6 +155,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.offers.acked(n, offer, body)
 	o.renew.renewed(n, c, body)
 	o.words.heard(n, c, body)
+	o.shared.replied(n, c)
 }
 
 func (o *OfNetwork) OnUnreachable(n *world.Node, c *world.Conn) {
@@ -184,6 +193,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
 	o.recall.saying(n, c, body)
+	o.shared.saying(n, c, body)
 	o.renew.asking(n, body)
 	o.again.sent(n, c, corr, body)
 	o.words.saying(n, c, body)
@@ -193,6 +203,7 @@ func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 	if !n.User {
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
+		o.shared.answering(n, &o.truth.w.Requests[request-1], body)
 	}
 }
 
@@ -217,6 +228,7 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		o.words.linked(n, e.ID)
 	case effects.FactLinkDown:
 		o.words.down(n)
+		o.shared.down(n)
 	case effects.FactFillLost:
 		o.hope.lost(n, e.ID)
 	case effects.FactAllocRefused:

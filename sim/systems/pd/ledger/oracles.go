@@ -90,6 +90,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.truth.begin()
 	o.again.begin(nodes)
 	o.recall.begin()
+	o.shared.begin()
 	o.comm.through, o.stuck.links = o.comm.through[:0], o.stuck.links[:0]
 	nodes = w.Source.NodeCount()
 	o.absent.room(nodes)
@@ -113,6 +114,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.proxy.room(nodes)
 	o.queue.room(nodes)
 	o.refused.room(nodes)
+	o.shared.room(nodes)
 	o.words.room(nodes)
 }
 
@@ -139,6 +141,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.proxy.begin(n)
 	o.queue.begin(n)
 	o.refused.begin(n)
+	o.shared.perLife.begin(n)
 	o.words.begin(n)
 	o.truth.started(n, b)
 }

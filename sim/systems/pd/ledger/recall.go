@@ -19,22 +19,14 @@ var (
 // recallOracle judges recalls: who may read until when, and that nothing of it stays.
 type recallOracle struct {
 	judge
-	leases map[asking]effects.GrantID  `snap:"skip"`    // by who asked, of each life that is recalled from
+	leases prefixes
 	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is asked
 	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it comes, and is answered in the same step
 	reply  protocol.CacheQueryResponse `snap:"scratch"`
 }
 
-// asking is one operation of one life, asked of one life of a node.
-type asking struct {
-	node      int32
-	life      uint32
-	who       effects.Incarnation
-	operation uint64
-}
-
 // begin empties it for a run.
-func (or *recallOracle) begin() { or.leases = world.Emptied(or.leases) }
+func (or *recallOracle) begin() { or.leases.begin() }
 
 // saying notes a question as it leaves: a last word comes after all that reads under the lease.
 func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
@@ -49,17 +41,10 @@ func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 				n.It(), n.ItsGrant(effects.GrantID(id)))
 			return
 		}
-		for _, t := range or.w.Going.Transfers.Some {
-			if t.Read && t.Reading && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == m.Ext.To {
-				or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
-					n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
-				return
-			}
-		}
-		for _, t := range or.w.Transfers {
-			if t.Read && t.Under != nil && t.Local == n.Pool && uint64(t.Grant) == id {
-				t.Under.Loan.Said = true
-			}
+		if t := or.lastWord(n, m.Ext.To, id); t != nil {
+			or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
+				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+			return
 		}
 	}
 }
@@ -87,37 +72,14 @@ func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) 
 		return
 	}
 	or.judged(checkRecallSame, checkRecallPrefix)
-	id := effects.GrantID(m.Ext.Grant)
-	key := asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}
-	if or.leases == nil {
-		or.leases = map[asking]effects.GrantID{}
-	}
-	g := n.Grants[or.leases[key]]
-	if g != nil && g.ID != id && or.w.Standing(n, g) {
-		or.fail(checkRecallSame, "node %d leases to operation %d under grant %d what it leased to it under %d",
-			n.It(), key.operation, n.ItsGrant(id), n.ItsGrant(g.ID))
-		return
-	}
-	if or.leases[key] != id {
-		or.all().prompt.leasing(n, key.who, id)
-	}
-	or.leases[key] = id
-	if g = n.Grants[id]; g == nil || !g.Read {
-		or.fail(checkRecallSame, "node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(id))
-		return
-	}
-	if until := or.w.Clock(n).Add(effects.Duration(m.Ext.LeaseNS)); until > g.Ends {
-		or.fail(checkRecallSame, "node %d says that grant %d stands for %d ns longer than it does",
-			n.It(), n.ItsGrant(id), until.Sub(g.Ends))
-		return
-	}
-	for i, p := range g.Pages {
-		k, known := or.w.KeyNumber(q.Keys[min(i, len(q.Keys)-1)])
-		if i >= len(q.Keys) || i >= len(m.CachedIndexes) || !known || g.Loan.Held[i].Key() != k ||
-			m.CachedIndexes[i] != int64(p.Index) {
-			or.fail(checkRecallPrefix, "node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
-				n.It(), n.ItsPage(p.Index), n.ItsGrant(id), i)
-			return
-		}
+	same, prefix := or.leases.answered(&or.judge, n, &prefixTold{
+		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
+		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.Ext.LeaseNS), indexes: m.CachedIndexes,
+	})
+	switch {
+	case same != "":
+		or.fail(checkRecallSame, "%s", same)
+	case prefix != "":
+		or.fail(checkRecallPrefix, "%s", prefix)
 	}
 }

@@ -3,18 +3,120 @@ package ledger
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// sharedOracle follows what is lent to peers.
+// What is judged here.
+var (
+	checkSharedSame   = oracle.NewCheck("S24", "lookups asked again")
+	checkSharedPrefix = oracle.NewCheck("S2", "prefixes that are lent to peers")
+	checkSharedDone   = oracle.NewCheck("S19", "dones of lookups")
+	checkSharedNamed  = oracle.NewCheck("L2", "dones of lookups by name")
+	checkSharedGhost  = oracle.NewCheck("L2", "lookup connections closed while answers may come")
+	checkSharedLent   = oracle.NewCheck("S18", "what peers may read of a pool")
+	checkSharedKept   = oracle.NewCheck("L2", "lookup connections kept")
+)
+
+// sharedOracle follows what is lent to peers: the lookup channel, from both ends.
 type sharedOracle struct {
 	judge
-	done protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
+	perLife[sharedLife]
+	loans prefixes
+	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it comes, and is answered in the same step
+	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
+	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it comes
+	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is said
 }
 
-// heard notes that an owner is told, by the reader itself, that a loan is finished with.
+// sharedLife is the step that a life is in.
+type sharedLife struct {
+	answered uint64 `snap:"skip"` // the connection on which it is answered
+	excused  bool   `snap:"skip"` // it is given what ends connections
+}
+
+func (s *sharedLife) empty() { *s = sharedLife{} }
+
+// begin empties it for a run.
+func (or *sharedOracle) begin() { or.loans.begin() }
+
+// step notes what a step is about.
+func (or *sharedOracle) step(n *world.Node, ev effects.Event) {
+	my := or.at(n)
+	_, answered := ev.(*effects.Replied)
+	_, failed := ev.(*effects.Unanswered)
+	_, lost := ev.(*effects.ConnLost)
+	if my.excused = failed || lost; !answered {
+		my.answered = 0
+	}
+}
+
+// replied notes an answer that the next step is given. It leaves the connection as it is.
+func (or *sharedOracle) replied(n *world.Node, c *world.Conn) {
+	if or.at(n).answered = c.ID; c.Channel == effects.ChannelLookup {
+		or.judged(checkSharedKept)
+	}
+}
+
+// down notes that a link is, whose connections go with it.
+func (or *sharedOracle) down(n *world.Node) { or.at(n).excused = true }
+
+// closing checks that a connection to a peer that shares is closed for a cause: late answers on it bring loans that are
+// to be given back, and the next question need not connect anew.
+func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
+	c, my := or.w.ConnOf(uint64(e.Conn)), or.at(n)
+	if c == nil || c.Channel != effects.ChannelLookup {
+		return
+	}
+	if my.excused {
+		or.void(checkSharedGhost)
+		return
+	}
+	waits, oldest := 0, effects.Duration(0)
+	for i := range c.Asked {
+		if q := &c.Asked[i]; !q.Ended {
+			waits, oldest = waits+1, max(oldest, or.w.Clock(n).Sub(q.Asked))
+		}
+	}
+	if or.judged(checkSharedGhost); oldest >= pd.Its(n).Cfg.ReplyTimeout {
+		return // Its answer is not waited for any more.
+	}
+	if my.answered == c.ID {
+		or.fail(checkSharedKept, "node %d closes connection %d on which it is answered", n.It(), oracle.Conn(c.ID))
+		return
+	}
+	if waits > 0 {
+		or.fail(checkSharedGhost, "node %d closes connection %d on which %d questions wait, the oldest for %d ns",
+			n.It(), oracle.Conn(c.ID), waits, oldest)
+	}
+}
+
+// saying notes a last word as it leaves: it comes after all that reads under the loan.
+func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
+	m := &or.word
+	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	or.judged(checkSharedDone, checkSharedNamed)
+	if !pd.IsNameOf(n, effects.Incarnation(m.Ext.Incarnation)) {
+		or.fail(checkSharedNamed, "node %d says that grant %d has ended in a name that is not its own",
+			n.It(), n.ItsGrant(effects.GrantID(m.Ext.Grant)))
+		return
+	}
+	if t := or.lastWord(n, m.Ext.To, m.Ext.Grant); t != nil {
+		or.fail(checkSharedDone, "node %d says that grant %d has ended while transfer %d may still read",
+			n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+	}
+}
+
+// heard notes that an owner is told, by the reader itself, that a loan is finished with. A question it remembers until
+// it is answered.
 func (or *sharedOracle) heard(n *world.Node, body []byte) {
+	or.get.HasExt = false
+	if or.get.Decode(body, &pd.WireLimits) == nil {
+		return
+	}
 	m := &or.done
 	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
 		return
@@ -23,5 +125,40 @@ func (or *sharedOracle) heard(n *world.Node, body []byte) {
 	if g != nil && g.Read && protocol.UUID(g.Peer) == m.Ext.Incarnation &&
 		pd.Believes(n, g.Peer, effects.Incarnation(m.Ext.To)) {
 		or.all().offers.ended(n, g)
+	}
+}
+
+// answering checks an answer as it leaves.
+func (or *sharedOracle) answering(n *world.Node, r *world.Request, body []byte) {
+	q, m := &or.get, &or.reply
+	if r.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || m.Ext.Grant == 0 || !q.HasExt {
+		return
+	}
+	or.judged(checkSharedSame, checkSharedPrefix)
+	same, prefix := or.loans.answered(&or.judge, n, &prefixTold{
+		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
+		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.LeaseNS()), indexes: m.RemoteIndexes,
+	})
+	switch {
+	case same != "":
+		or.fail(checkSharedSame, "%s", same)
+	case prefix != "":
+		or.fail(checkSharedPrefix, "%s", prefix)
+	default:
+		or.shares(n)
+	}
+}
+
+// shares checks that what peers may read leaves the rest of the pool to others.
+func (or *sharedOracle) shares(n *world.Node) {
+	lent, cfg := 0, &pd.Its(n).Cfg
+	for _, g := range n.Pool.Lent {
+		if g.Loan.Recall && or.w.Standing(n, g) {
+			lent += len(g.Pages)
+		}
+	}
+	if or.judged(checkSharedLent); lent > int(cfg.Share(cfg.LoanSharePct)) {
+		or.fail(checkSharedLent, "node %d lets peers read %d pages, of a pool of %d, of which they may %d%%",
+			n.It(), lent, len(n.Pool.Pages), cfg.LoanSharePct)
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who is finished with what a peer lets it read or write says so, for its time is long: a lease of a recall, a grant
-// that was not written, an offer that was read. One word is enough, taken or not; without a way to say it there is none.
+// Who is finished with what a peer lets it read or write says so, for its time is long: a lease of a recall, a loan of
+// what is shared, a grant that was not written, an offer that was read. One word is enough, taken or not; without a way to say it there is none.
 
 // What is judged here.
 var (
 	checkWordRecall = oracle.NewCheck("L2", "leases of recalls, finished with and told")
 	checkWordGrant  = oracle.NewCheck("L2", "grants finished with and told")
 	checkWordOffer  = oracle.NewCheck("L2", "offers read and told")
+	checkWordShared = oracle.NewCheck("L2", "loans of what is shared, finished with and told")
 )
 
 // wordsOracle judges last words.
@@ -29,6 +30,9 @@ type wordsOracle struct {
 	ask   protocol.AllocRequest       `snap:"scratch"`
 	query protocol.CacheQueryRequest  `snap:"scratch"`
 	found protocol.CacheQueryResponse `snap:"scratch"`
+
+	done protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
+	lent protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
 }
 
 // wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
@@ -78,13 +82,17 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 		if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
 			id = effects.GrantID(m.Ext.Grant)
 		}
+	case effects.ChannelLookup:
+		if or.lent.Decode(body, &pd.WireLimits) == nil && or.lent.HasExt {
+			id = effects.GrantID(or.lent.Ext.Grant)
+		}
 	}
 	if id == 0 || c.Server < 0 || c.Closed {
 		return
 	}
 	owner := or.w.Nodes[c.Server]
 	g := owner.Grants[id]
-	if g == nil || g.Bearer() || g.Read != (c.Channel == effects.ChannelQuery) || !pd.IsNameOf(n, g.Peer) ||
+	if g == nil || g.Bearer() || g.Read == (c.Channel == effects.ChannelAlloc) || !pd.IsNameOf(n, g.Peer) ||
 		!or.linkedTo(n, owner) {
 		return
 	}
@@ -173,6 +181,8 @@ func wordOn(channel effects.Channel) oracle.Check {
 		return checkWordRecall
 	case effects.ChannelAlloc:
 		return checkWordGrant
+	case effects.ChannelLookup:
+		return checkWordShared
 	default:
 		return checkWordOffer
 	}
@@ -193,6 +203,9 @@ func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 		for _, id := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
 			or.said(n, c.Server, c.Channel, effects.GrantID(id))
 		}
+	}
+	if m := &or.done; c.Channel == effects.ChannelLookup && m.Decode(body, &pd.WireLimits) == nil {
+		or.said(n, c.Server, c.Channel, effects.GrantID(m.Ext.Grant))
 	}
 }
 

@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// prefixes are leases of what peers ask for by its keys. Each operation has one at a time, whose pages are the first of
+// those that were asked for.
+type prefixes struct {
+	leases map[asking]effects.GrantID `snap:"skip"` // by who asked, of each life that is asked
+}
+
+// asking is one operation of one life, asked of one life of a node.
+type asking struct {
+	node      int32
+	life      uint32
+	who       effects.Incarnation
+	operation uint64
+}
+
+// begin empties it for a run.
+func (p *prefixes) begin() { p.leases = world.Emptied(p.leases) }
+
+// A prefixTold is an answer that names a lease.
+type prefixTold struct {
+	asking
+	keys    [][]byte // that were asked for
+	id      effects.GrantID
+	lease   effects.Duration // that it says is left
+	indexes []int64
+}
+
+// answered looks at an answer as it leaves, and says what is wrong: with the lease, or with what it is of.
+func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold) (same, prefix string) {
+	if p.leases == nil {
+		p.leases = map[asking]effects.GrantID{}
+	}
+	was := p.leases[t.asking]
+	if g := n.Grants[was]; g != nil && g.ID != t.id && or.w.Standing(n, g) {
+		return fmt.Sprintf("node %d leases to operation %d under grant %d what it leased to it under %d",
+			n.It(), t.operation, n.ItsGrant(t.id), n.ItsGrant(g.ID)), ""
+	}
+	if was != t.id {
+		or.all().prompt.leasing(n, t.who, t.id)
+	}
+	p.leases[t.asking] = t.id
+	g := n.Grants[t.id]
+	if g == nil || !g.Read {
+		return fmt.Sprintf("node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(t.id)), ""
+	}
+	if until := or.w.Clock(n).Add(t.lease); until > g.Ends {
+		return fmt.Sprintf("node %d says that grant %d stands for %d ns longer than it does",
+			n.It(), n.ItsGrant(t.id), until.Sub(g.Ends)), ""
+	}
+	for i, page := range g.Pages {
+		k, known := or.w.KeyNumber(t.keys[min(i, len(t.keys)-1)])
+		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Loan.Held[i].Key() != k ||
+			t.indexes[i] != int64(page.Index) {
+			return "", fmt.Sprintf("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+				n.It(), n.ItsPage(page.Index), n.ItsGrant(t.id), i)
+		}
+	}
+	return "", ""
+}
+
+// lastWord notes that a reader says of a lease of that life's that it is finished with, and is what of its may still
+// read under it.
+func (j *judge) lastWord(n *world.Node, to protocol.UUID, id uint64) *world.Transfer {
+	for _, t := range j.w.Going.Transfers.Some {
+		if t.Read && t.Reading && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == to {
+			return t
+		}
+	}
+	for _, t := range j.w.Transfers {
+		if t.Read && t.Under != nil && t.Local == n.Pool && uint64(t.Grant) == id {
+			t.Under.Loan.Said = true
+		}
+	}
+	return nil
+}
