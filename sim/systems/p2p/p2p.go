@@ -33,6 +33,7 @@ var Flow = pd.Flow{
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 	},
+	Scopes:   small,
 	Ports:    ports,
 	Owns:     func(j *pd.Job) bool { return j.Share },
 	Start:    start,

@@ -1,0 +1,26 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// small are worlds of two nodes that share: what one was sent it lends to the other.
+func small() []explore.Scope {
+	there := []explore.Job{{Chunks: []int{1}, Receiver: 1}, {Chunks: []int{1}, Sender: 1}}
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	all := []explore.Scope{
+		{Name: "share", About: "one chunk is sent, and brought back", Jobs: there},
+		{Name: "leased-share", About: "likewise, on a leased plane", Leased: true, Jobs: there},
+		{Name: "share-lost", About: "one chunk is sent and brought back, a question or an answer is lost", Jobs: there,
+			Faults: 1, Strikes: lost},
+	}
+	for i := range all {
+		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
+		all[i].Cache, all[i].Shape = true, shares
+	}
+	return all
+}
+
+// shares has the second job of a scope bring what there is of it.
+func shares(p *plan.Plan) { p.Topology.Share, p.Jobs[1].Share = true, true }
