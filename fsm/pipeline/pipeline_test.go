@@ -100,6 +100,22 @@ func TestOnePage(t *testing.T) {
 	r.wantNothingLeft()
 }
 
+// A fetch that has as many pages as it can still use is short of none, though it began with fewer: so whoever looks at
+// those that are short looks at no more than there are pages to give.
+func TestShortOfNothing(t *testing.T) {
+	r := newRig(t, 10, Config{Depth: 4, StagingMax: 8})
+	r.pool.Take(9, nil)
+	r.open1("00")
+	if r.p.Staged() != 1 || r.p.Short() != 1 {
+		t.Fatalf("%d pages staged, %d fetches short, with one free page for two chunks", r.p.Staged(), r.p.Short())
+	}
+	r.readEnds(r.reads[0], effects.OK, true, r.now)
+	r.scatterEnds(r.scatters[0], effects.OK)
+	if r.p.Staged() != 1 || r.p.Short() != 0 {
+		t.Fatalf("%d pages staged, %d fetches short, with one chunk to read", r.p.Staged(), r.p.Short())
+	}
+}
+
 // A fetch begins with the pages that are free and takes more as they come, the oldest
 // fetch first; one of local items alone waits for none.
 func TestShortOfPages(t *testing.T) {

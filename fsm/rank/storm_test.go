@@ -12,7 +12,9 @@ import (
 // Whatever engines ask for, and in whatever order what is under way ends, is lost, fails or is heard twice, while
 // nodes crash and clocks are apart: no machine panics, pages are conserved (S5), the high-water mark and the limits hold at each step,
 // each command has one outcome and its memory comes back once, nothing is answered twice, and no reader believes
-// what it read under a loan that was over. When faults cease and time has passed, nothing is left.
+// what it read under a loan that was over. When faults cease and time has passed, nothing is left. The simulator looks
+// for all of that but one: that what is outstanding keeps to Limits, by which drivers make room. And TestRenewedIsNew
+// begins where a storm has left its ranks.
 func TestStormsOfPulls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStorm(t, false)
