@@ -78,7 +78,7 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	p.Seed, p.Rates = seed, map[plan.Fault]int{}
 	if s.pd {
 		var err error
-		if p, err = systems.Expand(seed, profile); err != nil {
+		if p, err = systems.Expand(seed, cmp.Or(s.ranks, profile)); err != nil {
 			return p, err
 		}
 	} else if err := CheckProfile(profile); err != nil {

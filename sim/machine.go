@@ -46,6 +46,7 @@ type System struct {
 	DriftPPM int
 
 	pd    bool
+	ranks string   // the profile that ranks beside it are drawn as; empty: the one that is asked for
 	parts []System // of a join
 }
 

@@ -1,16 +1,40 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/directory"
 	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/p2p"
 )
 
-// ours are systems without ranks that come with the simulator. Each is the profile of its name, and what plans that
-// name it are for: nobody need give it in options.
-var ours = []*System{systemOf(&directory.System)}
+// ours are systems that come with the simulator and are not ranks alone. Each is a profile, and what plans that name it
+// are for: nobody need give it in options.
+var ours = []ofOurs{
+	{directory.System.Name, systemOf(&directory.System)},
+	{"sought", beside("p2p", systemOf(&p2p.Directories))},
+}
+
+// ofOurs is one of them, and the profile that it is.
+type ofOurs struct {
+	profile string
+	*System
+}
+
+// beside is a system that ranks stand beside, which are drawn as a profile of theirs.
+func beside(ranks string, s *System) *System {
+	j := Join(PD(), *s)
+	j.ranks = ranks
+	return &j
+}
+
+// isOurs says whether a system is among them.
+func isOurs(s *System) bool {
+	return slices.ContainsFunc(ours, func(x ofOurs) bool { return x.System == s })
+}
 
 // systemOf is one as users give theirs.
 func systemOf(x *own.System) *System {
@@ -30,8 +54,8 @@ func systemOf(x *own.System) *System {
 // named is the system that a profile, or a plan, means where none is given; nil: PD.
 func (s *System) named(name string) *System {
 	for _, x := range ours {
-		if s == nil && x.Name == name {
-			return x
+		if s == nil && (x.Name == name || x.profile == name) {
+			return x.System
 		}
 	}
 	return s
@@ -41,7 +65,7 @@ func (s *System) named(name string) *System {
 func Profiles() []string {
 	all := systems.Profiles()
 	for _, s := range ours {
-		all = append(all, s.Name)
+		all = append(all, s.profile)
 	}
 	return all
 }

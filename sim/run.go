@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/story"
@@ -55,7 +53,7 @@ func Run(o Options) (Result, error) {
 	w.Result.Hash = w.Journal.Hash
 	w.Result.Events = w.Journal.Count
 	w.Result.Simulated = effects.Duration(w.Now)
-	if w.Result.Failure = w.Failure; w.Failure != nil && slices.Contains(ours, o.System) {
+	if w.Result.Failure = w.Failure; w.Failure != nil && isOurs(o.System) {
 		w.Failure.System = "" // The command knows it by its profile.
 	}
 	if o.Record {

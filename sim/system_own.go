@@ -228,8 +228,10 @@ func (w *trial) diedOwn(n *world.Node) {
 
 // legibleTo says how messages of a connection are told from garbage; nil: nobody can.
 func (w *trial) legibleTo(c *world.Conn) func([]byte) bool {
-	if n := w.Nodes[c.Client]; n.User {
-		return user(n).system.Legible
+	for _, at := range [...]int32{c.Client, c.Server} {
+		if at >= 0 && w.Nodes[at].User {
+			return user(w.Nodes[at]).system.Legible
+		}
 	}
 	return pd.System.Words.Legible(&w.World, c)
 }

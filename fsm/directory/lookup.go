@@ -39,6 +39,16 @@ func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []
 	return peers, code
 }
 
+// Having appends the names of the instances of which a worker of that rank has a chunk, as far as is known; to look at
+// only.
+func (d *Directory) Having(worker uint32, hash uint64, names []string) []string {
+	for _, hit := range d.chunks.Prefix(worker, []uint64{hash}, -1, nil) {
+		w := d.known.workers.Get(d.feeds.Get(d.owners[hit.Holder]).worker)
+		names = append(names, d.known.of(w).name)
+	}
+	return names
+}
+
 // best is the hit that answers next; nil: there is none. Nobody answers whom no peer can reach.
 func (d *Directory) best() *index.Hit {
 	var best *index.Hit

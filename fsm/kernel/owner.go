@@ -29,6 +29,8 @@ const (
 	OwnerRecallTarget
 	OwnerP2POwner
 	OwnerP2PRequester
+	OwnerRegistrar
+	OwnerLookups
 	Owners
 )
 

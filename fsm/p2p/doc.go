@@ -24,8 +24,10 @@
 //
 // # The requester
 //
-// It is told of whom to ask by the command, Bring: who has what is for others to know, and may be wrong, which costs a
-// miss and nothing else.
+// It is told of whom to ask by the command, Bring, or asks directories (package registrar): who has what is for others to
+// know, and may be wrong, which costs a miss and nothing else. Those that directories name are asked in their order, each
+// by a get of its own, if more is said of them than is here; whatever became of that, the next one is asked, but for what
+// ends at our side: time, memory, an abort.
 //
 //		linking ──► asking ──► reading ──► leaving ──► telling ──► gone
 //		              │           └──► settling ──►┘

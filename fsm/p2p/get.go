@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/move"
+	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -16,7 +17,8 @@ type Peer struct {
 	InitPort uint16
 }
 
-// Bring has the chunks of Keys brought here that a peer has, as far as they are not here and as they form a prefix.
+// Bring has the chunks of Keys brought here that a peer has, as far as they are not here and as they form a prefix. Where
+// From says nothing, directories are asked who has them, and those that they name are asked in their order.
 // Hits says how long the prefix is that is readable here at its outcome, whatever that is; each of its chunks is kept
 // for Request as if it had been pushed for it. A peer that has nothing is NotFound, and so are chunks that are missing
 // behind those that came.
@@ -58,6 +60,7 @@ func (*Bring) IsCommand() {}
 // that it took, no late answer can bring a loan, and its peer was told that the loan is finished with.
 type get struct {
 	ticket    effects.Ticket
+	by        table.Handle // the seek that began it; zero: an engine
 	delivered bool
 	lookup    []byte // its name
 	keys      []byte
@@ -120,6 +123,7 @@ type Requester struct {
 	cfg       RequesterConfig `snap:"share"`
 	gets      table.Slab[get]
 	lines     []line // by the slot of the outbound peer
+	Seeks     Seeks  // Brings that name nobody
 	operation uint64 // of the last get
 
 	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
@@ -143,13 +147,15 @@ type RequesterConfig struct {
 	Timeout      effects.Duration // of a Bring that says none
 	LookupTime   effects.Duration // of one question
 	RequestIDMax uint32
+	Directory    registrar.Config // whom Brings are for that name nobody
 }
 
 // Emptied returns a Requester that wants nothing of so many peers, in the memory of f, which is not used any more.
 func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
 	return Requester{
 		cfg: cfg, gets: f.gets.Emptied(int(cfg.BringsMax)), lines: table.Zeroed(f.lines, int(peersMax)),
-		ask: f.ask, done: f.done, reply: f.reply, pairs: f.pairs, keys: f.keys,
+		Seeks: f.Seeks.emptied(cfg.Directory, cfg.BringsMax),
+		ask:   f.ask, done: f.done, reply: f.reply, pairs: f.pairs, keys: f.keys,
 	}
 }
 
@@ -161,6 +167,7 @@ const (
 	kindTransfer              // a read
 	timerGet                  // when a get must have its outcome
 	timerAnswer               // when an answer is overdue
+	kindSeek                  // of a seek: its question to directories, its deadline, its ticket
 )
 
 func getRef(kind uint8, h table.Handle) kernel.Ref {
@@ -173,13 +180,20 @@ func (f *Requester) line(r *get) *line { return &f.lines[r.peer.Slot()] }
 func (f *Requester) Len() int { return f.gets.Len() }
 
 // Left counts what a drain waits for.
-func (f *Requester) Left(*flow.Env) int { return f.gets.Len() }
+func (f *Requester) Left(*flow.Env) int { return f.gets.Len() + f.Seeks.Len() }
 
 // Tables shows what is in the tables of who wants chunks.
-func (f *Requester) Tables(visit table.Visit) { visit("chunks brought", f.gets.Len(), table.Empty) }
+func (f *Requester) Tables(visit table.Visit) {
+	visit("chunks brought", f.gets.Len(), table.Empty)
+	visit("chunks sought", f.Seeks.Len(), table.Empty)
+	f.Seeks.lookups.Tables(visit)
+}
 
 // State is where the get of a Ref stands; what is about none of them is idle.
 func (f *Requester) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if ref.Kind == kindSeek {
+		return uint16(linking) + 1
+	}
 	r := f.gets.Get(ref.Subject)
 	switch {
 	case r == nil || ref.Kind == kindLanding:

@@ -29,6 +29,11 @@ func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 // Due takes a deadline.
 func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
+	if ref.Kind == kindSeek {
+		f.Seeks.rows.Get(h).timer = 0
+		f.Seeks.stop(e, f, h, effects.Expired)
+		return
+	}
 	r := f.gets.Get(h)
 	if ref.Kind == timerAnswer {
 		r.answer = 0
@@ -78,6 +83,10 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 
 // Abort ends a get early, and says whether there was anything to end.
 func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
+	if ref.Kind == kindSeek {
+		f.Seeks.stop(e, f, ref.Subject, effects.Cancelled)
+		return true
+	}
 	r := f.gets.Get(ref.Subject)
 	if r.delivered {
 		return false

@@ -11,43 +11,58 @@ import (
 // Take begins with a Bring, or says no at once: then everything is as it was.
 func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
 	code, why := f.check(e, c)
-	here := uint32(0)
 	if code == effects.OK {
-		if here = e.Readable(c.Keys); int(here) == len(c.Keys) {
-			f.keep(e, c.Keys, e.Store.RequestHash(c.Request))
+		here := e.Readable(c.Keys)
+		switch {
+		case int(here) == len(c.Keys):
+			keep(e, c.Keys, e.Store.RequestHash(c.Request))
 			e.Out.Deliver(effects.Deliver{Ticket: t, Hits: here})
-			return
-		}
-		if f.gets.Full() {
-			e.Out.Mark(MarkBringsFull)
-			code, why = effects.TooMany, &effects.Why{
-				Field: "tables.shared", Ours: flow.Number(f.cfg.BringsMax) + ", and as many are in progress",
-				Remedy: "retry when one has ended, or raise tables.shared",
-			}
-		}
-	}
-	peer := table.Handle(0)
-	where := link.Where{Host: c.From.Host, InitPort: c.From.InitPort}
-	if code == effects.OK {
-		if peer = e.Links.Want(&e.Env, where); peer == 0 {
-			code, why = effects.TooMany, &effects.Why{
-				Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use",
-				Remedy: "raise tables.peers",
-			}
+		case f.Seeks.takes(c):
+			code, why = f.Seeks.begin(e, t, c, here, f.patience(c))
+		default:
+			code, why = f.begin(e, t, 0, c, here)
 		}
 	}
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
-		return
 	}
-	patience := c.Patience
-	if patience == 0 {
-		patience = f.cfg.Timeout
+}
+
+// tooMany says that no more Brings fit.
+func tooMany(most int) (effects.Code, *effects.Why) {
+	return effects.TooMany, &effects.Why{
+		Field: "tables.shared", Ours: flow.Number(most) + ", and as many are in progress",
+		Remedy: "retry when one has ended, or raise tables.shared",
 	}
+}
+
+// patience is how long a Bring may take.
+func (f *Requester) patience(c *Bring) effects.Duration {
+	if c.Patience == 0 {
+		return f.cfg.Timeout
+	}
+	return c.Patience
+}
+
+// begin begins a get, for an engine or for a seek, or says why it cannot: then everything is as it was.
+func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code, *effects.Why) {
+	if f.gets.Full() {
+		e.Out.Mark(MarkBringsFull)
+		return tooMany(f.gets.Max())
+	}
+	where := link.Where{Host: c.From.Host, InitPort: c.From.InitPort}
+	peer := e.Links.Want(&e.Env, where)
+	if peer == 0 {
+		return effects.TooMany, &effects.Why{
+			Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use",
+			Remedy: "raise tables.peers",
+		}
+	}
+	patience := f.patience(c)
 	h, r := f.gets.Add()
 	f.operation++
 	*r = get{
-		ticket: t, lookup: append(r.lookup[:0], c.Request...), keys: r.keys[:0], ends: r.ends[:0],
+		ticket: t, by: by, lookup: append(r.lookup[:0], c.Request...), keys: r.keys[:0], ends: r.ends[:0],
 		request: e.Store.RequestHash(c.Request), patience: patience, deadline: e.Now.Add(patience), here: here,
 		peer: peer, where: where, operation: f.operation,
 	}
@@ -55,9 +70,14 @@ func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
 		r.keys = append(r.keys, key...)
 		r.ends = append(r.ends, uint32(len(r.keys)))
 	}
-	e.Tickets.Add(t, getRef(timerGet, h))
+	if s := f.Seeks.rows.Get(by); s != nil {
+		s.get = h
+	} else {
+		e.Tickets.Add(t, getRef(timerGet, h))
+	}
 	e.Timers.Set(&r.timer, r.deadline, getRef(timerGet, h))
 	f.becomeLinking(e, h, r)
+	return effects.OK, nil
 }
 
 // check says whether a Bring can be taken as it is given.
@@ -72,10 +92,10 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 		return effects.TooLarge, &effects.Why{
 			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " + flow.Number(f.cfg.RequestIDMax),
 		}
-	case c.From.Host == "" || c.From.InitPort == 0:
+	case !f.Seeks.takes(c) && (c.From.Host == "" || c.From.InitPort == 0):
 		return effects.Invalid, &effects.Why{
 			Field: "From", Theirs: effects.Words([]byte(c.From.Host)) + ":" + flow.Number(uint32(c.From.InitPort)),
-			Ours: "a host and a port",
+			Ours: "a host and a port, or nothing where directories are configured",
 		}
 	case c.Mode != Pull:
 		return effects.Unsupported, &effects.Why{Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String()}
@@ -113,7 +133,7 @@ func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
 }
 
 // keep claims chunks that are here for a request, as far as there is room to promise, unless nobody will come for them.
-func (f *Requester) keep(e *flow.Env, keys [][]byte, request uint64) {
+func keep(e *flow.Env, keys [][]byte, request uint64) {
 	if e.Draining || e.Abandons.Has(e.Now, request) {
 		return
 	}
@@ -137,7 +157,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 		f.keys = append(f.keys, r.key(i))
 	}
 	hits := e.Readable(f.keys)
-	f.keep(e, f.keys[:hits], r.request)
+	keep(e, f.keys[:hits], r.request)
 	out := effects.Deliver{Ticket: r.ticket, Code: code, Hits: hits}
 	if code != effects.OK {
 		why := r.why
@@ -156,7 +176,11 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 		}
 		out.Why = &why
 	}
-	e.Out.Deliver(out)
+	if r.by != 0 {
+		f.Seeks.ended(r.by, &out)
+	} else {
+		e.Out.Deliver(out)
+	}
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactBrought, Code: code, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who, Why: out.Why,
 	})
@@ -180,7 +204,9 @@ func (f *Requester) end(e *flow.Env, h table.Handle, r *get) {
 	}
 	e.Timers.Stop(&r.answer)
 	e.Links.Unwant(r.peer)
-	e.Tickets.Remove(r.ticket)
+	if r.by == 0 {
+		e.Tickets.Remove(r.ticket)
+	}
 	r.lookup, r.keys, r.ends = table.ShedBytes(r.lookup), table.ShedBytes(r.keys), table.Shed(r.ends)
 	f.gets.Remove(h)
 }

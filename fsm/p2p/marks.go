@@ -32,6 +32,9 @@ const (
 	MarkStopped
 	MarkDoneAgain
 	MarkDoneGivenUp
+	MarkNamedLate
+	MarkNamedStale
+	MarkNobodyAnswers
 	markEnd
 )
 
@@ -42,7 +45,8 @@ func MarkNames() []string {
 		"get-over", "get-again", "brings-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless",
 		"answer-after-link", "ghost-answered", "refused", "failed", "introduce-again", "miss", "no-room", "came-elsewhere",
 		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
+		"named-late", "named-stale", "nobody-answers",
 	}
 }
 
-const _ = uint(markEnd - MarkLookupMalformed - 28)
+const _ = uint(markEnd - MarkLookupMalformed - 31)

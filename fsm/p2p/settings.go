@@ -58,5 +58,11 @@ func (s *Settings) Bringing() kernel.Need {
 	}
 }
 
+// Seeking is the need of Brings that name nobody, beside that of directories: each has a deadline while they are asked.
+func (s *Settings) Seeking() kernel.Need {
+	most := int(s.BringsMax)
+	return kernel.Need{Deadlines: most, Limits: effects.Limits{Commands: most}}
+}
+
 // Lending is the need of who is asked: each loan has an end.
 func (s *Settings) Lending() kernel.Need { return kernel.Need{Deadlines: int(s.LoansMax)} }

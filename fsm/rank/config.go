@@ -18,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
 )
@@ -80,6 +81,7 @@ type (
 	Reading   = pull.ReadSettings
 	Recalling = recall.Settings
 	Sharing   = p2p.Settings
+	Finding   = registrar.Settings
 )
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -108,6 +110,7 @@ type Config struct {
 	Reading
 	Recalling
 	Sharing
+	Finding
 	Tuning Tuning
 }
 
@@ -130,6 +133,9 @@ func (c *Config) asksPeers() uint32 {
 // where ends are told and leases renewed.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
+	if c.Knows() {
+		n += c.Finding.Conns()
+	}
 	if c.Role.Receives() {
 		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.directions()+1+c.Tuning.PlainsMax)
 	}
@@ -159,6 +165,9 @@ func (c *Config) need() kernel.Need {
 	}
 	if c.Shares {
 		n = n.And(c.Lending()).And(c.Bringing())
+	}
+	if c.Knows() {
+		n = n.And(c.Finding.Need()).And(c.Seeking())
 	}
 	return n
 }
@@ -191,6 +200,7 @@ func (c *Config) fill() error {
 	c.Reading.Fill()
 	c.Recalling.Fill()
 	c.Sharing.Fill()
+	c.Finding.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}
@@ -201,7 +211,7 @@ func (c *Config) fill() error {
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
-		c.Offering.Check(), c.Sharing.Check()); err != nil {
+		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares)); err != nil {
 		return err
 	}
 	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {

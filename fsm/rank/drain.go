@@ -35,6 +35,9 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.drain.ticket, r.drain.late = t, false // One before it may have run out.
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
+	if r.cfg.Knows() {
+		r.registrar.Leave(v, &r.rooms.Store)
+	}
 	r.stopServing(e)
 }
 
@@ -43,7 +46,7 @@ func (r *Rank) left(e *flow.Env) (n int) {
 	for _, of := range r.flows {
 		n += r.owner(of).Left(e)
 	}
-	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e)
+	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e) + r.registrar.Left()
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {

@@ -34,6 +34,10 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return &r.p2pOwner
 	case kernel.OwnerP2PRequester:
 		return &r.p2pRequester
+	case kernel.OwnerRegistrar:
+		return (*told)(&r.registrar)
+	case kernel.OwnerLookups:
+		return (*asked)(r.p2pRequester.Seeks.Lookups())
 	case kernel.OwnerNone, kernel.Owners:
 	}
 	panic("BUG: nobody is told of what becomes of something")

@@ -24,6 +24,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -61,6 +62,7 @@ type Rank struct {
 	recallTarget recall.Target
 	p2pOwner     p2p.Owner // likewise, without Config.Shares
 	p2pRequester p2p.Requester
+	registrar    registrar.Registrar
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
@@ -195,12 +197,18 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
 		}, classes)
 	}
+	find := cfg.Directory
+	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
+		find.Seed, find.Worker.Incarnation = source.Next(), r.incarnation
+		r.more = true // Directories are told of it at once.
+	}
+	r.registrar = former.registrar.Emptied(find)
 	if cfg.Shares {
 		r.has(kernel.OwnerP2POwner, false)
 		r.has(kernel.OwnerP2PRequester, true)
 		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
 			ReceiverID: cfg.LocalID, BringsMax: cfg.BringsMax, Timeout: cfg.BringTimeout, LookupTime: cfg.LookupTimeout,
-			RequestIDMax: cfg.RequestIDMax,
+			RequestIDMax: cfg.RequestIDMax, Directory: find,
 		}, cfg.PeersMax)
 		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
 			DoneURL: spoken(cfg.PeerDoneAddr),

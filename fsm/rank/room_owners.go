@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -117,3 +118,34 @@ func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
 	}
 	return waitsGone
 }
+
+// told are directories that are told of what the store has.
+type told registrar.Registrar
+
+func (t *told) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	(*registrar.Registrar)(t).Step(&e.Env, &e.Store, ref, ev)
+}
+
+func (t *told) Due(e *flow.Env, ref kernel.Ref) {
+	(*registrar.Registrar)(t).Due(&e.Env, &e.Store, ref)
+}
+
+func (t *told) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who tells directories") }
+func (t *told) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (t *told) Left(*flow.Env) int                        { return (*registrar.Registrar)(t).Left() }
+func (t *told) Tables(visit table.Visit)                  { (*registrar.Registrar)(t).Tables(visit) }
+func (t *told) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+
+// asked are directories that are asked who has what. Who asks hears their answers by himself.
+type asked registrar.Lookups
+
+func (a *asked) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	(*registrar.Lookups)(a).Step(&e.Env, ref, ev)
+}
+
+func (a *asked) Due(e *flow.Env, ref kernel.Ref)           { (*registrar.Lookups)(a).Due(&e.Env, ref) }
+func (a *asked) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who asks directories") }
+func (a *asked) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (a *asked) Left(*flow.Env) int                        { return 0 }
+func (a *asked) Tables(table.Visit)                        {}
+func (a *asked) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }

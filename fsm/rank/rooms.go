@@ -17,7 +17,7 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 	return flow.Rooms{
 		Store: of.Store.Emptied(store.Config{
 			Seed: seed, Entries: int(c.entriesMax()), Locations: int(c.LocationsMax), Pages: int(c.Pages),
-			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention,
+			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention, Journal: int(c.Journal),
 		}),
 		Pending: of.Pending.Emptied(pending.Config{
 			Places: int(c.WaitersMax), Bytes: int(min(c.WaitingBytes, math.MaxInt)), BypassMax: c.BypassMax,

@@ -37,6 +37,7 @@ func (r *Rank) settle(e *flow.Env) {
 	if r.sweeps.under() {
 		r.sweep(e)
 	}
+	sought := r.cfg.Knows() && r.p2pRequester.Seeks.GoOn(e, &r.p2pRequester)
 	for !r.sweeps.of[sweepUnreached].Under() {
 		reached, ok := r.links.NextReached()
 		if !ok {
@@ -67,8 +68,11 @@ func (r *Rank) settle(e *flow.Env) {
 		r.rooms.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 		r.pullTarget.StartFetches(e)
 	}
+	if r.cfg.Knows() {
+		r.registrar.Pump(v, &r.rooms.Store)
+	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under()
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought
 }
 
 // shifted says, once, that somebody at the sending side left a line without what he waited for.

@@ -13,7 +13,10 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()), table.Empty)
 	visit("leased pages", int(pool.Lent()+host.Lent()), table.Empty)
 	visit("host pages", int(host.Total()-host.Free()), table.Empty)
-	visit("effects outstanding", r.corrs.Len(), table.Empty)
+	told, asked := r.registrar.Owed(), r.p2pRequester.Seeks.Lookups().Owed()
+	visit("effects outstanding", r.corrs.Len()-told-asked, table.Empty)
+	visit("words of directories awaited", told+asked, table.Bounded) // A heartbeat's at any time.
+	r.registrar.Tables(visit)
 	r.links.Tables(visit)
 	r.commands.Tables(visit)
 	visit("breakers", r.breakers.Len(), table.Bounded)

@@ -132,6 +132,17 @@ func (l *Lookups) HeardAnswers() {
 	l.answers = l.answers[:0]
 }
 
+// Any says whether there is a directory to ask.
+func (l *Lookups) Any() bool { return len(l.desks) > 0 }
+
+// Owed is how many completions are awaited, also of questions that were given up.
+func (l *Lookups) Owed() (n int) {
+	for i := range l.desks {
+		n += int(l.desks[i].line.owed)
+	}
+	return n
+}
+
 // Left is how many questions have no answer yet.
 func (l *Lookups) Left() int { return l.rows.Len() }
 

@@ -105,11 +105,14 @@ func (r *Registrar) Emptied(c Config) Registrar {
 	from := draw.New(c.Seed)
 	return Registrar{
 		cfg: c, nobody: from.Next(), pace: pace{from: from, min: c.BackoffMin, max: c.BackoffMax},
-		rows: table.Zeroed(r.rows, len(c.Directories)), ops: r.ops[:0], keys: r.keys[:0],
+		rows: table.Zeroed(r.rows, len(c.Directories)), ops: r.ops[:0], keys: r.keys[:0], seen: never,
 	}
 }
 
-// Begin makes the worker known: whoever owns the registrar calls it once.
+// never is no number of changes of a store: the first Pump makes the worker known.
+const never = ^uint64(0)
+
+// Begin makes the worker known, as the first Pump does.
 func (r *Registrar) Begin(v *env.Env, s *store.Store) { r.all(v, s) }
 
 // Pump tells what has changed in the store.
@@ -150,6 +153,27 @@ func (r *Registrar) Left() (n int) {
 		}
 	}
 	return n
+}
+
+// Owed is how many completions are awaited: one, or none, on each line.
+func (r *Registrar) Owed() (n int) {
+	for i := range r.rows {
+		for k := range r.rows[i].line {
+			n += int(r.rows[i].line[k].owed)
+		}
+	}
+	return n
+}
+
+// Tables shows how many directories something is to be done with at a time of theirs.
+func (r *Registrar) Tables(visit table.Visit) {
+	timed := 0
+	for i := range r.rows {
+		if r.rows[i].timer != 0 {
+			timed++
+		}
+	}
+	visit("directories told", timed, table.Timed)
 }
 
 // A Standing is how things are with one directory, for people.

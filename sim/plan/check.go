@@ -227,6 +227,9 @@ func (p *Plan) checkJobs(c *checker) {
 			c.wrong("%s is set: it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall",
 				at("share"))
 		}
+		if j.Find && (!j.Share || p.System == "") {
+			c.wrong("%s is set: it needs share, and a system with directories", at("find"))
+		}
 		if j.Gather && j.Plain {
 			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
 		}

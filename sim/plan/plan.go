@@ -196,6 +196,8 @@ type Job struct {
 	Recall bool `yaml:"recall,omitempty"`
 	// Share: nobody sends anything for it. Its receiver has brought what its sender has of its first chunks.
 	Share bool `yaml:"share,omitempty"`
+	// Find: with share, the receiver does not know who has them, and asks the directories of its system.
+	Find bool `yaml:"find,omitempty"`
 }
 
 // KeysOwn is the first number of chunks that Expand of package sim gives to one job alone.

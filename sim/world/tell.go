@@ -19,7 +19,7 @@ func (n *Node) post(w *World, e *effects.Post) {
 	}
 	c.Sent++
 	w.Result.Messages++
-	if n.User || c.Server >= 0 && w.Nodes[c.Server].User {
+	if n.User || c.Channel == effects.ChannelFeed || c.Server >= 0 && w.Nodes[c.Server].User {
 		c.postOwn(w, n, e)
 		return
 	}
@@ -110,7 +110,8 @@ func (s *Node) tellMissed(w *World) {
 // is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes twice.
 func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
-	if !n.User {
+	notice := !n.User && c.Channel == effects.ChannelProxy
+	if notice {
 		if _, _, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK); !ok {
 			return
 		}
@@ -121,7 +122,7 @@ func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 		return
 	}
 	delay, body := d.Again().Heavy(w.Setting.Net)+w.held(n.ID, c.Server), e.Body
-	if n.User {
+	if !notice {
 		if w.Struck(plan.FaultDoneLost, c.Name, c.Sent) {
 			return
 		}

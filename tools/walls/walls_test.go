@@ -73,7 +73,7 @@ var rooms = []room{
 	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
-	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow"), foreign: none},
+	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow", "fsm/registrar"), foreign: none},
 	// A flow knows no other.
 	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
@@ -107,7 +107,7 @@ var rooms = []room{
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
-		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
+		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",

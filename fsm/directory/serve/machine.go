@@ -21,6 +21,11 @@ func New(c Config) (*Machine, error) {
 	return &Machine{config: c, known: directory.New(c.Directory)}, nil
 }
 
+// Having says which instances have a chunk: see [directory.Directory.Having].
+func (m *Machine) Having(worker uint32, hash uint64, names []string) []string {
+	return m.known.Having(worker, hash, names)
+}
+
 // Figures counts what it knows.
 func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
 

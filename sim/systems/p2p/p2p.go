@@ -32,6 +32,7 @@ var Flow = pd.Flow{
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
+		finds(p, c)
 	},
 	Scopes:   small,
 	Ports:    ports,
@@ -59,10 +60,11 @@ func start(w *pd.Cluster, i int) {
 	if !n.Up {
 		return
 	}
-	init := w.Nodes[j.Sender].Addr(effects.ChannelInit)
-	t := w.Give(n, pd.Command{Want: want, Job: i, Body: &ops.Bring{
-		From: ops.Peer{Host: init.Host, InitPort: init.Port}, Request: j.Name, Keys: j.Keys,
-	}}, pd.Its(n).Cfg.BringTimeout)
+	b := ops.Bring{Request: j.Name, Keys: j.Keys}
+	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Find {
+		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
+	}
+	t := w.Give(n, pd.Command{Want: want, Job: i, Body: &b}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 

@@ -104,6 +104,10 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		cfg.LookupAddr, cfg.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
 	}
 	me := n.Addr(effects.ChannelInit)
+	if cfg.Knows() {
+		cfg.Directory.Worker.Instance = world.LaneName(n.ID)
+		cfg.Directory.Worker.URL = protocol.Endpoint{Host: me.Host, Port: me.Port}.String()
+	}
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
 	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))

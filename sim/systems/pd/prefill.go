@@ -29,6 +29,7 @@ type Job struct {
 	prefix   int    // its reader fetches so many chunks by themselves; 0: all
 	gather   bool   // nobody sends it
 	Recall   bool   // nobody sends it: its sender reads back what there is of it
+	Find     bool   // with Share: directories are asked who has it
 	Share    bool   // nobody sends it: its receiver has brought what its sender has of it
 	probe    bool   // made after healing; it must succeed
 	Life     uint32 // of the sender that works on it
@@ -66,7 +67,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		j := w.NewJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
 		j.Take, j.prefix, j.gather, j.Whole, j.Recall = p.Take, p.Prefix, p.Gather, p.Whole, p.Recall
-		j.Share = p.Share
+		j.Share, j.Find = p.Share, p.Find
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}

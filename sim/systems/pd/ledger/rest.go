@@ -83,8 +83,11 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 			continue
 		}
 		most, others := 1, 0
-		if c.Channel == effects.ChannelAlloc {
+		switch {
+		case c.Channel == effects.ChannelAlloc:
 			most = int(links.Lanes)
+		case c.Channel == effects.ChannelDirectory:
+			most = 2 // One where it tells of itself, one where it asks.
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {
 			if openFor(o, n) && o.Server == c.Server && o.Channel == c.Channel {

@@ -1,0 +1,166 @@
+package p2p
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/fsm/directory/serve"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/registrar"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Directories stand beside nodes that share what they have: these tell them, and ask them who has what.
+var Directories = own.System{
+	Name:     beside,
+	About:    "nodes that share what they have, and directories that know who has what",
+	Nodes:    directories,
+	Draw:     drawSought,
+	Oracles:  []oracle.Oracle{converges, sought},
+	Legible:  legible,
+	Patience: rests,
+}
+
+const beside = "directories"
+
+// rests is how long after the last fault, and after the last thing that became of a store, directories know of it.
+const rests = 5 * time.Second
+
+var (
+	names    = []string{"directory", "second"}
+	channels = []effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
+)
+
+// listed are the directories of a plan; none: its nodes know of none.
+func listed(p *plan.Plan) []string {
+	if p.System != plan.PD+"+"+beside {
+		return nil
+	}
+	return names[:draw.Hash(p.Seed, draw.Plan, 10, 0).Between(1, len(names))]
+}
+
+func directories(p *plan.Plan) (all []own.Process) {
+	for _, name := range names {
+		all = append(all, own.Process{
+			Name: name, Serves: channels,
+			New: func(b own.Boot) (effects.Machine, error) { return serve.New(setting(b, name)) },
+		})
+	}
+	return all
+}
+
+// setting is a directory that often forgets who is silent, and looks for what is stuck.
+func setting(b own.Boot, name string) serve.Config {
+	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
+	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
+	d := &c.Directory
+	d.Seed, d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = b.Seed, 8, 16, 4, 4, 64
+	d.Silence, d.Patience, d.Ends = 1200*effects.Millisecond, 500*effects.Millisecond, 16
+	return c
+}
+
+// finds has ranks tell directories and ask them, with bounds that are small where they end work. What a journal
+// remembers is often less than happens.
+func finds(p *plan.Plan, c *rank.Config) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 10, n) }
+	for i := range listed(p) {
+		node := int32(p.NodeCount() + i)
+		c.Directory.Directories = append(c.Directory.Directories, registrar.Directory{
+			Asks: world.AddressOf(node, effects.ChannelDirectory), Feed: world.AddressOf(node, effects.ChannelFeed),
+		})
+	}
+	if !c.Knows() {
+		return
+	}
+	d := registrar.Default()
+	d.Directories, d.Worker = c.Directory.Directories, registrar.Worker{Location: "LocalCPUBackend"}
+	d.Patience, d.BackoffMin, d.BackoffMax = 300*effects.Millisecond, 20*effects.Millisecond, 300*effects.Millisecond
+	d.Beat, d.Operations, d.Leave = 250*effects.Millisecond, at(1).Between(1, 8), effects.Second
+	d.SyncEvery, d.SyncMost, d.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 5*effects.Millisecond
+	d.SyncBatch, d.SyncPoll, d.SyncPolls, d.SyncMissed = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
+	d.Questions, d.Window, d.Kept = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
+	d.Asking, d.Keep = at(6).Span(50*effects.Millisecond, 300*effects.Millisecond), at(7).Span(0, 2*effects.Second)
+	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
+}
+
+// drawSought has most of what is brought be looked for.
+func drawSought(_ own.Draws, p *plan.Plan) {
+	for i := range p.Jobs {
+		if j := &p.Jobs[i]; j.Share {
+			j.Find = draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).Permille(800)
+		}
+	}
+}
+
+// legible says whether bytes are a message of workers or directories.
+func legible(b []byte) bool {
+	tag, err := protocol.PeekControllerTag(b, nil)
+	if err != nil {
+		return false
+	}
+	m := protocol.NewMessage(tag)
+	return m != nil && m.Decode(b, nil) == nil
+}
+
+// converges: hints become what is so.
+var converges = oracle.Of("converges", "a while after the last fault a directory knows of each node what that has, no "+
+	"chunk more and none less", func(l *oracle.Listen[struct{}]) {
+	l.Quiet(func(_ *struct{}, call *oracle.Call) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		for i := range listed(w.Source) {
+			known := w.Beside(i).(*serve.Machine)
+			for id, key := range w.Keys {
+				hash, ok := protocol.ChunkHashOfKey(key)
+				if !ok {
+					continue
+				}
+				_, has := pd.ReadyAt(n, key)
+				if says := slices.Contains(known.Having(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
+					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", names[i], n.It(), oracle.Key(id), says, has)
+				}
+			}
+		}
+	})
+})
+
+// misses are the outcomes of a Bring that nobody need be blamed for: they say nothing of those that were asked.
+var misses = []effects.Code{
+	effects.OK, effects.NotFound, effects.NoMemory, effects.TooMany, effects.Expired, effects.Cancelled, effects.Draining,
+	effects.TooLarge,
+}
+
+// sought: a directory that is down, or says what is not so, costs a miss, and whoever it names that is not there as well.
+var sought = oracle.Of("sought", "chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
+	"that all came has them", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Want != want || c.Over || !w.Jobs[c.Job].Find {
+			return
+		}
+		j := &w.Jobs[c.Job]
+		switch {
+		case !slices.Contains(misses, e.Code):
+			call.Fail("node %d looks for chunks of request %q, which ends as %s", n.It(), oracle.Request(j.Name), e.Code)
+		case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
+			call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.It(), len(j.Keys),
+				oracle.Request(j.Name), e.Hits)
+		}
+	})
+})
