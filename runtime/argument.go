@@ -98,6 +98,8 @@ func (n *Node) checkPut(p *Put) error {
 	case p.First < 0 || p.First > pages-count:
 		return wrong("put", "First", strconv.Itoa(p.First), upTo(0, pages-count),
 			"each key takes a page from there on")
+	case !p.Pages.keeps(p.First, count):
+		return wrong("put", "Pages", "stored", "pages that the handle has", "the cache has them: put before they are stored")
 	case p.LastChunkTokens < 0 || p.LastChunkTokens > tokens:
 		return wrong("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), upTo(1, tokens),
 			"or leave it 0 for a full chunk")

@@ -54,6 +54,7 @@ func (b *building) build() (*Node, error) {
 	// What a sender tells receivers of itself; the ports may have been the system's to choose.
 	bound := b.world.control.Servers()
 	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
+	boundShare(&machine, bound)
 	if machine.Pull && b.cfg.Role.Sends() {
 		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
 	}
@@ -94,6 +95,9 @@ func (b *building) build() (*Node, error) {
 		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}
 	if b.cfg.Recall.Enabled {
 		n.recallTimeout = b.cfg.Recall.Timeout
+	}
+	if b.cfg.Share.Enabled {
+		n.sharedTimeout, n.directories = b.cfg.Share.GetTimeout, len(b.cfg.Share.Feeds) > 0
 	}
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))

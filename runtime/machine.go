@@ -50,6 +50,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	if cfg.Role.Receives() && cfg.Push.Cache {
 		c.Retention = store.Cache
 	}
+	shareOf(&c, cfg, index)
 	return c
 }
 
@@ -129,7 +130,8 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		serves  bool
 	}{
 		{effects.ChannelInit, "pd_peer_init_port", cfg.InitEndpoint, receives || lends && len(cfg.InitPorts) > 0},
-		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives},
+		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives && !cfg.Share.Only},
+		{effects.ChannelLookup, "p2p_lookup_ports", cfg.LookupEndpoint, cfg.Share.Enabled},
 		{effects.ChannelDone, "pd_pull_done_port", cfg.DoneEndpoint, lends},
 		{effects.ChannelQuery, "pd_peer_query_port", cfg.QueryEndpoint, receives && cfg.Recall.Enabled},
 	} {
@@ -142,6 +144,9 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, s.key))
 		}
 		servers = append(servers, control.Server{Channel: s.channel, Addr: effects.Addr(at)})
+	}
+	if cfg.Share.Enabled { // Peers ask where it is.
+		servers = append(servers, control.Server{Channel: effects.ChannelPeerDone, Addr: effects.Addr{Host: cfg.PeerHost}})
 	}
 	return servers, nil
 }

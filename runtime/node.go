@@ -38,6 +38,8 @@ type Node struct {
 	retention     time.Duration
 	fetchTimeout  time.Duration
 	recallTimeout time.Duration // 0: it does not recall
+	sharedTimeout time.Duration // 0: it does not share
+	directories   bool          // it asks some who has what
 	batch         int           // the most chunks of one command
 	keyBytes      int           // the longest key
 	requestBytes  int           // the longest id of a request that a Put names

@@ -21,6 +21,7 @@ type Pages struct {
 	mu       sync.Mutex
 	borrowed []*lot // puts whose memory may still be read
 	released bool
+	given    []bool                // pages that are the cache's; nil: none
 	releases []effects.CommandBody // what gives them back
 }
 
@@ -81,7 +82,44 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 	if i < 0 || i >= len(p.pages) {
 		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), upTo(0, len(p.pages)-1), "pages count from 0")
 	}
+	if p.given != nil && p.given[i] {
+		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), "one that the handle has", "it was stored: the cache has it")
+	}
 	return p.pages[i], nil
+}
+
+// give has the cache take pages, which then are none of the handle's.
+func (p *Pages) give(op string, first, count int, take func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.released:
+		return wrong(op, "Pages", "released", "a handle that is not", "reserve new ones")
+	case !p.has(first, count):
+		return wrong(op, "Pages", "stored already", "pages that the handle has", "store each once")
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	if p.given == nil {
+		p.given = make([]bool, len(p.pages))
+	}
+	for i := range count {
+		p.given[first+i] = true
+	}
+	return nil
+}
+
+// keeps says so, too.
+func (p *Pages) keeps(first, count int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.has(first, count)
+}
+
+// has says whether none of these pages is the cache's.
+func (p *Pages) has(first, count int) bool {
+	return p.given == nil || !slices.Contains(p.given[first:first+count], true)
 }
 
 // lend starts commands that read these pages, and notes their lot; it refuses after Release. The

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
@@ -123,6 +124,8 @@ func (c *child) carryOut(o *order) word {
 			Patience: 5 * time.Second})
 		c.pages, c.put = append(c.pages, pages), append(c.put, res)
 		return word{Code: runtime.CodeOf(err)}
+	case "store":
+		stores(tb, c.node, o.Keys)
 	case "reclaim":
 		for i := range c.put {
 			wantReturned(tb, c.put[i])
@@ -151,13 +154,20 @@ func (c *child) open(tb testing.TB, o *order) {
 	case o.Role == "sender":
 		cfg = pullSenderConfig(tb, o.Channel, effects.Addr{})
 		cfg.Pull.TTL, cfg.Push.LeaseGuard = o.TTL, o.TTL/4
+	case o.Role == "sharer":
+		cfg = sharerConfig(tb, o.Channel, "child", config.MonitorPorts{Pull: o.Peer.InitPort, Reply: o.Peer.AllocPort})
 	case o.Delay:
 		cfg = delayedConfig(tb, o.Channel, 2)
 		cfg.Push.LeaseGuard = briefly / 4 // It keeps brief offers too.
 	}
+	strikes := o.Strike.arm(func() { hitSelf(o.Strike.Signal) })
+	if o.Role == "sharer" {
+		c.node = openSharer(tb, cfg)
+		c.node.Watch(func(ev effects.Event) { strikes(ev) }, func(e effects.Effect) { strikes(e) })
+		return
+	}
 	c.node = open(tb, cfg)
 	checker := contract.New(true)
-	strikes := o.Strike.arm(func() { hitSelf(o.Strike.Signal) })
 	honest := func(err error) {
 		if err != nil {
 			tb.Fatal(err)

@@ -108,20 +108,26 @@ func openRank(tb testing.TB, cfg *config.Config, rank int) *runtime.Node {
 
 func tryOpenRank(tb testing.TB, cfg *config.Config, rank int) (*runtime.Node, error) {
 	tb.Helper()
+	n, err := openUnwatched(tb, cfg, rank)
+	if t, ok := tb.(*testing.T); ok && err == nil { // Benchmarks measure nodes alone.
+		audit(t, n, true)
+	}
+	return n, err
+}
+
+// openUnwatched is for nodes that do something as soon as they are open, and so before anybody watches them.
+func openUnwatched(tb testing.TB, cfg *config.Config, rank int) (*runtime.Node, error) {
+	tb.Helper()
 	at, ok := cfg.TCPEndpoint(rank)
 	if !ok {
 		tb.Fatalf("rank %d has no port for the tcp plane", rank)
 	}
-	n, err := runtime.Open(tb.Context(), cfg,
+	return runtime.Open(tb.Context(), cfg,
 		runtime.WithRank(rank),
 		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))
-	if t, ok := tb.(*testing.T); ok && err == nil { // Benchmarks measure nodes alone.
-		audit(t, n, true)
-	}
-	return n, err
 }
 
 func mustClose(tb testing.TB, n *runtime.Node) {

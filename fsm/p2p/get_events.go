@@ -12,6 +12,10 @@ import (
 func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Command:
+		if c, ok := x.Body.(*Locate); ok {
+			f.Seeks.locate(e, x.Ticket, c, f.patience(c.Patience))
+			break
+		}
 		f.Take(e, x.Ticket, x.Body.(*Bring))
 	case *effects.Replied:
 		f.replied(e, ref.Kind, ref.Subject, x.Body)

@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"cmp"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
@@ -18,7 +20,7 @@ func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
 			keep(e, c.Keys, e.Store.RequestHash(c.Request))
 			e.Out.Deliver(effects.Deliver{Ticket: t, Hits: here})
 		case f.Seeks.takes(c):
-			code, why = f.Seeks.begin(e, t, c, here, f.patience(c))
+			code, why = f.Seeks.begin(e, t, c, here, f.patience(c.Patience), false)
 		default:
 			code, why = f.begin(e, t, 0, c, here)
 		}
@@ -37,11 +39,8 @@ func tooMany(most int) (effects.Code, *effects.Why) {
 }
 
 // patience is how long a Bring may take.
-func (f *Requester) patience(c *Bring) effects.Duration {
-	if c.Patience == 0 {
-		return f.cfg.Timeout
-	}
-	return c.Patience
+func (f *Requester) patience(asked effects.Duration) effects.Duration {
+	return cmp.Or(asked, f.cfg.Timeout)
 }
 
 // begin begins a get, for an engine or for a seek, or says why it cannot: then everything is as it was.
@@ -58,7 +57,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 			Remedy: "raise tables.peers",
 		}
 	}
-	patience := f.patience(c)
+	patience := f.patience(c.Patience)
 	h, r := f.gets.Add()
 	f.operation++
 	*r = get{

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/registrar"
@@ -13,6 +14,7 @@ import (
 type seek struct {
 	ticket   effects.Ticket
 	how      Bring // as it was commanded, but for its request and keys
+	locates  bool  // it is a Locate: nobody is asked for anything
 	lookup   []byte
 	keys     []byte
 	ends     []uint32 // ends[i]: where key i ends in keys
@@ -27,6 +29,16 @@ type seek struct {
 	code     effects.Code   // what became of the one before
 	why      effects.Why
 }
+
+// Locate asks directories how many of these chunks, from the first on, one other node is said to have: Hits. Where none
+// can be asked it is NotFound. It brings nothing, and promises nothing.
+type Locate struct {
+	Keys     [][]byte
+	Patience effects.Duration // 0: the configured default of a Bring
+}
+
+// IsCommand marks a command body.
+func (*Locate) IsCommand() {}
 
 // Seeks are the Brings of a Requester that name nobody.
 type Seeks struct {
@@ -73,15 +85,15 @@ func seekRef(h table.Handle) kernel.Ref {
 }
 
 // begin asks directories who has what is not here of a Bring.
-func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, patience effects.Duration) (effects.Code,
-	*effects.Why) {
+func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, patience effects.Duration, locates bool) (
+	effects.Code, *effects.Why) {
 	if l.rows.Full() {
 		e.Out.Mark(MarkBringsFull)
 		return tooMany(l.rows.Max())
 	}
 	h, s := l.rows.Add()
 	*s = seek{
-		ticket: t, how: *c, lookup: append(s.lookup[:0], c.Request...), keys: s.keys[:0], ends: s.ends[:0], holders: s.holders[:0],
+		ticket: t, how: *c, locates: locates, lookup: append(s.lookup[:0], c.Request...), keys: s.keys[:0], ends: s.ends[:0], holders: s.holders[:0],
 		deadline: e.Now.Add(patience), from: here,
 	}
 	s.how.Request, s.how.Keys = nil, nil
@@ -132,7 +144,33 @@ func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 			Stage: effects.StageAsk, Field: "controller_reply_url", Theirs: a.Code.String(), Ours: "an answer of a directory",
 		}
 	}
-	l.rows.PushBack(&l.ready, a.Who.Subject)
+	if !s.locates {
+		l.rows.PushBack(&l.ready, a.Who.Subject)
+		return
+	}
+	most := uint32(0)
+	for i := range s.holders {
+		most = max(most, s.holders[i].chunks)
+	}
+	l.finish(e, a.Who.Subject, most)
+}
+
+// locate takes a Locate.
+func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effects.Duration) {
+	code, why := e.CheckKeys(c.Keys)
+	if code == effects.OK {
+		code, why = flow.Waitable("Patience", c.Patience)
+	}
+	switch {
+	case code != effects.OK:
+	case !l.lookups.Any():
+		code, why = effects.Unsupported, &effects.Why{Field: "controller_reply_url", Theirs: "none", Ours: "a directory to ask"}
+	default:
+		code, why = l.begin(e, t, &Bring{Keys: c.Keys}, 0, patience, true)
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+	}
 }
 
 // ended takes the outcome of a get that a seek began.
@@ -208,7 +246,9 @@ func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
 	s := l.rows.Get(h)
 	l.lookups.Cancel(&e.Env, s.question)
 	e.Timers.Stop(&s.timer)
-	keep(e, l.wanted(s)[:here], e.Store.RequestHash(s.lookup))
+	if !s.locates {
+		keep(e, l.wanted(s)[:here], e.Store.RequestHash(s.lookup))
+	}
 	out := effects.Deliver{Ticket: s.ticket, Code: s.code, Hits: here}
 	if s.code != effects.OK {
 		why := s.why
@@ -237,6 +277,9 @@ func (l *Seeks) stop(e *flow.Env, f *Requester, h table.Handle, code effects.Cod
 	if l.rows.Listed(h) {
 		l.rows.Unlink(&l.ready, h)
 	}
-	s.code, s.why = code, effects.Why{}
-	l.finish(e, h, e.Readable(l.wanted(s)))
+	here := uint32(0)
+	if s.code, s.why = code, (effects.Why{}); !s.locates {
+		here = e.Readable(l.wanted(s))
+	}
+	l.finish(e, h, here)
 }

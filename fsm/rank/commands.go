@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
+	"github.com/kvferry/kvferry/fsm/store"
 )
 
 // What our engine commands: each command is checked, and then is its room's or its flow's.
@@ -86,6 +87,16 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 			return false
 		}
 		r.p2pRequester.Step(e, kernel.Ref{}, x)
+	case *p2p.Locate:
+		if !r.cfg.Shares {
+			return false
+		}
+		r.p2pRequester.Step(e, kernel.Ref{}, x)
+	case *engine.Store:
+		if !r.cfg.Shares {
+			return false
+		}
+		r.onStore(e, x.Ticket, c)
 	case *engine.Fetch, *engine.GiveUp:
 		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:
@@ -131,4 +142,36 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 		return
 	}
 	r.abandon(e, t, e.Store.Hash(c.Request))
+}
+
+// onStore makes pages of the engine's the store's.
+func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
+	code, why := e.CheckKeys(c.Keys)
+	switch {
+	case code != effects.OK:
+	case len(c.Pages) != len(c.Keys):
+		code, why = effects.Invalid, &effects.Why{
+			Field: "Pages", Theirs: flow.Number(len(c.Pages)), Ours: flow.Number(len(c.Keys)) + ", one for each key",
+		}
+	case r.cfg.Retention != store.Cache:
+		code, why = effects.Unsupported, &effects.Why{
+			Field: "store.retention", Theirs: "consume", Ours: "cache", Remedy: "else a chunk that nobody expects is gone at once",
+		}
+	case !e.Store.Room(len(c.Keys)):
+		code, why = effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}
+	default:
+		code, why = r.commands.HandOver(&e.Env, c)
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	for i, key := range c.Keys {
+		page := c.Pages[i]
+		page.Length = uint32(r.shared.PageBytes)
+		if !e.Store.Admit(&e.Env, e.Store.Hash(key), key, page) {
+			e.Pool.Unref(page)
+		}
+	}
+	engine.Agree(&e.Env, t)
 }

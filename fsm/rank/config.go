@@ -134,7 +134,7 @@ func (c *Config) asksPeers() uint32 {
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
 	if c.Knows() {
-		n += c.Finding.Conns()
+		n += c.Conns()
 	}
 	if c.Role.Receives() {
 		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.directions()+1+c.Tuning.PlainsMax)

@@ -250,6 +250,11 @@ func (r *Rank) RecallFits(request []byte, keys [][]byte) int {
 	return recall.Fits(&r.shared, request, keys)
 }
 
+// BringFits is the same of one Bring.
+func (r *Rank) BringFits(request []byte, keys [][]byte) int {
+	return p2p.Fits(&r.shared, request, keys)
+}
+
 // Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 

@@ -23,6 +23,20 @@ func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (En
 	return h, true
 }
 
+// Admit makes a page the chunk of key, and the caller's reference to it the store's. It says false if the key has a page
+// already: then nothing has changed. Room must hold.
+func (s *Store) Admit(v *env.Env, hash uint64, key []byte, page effects.Page) bool {
+	h := s.need(hash, key)
+	e := s.entries.Get(h)
+	if e.ready() {
+		return false
+	}
+	e.setPage(page)
+	s.admits(e)
+	s.Settle(h, v)
+	return true
+}
+
 // Withdraw ends Keep, and says whether the page is the engine's alone from now on. If not, somebody expects or reads
 // it: the chunk stays for those, is nobody's to begin with any more (Leaving), and is among Withdrawn when it has gone.
 func (s *Store) Withdraw(h Entry, v *env.Env) bool {

@@ -111,6 +111,7 @@ type Config struct {
 	Push   Push
 	Pull   Pull
 	Recall Recall
+	Share  Share
 	Link   Link
 	Bounds Bounds
 	Limits protocol.Limits

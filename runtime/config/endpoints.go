@@ -6,7 +6,7 @@ import "github.com/kvferry/kvferry/protocol"
 func (c *Config) Ranks() int {
 	// All lists that are given are equally long.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Recall.QueryPorts), len(c.Data.TCPPorts),
-		len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts))
+		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts))
 }
 
 // InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it. Its text
@@ -31,6 +31,12 @@ func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
 // or the list does not reach rank.
 func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Recall.QueryPorts, rank)
+}
+
+// LookupEndpoint returns where a rank that shares is asked what it has, or false if it does not or the list does not
+// reach rank.
+func (c *Config) LookupEndpoint(rank int) (protocol.Endpoint, bool) {
+	return endpoint(c.PeerHost, c.Share.LookupPorts, rank)
 }
 
 // TCPEndpoint returns where rank's TCP plane listens. Port 0 lets the system choose; false means
@@ -67,8 +73,9 @@ func (c *Config) listens() (all []listening) {
 		}
 	}
 	if c.Role.Receives() || c.Pull.Enabled {
-		add(c.PeerHost, initPortKey, initPortKey, c.InitPorts)
+		add(c.PeerHost, c.initKey(), c.initKey(), c.InitPorts)
 	}
+	add(c.PeerHost, p2pLookupKey, p2pLookupKey, c.Share.LookupPorts)
 	if c.Role.Receives() {
 		add(c.PeerHost, allocPortKey, allocPortKey, c.AllocPorts)
 	}

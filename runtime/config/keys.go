@@ -29,6 +29,7 @@ func ownPath(name string) string { return ownPrefix + name }
 type schema struct {
 	top      []key    // at the top, those whose values are read
 	own      []key    // kvferry's, below extra_config.kvferry
+	extra    []key    // below extra_config; their names say so
 	others   []string // at the top, those that are somebody else's
 	variable string   // what names of variables begin with that override the file
 	whose    string   // whose keys those at the top are
@@ -36,13 +37,16 @@ type schema struct {
 
 // nodeSchema is that of a rank.
 var nodeSchema = schema{
-	top: slices.Concat(lmcacheKeys, laterKeys), own: slices.Concat(nodeKeys, npuKeys),
+	top: slices.Concat(lmcacheKeys, shareKeys, laterKeys), own: slices.Concat(nodeKeys, shareOwnKeys, npuKeys), extra: extraKeys,
 	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
 }
 
 // find returns a key of the schema by the name that it has in a draft's found.
 func (s *schema) find(name string) *key {
 	if k := find(s.top, name); k != nil {
+		return k
+	}
+	if k := find(s.extra, name); k != nil {
 		return k
 	}
 	return find(s.own, strings.TrimPrefix(name, ownPrefix))

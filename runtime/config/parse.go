@@ -42,14 +42,24 @@ type draft struct {
 		dtype                     protocol.Dtype
 		mla                       bool
 	}
+	// Of a node that shares.
+	p2pHost                   string
+	p2pInit                   []uint16
+	p2pNPU, p2pPull, p2pDelay bool
+	p2pTTL                    time.Duration
+	controller                bool
+	askingMS, syncPauseMS     uint32
+	localBytes                uint64
 	// Of a directory's file.
 	directory                  Directory
 	healthCheck, workerTimeout uint32 // seconds; 0: none
 	lookupHashes               uint32
 	// Of keys whose value is checked and has no further effect.
-	word       string
-	unused     time.Duration
-	unusedPort uint16
+	word        string
+	unused      time.Duration
+	unusedPort  uint16
+	unusedSize  uint64
+	unusedCount uint32
 }
 
 // A setting is a key's value, and where it stands.
@@ -95,6 +105,7 @@ func (d *draft) read(name string, data []byte, env func(string) (string, bool), 
 	// What could not be read as YAML would only be reported as missing.
 	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
 		d.apply(d.top, "")
+		d.apply(d.extra, "")
 		d.apply(d.own, ownPath(""))
 		validate()
 	}
@@ -176,7 +187,9 @@ func (d *draft) walkExtra(extra setting) {
 		return
 	}
 	d.eachPair(extra.file, "extra_config.", extra.node, func(name string, at, value *yaml.Node) {
-		if name == "kvferry" {
+		if k := find(d.extra, extraPrefix+name); k != nil {
+			d.put(k.name, setting{k.name, extra.file, value})
+		} else if name == "kvferry" {
 			d.walkOwn(setting{"extra_config.kvferry", extra.file, value}, "")
 		} else if strings.HasPrefix(name, "kvferry") {
 			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,

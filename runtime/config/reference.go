@@ -22,6 +22,9 @@ func Reference() string {
 	}
 	section("LMCache's keys", lmcacheKeys)
 	section("Below `extra_config.kvferry`", nodeKeys)
+	section("LMCache's keys of sharing and of its controller", shareKeys)
+	section("Below `extra_config`, LMCache's keys of sharing", extraKeys)
+	section("Below `extra_config.kvferry`, for sharing", shareOwnKeys)
 	section("Below `extra_config.kvferry`, for Ascend NPUs", npuKeys)
 	section("LMCache's keys of modes that this version has not", laterKeys)
 	section("A directory's: LMCache's keys of its controller", controllerKeys)

@@ -11,21 +11,8 @@ import (
 // validate checks what keys say together, and finishes the Config. A key that was given and could
 // not be read has its problem already; nothing is said about it again.
 func (d *draft) validate() {
-	d.require("enable_pd", "set enable_pd: true")
-	if d.given("enable_pd") && !d.enablePD {
-		d.at("enable_pd", Range,
-			"set enable_pd: true; without it LMCache does not transfer between nodes, and kvferry has nothing to do")
-	}
-	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
-	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
-	if !d.given(legacyDeviceKey) {
-		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
-	}
-	if d.cfg.Role.Sends() {
-		d.validateSender()
-	}
-	if d.cfg.Role.Receives() {
-		d.validateReceiver()
+	if d.validateShare(); !d.cfg.Share.Only {
+		d.validatePD()
 	}
 	if d.cfg.Role != Both {
 		d.note(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
@@ -45,6 +32,26 @@ func (d *draft) validate() {
 	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
 		d.at(ownPath("tables.conns"), Conflict,
 			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
+	}
+}
+
+// validatePD checks what a node of prefill and decode must have.
+func (d *draft) validatePD() {
+	d.require("enable_pd", "set enable_pd: true")
+	if d.given("enable_pd") && !d.enablePD {
+		d.at("enable_pd", Range, "set enable_pd: true, or enable_p2p: true; without either LMCache does not transfer between "+
+			"nodes, and kvferry has nothing to do")
+	}
+	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
+	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
+	if !d.given(legacyDeviceKey) {
+		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
+	}
+	if d.cfg.Role.Sends() {
+		d.validateSender()
+	}
+	if d.cfg.Role.Receives() {
+		d.validateReceiver()
 	}
 }
 

@@ -36,8 +36,8 @@ func (d *draft) validateListLengths() {
 	for _, l := range []struct {
 		name  string
 		ranks int
-	}{{initPortKey, len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
-		{queryPortKey, len(c.Recall.QueryPorts)}, {tcpPortKey, len(c.Data.TCPPorts)},
+	}{{c.initKey(), len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
+		{queryPortKey, len(c.Recall.QueryPorts)}, {p2pLookupKey, len(c.Share.LookupPorts)}, {tcpPortKey, len(c.Data.TCPPorts)},
 		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)}} {
 		switch {
 		case l.ranks == 0:
@@ -47,4 +47,12 @@ func (d *draft) validateListLengths() {
 			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}
+}
+
+// initKey is the key of the ports where handshakes are taken.
+func (c *Config) initKey() string {
+	if c.Share.Only {
+		return p2pInitKey
+	}
+	return initPortKey
 }

@@ -120,7 +120,7 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 			return
 		}
 		for i := range listed(w.Source) {
-			known := w.Beside(i).(*serve.Machine)
+			known := pd.Beside(w, i).(*serve.Machine)
 			for id, key := range w.Keys {
 				hash, ok := protocol.ChunkHashOfKey(key)
 				if !ok {

@@ -69,7 +69,7 @@ func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }
 func (w *Cluster) Ranked() *Cluster { return w }
 
 // Beside is the machine of a node beside ranks, by its place among those.
-func (w *Cluster) Beside(i int) effects.Machine { return w.Nodes[w.Ranks+i].Machine }
+func Beside(w *Cluster, i int) effects.Machine { return w.Nodes[w.Ranks+i].Machine }
 
 // Prepare makes a cluster that is empty ready for a plan with so many ranks and these flows.
 func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows []*Flow) {

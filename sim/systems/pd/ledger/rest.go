@@ -83,11 +83,13 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 			continue
 		}
 		most, others := 1, 0
-		switch {
-		case c.Channel == effects.ChannelAlloc:
+		//exhaustive:ignore
+		switch c.Channel {
+		case effects.ChannelAlloc:
 			most = int(links.Lanes)
-		case c.Channel == effects.ChannelDirectory:
+		case effects.ChannelDirectory:
 			most = 2 // One where it tells of itself, one where it asks.
+		default:
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {
 			if openFor(o, n) && o.Server == c.Server && o.Channel == c.Channel {

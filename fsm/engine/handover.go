@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// Store makes pages of the Reserve with ticket Reserved the store's: chunk i has key Keys[i], fills Pages[i] and may be
+// read by whoever wants it from the outcome on, so the engine touches it no more. It stays while there is room. A page
+// whose chunk is there already is free again. The other pages of the Reserve stay the engine's, and its Release gives
+// back those. All pages or none: one that a put has is refused with Invalid.
+type Store struct {
+	Reserved effects.Ticket
+	Keys     [][]byte
+	Pages    []effects.Page
+}
+
+// IsCommand marks a command body.
+func (*Store) IsCommand() {}
+
+// HandOver takes pages from what the engine has reserved: their references are the caller's. They are named in the order
+// in which the Reserve gave them. The error says what keeps them; then none was taken.
+func (x *Engine) HandOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
+	return x.reserves.handOver(v, c)
+}
+
+func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
+	of := v.Tickets.Find(c.Reserved)
+	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
+		return effects.NotFound, &effects.Why{
+			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
+		}
+	}
+	r := x.slab.Get(of.Subject)
+	found := 0
+	for _, p := range r.pages {
+		if !c.names(found, p) {
+			continue
+		}
+		if found++; v.Filled().Held(p) {
+			return effects.Invalid, &effects.Why{Field: "Pages", Theirs: "in use by a put", Ours: "pages that no put has"}
+		}
+	}
+	if found < len(c.Pages) {
+		return effects.Invalid, &effects.Why{
+			Field: "Pages", Theirs: "page " + number(c.Pages[found].Index), Ours: "pages of the Reserve, each once, in its order",
+		}
+	}
+	left := r.pages[:0]
+	found = 0
+	for _, p := range r.pages {
+		if c.names(found, p) {
+			found++
+		} else {
+			left = append(left, p)
+		}
+	}
+	r.pages = left
+	if x.cfg.inLine {
+		v.Pools.Discharge(v.Filled(), uint32(found))
+	}
+	return effects.OK, nil
+}
+
+// names says whether the next page that is named, after so many, is this one.
+func (c *Store) names(after int, p effects.Page) bool {
+	return after < len(c.Pages) && c.Pages[after].Index == p.Index && c.Pages[after].Generation == p.Generation
+}

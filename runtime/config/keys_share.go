@@ -1,0 +1,182 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The keys of sharing between peers, and of the controller that knows who has what.
+const (
+	p2pKey          = "enable_p2p"
+	p2pHostKey      = "p2p_host"
+	p2pInitKey      = "p2p_init_ports"
+	p2pLookupKey    = "p2p_lookup_ports"
+	controllerKey   = "enable_controller"
+	instanceKey     = "lmcache_instance_id"
+	pullURLKey      = "controller_pull_url"
+	replyURLKey     = "controller_reply_url"
+	workerPortsKey  = "lmcache_worker_ports"
+	localSizeKey    = "max_local_cpu_size"
+	extraPrefix     = "extra_config."
+	extraTTLKey     = extraPrefix + "p2p_pull_pending_ttl"
+	extraStagingKey = extraPrefix + "use_host_staging"
+	syncGetKey      = extraPrefix + "p2p_sync_get_timeout_s"
+)
+
+// shareKeys are LMCache's keys of peer-to-peer sharing, and of its controller as a worker knows it.
+var shareKeys = []key{
+	{name: p2pKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Enabled }), def: "false",
+		doc: "peers read what this node has, and it reads what they have; with `enable_pd` only where `pd_role` is `both`"},
+	{name: p2pHostKey, kind: host(func(d *draft) *string { return &d.p2pHost }),
+		doc: "what a node that shares binds and advertises"},
+	{name: p2pInitKey, kind: ports(func(d *draft) *[]uint16 { return &d.p2pInit }), doc: "its handshakes"},
+	{name: p2pLookupKey, kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Share.LookupPorts }),
+		doc: "where peers ask which chunks it has"},
+	{name: "p2p_use_npu", kind: boolean(func(d *draft) *bool { return &d.p2pNPU }), def: "false",
+		doc: "no effect: one pool serves the engine and peers, where `pd_buffer_device` says"},
+	{name: "p2p_npu_buffer_size", kind: size(0, 1<<46, func(d *draft) *uint64 { return &d.unusedSize }),
+		idle: "no effect: there is no second pool", doc: "no effect: there is no second pool"},
+	{name: "p2p_pull_mode", kind: boolean(func(d *draft) *bool { return &d.p2pPull }), def: "false",
+		doc: "`false` is noted: whoever wants chunks reads them in either case"},
+	{name: "p2p_delay_pull", kind: boolean(func(d *draft) *bool { return &d.p2pDelay }), def: "false",
+		doc: "`true` is noted: chunks are read when they are asked for"},
+	{name: "p2p_pull_pending_ttl", kind: duration(leastTTL, 24*time.Hour, func(d *draft) *time.Duration { return &d.p2pTTL }),
+		doc: "as `extra_config.p2p_pull_pending_ttl`, which goes before it"},
+	{name: "p2p_sync_lookup_cache_ttl",
+		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.Keep }), def: "5.0",
+		doc: "how long what a controller answered is believed; 0: not at all"},
+	{name: "p2p_sync_lookup_cache_max_entries",
+		kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.Kept }), def: "1024", doc: "answers that are kept"},
+	{name: controllerKey, kind: boolean(func(d *draft) *bool { return &d.controller }), def: "false",
+		doc: "controllers, or directories of kvferry's, are told what this node has, and asked; needs `enable_p2p`"},
+	{name: instanceKey, kind: label(256, func(d *draft) *string { return &d.cfg.Share.Instance }),
+		doc: "what they call this node; its own for each"},
+	{name: pullURLKey, aliases: []string{"controller_url"},
+		kind: endpoints(func(d *draft) *[]protocol.Endpoint { return &d.cfg.Share.Feeds }),
+		doc:  "where a controller is told; of several a list"},
+	{name: replyURLKey, kind: endpoints(func(d *draft) *[]protocol.Endpoint { return &d.cfg.Share.Replies }),
+		doc: "where it is asked; as many"},
+	{name: workerPortsKey, aliases: []string{"lmcache_worker_port"},
+		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Share.WorkerPorts }),
+		doc:  "what controllers are told of this node's port for requests of theirs; nothing is served there"},
+	{name: "lmcache_worker_heartbeat_time",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.Beat }), def: "10",
+		doc: "between two heartbeats"},
+	{name: localSizeKey, kind: kind{"GiB, with decimals", readLocalSize}, def: "5.0",
+		doc: "the page pool of a node that shares and has no `pd_buffer_size`"},
+}
+
+// leastTTL is how long a lease for peers stands at the least: LMCache-Ascend's requesters refuse shorter ones.
+const leastTTL = 16 * time.Second
+
+// extraKeys are LMCache's keys of sharing that stand below extra_config.
+var extraKeys = []key{
+	{name: extraTTLKey, kind: duration(leastTTL, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.TTL }),
+		doc: "how long a peer may read what it asked for; 60 s if unset, and above 15 s, or LMCache-Ascend's peers refuse it"},
+	{name: extraPrefix + "p2p_max_retry_count", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.Share.Tries }),
+		def: "3", doc: "how often a peer is asked whose connection is lost"},
+	{name: extraPrefix + "p2p_lookup_timeout_s",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.LookupTimeout }),
+		def:  "3.0", doc: "a peer's answer; then it is a miss"},
+	{name: syncGetKey,
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.GetTimeout }),
+		doc:  "a whole get; thrice `p2p_lookup_timeout_s` and 2 s if unset"},
+	{name: extraPrefix + "p2p_sync_controller_lookup_timeout_ms",
+		kind: integer(1, 3_600_000, func(d *draft) *uint32 { return &d.askingMS }), def: "500",
+		doc: "a controller's answer; then the next is asked"},
+	{name: extraPrefix + "kv_msg_batch_size", kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.Operations }),
+		def: "50", doc: "changes in one report to a controller"},
+	{name: extraPrefix + "kv_msg_batch_timeout",
+		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Share.Report }), def: "0.01",
+		doc: "how long changes wait for more of them"},
+	{name: extraPrefix + "full_sync_batch_size", kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.SyncBatch }),
+		def: "2000", doc: "slots of the store that one batch of a full sync tells of"},
+	{name: extraPrefix + "full_sync_batch_interval_ms",
+		kind: integer(0, 60_000, func(d *draft) *uint32 { return &d.syncPauseMS }), def: "5", doc: "between two batches"},
+	{name: extraPrefix + "full_sync_status_poll_interval_s",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.SyncPoll }), def: "5.0",
+		doc: "between two questions how far a full sync is"},
+	{name: extraPrefix + "full_sync_max_poll_attempts",
+		kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.SyncPolls }), def: "60",
+		doc: "of these, before it is begun anew"},
+	{name: extraStagingKey, kind: offSwitch("peers read the pages themselves, and none is copied for them; set " +
+		"use_host_staging: false"), def: "false", doc: "nothing else is taken: no arena of copies"},
+	{name: extraPrefix + "p2p_max_concurrent_gets", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.unusedCount }),
+		def: "4", idle: "no effect: extra_config.kvferry.tables.shared bounds them, and no peer has more than it leaves",
+		doc: "no effect: `tables.shared` bounds them, and no peer has more than it leaves"},
+	{name: extraPrefix + "p2p_pull_lease_guard_s",
+		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }), def: "15.0",
+		idle: "no effect: extra_config.kvferry.lease_guard is what a reader leaves", doc: "no effect: see `lease_guard`"},
+}
+
+// shareOwnKeys are kvferry's own for a node that shares.
+var shareOwnKeys = []key{
+	{name: "share.vanilla_controller", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Vanilla }), def: "false",
+		doc: "controllers are LMCache's own: nothing is sent that they do not know, and what they missed is told in full"},
+	{name: "share.journal", kind: integer(16, 1<<24, func(d *draft) *uint32 { return &d.cfg.Share.Journal }), def: "8192",
+		doc: "changes that a controller may be behind; one that is further behind is told all that there is"},
+	{name: "tables.shared", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Share.Max }), def: "256",
+		doc: "gets from peers in progress, and prefixes that peers read at a time"},
+}
+
+// controllersMost is how many a node tells and asks.
+const controllersMost = 64
+
+// endpoints reads one host:port, or a list.
+func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
+	return kind{"host:port, or a list", func(d *draft, n *yaml.Node) (Code, string) {
+		items := []*yaml.Node{n}
+		if n.Kind == yaml.SequenceNode {
+			items = n.Content
+		}
+		if len(items) == 0 || len(items) > controllersMost {
+			return Range, fmt.Sprintf("write 1 to %d addresses: [192.168.1.10:9800]", controllersMost)
+		}
+		all := make([]protocol.Endpoint, len(items))
+		for i, item := range items {
+			at, code, remedy := parseEndpoint(item)
+			if code != ok {
+				return code, remedy
+			}
+			all[i] = at
+		}
+		*field(d) = all
+		return ok, ""
+	}}
+}
+
+func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return protocol.Endpoint{}, Type, "write host:port"
+	}
+	at, err := protocol.ParseEndpoint(s)
+	if err != nil {
+		return at, Range, err.Error()
+	}
+	if _, remedy := reachableHost(at.Host); remedy != "" {
+		return at, Range, remedy
+	}
+	return at, ok, ""
+}
+
+// readLocalSize reads GiB, as LMCache writes them.
+func readLocalSize(d *draft, n *yaml.Node) (Code, string) {
+	s, remedy := bare(n)
+	if remedy != "" {
+		return Type, remedy
+	}
+	v, err := parseFloat(s)
+	if err != nil {
+		return Type, "write a number of GiB"
+	}
+	if v <= 0 || v > 1<<16 {
+		return Range, fmt.Sprintf("write a number of GiB above 0 and up to %d", 1<<16)
+	}
+	d.localBytes = uint64(v * (1 << 30))
+	return ok, ""
+}

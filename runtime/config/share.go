@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Share is how a node shares chunks with peers (enable_p2p). Without Enabled nothing else here has an effect.
+type Share struct {
+	Enabled bool
+	// Only: the node does nothing else (no enable_pd). It serves handshakes at Config.InitPorts.
+	Only bool
+	// LookupPorts are where peers ask what there is, by rank.
+	LookupPorts []uint16
+	// TTL is how long a peer may read what it asked for.
+	TTL time.Duration
+	// LookupTimeout bounds one question to a peer, GetTimeout a whole Get, Tries how often one is asked.
+	LookupTimeout, GetTimeout time.Duration
+	Tries                     uint32
+	Max                       uint32 // gets in progress, and loans that are out
+
+	// Feeds and Replies are where controllers are told and asked; none: who has what is for the engine to know.
+	Feeds, Replies []protocol.Endpoint
+	Vanilla        bool // they are LMCache's
+	// Instance is what they call this node, WorkerPorts what they are told of its port, by rank.
+	Instance    string
+	WorkerPorts []uint16
+	// Asking bounds one question to a controller; Keep is how long its answer is believed, Kept how many are.
+	Asking, Keep time.Duration
+	Kept         uint32
+	// Beat is the time between heartbeats, Report how long changes wait for up to Operations of them.
+	Beat, Report time.Duration
+	Operations   uint32
+	Journal      uint32
+	// SyncBatch, SyncPause, SyncPoll and SyncPolls are of full syncs.
+	SyncBatch           uint32
+	SyncPause, SyncPoll time.Duration
+	SyncPolls           uint32
+}
+
+const (
+	ttlDefault = 60 * time.Second
+	getSpare   = 2 * time.Second // of a get, beyond its lookups
+)
+
+// validateShare checks what the keys of sharing say together, and makes a node without enable_pd one of both sides.
+func (d *draft) validateShare() {
+	s := &d.cfg.Share
+	if !s.Enabled {
+		d.forgetShare()
+		return
+	}
+	d.require(p2pHostKey, "name the address under which peers reach this node")
+	d.require(p2pInitKey, "name a port for each rank, such as [9960, 9961]")
+	d.require(p2pLookupKey, "name a port for each rank, such as [9962, 9963]")
+	switch {
+	case !d.enablePD:
+		s.Only, d.cfg.Role, d.skipProxy = true, Both, true
+		d.cfg.PeerHost, d.cfg.InitPorts, d.cfg.AllocPorts = d.p2pHost, d.p2pInit, nil
+		if !d.given(bufferKey) {
+			d.cfg.BufferBytes = d.localBytes
+		}
+	case d.cfg.Role != Both:
+		d.at(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or enable_pd: false")
+	case d.cfg.PeerHost != d.p2pHost || !slices.Equal(d.cfg.InitPorts, d.p2pInit):
+		d.at(p2pInitKey, Conflict, "a node has one port for handshakes: give the host and the ports of pd_peer_host and "+
+			"pd_peer_init_port")
+	}
+	if d.cfg.Pull.Enabled && d.enablePD {
+		d.at(p2pKey, Unsupported, refusal+"a node that shares pushes what it prefills; set pd_pull_mode: false")
+	}
+	if d.cfg.Recall.Enabled {
+		d.at(p2pKey, Unsupported, refusal+"recalls and sharing do not go together; set pd_bidirectional: false")
+	}
+	if !d.given(retentionKey) {
+		d.cfg.Push.Cache = true
+	} else if !d.cfg.Push.Cache {
+		d.at(retentionKey, Conflict, "a node that shares keeps what it has: remove it, or write cache")
+	}
+	if s.TTL == 0 {
+		if s.TTL = d.p2pTTL; s.TTL == 0 {
+			s.TTL = ttlDefault
+		}
+	}
+	if s.GetTimeout == 0 {
+		s.GetTimeout = 3*s.LookupTimeout + getSpare
+	}
+	s.Asking, s.SyncPause = time.Duration(d.askingMS)*time.Millisecond, time.Duration(d.syncPauseMS)*time.Millisecond
+	d.noteShare()
+	d.validateController()
+}
+
+// noteShare notes what a node that shares does otherwise than LMCache's.
+func (d *draft) noteShare() {
+	if d.p2pNPU {
+		d.note("p2p_use_npu", "one pool serves the engine and peers, where pd_buffer_device says; there is no second one")
+	}
+	if !d.p2pPull {
+		d.noteDefault("p2p_pull_mode", "whoever wants chunks reads them; no peer pushes them, whatever this says")
+	}
+	if d.p2pDelay {
+		d.note("p2p_delay_pull", "chunks are read when they are asked for")
+	}
+}
+
+// noteDefault notes a value that is written out, be it the default.
+func (d *draft) noteDefault(name, remark string) {
+	if s, given := d.found[name]; given && !d.hasProblem(s) {
+		d.noteAt(s, remark)
+	}
+}
+
+// validateController checks whom a node tells what it has.
+func (d *draft) validateController() {
+	s := &d.cfg.Share
+	if !d.controller {
+		for _, name := range []string{pullURLKey, replyURLKey} {
+			d.note(name, "no effect while enable_controller is false: the engine says who has what")
+		}
+		s.Feeds, s.Replies = nil, nil
+		return
+	}
+	d.require(instanceKey, "give each node a name of its own, such as lmcache_instance_1")
+	d.require(pullURLKey, "name where the controller is told, such as 192.168.1.10:9800")
+	d.require(replyURLKey, "name where the controller is asked, such as 192.168.1.10:9900")
+	d.require(workerPortsKey, "name a port for each rank, such as [9950, 9951]")
+	if len(s.Feeds) != len(s.Replies) {
+		d.at(replyURLKey, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give both of each controller", len(s.Replies),
+			pullURLKey, len(s.Feeds)))
+	}
+}
+
+// forgetShare drops what is said of sharing, at a node that does not, and what is wrong with it.
+func (d *draft) forgetShare() {
+	for _, k := range slices.Concat(shareKeys, extraKeys) {
+		s, given := d.found[k.name]
+		if !given || k.name == p2pKey {
+			continue
+		}
+		d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.File == s.file && p.Field == s.field })
+	}
+	const why = "no effect while enable_p2p is false"
+	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, "p2p_use_npu", "p2p_pull_mode", "p2p_delay_pull", controllerKey} {
+		d.note(name, why)
+	}
+	d.cfg.Share = Share{}
+}

@@ -1,0 +1,232 @@
+package runtime_test
+
+import (
+	"fmt"
+	"log/slog"
+	"syscall"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/directory"
+)
+
+const sharerText = `enable_p2p: true
+p2p_host: 127.0.0.1
+p2p_init_ports: [1]
+p2p_lookup_ports: [2]
+p2p_pull_mode: true
+transfer_channel: %s
+chunk_size: 16
+pd_buffer_size: %d
+pd_buffer_device: cpu
+pd_shutdown_timeout_sec: 60
+%sextra_config:
+  p2p_sync_get_timeout_s: 30
+  p2p_lookup_timeout_s: 20
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    engine_share_pct: 100
+    peer_share_pct: 100
+`
+
+// startDirectory serves one set of ports, which the system chooses.
+func startDirectory(t *testing.T) (*directory.Directory, config.MonitorPorts) {
+	t.Helper()
+	cfg, err := config.ParseDirectory("directory", []byte(
+		"controller_host: 127.0.0.1\ncontroller_monitor_ports: {pull: 1, reply: 2, heartbeat: 3}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Monitors[0] = config.MonitorPorts{Beats: true}
+	d, err := directory.Open(cfg, zmq.Config{}.Opener(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(within(t)) })
+	return d, d.Ports()[0]
+}
+
+// sharerConfig shares where the system likes, and tells the directory at these ports, if there is one.
+func sharerConfig(tb testing.TB, channel, instance string, at config.MonitorPorts) *config.Config {
+	tb.Helper()
+	more := ""
+	if at.Pull > 0 {
+		more = fmt.Sprintf("enable_controller: true\nlmcache_instance_id: %s\nlmcache_worker_ports: [9]\n"+
+			"controller_pull_url: 127.0.0.1:%d\ncontroller_reply_url: 127.0.0.1:%d\n", instance, at.Pull, at.Reply)
+	}
+	cfg, err := config.Parse("test", fmt.Appendf(nil, sharerText, channel, 8*pageBytes, more), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.InitPorts[0], cfg.Share.LookupPorts[0] = 0, 0
+	return cfg
+}
+
+// openSharer opens a node that tells a directory as soon as it is open.
+func openSharer(tb testing.TB, cfg *config.Config) *runtime.Node {
+	tb.Helper()
+	n, err := openUnwatched(tb, cfg, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// stores has a node store chunks of its engine's.
+func stores(tb testing.TB, n *runtime.Node, keys []string) {
+	tb.Helper()
+	pages, err := n.Sharing().Reserve(within(tb), len(keys))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	fill(tb, pages, keys)
+	if err := n.Sharing().Store(within(tb), keys, pages, 0); err != nil {
+		tb.Fatal(err)
+	}
+	mustRelease(tb, pages)
+}
+
+// knows waits until directories name who has so many of these chunks.
+func knows(t *testing.T, n *runtime.Node, keys []string, hits int) {
+	t.Helper()
+	for ctx := within(t); ; {
+		_, remote, err := n.Sharing().Lookup(ctx, keys)
+		if err == nil && remote == hits {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("a directory knows of %d chunks, want %d: %v", remote, hits, err)
+		}
+	}
+}
+
+// wantShared gets chunks, checks each byte of those that come, and that so many do.
+func wantShared(t *testing.T, n *runtime.Node, keys []string, hits int) {
+	t.Helper()
+	got, err := n.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
+	want := effects.OK
+	if hits < len(keys) {
+		want = effects.NotFound
+	}
+	if runtime.CodeOf(err) != want {
+		t.Errorf("the get ends as %v, want %v", err, want)
+	}
+	wantContent(t, got, keys[:hits], pageBytes)
+	mustRelease(t, got)
+}
+
+// What one node has stored another one gets, over either plane: found by a real directory, byte by byte. What nobody has
+// ends the prefix. When the directory is gone that is a miss, and what is here is still had.
+func TestSharing(t *testing.T) {
+	for _, channel := range []string{"shm", "tcp"} {
+		t.Run(channel, func(t *testing.T) {
+			d, at := startDirectory(t)
+			owner, reader := openSharer(t, sharerConfig(t, channel, "a", at)), openSharer(t, sharerConfig(t, channel, "b", at))
+			keys := keysOf("shared", 4)
+			stores(t, owner, keys[:3])
+			knows(t, reader, keys, 3)
+			wantShared(t, reader, keys, 3)
+			if local, remote, err := reader.Sharing().Lookup(within(t), keys); local != 3 || remote != 3 || err != nil {
+				t.Errorf("%d chunks are here and %d elsewhere: %v", local, remote, err)
+			}
+			if err := d.Close(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			wantShared(t, reader, keysOf("unknown", 1), 0)
+			wantShared(t, reader, keys[:3], 3)
+			for _, n := range []*runtime.Node{reader, owner} {
+				wantNothingHeld(t, n)
+				mustClose(t, n)
+			}
+		})
+	}
+}
+
+// An engine may say itself who has chunks; then nobody else is asked, and needs no directory.
+func TestSharingWithoutDirectory(t *testing.T) {
+	owner, reader := openSharer(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})), openSharer(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
+	keys := keysOf("named", 2)
+	stores(t, owner, keys)
+	got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
+		From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, got, keys, pageBytes)
+	mustRelease(t, got)
+	_, err = reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keysOf("other", 1)})
+	wantCode(t, err, effects.Unsupported)
+	_, _, err = reader.Sharing().Lookup(within(t), keys)
+	wantCode(t, err, effects.Unsupported)
+	for _, n := range []*runtime.Node{reader, owner} {
+		wantNothingHeld(t, n)
+		mustClose(t, n)
+	}
+}
+
+// The owner dies while its chunks are asked for, or read. That is a miss, or what came before; the reader holds nothing of
+// it, goes on, and stores what it computes itself.
+func TestSharingOwnerDies(t *testing.T) {
+	for name, at := range map[string]strike{
+		"before it answers":         {After: "*effects.Grant", At: "*effects.Reply"},
+		"before its pages are read": {At: "*effects.Transfer", There: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ports := startDirectory(t)
+			reader := openSharer(t, sharerConfig(t, "tcp", "b", ports))
+			o := order{Role: "sharer", Channel: "tcp", Peer: runtime.Peer{InitPort: ports.Pull, AllocPort: ports.Reply}}
+			if !at.There {
+				at.Signal = syscall.SIGKILL
+				o.Strike = at
+			}
+			p, _ := startNode(t, o)
+			if at.There {
+				hit := at.arm(p.Kill)
+				reader.Watch(func(ev effects.Event) { hit(ev) }, func(e effects.Effect) { hit(e) })
+			}
+			keys := keysOf("lost", 4)
+			p.does(order{Op: "store", Keys: keys})
+			knows(t, reader, keys, len(keys))
+			got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
+			if code := runtime.CodeOf(err); code != effects.NotFound {
+				t.Errorf("the get ends as %v, and its owner is dead", err)
+			}
+			wantContent(t, got, keys[:got.Len()], pageBytes)
+			mustRelease(t, got)
+			waitFor(t, reader, "the end of all reads", quiet)
+			stores(t, reader, keys)
+			wantShared(t, reader, keys, len(keys))
+			wantNothingHeld(t, reader)
+			mustClose(t, reader)
+		})
+	}
+}
+
+// What a handle has stored it has no more; what does not share says so.
+func TestSharingRefuses(t *testing.T) {
+	n := openSharer(t, sharerConfig(t, "shm", "a", config.MonitorPorts{}))
+	keys := keysOf("refused", 2)
+	pages, err := n.Sharing().Reserve(within(t), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Sharing().Store(within(t), keys, pages, 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = pages.Host(1)
+	wantCode(t, err, effects.Invalid)
+	wantCode(t, n.Sharing().Store(within(t), keys[:1], pages, 2), effects.Invalid)
+	if _, err := pages.Host(0); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, pages)
+	wantNothingHeld(t, n)
+	mustClose(t, n)
+	r := open(t, receiverConfig(t, "shm", nil))
+	_, err = r.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
+	wantCode(t, err, effects.Unsupported)
+	mustClose(t, r)
+}
