@@ -1,10 +1,9 @@
 package ledger
 
 import (
-	"fmt"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -34,15 +33,16 @@ type prefixTold struct {
 	indexes []int64
 }
 
-// answered looks at an answer as it leaves, and says what is wrong: with the lease, or with what it is of.
-func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold) (same, prefix string) {
+// answered judges an answer as it leaves: same is the check of its lease, prefix that of what it is of.
+func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefix oracle.Check) (right bool) {
 	if p.leases == nil {
 		p.leases = map[asking]effects.GrantID{}
 	}
 	was := p.leases[t.asking]
 	if g := n.Grants[was]; g != nil && g.ID != t.id && or.w.Standing(n, g) {
-		return fmt.Sprintf("node %d leases to operation %d under grant %d what it leased to it under %d",
-			n.It(), t.operation, n.ItsGrant(t.id), n.ItsGrant(g.ID)), ""
+		or.fail(same, "node %d leases to operation %d under grant %d what it leased to it under %d",
+			n.It(), t.operation, n.ItsGrant(t.id), n.ItsGrant(g.ID))
+		return false
 	}
 	if was != t.id {
 		or.all().prompt.leasing(n, t.who, t.id)
@@ -50,21 +50,24 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold) (same, pref
 	p.leases[t.asking] = t.id
 	g := n.Grants[t.id]
 	if g == nil || !g.Read {
-		return fmt.Sprintf("node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(t.id)), ""
+		or.fail(same, "node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(t.id))
+		return false
 	}
 	if until := or.w.Clock(n).Add(t.lease); until > g.Ends {
-		return fmt.Sprintf("node %d says that grant %d stands for %d ns longer than it does",
-			n.It(), n.ItsGrant(t.id), until.Sub(g.Ends)), ""
+		or.fail(same, "node %d says that grant %d stands for %d ns longer than it does",
+			n.It(), n.ItsGrant(t.id), until.Sub(g.Ends))
+		return false
 	}
 	for i, page := range g.Pages {
 		k, known := or.w.KeyNumber(t.keys[min(i, len(t.keys)-1)])
 		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Loan.Held[i].Key() != k ||
 			t.indexes[i] != int64(page.Index) {
-			return "", fmt.Sprintf("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+			or.fail(prefix, "node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
 				n.It(), n.ItsPage(page.Index), n.ItsGrant(t.id), i)
+			return false
 		}
 	}
-	return "", ""
+	return true
 }
 
 // lastWord notes that a reader says of a lease of that life's that it is finished with, and is what of its may still

@@ -72,14 +72,8 @@ func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) 
 		return
 	}
 	or.judged(checkRecallSame, checkRecallPrefix)
-	same, prefix := or.leases.answered(&or.judge, n, &prefixTold{
+	or.leases.answered(&or.judge, n, &prefixTold{
 		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
 		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.Ext.LeaseNS), indexes: m.CachedIndexes,
-	})
-	switch {
-	case same != "":
-		or.fail(checkRecallSame, "%s", same)
-	case prefix != "":
-		or.fail(checkRecallPrefix, "%s", prefix)
-	}
+	}, checkRecallSame, checkRecallPrefix)
 }

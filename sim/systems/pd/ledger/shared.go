@@ -135,16 +135,10 @@ func (or *sharedOracle) answering(n *world.Node, r *world.Request, body []byte) 
 		return
 	}
 	or.judged(checkSharedSame, checkSharedPrefix)
-	same, prefix := or.loans.answered(&or.judge, n, &prefixTold{
+	if or.loans.answered(&or.judge, n, &prefixTold{
 		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
 		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.LeaseNS()), indexes: m.RemoteIndexes,
-	})
-	switch {
-	case same != "":
-		or.fail(checkSharedSame, "%s", same)
-	case prefix != "":
-		or.fail(checkSharedPrefix, "%s", prefix)
-	default:
+	}, checkSharedSame, checkSharedPrefix) {
 		or.shares(n)
 	}
 }
