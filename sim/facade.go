@@ -111,6 +111,7 @@ const (
 	FaultGoneEarly      = plan.FaultGoneEarly
 	FaultForeign        = plan.FaultForeign
 	FaultRepeated       = plan.FaultRepeated
+	FaultCrowd          = plan.FaultCrowd
 	FaultKinds          = plan.FaultKinds
 )
 

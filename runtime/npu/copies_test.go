@@ -204,6 +204,17 @@ func TestCopiesBesideOneThatHangs(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes), pair(2, testPageBytes))
 }
 
+// One that a track has taken, and not begun yet, is in the device's hands: who cancels it then hears how it ends.
+func TestCopiesThatWereTaken(t *testing.T) {
+	b := newBox()
+	c := newCopies(&pools{sink: b}, newYard(nil, 0))
+	c.waiting[1] = &job{}
+	c.cancel(1)
+	if len(b.events) > 0 {
+		t.Errorf("said to have ended: %+v", <-b.events)
+	}
+}
+
 // waitForHang returns when so many faults have struck.
 func waitForHang(r *rig, faults int64) {
 	r.t.Helper()

@@ -18,7 +18,7 @@ import (
 //kvferry:table
 var Profiles = []string{
 	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
-	"foreign", "both",
+	"foreign", "both", "edge",
 }
 
 // DefaultProfile draws everything.
@@ -78,6 +78,7 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	drawTuning(&p)
 	drawDeaf(&p, profile)
 	drawTakenBack(&p, profile)
+	drawEdge(&p, profile)
 	return p
 }
 
@@ -136,7 +137,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		}
 	}
 	switch profile {
-	case "pull":
+	case "pull", "edge":
 		drawPulls(p, profile)
 	case "delayed", "full", "foreign":
 		drawPulls(p, profile)

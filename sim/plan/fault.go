@@ -79,6 +79,9 @@ const (
 	FaultForeign
 	FaultRepeated
 
+	// Scheduled.
+	FaultCrowd
+
 	FaultKinds // above every fault
 )
 
@@ -94,6 +97,7 @@ type faultForm struct {
 	delay     bool // only where receivers keep such offers
 	comm      bool // only on planes of communicators
 	foreign   bool // only where encoders may be others'
+	story     bool // only where a seed is about it
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
@@ -157,7 +161,12 @@ var faultForms = [FaultKinds]faultForm{
 
 	FaultForeign:  {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
 	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // of a request
+
+	FaultCrowd: {name: "crowd of hellos", scheduled: true, story: true, lo: 1, hi: 4}, // strangers who want nothing else
 }
+
+// DrainedAgain is the pick of a drain whose engine says so once more as its patience ends; less is drawn.
+const DrainedAgain = 1000
 
 // String is the name, as in plans and summaries.
 func (f Fault) String() string {

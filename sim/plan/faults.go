@@ -44,9 +44,9 @@ func (p *Plan) DrawRates(profile string) [FaultKinds]int {
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
 			rates[f] = d.Again().Between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
-		if form.foreign {
+		if form.foreign || form.story {
 			rates[f] = 0
-			if profile == "foreign" {
+			if form.foreign && profile == "foreign" {
 				rates[f] = d.Again().Between(form.lo, form.hi)
 			}
 		}

@@ -278,8 +278,27 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	if n.Up && n.Life == life {
 		n.noteBusy(w)
 		w.Judges.AfterStep(n)
+		n.idle(w)
 		w.Tick(n)
 	}
+}
+
+// idleEvery is after how many steps of a run a machine that says that it has no more to do now is taken at its word.
+const idleEvery = 4
+
+// idle ticks n's machine once more, at the same instant: a tick that nobody needs is allowed at any time, and who has no
+// more work does nothing for it. So nothing that could be done now waits for the next event, whatever that is about.
+func (n *Node) idle(w *World) {
+	if n.Busy || n.User || w.Seed >= draw.RestlessSeed || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
+		return
+	}
+	out := &n.Out
+	n.Machine.Step(w.Clock(n), &n.events.tick, out)
+	if out.Len() > 0 {
+		w.Fail("L2", "node %d says that it has nothing to do before its next deadline, and then wants %d effects at once, "+
+			"the first of them %s", n.It(), out.Len(), plan.KindOf(out.At(0)))
+	}
+	out.Reset()
 }
 
 // noteBusy notes whether n's machine has work left of this very instant.

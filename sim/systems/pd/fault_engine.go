@@ -27,6 +27,7 @@ const (
 	conflictKinds
 	conflictWaiting // what a Get or a Reserve gives is given back while it waits
 	conflictBetween // between the parts of a call, a put for whose own parts there is never room
+	conflictDrain   // a drain of a node that drains already
 )
 
 // maybeConflict draws whether an engine contradicts the put that it just gave.
@@ -216,6 +217,21 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
 	if twice {
 		w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	}
+}
+
+// leaveAgain tells it once more about when its patience is over.
+func (w *Cluster) leaveAgain(n *world.Node, patience effects.Duration) {
+	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Span(0, 1500*effects.Microsecond)
+	w.ForNode(n, patience+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
+}
+
+// contradict gives the command that was queued to contradict another.
+func (w *Cluster) contradict(n *world.Node, d world.Delivery) {
+	if d.B != conflictDrain {
+		w.conflict(d.A, int(d.B))
+	} else if !w.Commands[d.A-1].Over {
+		w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: effects.Second}}, effects.Second)
 	}
 }
 

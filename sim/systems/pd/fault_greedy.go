@@ -1,6 +1,7 @@
 package pd
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/kvferry/kvferry/effects"
@@ -25,14 +26,7 @@ func (w *Cluster) beset(n *world.Node, d draw.Of) {
 	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
 	conn := 1<<52 | uint64(len(w.Requests))
 	layout := Its(n).Cfg.Layout
-	bytes, err := layout.PageBytes()
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	hello := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
-	hello.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
-		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
-	w.greet(n, conn, effects.ChannelInit, hello.Append(nil))
+	w.greet(n, conn, effects.ChannelInit, hello(n, me))
 	for i := range uint64(d.Again().Between(4, 12)) {
 		x := draw.Hash(uint64(d), draw.Noise, 2, i)
 		j := &w.Jobs[x.Below(uint64(len(w.Jobs)))]
@@ -47,7 +41,35 @@ func (w *Cluster) beset(n *world.Node, d draw.Of) {
 	}
 }
 
-// greet is one message of a greedy peer.
+// hello is what a stranger says first, in a name of its own.
+func hello(n *world.Node, me effects.Incarnation) []byte {
+	layout := Its(n).Cfg.Layout
+	bytes, err := layout.PageBytes()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	m := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
+	m.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
+		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
+	return m.Append(nil)
+}
+
+// crowd has strangers come to a receiver, up to as many as twice its places, who say hello and nothing more.
+func (w *Cluster) crowd(n *world.Node, d draw.Of) {
+	if !n.Receives() {
+		return
+	}
+	w.Result.Fault(plan.FaultCrowd)
+	places := int(cmp.Or(Its(n).Cfg.PeersMax, 16))
+	for i := range uint64(d.Between(1, 2*places)) {
+		var me effects.Incarnation
+		binary.LittleEndian.PutUint64(me[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
+		binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
+		w.greet(n, 1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me))
+	}
+}
+
+// greet is one message of such a stranger.
 func (w *Cluster) greet(n *world.Node, conn uint64, channel effects.Channel, b []byte) {
 	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
 	w.ForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),

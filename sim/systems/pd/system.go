@@ -93,7 +93,7 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 		w.plainStored(int(d.A), int(d.B))
 	case world.KindConflict:
 		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
-			w.conflict(d.A, int(d.B))
+			w.contradict(n, d)
 		}
 	default:
 		panic("BUG: delivery of kind " + world.Forms[d.Kind].Name)
@@ -104,13 +104,18 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
 	switch d := draw.Of(f.Pick); f.Fault {
 	case plan.FaultDrain:
-		w.Leave(n, effects.Duration(f.For), f.Pick%3 == 0)
+		w.Leave(n, effects.Duration(f.For), f.Pick < plan.DrainedAgain && f.Pick%3 == 0)
+		if f.Pick >= plan.DrainedAgain {
+			w.leaveAgain(n, effects.Duration(f.For))
+		}
 	case plan.FaultHostile:
 		w.address(n, d)
 	case plan.FaultForged:
 		w.forge(n, d)
 	case plan.FaultGreedy:
 		w.beset(n, d)
+	case plan.FaultCrowd:
+		w.crowd(n, d)
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}
