@@ -278,7 +278,7 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	if n.Up && n.Life == life {
 		n.noteBusy(w)
 		w.Judges.AfterStep(n)
-		n.idle(w)
+		idle(w, n)
 		w.Tick(n)
 	}
 }
@@ -288,7 +288,7 @@ const idleEvery = 4
 
 // idle ticks n's machine once more, at the same instant: a tick that nobody needs is allowed at any time, and who has no
 // more work does nothing for it. So nothing that could be done now waits for the next event, whatever that is about.
-func (n *Node) idle(w *World) {
+func idle(w *World, n *Node) {
 	if n.Busy || n.User || w.Seed >= draw.RestlessSeed || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
 		return
 	}

@@ -220,14 +220,14 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 }
 
-// leaveAgain tells it once more about when its patience is over.
-func (w *Cluster) leaveAgain(n *world.Node, patience effects.Duration) {
+// leaveAgain tells a node that drains once more about when its patience is over.
+func leaveAgain(w *Cluster, n *world.Node, patience effects.Duration) {
 	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Span(0, 1500*effects.Microsecond)
 	w.ForNode(n, patience+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
 }
 
 // contradict gives the command that was queued to contradict another.
-func (w *Cluster) contradict(n *world.Node, d world.Delivery) {
+func contradict(w *Cluster, n *world.Node, d world.Delivery) {
 	if d.B != conflictDrain {
 		w.conflict(d.A, int(d.B))
 	} else if !w.Commands[d.A-1].Over {

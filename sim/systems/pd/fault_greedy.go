@@ -55,7 +55,7 @@ func hello(n *world.Node, me effects.Incarnation) []byte {
 }
 
 // crowd has strangers come to a receiver, up to as many as twice its places, who say hello and nothing more.
-func (w *Cluster) crowd(n *world.Node, d draw.Of) {
+func crowd(w *Cluster, n *world.Node, d draw.Of) {
 	if !n.Receives() {
 		return
 	}

@@ -93,7 +93,7 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 		w.plainStored(int(d.A), int(d.B))
 	case world.KindConflict:
 		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
-			w.contradict(n, d)
+			contradict(w, n, d)
 		}
 	default:
 		panic("BUG: delivery of kind " + world.Forms[d.Kind].Name)
@@ -106,7 +106,7 @@ func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
 	case plan.FaultDrain:
 		w.Leave(n, effects.Duration(f.For), f.Pick < plan.DrainedAgain && f.Pick%3 == 0)
 		if f.Pick >= plan.DrainedAgain {
-			w.leaveAgain(n, effects.Duration(f.For))
+			leaveAgain(w, n, effects.Duration(f.For))
 		}
 	case plan.FaultHostile:
 		w.address(n, d)
@@ -115,7 +115,7 @@ func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
 	case plan.FaultGreedy:
 		w.beset(n, d)
 	case plan.FaultCrowd:
-		w.crowd(n, d)
+		crowd(w, n, d)
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}

@@ -3,7 +3,6 @@ package ledger
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -33,14 +32,14 @@ type prefixTold struct {
 	indexes []int64
 }
 
-// answered judges an answer as it leaves: same is the check of its lease, prefix that of what it is of.
-func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefix oracle.Check) (right bool) {
+// answered judges an answer as it leaves: same fails the check of its lease, prefix that of what it is of.
+func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefix func(format string, args ...any)) (right bool) {
 	if p.leases == nil {
 		p.leases = map[asking]effects.GrantID{}
 	}
 	was := p.leases[t.asking]
 	if g := n.Grants[was]; g != nil && g.ID != t.id && or.w.Standing(n, g) {
-		or.fail(same, "node %d leases to operation %d under grant %d what it leased to it under %d",
+		same("node %d leases to operation %d under grant %d what it leased to it under %d",
 			n.It(), t.operation, n.ItsGrant(t.id), n.ItsGrant(g.ID))
 		return false
 	}
@@ -50,11 +49,11 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefi
 	p.leases[t.asking] = t.id
 	g := n.Grants[t.id]
 	if g == nil || !g.Read {
-		or.fail(same, "node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(t.id))
+		same("node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(t.id))
 		return false
 	}
 	if until := or.w.Clock(n).Add(t.lease); until > g.Ends {
-		or.fail(same, "node %d says that grant %d stands for %d ns longer than it does",
+		same("node %d says that grant %d stands for %d ns longer than it does",
 			n.It(), n.ItsGrant(t.id), until.Sub(g.Ends))
 		return false
 	}
@@ -62,7 +61,7 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefi
 		k, known := or.w.KeyNumber(t.keys[min(i, len(t.keys)-1)])
 		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Loan.Held[i].Key() != k ||
 			t.indexes[i] != int64(page.Index) {
-			or.fail(prefix, "node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+			prefix("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
 				n.It(), n.ItsPage(page.Index), n.ItsGrant(t.id), i)
 			return false
 		}

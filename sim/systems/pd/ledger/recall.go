@@ -75,5 +75,6 @@ func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) 
 	or.leases.answered(&or.judge, n, &prefixTold{
 		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
 		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.Ext.LeaseNS), indexes: m.CachedIndexes,
-	}, checkRecallSame, checkRecallPrefix)
+	}, func(format string, args ...any) { or.fail(checkRecallSame, format, args...) },
+		func(format string, args ...any) { or.fail(checkRecallPrefix, format, args...) })
 }

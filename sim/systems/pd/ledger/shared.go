@@ -138,7 +138,8 @@ func (or *sharedOracle) answering(n *world.Node, r *world.Request, body []byte) 
 	if or.loans.answered(&or.judge, n, &prefixTold{
 		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
 		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.LeaseNS()), indexes: m.RemoteIndexes,
-	}, checkSharedSame, checkSharedPrefix) {
+	}, func(format string, args ...any) { or.fail(checkSharedSame, format, args...) },
+		func(format string, args ...any) { or.fail(checkSharedPrefix, format, args...) }) {
 		or.shares(n)
 	}
 }
