@@ -85,6 +85,63 @@ func putAndTake(t *testing.T, from, to *runtime.Node, request, mode string) {
 	mustRelease(t, pages)
 }
 
+// Two nodes put to each other and read what the other one shares, at the same time and out of one pool each. What was put
+// to one is the cache's too: whoever put it gets it back.
+func TestBothSidesAndSharing(t *testing.T) {
+	for _, channel := range []string{"shm", "tcp"} {
+		t.Run(channel, func(t *testing.T) {
+			_, at := startDirectory(t)
+			a, b := open(t, allConfig(t, channel, "a", at)), open(t, allConfig(t, channel, "b", at))
+			ofA, ofB := keysOf("of a", 3), keysOf("of b", 3)
+			stores(t, a, ofA)
+			stores(t, b, ofB)
+			knows(t, a, ofB, len(ofB))
+			knows(t, b, ofA, len(ofA))
+			var all sync.WaitGroup
+			all.Go(func() { putAndTake(t, a, b, "to b", "push") })
+			all.Go(func() { putAndTake(t, b, a, "to a", "push") })
+			all.Go(func() { getsShared(t, a, ofB) })
+			all.Go(func() { getsShared(t, b, ofA) })
+			all.Wait()
+			for n, request := range map[*runtime.Node]string{a: "to b", b: "to a"} {
+				keys := keysOf(request, 2)
+				knows(t, n, keys, len(keys))
+				getsShared(t, n, keys)
+			}
+			for _, n := range []*runtime.Node{a, b} {
+				waitFor(t, n, "the end of all reads", quiet)
+				wantNothingHeld(t, n)
+				mustClose(t, n)
+			}
+		})
+	}
+}
+
+// allConfig is a node of prefill and decode that shares as well, and tells the directory at these ports.
+func allConfig(t *testing.T, channel, instance string, at config.MonitorPorts) *config.Config {
+	cfg := parse(t, "both", channel, 16, "pd_skip_proxy_notification: true\npd_peer_host: 127.0.0.1\n"+
+		"pd_peer_init_port: 1\npd_peer_alloc_port: 2\nenable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: [1]\n"+
+		"p2p_lookup_ports: [3]\n"+tells(instance, at))
+	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Share.LookupPorts} {
+		clear(ports)
+	}
+	return cfg
+}
+
+// getsShared gets all of these chunks from whoever has them, and checks each byte.
+func getsShared(t *testing.T, n *runtime.Node, keys []string) {
+	got, err := n.Sharing().Get(within(t), runtime.SharedGet{Request: "shared", Keys: keys})
+	if err != nil {
+		t.Error(err)
+	}
+	for i := range got.Len() {
+		if b, err := got.Host(i); err != nil || len(b) != pageBytes || !isContent(b, keys[i]) {
+			t.Errorf("chunk %d is another's: %v", i, err)
+		}
+	}
+	mustRelease(t, got)
+}
+
 // A Close drains both sides at once, and counts what either engine still has.
 func TestCloseOfBothSides(t *testing.T) {
 	cfg := bothConfig(t, "shm", "")

@@ -102,6 +102,9 @@ func (b *building) build() (*Node, error) {
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
 	}
+	if w := b.options.watch; w != nil {
+		w.driver, n.loop.driver = n.loop.driver, w
+	}
 	if n.alone != nil {
 		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
 	}

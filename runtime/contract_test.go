@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// audit holds a node, its machine and its real drivers together, to the contract for
-// as long as the test goes on: that of fenced planes, or of leased ones.
-func audit(t *testing.T, n *runtime.Node, fenced bool) {
+// audit holds a node, its machine and its real drivers together, to the contract from
+// its opening to the end of the test: that of fenced planes, or of leased ones.
+func audit(t *testing.T, fenced bool) runtime.Option {
 	var mu sync.Mutex
 	var broken error
 	c := contract.New(fenced)
@@ -22,7 +22,6 @@ func audit(t *testing.T, n *runtime.Node, fenced bool) {
 			broken = err
 		}
 	}
-	n.Watch(func(ev effects.Event) { note(c.Told(ev)) }, func(e effects.Effect) { note(c.Asked(e)) })
 	t.Cleanup(func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -30,4 +29,5 @@ func audit(t *testing.T, n *runtime.Node, fenced bool) {
 			t.Error(broken)
 		}
 	})
+	return runtime.WithWatch(func(ev effects.Event) { note(c.Told(ev)) }, func(e effects.Effect) { note(c.Asked(e)) })
 }

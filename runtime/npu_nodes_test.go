@@ -101,11 +101,11 @@ func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.O
 	})
 	plane := r.Config(d.Context(), id, hccltest.Options{Change: func(c *hccl.Config) { c.Filled = d.Filled }})
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithLogger(slog.New(slog.DiscardHandler)),
-		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open), runtime.WithPlane(hccl.Name, plane.Open))
+		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open), runtime.WithPlane(hccl.Name, plane.Open),
+		audit(t, false))
 	if err != nil {
 		t.Fatal(err)
 	}
-	audit(t, n, false)
 	t.Cleanup(func() {
 		if err := n.Close(within(t)); err != nil {
 			t.Errorf("closing node %d: %v", id, err)

@@ -22,6 +22,7 @@ type options struct {
 	device  device.Opener
 	log     *slog.Logger
 	alone   *FailAlone // nil: a panic goes on
+	watch   *watched   // nil: nobody does
 }
 
 type namedPlane struct {

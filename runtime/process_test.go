@@ -161,21 +161,15 @@ func (c *child) open(tb testing.TB, o *order) {
 		cfg.Push.LeaseGuard = briefly / 4 // It keeps brief offers too.
 	}
 	strikes := o.Strike.arm(func() { hitSelf(o.Strike.Signal) })
-	if o.Role == "sharer" {
-		c.node = openSharer(tb, cfg)
-		c.node.Watch(func(ev effects.Event) { strikes(ev) }, func(e effects.Effect) { strikes(e) })
-		return
-	}
-	c.node = open(tb, cfg)
 	checker := contract.New(true)
 	honest := func(err error) {
 		if err != nil {
 			tb.Fatal(err)
 		}
 	}
-	c.node.Watch(
+	c.node = open(tb, cfg, runtime.WithWatch(
 		func(ev effects.Event) { honest(checker.Told(ev)); strikes(ev) },
-		func(e effects.Effect) { honest(checker.Asked(e)); strikes(e) })
+		func(e effects.Effect) { honest(checker.Asked(e)); strikes(e) }))
 }
 
 // quiet says that a receiver reads nothing and owes nobody an answer.

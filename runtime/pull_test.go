@@ -336,11 +336,10 @@ func TestPullFromPagesThatCannotBeReached(t *testing.T) {
 				runtime.WithPlane(name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 					p, err := opener(ctx, env)
 					return mute{p}, err
-				}))
+				}), audit(t, true))
 			if err != nil {
 				t.Fatal(err)
 			}
-			audit(t, s, true)
 			defer mustClose(t, s)
 			pages := mustReserve(t, s, 2)
 			defer mustRelease(t, pages)

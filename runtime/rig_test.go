@@ -91,43 +91,36 @@ func receiverConfig(tb testing.TB, channel string, at *runtime.Peer) *config.Con
 	return cfg
 }
 
-func open(tb testing.TB, cfg *config.Config) *runtime.Node {
+func open(tb testing.TB, cfg *config.Config, more ...runtime.Option) *runtime.Node {
 	tb.Helper()
-	return openRank(tb, cfg, 0)
+	return openRank(tb, cfg, 0, more...)
 }
 
 // openRank opens one rank of a configuration, as a program does that has all of them.
-func openRank(tb testing.TB, cfg *config.Config, rank int) *runtime.Node {
+func openRank(tb testing.TB, cfg *config.Config, rank int, more ...runtime.Option) *runtime.Node {
 	tb.Helper()
-	n, err := tryOpenRank(tb, cfg, rank)
+	n, err := tryOpenRank(tb, cfg, rank, more...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return n
 }
 
-func tryOpenRank(tb testing.TB, cfg *config.Config, rank int) (*runtime.Node, error) {
-	tb.Helper()
-	n, err := openUnwatched(tb, cfg, rank)
-	if t, ok := tb.(*testing.T); ok && err == nil { // Benchmarks measure nodes alone.
-		audit(t, n, true)
-	}
-	return n, err
-}
-
-// openUnwatched is for nodes that do something as soon as they are open, and so before anybody watches them.
-func openUnwatched(tb testing.TB, cfg *config.Config, rank int) (*runtime.Node, error) {
+func tryOpenRank(tb testing.TB, cfg *config.Config, rank int, more ...runtime.Option) (*runtime.Node, error) {
 	tb.Helper()
 	at, ok := cfg.TCPEndpoint(rank)
 	if !ok {
 		tb.Fatalf("rank %d has no port for the tcp plane", rank)
 	}
-	return runtime.Open(tb.Context(), cfg,
-		runtime.WithRank(rank),
+	options := append(more, runtime.WithRank(rank),
 		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))
+	if t, ok := tb.(*testing.T); ok { // Benchmarks measure nodes alone.
+		options = append(options, audit(t, true))
+	}
+	return runtime.Open(tb.Context(), cfg, options...)
 }
 
 func mustClose(tb testing.TB, n *runtime.Node) {

@@ -52,12 +52,7 @@ func startDirectory(t *testing.T) (*directory.Directory, config.MonitorPorts) {
 // sharerConfig shares where the system likes, and tells the directory at these ports, if there is one.
 func sharerConfig(tb testing.TB, channel, instance string, at config.MonitorPorts) *config.Config {
 	tb.Helper()
-	more := ""
-	if at.Pull > 0 {
-		more = fmt.Sprintf("enable_controller: true\nlmcache_instance_id: %s\nlmcache_worker_ports: [9]\n"+
-			"controller_pull_url: 127.0.0.1:%d\ncontroller_reply_url: 127.0.0.1:%d\n", instance, at.Pull, at.Reply)
-	}
-	cfg, err := config.Parse("test", fmt.Appendf(nil, sharerText, channel, 8*pageBytes, more), nil)
+	cfg, err := config.Parse("test", fmt.Appendf(nil, sharerText, channel, 8*pageBytes, tells(instance, at)), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -65,14 +60,13 @@ func sharerConfig(tb testing.TB, channel, instance string, at config.MonitorPort
 	return cfg
 }
 
-// openSharer opens a node that tells a directory as soon as it is open.
-func openSharer(tb testing.TB, cfg *config.Config) *runtime.Node {
-	tb.Helper()
-	n, err := openUnwatched(tb, cfg, 0)
-	if err != nil {
-		tb.Fatal(err)
+// tells are the keys of a node that tells the directory at these ports, if there is one.
+func tells(instance string, at config.MonitorPorts) string {
+	if at.Pull == 0 {
+		return ""
 	}
-	return n
+	return fmt.Sprintf("enable_controller: true\nlmcache_instance_id: %s\nlmcache_worker_ports: [9]\n"+
+		"controller_pull_url: 127.0.0.1:%d\ncontroller_reply_url: 127.0.0.1:%d\n", instance, at.Pull, at.Reply)
 }
 
 // stores has a node store chunks of its engine's.
@@ -124,7 +118,7 @@ func TestSharing(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
 			d, at := startDirectory(t)
-			owner, reader := openSharer(t, sharerConfig(t, channel, "a", at)), openSharer(t, sharerConfig(t, channel, "b", at))
+			owner, reader := open(t, sharerConfig(t, channel, "a", at)), open(t, sharerConfig(t, channel, "b", at))
 			keys := keysOf("shared", 4)
 			stores(t, owner, keys[:3])
 			knows(t, reader, keys, 3)
@@ -147,7 +141,7 @@ func TestSharing(t *testing.T) {
 
 // An engine may say itself who has chunks; then nobody else is asked, and needs no directory.
 func TestSharingWithoutDirectory(t *testing.T) {
-	owner, reader := openSharer(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})), openSharer(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
+	owner, reader := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})), open(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
 	keys := keysOf("named", 2)
 	stores(t, owner, keys)
 	got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
@@ -176,7 +170,7 @@ func TestSharingOwnerDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ports := startDirectory(t)
-			reader := openSharer(t, sharerConfig(t, "tcp", "b", ports))
+			reader := open(t, sharerConfig(t, "tcp", "b", ports))
 			o := order{Role: "sharer", Channel: "tcp", Peer: runtime.Peer{InitPort: ports.Pull, AllocPort: ports.Reply}}
 			if !at.There {
 				at.Signal = syscall.SIGKILL
@@ -207,7 +201,7 @@ func TestSharingOwnerDies(t *testing.T) {
 
 // What a handle has stored it has no more; what does not share says so.
 func TestSharingRefuses(t *testing.T) {
-	n := openSharer(t, sharerConfig(t, "shm", "a", config.MonitorPorts{}))
+	n := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{}))
 	keys := keysOf("refused", 2)
 	pages, err := n.Sharing().Reserve(within(t), 3)
 	if err != nil {

@@ -9,3 +9,8 @@ import (
 func (n *Node) Watch(told func(effects.Event), asked func(effects.Effect)) {
 	watch.Node(n, told, asked)
 }
+
+// WithWatch shows them from the very first on, to nodes that do something as soon as they are open.
+func WithWatch(told func(effects.Event), asked func(effects.Effect)) Option {
+	return func(o *options) { o.watch = &watched{told: told, asked: asked} }
+}

@@ -1,0 +1,48 @@
+//go:build cgo && linux
+
+package runtime_test
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/npu"
+)
+
+// What one NPU's engine has stored another NPU gets from its node, which does prefill and decode as well.
+func TestNodesShareOnNPUs(t *testing.T) {
+	rig := hccltest.Start(t)
+	opened := func(id byte) npuNode {
+		cfg := parseNPU(t, "both", 8, "npu", "pd_skip_proxy_notification: true\npd_peer_init_port: 1\n"+
+			"pd_peer_alloc_port: 2\nenable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: [1]\np2p_lookup_ports: [3]\n")
+		for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Share.LookupPorts} {
+			clear(ports)
+		}
+		return openNPU(t, rig, id, cfg, npu.Options{})
+	}
+	owner, reader := opened(1), opened(2)
+	keys := keysOf("shared", 3)
+	pages := owner.filled(t, keys)
+	if err := owner.Sharing().Store(within(t), keys, pages, 0); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, pages)
+	put := reader.filled(t, keysOf("put", 2))
+	if _, err := reader.Sender().Put(within(t), runtime.Put{Peer: peerOf(owner.Node), Keys: keysOf("put", 2), Pages: put}); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, put)
+	got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
+		From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner.Node).InitPort}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, got)
+	reader.wantContent(t, keys)
+	owner.wantContent(t, keysOf("put", 2))
+	for _, n := range []npuNode{owner, reader} {
+		waitFor(t, n.Node, "the end of all reads", quiet)
+		wantNothingHeld(t, n.Node)
+	}
+}
