@@ -22,7 +22,8 @@ func newNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node --config FILE",
 		Short: "Run a sender, a receiver or both until it is told to stop",
-		Long: `node runs one rank of a sender, receiver or both from a YAML file with LMCache's keys.
+		Long: `node runs one rank of a sender, receiver or both, or of a node that shares, from a
+YAML file with LMCache's keys.
 SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it stops,
 after pd_shutdown_timeout_sec at the latest. A second signal ends it at once.
 

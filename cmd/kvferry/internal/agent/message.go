@@ -7,6 +7,10 @@
 //	{"id":2,"code":"ok","hits":1,"bytes":1048576}
 //	{"id":3,"op":"fetch","request":"r2","keys":["m@1@0@a2@half"],"wait_ms":1000}
 //	{"id":3,"code":"ok","hits":1,"bytes":1048576}
+//	{"id":4,"op":"store","keys":["m@1@0@a3@half"]}
+//	{"id":4,"code":"ok"}
+//	{"id":5,"op":"bring","request":"r3","keys":["m@1@0@a3@half"]}
+//	{"id":5,"code":"ok","hits":1,"bytes":1048576}
 //
 // Requests are answered in the order in which they end. The end of the input ends the agent.
 package agent
@@ -16,9 +20,10 @@ import "github.com/kvferry/kvferry/runtime"
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain".
+	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store", and
+	// "bring", which gets what peers have as well.
 	Op      string   `json:"op"`
-	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall
+	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall; of a bring who alone is asked
 	Request string   `json:"request,omitempty"`
 	Keys    []string `json:"keys,omitempty"`
 	// LastTokens is how many tokens the last key's chunk holds; 0 is a full chunk.
@@ -43,9 +48,9 @@ type Response struct {
 	Error   string `json:"error,omitempty"`
 	Sent    int    `json:"sent,omitempty"`    // put: chunks written
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
-	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch: chunks that were there
-	Bytes   int64  `json:"bytes,omitempty"`   // put: written; recall, get, fetch: verified
-	Wrong   int64  `json:"wrong,omitempty"`   // recall, get, fetch: bytes that are not the key's content
+	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring: chunks that were there
+	Bytes   int64  `json:"bytes,omitempty"`   // put: written; of what was there verified
+	Wrong   int64  `json:"wrong,omitempty"`   // of these, those that are not the key's content
 	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
 	// checking it, which is what its engine does with chunks.
 	MicrosTransfer int64  `json:"us,omitempty"`

@@ -136,6 +136,10 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return s.get(ctx, req)
 	case "fetch":
 		return s.fetch(ctx, req)
+	case "store":
+		return s.store(ctx, req)
+	case "bring":
+		return s.bring(ctx, req)
 	case "abandon":
 		return ended(s.node.Receiver().Abandon(req.Request))
 	case "stats":
@@ -145,7 +149,7 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(),
-		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, abandon, stats or drain", req.Op)}
+		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, store, bring, abandon, stats or drain", req.Op)}
 }
 
 func (s *server) stats() *Stats {
@@ -240,12 +244,17 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys,
 		Patience: time.Duration(req.WaitMS) * time.Millisecond})
+	return s.look(ctx, req, pages, err, time.Since(begin))
+}
+
+// look answers for what a get gave, and gives it back.
+func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, err error, took time.Duration) Response {
 	code := runtime.CodeOf(err)
 	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
 		return ended(errors.Join(err, pages.Release(ctx)))
 	}
 	resp := ended(err)
-	resp.Hits, resp.MicrosTransfer = pages.Len(), time.Since(begin).Microseconds()
+	resp.Hits, resp.MicrosTransfer = pages.Len(), took.Microseconds()
 	err = nil
 	for i := 0; i < pages.Len() && err == nil; i++ {
 		err = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b) })
