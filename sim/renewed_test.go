@@ -9,7 +9,7 @@ import (
 // What runs in the memory of runs before goes as it does in memory of its own: ranks too, which are made of those of
 // other nodes, other roles and other lives.
 func TestRunsAgainInTheirMemory(t *testing.T) {
-	seeds := uint64(60)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 12
 	}

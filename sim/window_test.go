@@ -8,7 +8,7 @@ import (
 
 // Several requests are in flight on each alloc lane, in every profile: whatever strikes, all that is promised holds.
 func TestWindows(t *testing.T) {
-	seeds := uint64(60)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 15
 	}
