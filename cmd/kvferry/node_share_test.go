@@ -76,12 +76,12 @@ func TestNodesShareByCommands(t *testing.T) {
 	}
 }
 
-// reservedPorts are ports that only this test's programs may listen at.
+// reservedPorts are ports at which only this test's programs may listen, on every interface: a directory takes them on all.
 func reservedPorts(t *testing.T, n int) []uint16 {
 	t.Helper()
 	ports := make([]uint16, n)
 	for i := range ports {
-		p, err := reserve.Open("127.0.0.1")
+		p, err := reserve.Open("0.0.0.0")
 		if err != nil {
 			t.Fatal(err)
 		}
