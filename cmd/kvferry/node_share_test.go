@@ -31,8 +31,8 @@ controller_reply_url: 127.0.0.1:%[4]d
 extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
 `
 
-// Two nodes that share are driven from outside: what one stores the other one finds through a directory and brings, byte
-// by byte. Nothing is pinned when they are drained, and all three end well.
+// Two nodes that share are driven from outside: what one stores the other one finds through a directory and brings,
+// byte by byte. Nothing is pinned when they are drained, and all three end well.
 func TestNodesShareByCommands(t *testing.T) {
 	ports := reservedPorts(t, 6)
 	_, stop := starts(t, "directory", "--ports", fmt.Sprintf(`{"pull": %d, "reply": %d}`, ports[0], ports[1]))
@@ -76,7 +76,7 @@ func TestNodesShareByCommands(t *testing.T) {
 	}
 }
 
-// reservedPorts are ports at which only this test's programs may listen, on every interface: a directory takes them on all.
+// reservedPorts are ports at which only this test's programs may listen, on every interface, as a directory does.
 func reservedPorts(t *testing.T, n int) []uint16 {
 	t.Helper()
 	ports := make([]uint16, n)
