@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
 // keep serves the connection until it ends, and makes another one while something waits for it, pausing longer and
@@ -78,7 +80,7 @@ func (c *client) serve(conn net.Conn) (shaken bool) {
 	}
 	l.out.close()
 	_ = conn.Close()
-	if c.ended(err); !ordinary(err) && c.over.Err() == nil {
+	if c.ended(err); !door.Ordinary(err) && c.over.Err() == nil {
 		c.seldom.Warn("a connection to a peer is ended", c.at.String(), "channel", c.channel.String(), "host", c.addr.Host,
 			"port", c.addr.Port, "err", err, "remedy", "look whether host and port are those of a peer that serves this channel")
 	}

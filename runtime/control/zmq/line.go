@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
@@ -103,13 +101,6 @@ func (l *line) Read(b []byte) (int, error) {
 		}
 		l.out.send(zmtp.AppendPing(nil, 0))
 	}
-}
-
-// ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not
-// logged.
-func ordinary(err error) bool {
-	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // fault is what is wrong with a message: what the reader says, else what its frames show.

@@ -55,9 +55,6 @@ func (s *server) serve(g *door.Guest) error {
 		g.Known()
 		err = t.listen()
 	}
-	if ordinary(err) {
-		return nil
-	}
 	return err
 }
 

@@ -3,10 +3,12 @@ package door
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
@@ -115,10 +117,17 @@ func (d *Door) admit(conn net.Conn, name string, serve func(*Guest) error) {
 		if why := g.why(); why != "" {
 			d.Warn(why, g.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.Total,
 				"per_address_max", d.config.PerAddress, "strangers_max", d.config.Strangers, "patience", d.config.Patience)
-		} else if err != nil {
+		} else if !Ordinary(err) {
 			d.Warn("a connection is ended", g.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
 		}
 	})
+}
+
+// Ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not
+// logged. A peer that is closed while it shakes hands is seen so.
+func Ordinary(err error) bool {
+	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // Warn logs what a guest did wrong, once for each cause and address in a while.

@@ -1,9 +1,12 @@
 package door
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -55,6 +58,27 @@ func (h *hall) end() {
 }
 
 func gone(g *Guest) bool { return g.Conn.(*conn).gone() }
+
+// A connection that its peer ends is told at no point, one that ends for a fault is.
+func TestWhoHangsUpIsNotTold(t *testing.T) {
+	for err, lines := range map[error]int{
+		nil: 0, io.EOF: 0, fmt.Errorf("welcome: %w", syscall.EPIPE): 0, fmt.Errorf("hello: %w", syscall.ECONNRESET): 0,
+		io.ErrUnexpectedEOF: 0, net.ErrClosed: 0, errors.New("kind 7 where a hello belongs"): 1, os.ErrDeadlineExceeded: 1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hall{t: t, l: newListener()}
+			h.Door = New(Config{Total: 1, PerAddress: 1, Strangers: 1, Patience: time.Hour, Log: h.log.Logger()})
+			h.Serve(h.l, "test", func(*Guest) error { return err })
+			c := connFrom("10.0.0.1")
+			h.l.comes <- func() (net.Conn, error) { return c, nil }
+			<-c.closed
+			h.end()
+			if n := h.log.Count("a connection is ended"); n != lines {
+				t.Errorf("%v: %d lines instead of %d", err, n, lines)
+			}
+		})
+	}
+}
 
 // While nothing can be accepted the door waits, longer and longer to a bound, and says so once.
 func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
