@@ -17,7 +17,7 @@ func (w *trial) Who(id int32) string {
 	if id >= 0 && w.Nodes[id].User {
 		return fmt.Sprintf("%s (%s)", world.LaneName(id), user(w.Nodes[id]).Name)
 	}
-	return w.Cluster.Who(id)
+	return world.LaneName(id)
 }
 
 // Role is what a node is, beside its number.
@@ -25,7 +25,7 @@ func (w *trial) Role(n *world.Node) string {
 	if n.User {
 		return user(n).Name
 	}
-	return w.Cluster.Role(n)
+	return n.Facets.String()
 }
 
 // Message describes bytes that only a user's system can read.

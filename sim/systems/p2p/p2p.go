@@ -40,6 +40,7 @@ var Flow = pd.Flow{
 	Start:    start,
 	Commands: []pd.Commands{{Want: want, Ended: ended}},
 	Oracles:  []oracle.Oracle{brought},
+	Words:    words,
 }
 
 // ports are where a node is asked what it shares.
@@ -54,8 +55,7 @@ func ports(n *world.Node) []effects.Channel {
 var want = plan.NewWant(14, "bring", false)
 
 // start has the chunks of a job brought to its receiver.
-func start(w *pd.Cluster, i int) {
-	j := &w.Jobs[i]
+func start(w *pd.Cluster, j *pd.Job) {
 	n := w.Nodes[j.Receiver]
 	if !n.Up {
 		return
@@ -64,14 +64,14 @@ func start(w *pd.Cluster, i int) {
 	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Find {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}
-	t := w.Give(n, pd.Command{Want: want, Job: i, Body: &b}, pd.Its(n).Cfg.BringTimeout)
+	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
 // ended has the engine take what came.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Hits > 0 {
-		w.Take(c.Job)
+		w.Jobs[c.Job].Get(w)
 	}
 }
 

@@ -62,17 +62,8 @@ func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effe
 // begun is when n's machine got it.
 func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
 
-// AddCommand gives c its ticket.
-func (w *Cluster) AddCommand(c Command) effects.Ticket {
-	w.Commands = append(w.Commands, c)
-	t := effects.Ticket(len(w.Commands))
-	w.Undone.Add(t)
-	return t
-}
-
 // commanded is a command as its machine gets it: its deadline counts from here.
-func (w *Cluster) commanded(n *world.Node, t effects.Ticket) effects.CommandBody {
-	c := &w.Commands[t-1]
+func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
 	c.Due, c.frozen, c.Step = w.Now+int64(n.Slowest(c.Patience)+Grace), n.Frozen, n.Steps+1
 	n.Draining = n.Draining || c.Want == plan.WantDrain
 	w.Jury.OnCommand(n, c, t)
@@ -105,7 +96,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	flow := w.ofFlow(c)
+	flow := w.Flows.of(c)
 	if e.Held && c.Want != plan.WantPut && (flow == nil || !flow.Holds) && c.Device.Corr == 0 {
 		w.Fail("L1", "node %d holds the memory of ticket %d, which is no put", n.It(), oracle.Ticket(e.Ticket))
 		return
@@ -115,21 +106,21 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	}
 	switch c.Want {
 	case plan.WantReserve:
-		w.reserved(n, e, c)
+		c.reserved(w, n, e)
 	case plan.WantPut:
-		w.putEnded(n, e, c)
+		c.putEnded(w, n, e)
 	case plan.WantRelease, plan.WantUnpin:
-		w.released(n, e, c)
+		c.released(w, n, e)
 	case plan.WantGet, plan.WantLook:
-		w.got(n, e, c)
+		c.got(w, n, e)
 	case plan.WantDrain:
-		w.drained(n, e, c)
+		c.drained(w, n, e)
 	case plan.WantConflict:
-		w.contradicted(n, e, c)
+		c.contradicted(w, n, e)
 	case plan.WantContains:
 		w.Jury.OnContained(n, e, c)
 	case plan.WantFetch:
-		w.fetched(n, e, c)
+		c.fetched(w, n, e)
 	case plan.WantAbort, plan.WantAbandon:
 	}
 	if flow != nil && flow.Ended != nil {
@@ -142,7 +133,7 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	if c != nil && !c.Over && c.Copied && !c.Returned {
 		c.Returned = true
 		w.Jury.OnCopied(n, e.Ticket)
-		w.putReturned(n, c)
+		c.putReturned(w, n)
 		return
 	}
 	if c == nil || !c.Over || !c.Held {
@@ -156,9 +147,9 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	c.Held = false
 	w.Unfinished--
 	if c.Want == plan.WantPut {
-		w.putReturned(n, c)
+		c.putReturned(w, n)
 	}
-	if flow := w.ofFlow(c); flow != nil && flow.Returned != nil {
+	if flow := w.Flows.of(c); flow != nil && flow.Returned != nil {
 		flow.Returned(w, n, c)
 	}
 }
@@ -166,18 +157,8 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 // Ended says whether the memory of a command is its engine's again.
 func (c *Command) Ended() bool { return c.Returned || c.Over && !c.Held }
 
-func (w *Cluster) CommandOf(n *world.Node, t effects.Ticket) *Command {
-	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
-		return nil
-	}
-	if c := &w.Commands[t-1]; c.Node == n.ID && c.Life == n.Life {
-		return c
-	}
-	return nil
-}
-
 // released checks that a second release finds nothing.
-func (w *Cluster) released(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) released(w *Cluster, n *world.Node, e *effects.Deliver) {
 	target := &w.Commands[c.Target-1]
 	switch {
 	case e.Code == effects.OK && target.Released:
@@ -189,12 +170,10 @@ func (w *Cluster) released(n *world.Node, e *effects.Deliver, c *Command) {
 }
 
 // abort sends an Abort for a command that may have ended.
-func (w *Cluster) abort(ticket uint64) {
-	c := &w.Commands[ticket-1]
-	if c.Over || !w.Nodes[c.Node].Up {
-		return
+func (c *Command) abort(w *Cluster, t effects.Ticket) {
+	if n := w.Nodes[c.Node]; !c.Over && n.Up {
+		w.GiveAbort(n, t)
 	}
-	w.GiveAbort(w.Nodes[c.Node], effects.Ticket(ticket))
 }
 
 // RequestOf is the engines' name of the request that a command is for; nil if it is for none.
@@ -215,7 +194,7 @@ func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 	case plan.WantDrain:
 		return nil
 	}
-	if w.ofFlow(c) != nil {
+	if w.Flows.of(c) != nil {
 		return w.Jobs[c.Job].Name
 	}
 	return nil

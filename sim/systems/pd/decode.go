@@ -31,38 +31,33 @@ const (
 )
 
 // fetch is the decode engine wanting a request's chunks.
-func (w *Cluster) fetch(i int) {
-	j := &w.Jobs[i]
+func (j *Job) fetch(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	if n.Delays && !j.Take {
-		w.FetchChunks(i, 0, false)
+		j.FetchChunks(w, 0, false)
 		return
 	}
 	if late := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 16); !j.probe && j.Given[plan.WantGet] == 0 &&
 		late.Permille(80) {
 		// It has a queue, which may be longer than what came is kept.
 		w.ForNode(n, late.Again().Span(0, 2*Its(n).Cfg.ClaimTTL),
-			world.Delivery{Kind: world.KindFetch, A: uint64(i), B: takenLater})
+			world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: takenLater})
 		return
 	}
-	w.take(i)
+	j.Get(w)
 }
 
-// Take is the decode engine getting a request's chunks.
-func (w *Cluster) Take(i int) { w.take(i) }
-
-// take is the decode engine getting a request's chunks.
-func (w *Cluster) take(i int) {
-	j := &w.Jobs[i]
+// Get is the decode engine getting a request's chunks.
+func (j *Job) Get(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.Given[plan.WantGet])<<8|10)
 	if !j.probe && d.Permille(300) {
-		w.Give(n, Command{Want: plan.WantContains, Job: i, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
 		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
-		w.Give(n, Command{Want: plan.WantLook, Job: i, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})}, wait)
+		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})}, wait)
 	}
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
 	asks := wait
@@ -70,25 +65,25 @@ func (w *Cluster) take(i int) {
 		wait = Its(n).Cfg.GetWaitMax
 		asks = wait + longer.Again().Span(0, 4*wait)
 	}
-	t := w.Give(n, Command{Want: plan.WantGet, Job: i, Body: w.bodies.gets.One(engine.Get{Request: j.Name, Keys: j.Keys,
-		Wait: asks})}, wait)
+	t := w.Give(n, Command{Want: plan.WantGet, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Request: j.Name,
+		Keys: j.Keys, Wait: asks})}, wait)
 	w.MaybeAbort(n, t)
-	w.maybeWaiting(n, t)
+	w.Commands[t-1].maybeWaiting(w, n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
-		w.abandon(n, i)
+		j.abandon(w, n)
 	}
 }
 
 // abandonOthers has an engine whose machine ends few rows a step give up other requests in the same instant, at times:
 // what ends the first is under way as the next comes. They are two at the most: more might be refused, as too many.
-func (w *Cluster) abandonOthers(n *world.Node, but int) {
-	if w.Source.Bounds.Rows == 0 || !draw.Hash(w.Seed, draw.Engine, uint64(w.Jobs[but].request), 18).Permille(500) {
+func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
+	if w.Source.Bounds.Rows == 0 || !draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18).Permille(500) {
 		return
 	}
 	others := 0
 	for i := range w.Jobs {
-		if j := &w.Jobs[i]; others < 2 && i != but && j.Receiver == n.ID && !j.PlainTo && j.Given[plan.WantAbandon] == 0 {
-			w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)
+		if x := &w.Jobs[i]; others < 2 && x != j && x.Receiver == n.ID && !x.PlainTo && x.Given[plan.WantAbandon] == 0 {
+			w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: x.Name}}, 0)
 			others++
 		}
 	}
@@ -96,7 +91,7 @@ func (w *Cluster) abandonOthers(n *world.Node, but int) {
 
 // got is what a Get found. The engine reads it at once, and again before it lets go:
 // nothing may change while it is pinned.
-func (w *Cluster) got(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if int(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
 		w.Fail("S1", "node %d gets %d pages and %d hits for %d keys", n.It(), len(e.Pages), e.Hits, len(j.Keys))
@@ -118,13 +113,12 @@ func (w *Cluster) got(n *world.Node, e *effects.Deliver, c *Command) {
 	}
 	if len(e.Pages) > 0 {
 		d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 11)
-		w.ForNode(n, d.Heavy(30*effects.Millisecond)+w.hoarded(c), world.Delivery{Kind: world.KindLetGo, A: uint64(e.Ticket)})
+		w.ForNode(n, d.Heavy(30*effects.Millisecond)+c.hoarded(w), world.Delivery{Kind: world.KindLetGo, A: uint64(e.Ticket)})
 	}
 }
 
 // letGo reads once more and releases.
-func (w *Cluster) letGo(ticket uint64) {
-	c := &w.Commands[ticket-1]
+func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	n := w.Nodes[c.Node]
 	if c.Released {
 		return // By mistake, before it knew what there was.
@@ -133,11 +127,11 @@ func (w *Cluster) letGo(ticket uint64) {
 	if w.Failure != nil {
 		return
 	}
-	w.giveRelease(n, effects.Ticket(ticket), w.bodies.unpins.One(engine.Unpin{Got: effects.Ticket(ticket)}))
+	c.release(w, n, t, w.bodies.unpins.One(engine.Unpin{Got: t}))
 }
 
 // hoarded is how much longer than others an engine keeps the pages of a command.
-func (w *Cluster) hoarded(c *Command) effects.Duration {
+func (c *Command) hoarded(w *Cluster) effects.Duration {
 	d, _ := w.Strikes(plan.FaultHoard, c.Name, 0)
 	if d == 0 {
 		return 0

@@ -35,36 +35,18 @@ func (w *Cluster) Kinds() explore.Kinds {
 	}
 }
 
-// Stepper is the node whose machine d steps: of what engines and the proxy do, the one that gets the command.
-func (w *Cluster) Stepper(d *world.Delivery) int32 {
-	switch d.Kind {
-	case world.KindStart:
-		return w.Jobs[d.A].Sender
-	case world.KindPosted:
-		if d.B < uint64(len(w.Jobs)) {
-			return w.Jobs[d.B].Receiver
-		}
-		return plan.Nobody
-	default:
-		return d.Node
-	}
-}
-
 // Fetches is the decode engine wanting a request's chunks, and patient.
 func (w *Cluster) Fetches(d *world.Delivery) {
 	job := int(d.A)
 	j := &w.Jobs[job]
 	n := w.Nodes[j.Receiver]
 	if n.Delays && !j.Take {
-		w.FetchChunks(job, int(d.C), d.B != 0)
+		j.FetchChunks(w, int(d.C), d.B != 0)
 		return
 	}
 	w.Give(n, Command{Want: plan.WantGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.Keys,
 		Wait: Its(n).Cfg.GetWaitMax}}, Its(n).Cfg.GetWaitMax)
 }
-
-// Given is how many commands engines gave.
-func (w *Cluster) Given() int { return len(w.Commands) }
 
 // Abortable is the node whose engine may abort a command.
 func (w *Cluster) Abortable(t effects.Ticket) int32 {
@@ -75,12 +57,6 @@ func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	}
 	return c.Node
 }
-
-// Wanted is what a command is.
-func (w *Cluster) Wanted(t effects.Ticket) string { return w.Commands[t-1].Want.String() }
-
-// Ticket is the name of a command in every history.
-func (w *Cluster) Ticket(t effects.Ticket) uint64 { return uint64(w.Commands[t-1].Name) }
 
 // outstandingAt is where a rank keeps what it has outstanding, which it shows to nobody.
 var outstandingAt = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")

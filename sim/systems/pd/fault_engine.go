@@ -31,16 +31,15 @@ const (
 )
 
 // maybeConflict draws whether an engine contradicts the put that it just gave.
-func (w *Cluster) maybeConflict(n *world.Node, put effects.Ticket) {
-	if d, yes := w.Strikes(plan.FaultConflict, w.Commands[put-1].Name, 0); yes {
+func (c *Command) maybeConflict(w *Cluster, n *world.Node, put effects.Ticket) {
+	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
 		w.ForNode(n, d.Heavy(10*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(put),
 			B: d.Again().Below(conflictKinds)})
 	}
 }
 
 // maybeBetween draws whether an engine gives a put that is refused directly behind the first part of a call.
-func (w *Cluster) maybeBetween(n *world.Node, first effects.Ticket) {
-	c := &w.Commands[first-1]
+func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) {
 	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 1); yes {
 		body := *c.Body.(*ops.Put)
 		body.Last, body.Request, body.Follow = false, nil, 1<<20
@@ -49,35 +48,33 @@ func (w *Cluster) maybeBetween(n *world.Node, first effects.Ticket) {
 }
 
 // maybeWaiting draws whether an engine gives back what a Get or a Reserve may not have given yet.
-func (w *Cluster) maybeWaiting(n *world.Node, t effects.Ticket) {
+func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 	if w.Seed >= draw.RestlessSeed {
 		return // A small world has no time in which it could come later than what it contradicts.
 	}
-	if d, yes := w.Strikes(plan.FaultConflict, w.Commands[t-1].Name, 0); yes {
+	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
 		w.ForNode(n, d.Heavy(3*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(t), B: conflictWaiting})
 	}
 }
 
 // maybePartly draws whether an engine gives a reserve back of which one part's memory is its own again, and another's is
 // not.
-func (w *Cluster) maybePartly(n *world.Node, part *Command) {
-	if _, yes := w.Strikes(plan.FaultConflict, part.Name, 2); !yes {
+func (c *Command) maybePartly(w *Cluster, n *world.Node) {
+	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 2); !yes {
 		return
 	}
-	for _, b := range w.Jobs[part.Job].Batches {
+	for _, b := range w.Jobs[c.Job].Batches {
 		if b.Put != 0 && !b.back {
-			w.conflict(uint64(b.Put), conflictEarly)
+			w.Commands[b.Put-1].contradict(w, n, b.Put, conflictEarly)
 			return
 		}
 	}
 }
 
 // conflict gives a command that contradicts another.
-func (w *Cluster) conflict(put uint64, which int) {
-	c := &w.Commands[put-1]
-	n := w.Nodes[c.Node]
+func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, which int) {
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: effects.Ticket(put)}
+	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: put}
 	switch which {
 	case conflictEarly:
 		if c.Ended() {
@@ -103,7 +100,7 @@ func (w *Cluster) conflict(put uint64, which int) {
 		body.Follow, body.First = 0, 0
 		x.Body = &body
 	case conflictLate:
-		body, other := *c.Body.(*ops.Put), w.endedAt(n)
+		body, other := *c.Body.(*ops.Put), endedAt(w, n)
 		if other == nil || c.Ended() || n.Thaw > w.Now || len(n.Backlog) > 0 {
 			return
 		}
@@ -127,7 +124,7 @@ func (w *Cluster) conflict(put uint64, which int) {
 }
 
 // endedAt is a request of n of which nothing is under way any more, and that is remembered still; nil if there is none.
-func (w *Cluster) endedAt(n *world.Node) *Job {
+func endedAt(w *Cluster, n *world.Node) *Job {
 	cfg := &Its(n).Cfg
 	if cmp.Or(int(cfg.RequestsMax), 4096) < len(w.Jobs) {
 		return nil
@@ -149,7 +146,7 @@ func (w *Cluster) endedAt(n *world.Node) *Job {
 }
 
 // contradicted checks what became of it.
-func (w *Cluster) contradicted(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 	wanted := effects.Invalid
 	switch c.Batch {
 	case conflictEarly:
@@ -193,17 +190,17 @@ func (w *Cluster) contradicted(n *world.Node, e *effects.Deliver, c *Command) {
 
 // refill lets the engine use the pages of a failed put again, for the same chunks made
 // anew: they are its own once the put's memory has come back.
-func (w *Cluster) refill(n *world.Node, put *Command) bool {
-	if put.Code == effects.OK || neverTaken(put.Code) || w.tooLarge(n, put) || n.Draining ||
-		!w.Struck(plan.FaultRefill, put.Name, 0) {
+func (c *Command) refill(w *Cluster, n *world.Node) bool {
+	if c.Code == effects.OK || neverTaken(c.Code) || c.tooLarge(w, n) || n.Draining ||
+		!w.Struck(plan.FaultRefill, c.Name, 0) {
 		return false
 	}
-	b := &w.Jobs[put.Job].Batches[put.Batch]
+	b := &w.Jobs[c.Job].Batches[c.Batch]
 	b.Refilled = true
 	reserve := &w.Commands[b.Reserve-1]
-	w.fill(n, &w.Jobs[put.Job], *b, reserve, 0)
-	w.ForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(put.Name), 4).Heavy(3*effects.Millisecond),
-		world.Delivery{Kind: world.KindFilled, A: uint64(put.Job), B: uint64(put.Batch)})
+	reserve.fill(w, n, *b, 0)
+	w.ForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 4).Heavy(3*effects.Millisecond),
+		world.Delivery{Kind: world.KindFilled, A: uint64(c.Job), B: uint64(c.Batch)})
 	return true
 }
 
@@ -214,10 +211,14 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 	n.Leaving = true
 	w.Result.Fault(plan.FaultDrain)
-	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	drain(w, n, patience)
 	if twice {
-		w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+		drain(w, n, patience)
 	}
+}
+
+func drain(w *Cluster, n *world.Node, patience effects.Duration) {
+	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
 }
 
 // leaveAgain tells a node that drains once more about when its patience is over.
@@ -229,15 +230,15 @@ func leaveAgain(w *Cluster, n *world.Node, patience effects.Duration) {
 // contradict gives the command that was queued to contradict another.
 func contradict(w *Cluster, n *world.Node, d world.Delivery) {
 	if d.B != conflictDrain {
-		w.conflict(d.A, int(d.B))
+		w.Commands[d.A-1].contradict(w, n, effects.Ticket(d.A), int(d.B))
 	} else if !w.Commands[d.A-1].Over {
-		w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: effects.Second}}, effects.Second)
+		drain(w, n, effects.Second)
 	}
 }
 
 // drained is the end of a drain. After one that left nothing, nothing may be left; one that expired had its patience,
 // and an engine may then have more.
-func (w *Cluster) drained(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	switch {
 	case e.Code == effects.Invalid:
 		return // It drains already.
@@ -257,7 +258,7 @@ func (w *Cluster) drained(n *world.Node, e *effects.Deliver, c *Command) {
 			n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Code == effects.Expired && !w.Healed && w.again(n, c) {
+	if e.Code == effects.Expired && !w.Healed && c.again(w, n) {
 		return
 	}
 	if !w.Healed {
@@ -266,13 +267,13 @@ func (w *Cluster) drained(n *world.Node, e *effects.Deliver, c *Command) {
 }
 
 // again drains a node once more, with more patience, after some drains that have expired.
-func (w *Cluster) again(n *world.Node, c *Command) bool {
+func (c *Command) again(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
 	if !d.Permille(500) {
 		return false
 	}
 	patience := c.Patience + d.Again().Span(10*effects.Millisecond, 500*effects.Millisecond)
-	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	drain(w, n, patience)
 	Met(&w.Result, DrainedAgain)
 	return true
 }

@@ -33,9 +33,14 @@ func foreignPoint(s scribe, t protocol.Tag) coverage.Point {
 	return pointForeign + coverage.Point(s)*tagsMax + coverage.Point(t)
 }
 
+// encoders write messages in other bytes.
+type encoders struct {
+	rewritten []byte // the newest message in other forms
+}
+
 // written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
 // those of the subject. The bytes are borrowed until the next message.
-func (w *Cluster) written(n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
+func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
 	if n.User {
 		return body
 	}
@@ -44,19 +49,19 @@ func (w *Cluster) written(n *world.Node, about plan.Subject, nth uint64, body []
 		s = scribeSends
 	}
 	if !slices.Contains(w.Source.Topology.Foreign, plan.Node(n.ID)) {
-		return w.writtenOnce(s, about, nth, body)
+		return x.once(w, s, about, nth, body)
 	}
 	style := draw.Hash(w.Seed, draw.Encoder, uint64(n.Subject()), 0)
-	return w.inForms(s, formsOf(style), mixed(style, about, nth), body)
+	return x.inForms(w, s, formsOf(style), mixed(style, about, nth), body)
 }
 
-// writtenOnce is a message of who mostly writes as we do.
-func (w *Cluster) writtenOnce(s scribe, about plan.Subject, nth uint64, body []byte) []byte {
+// once is a message of who mostly writes as we do.
+func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, body []byte) []byte {
 	d, yes := w.Strikes(plan.FaultForeign, about, nth)
 	if !yes {
 		return body
 	}
-	return w.inForms(s, formsOf(d), d.Again().Again(), body)
+	return x.inForms(w, s, formsOf(d), d.Again().Again(), body)
 }
 
 // formsOf draws in what an encoder differs from ours.
@@ -67,41 +72,41 @@ func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
 }
 
 // inForms writes a message otherwise. An empty frame, which refuses, stays what it is.
-func (w *Cluster) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
+func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
 	tag, err := protocol.PeekTag(body, &WireLimits)
 	if err != nil {
 		return body
 	}
-	b, ok := foreign.Append(w.rewritten[:0], body, forms, choices(d))
+	b, ok := foreign.Append(x.rewritten[:0], body, forms, choices(d))
 	if !ok {
 		return body
 	}
-	w.rewritten = b
+	x.rewritten = b
 	w.Result.Coverage.Hit(foreignPoint(s, tag))
 	return b
 }
 
 // onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
-func (w *Cluster) onItsWay(n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64, body []byte) []byte {
+func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64, body []byte) []byte {
 	b := w.Corrupt(f, c, nth, body)
 	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
 		return b
 	}
-	return w.written(n, c.Name, 2*nth+direction, body)
+	return x.written(w, n, c.Name, 2*nth+direction, body)
 }
 
 // request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
-func (w *Cluster) request(n *world.Node, c *world.Conn, body []byte) []byte {
+func (x *encoders) request(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
 	if n.User {
 		return w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)
 	}
 	if d, yes := w.Strikes(plan.FaultRepeated, c.Name, c.Sent); yes {
-		if b, _, ok := foreign.Repeat(w.rewritten[:0], body, 0, choices(d)); ok {
-			w.rewritten, c.Asked[len(c.Asked)-1].Repeats = b, true
+		if b, _, ok := foreign.Repeat(x.rewritten[:0], body, 0, choices(d)); ok {
+			x.rewritten, c.Asked[len(c.Asked)-1].Repeats = b, true
 			return b
 		}
 	}
-	return w.onItsWay(n, plan.FaultCorruptRequest, c, world.ToServer, c.Sent, body)
+	return x.onItsWay(w, n, plan.FaultCorruptRequest, c, world.ToServer, c.Sent, body)
 }
 
 // choices are drawn one after the other.

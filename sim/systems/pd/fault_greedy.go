@@ -16,7 +16,8 @@ import (
 // share of every table, and no more (S18).
 
 // beset has one come to a receiver.
-func (w *Cluster) beset(n *world.Node, d draw.Of) {
+func (s stranger) beset() {
+	w, n, d := s.w, s.n, s.d
 	if !n.Receives() || len(w.Jobs) == 0 {
 		return
 	}
@@ -26,7 +27,7 @@ func (w *Cluster) beset(n *world.Node, d draw.Of) {
 	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
 	conn := 1<<52 | uint64(len(w.Requests))
 	layout := Its(n).Cfg.Layout
-	w.greet(n, conn, effects.ChannelInit, hello(n, me))
+	s.greet(conn, effects.ChannelInit, hello(n, me))
 	for i := range uint64(d.Again().Between(4, 12)) {
 		x := draw.Hash(uint64(d), draw.Noise, 2, i)
 		j := &w.Jobs[x.Below(uint64(len(w.Jobs)))]
@@ -35,9 +36,9 @@ func (w *Cluster) beset(n *world.Node, d draw.Of) {
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
 			m.Shape = short.Shape
 		}
-		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(nameFor(n, me)),
+		m.Ext = protocol.AllocExt{Version: ProtoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(nameFor(n, me)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
-		w.greet(n, conn+1+i, effects.ChannelAlloc, m.Append(nil))
+		s.greet(conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}
 }
 
@@ -49,13 +50,14 @@ func hello(n *world.Node, me effects.Incarnation) []byte {
 		panic("BUG: " + err.Error())
 	}
 	m := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
-	m.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
+	m.Ext = protocol.HelloExt{ProtoMin: ProtoVersion, ProtoMax: ProtoVersion, Incarnation: protocol.UUID(me),
 		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
 	return m.Append(nil)
 }
 
 // crowd has strangers come to a receiver, up to as many as twice its places, who say hello and nothing more.
-func crowd(w *Cluster, n *world.Node, d draw.Of) {
+func (s stranger) crowd() {
+	w, n, d := s.w, s.n, s.d
 	if !n.Receives() {
 		return
 	}
@@ -65,12 +67,13 @@ func crowd(w *Cluster, n *world.Node, d draw.Of) {
 		var me effects.Incarnation
 		binary.LittleEndian.PutUint64(me[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
 		binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
-		w.greet(n, 1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me))
+		s.greet(1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me))
 	}
 }
 
 // greet is one message of such a stranger.
-func (w *Cluster) greet(n *world.Node, conn uint64, channel effects.Channel, b []byte) {
+func (s stranger) greet(conn uint64, channel effects.Channel, b []byte) {
+	w, n := s.w, s.n
 	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
 	w.ForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),
 		Body: w.Body(b)})

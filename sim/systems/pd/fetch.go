@@ -10,12 +10,11 @@ import (
 
 // FetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
 // it wants them only later, or not at all; now says that later has come.
-func (w *Cluster) FetchChunks(i, from int, now bool) {
-	j := &w.Jobs[i]
+func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	n := w.Nodes[j.Receiver]
 	name := plan.AboutCommand(j.request, plan.WantFetch, j.Given[plan.WantFetch]+1)
 	if late, yes := w.Strikes(plan.FaultPutOff, name, 0); yes && !now {
-		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL), world.Delivery{Kind: world.KindFetch, A: uint64(i), B: wantedLater,
+		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL), world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: wantedLater,
 			C: uint64(from)})
 		return
 	}
@@ -23,13 +22,13 @@ func (w *Cluster) FetchChunks(i, from int, now bool) {
 	abandons, abandoned := w.Strikes(plan.FaultAbandon, name, 0)
 	before := abandons.Permille(600)
 	if abandoned && before {
-		w.abandon(n, i)
+		j.abandon(w, n)
 		if abandons.Again().Permille(500) {
 			return
 		}
 	}
 	if !j.probe && d.Permille(300) {
-		w.Give(n, Command{Want: plan.WantContains, Job: i, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
 	}
 	count := len(j.Keys) - from
 	if from == 0 && j.prefix > 0 {
@@ -46,21 +45,21 @@ func (w *Cluster) FetchChunks(i, from int, now bool) {
 		patience = d.Again().Span(1, patience)
 		body.Patience = patience
 	}
-	t := w.Give(n, Command{Want: plan.WantFetch, Job: i, From: from, Count: uint32(count),
+	t := w.Give(n, Command{Want: plan.WantFetch, Job: j.Place, From: from, Count: uint32(count),
 		Body: w.bodies.fetches.One(body)}, patience)
 	w.MaybeAbort(n, t)
 	if abandoned && !before {
-		w.abandon(n, i)
+		j.abandon(w, n)
 	}
 }
 
-func (w *Cluster) abandon(n *world.Node, i int) {
-	w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: w.Jobs[i].Name}}, 0)
-	w.abandonOthers(n, i)
+func (j *Job) abandon(w *Cluster, n *world.Node) {
+	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
+	j.abandonOthers(w, n)
 }
 
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.
-func (w *Cluster) fetched(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if w.Jury.OnFetched(n, e, c); w.Failure != nil {
 		return

@@ -26,10 +26,11 @@ type Flow struct {
 	Ports func(n *world.Node) []effects.Channel       // on which a node listens beside PD's
 	Owns  func(j *Job) bool                           // a job is its own: all its pages are reserved at once, and then
 	Begin func(w *Cluster, n *world.Node, c *Command) // its engine has them
-	Start func(w *Cluster, job int)                   // or it begins without pages, where this is given
+	Start func(w *Cluster, j *Job)                    // or it begins without pages, where this is given
 
 	Commands []Commands
 	Oracles  []oracle.Oracle
+	Words    []Word         // that only their senders may say
 	States   []reflect.Type // of what its oracles remember, as pointers
 }
 
@@ -41,9 +42,12 @@ type Commands struct {
 	Returned func(w *Cluster, n *world.Node, c *Command) // after an outcome that held
 }
 
-// ofFlow are the commands of a flow that one is of; nil: it is PD's own.
-func (w *Cluster) ofFlow(c *Command) *Commands {
-	for _, f := range w.Flows {
+// Flows are some of them.
+type Flows []*Flow
+
+// of are the commands of a flow that one is of; nil: it is PD's own.
+func (all Flows) of(c *Command) *Commands {
+	for _, f := range all {
 		if i := slices.IndexFunc(f.Commands, func(k Commands) bool { return k.Want == c.Want }); i >= 0 {
 			return &f.Commands[i]
 		}
@@ -52,8 +56,8 @@ func (w *Cluster) ofFlow(c *Command) *Commands {
 }
 
 // owner is the flow whose job it is; nil: PD's own.
-func (w *Cluster) owner(j *Job) *Flow {
-	for _, f := range w.Flows {
+func (all Flows) owner(j *Job) *Flow {
+	for _, f := range all {
 		if f.Owns != nil && f.Owns(j) {
 			return f
 		}

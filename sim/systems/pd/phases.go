@@ -48,10 +48,10 @@ func (w *Cluster) Probe() {
 				i := len(w.Jobs)
 				j := w.NewJob(w.Plan.requests+probes, int32(s), int32(r))
 				j.probe = true
-				w.addKey(j, w.Plan.keys+probes)
+				j.addKey(w, w.Plan.keys+probes)
 				probes++
-				w.cutBatches(j, 1)
-				w.startJob(i)
+				j.cut(1)
+				j.start(w)
 				served := func() bool { return w.Jobs[i].served && w.Unfinished == 0 }
 				w.RunUntil(w.Now+int64(w.patience()), served)
 				ok = w.Jobs[i].served

@@ -48,55 +48,51 @@ type PlainWrite struct {
 	Over  bool
 }
 
-// plainName names one message of a plain sender in draws.
-func (w *Cluster) plainName(j *Job) plan.Subject {
-	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+j.plain.step)
+// name names one message of a plain sender in draws.
+func (s *plainSender) name(j *Job) plan.Subject {
+	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+s.step)
 }
 
-// plainSay sends a message, unless it is lost: then its sender waits for ever, as they do.
-func (w *Cluster) plainSay(i int, channel effects.Channel, body []byte) {
-	j := &w.Jobs[i]
+// say sends a message, unless it is lost: then its sender waits for ever, as they do.
+func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []byte) {
 	r := w.Nodes[j.Receiver]
-	j.plain.step++
+	s.step++
 	w.Result.Messages++
 	w.Overhear(body)
-	if !r.Up || w.Struck(plan.FaultRequestLost, w.plainName(j), 0) {
+	if !r.Up || w.Struck(plan.FaultRequestLost, s.name(j), 0) {
 		return
 	}
-	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: i + 1, At: w.Now})
+	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: j.Place + 1, At: w.Now})
 	id := uint64(len(w.Requests))
-	d := draw.Hash(w.Seed, draw.Request, uint64(w.plainName(j)), 0)
-	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(i),
+	d := draw.Hash(w.Seed, draw.Request, uint64(s.name(j)), 0)
+	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(j.Place),
 		B: uint64(channel), C: id,
-		Body: w.Body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
+		Body: w.Body(w.encoders.once(w, scribePlain, s.name(j), 0, body))})
 }
 
-func (w *Cluster) plainStart(i int) {
+func (s *plainSender) start(w *Cluster, j *Job) {
 	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
-	w.plainSay(i, effects.ChannelInit, m.Append(nil))
+	s.say(w, j, effects.ChannelInit, m.Append(nil))
 }
 
-// plainReply is an answer on its way back to a plain sender.
-func (w *Cluster) plainReply(r *world.Request, body []byte) {
-	j := &w.Jobs[r.Plain-1]
-	name := w.plainName(j)
+// reply is an answer on its way back to a plain sender.
+func (s *plainSender) reply(w *Cluster, j *Job, r *world.Request, body []byte) {
+	name := s.name(j)
 	if w.Struck(plan.FaultReplyLost, name, 0) {
 		return
 	}
 	w.After(draw.Hash(w.Seed, draw.Reply, uint64(name), 0).Heavy(w.Setting.Net),
-		world.Delivery{Kind: world.KindPlain, Node: plan.Nobody, A: uint64(r.Plain - 1), B: uint64(r.Grant),
-			C:    uint64(j.plain.step),
+		world.Delivery{Kind: world.KindPlain, Node: plan.Nobody, A: uint64(j.Place), B: uint64(r.Grant),
+			C:    uint64(s.step),
 			Body: w.Body(body)})
 }
 
-// plainHeard goes on with an answer.
-func (w *Cluster) plainHeard(d world.Delivery) {
-	i := int(d.A)
-	j := &w.Jobs[i]
+// heard goes on with an answer.
+func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 	body := append([]byte(nil), d.Body...)
 	w.Recycle(d.Body)
 	var ready protocol.HixlReadyResponse
-	switch j.plain.stage {
+	switch s.stage {
 	case plainHello:
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
@@ -104,8 +100,8 @@ func (w *Cluster) plainHeard(d world.Delivery) {
 				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read", oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve it. Some ask all the same.
-			j.plain.stage = plainAsk
-			w.plainAsk(i)
+			s.stage = plainAsk
+			s.ask(w, j)
 			return
 		}
 		if m.HasExt || !w.Setting.Leased {
@@ -114,56 +110,55 @@ func (w *Cluster) plainHeard(d world.Delivery) {
 				oracle.Node(j.Receiver))
 			return
 		}
-		j.plain.stage = plainReady
-		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
+		s.stage = plainReady
+		s.say(w, j, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
 			w.Fail("L8", "node %d is not ready for a vanilla sender that it welcomed", oracle.Node(j.Receiver))
 			return
 		}
-		j.plain.stage = plainList
-		w.plainSay(i, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
+		s.stage = plainList
+		s.say(w, j, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainList:
 		var m protocol.HixlMemInfoResponse
-		j.plain.pool = nil
+		s.pool = nil
 		if m.Decode(body, &WireLimits) == nil && len(m.Buffers) == 1 {
-			j.plain.pool = w.Buffers[effects.BufferID(m.Buffers[0].UUID)]
+			s.pool = w.Buffers[effects.BufferID(m.Buffers[0].UUID)]
 		}
-		if j.plain.pool == nil {
+		if s.pool == nil {
 			w.Fail("S12", "node %d lists other buffers than its own", oracle.Node(j.Receiver))
 			return
 		}
-		j.plain.stage = plainAsk
-		w.plainAsk(i)
+		s.stage = plainAsk
+		s.ask(w, j)
 	case plainAsk:
 		if w.Nodes[j.Sender].Pulls {
-			w.plainAnswered(j, body)
+			s.answered(w, j, body)
 			return
 		}
-		w.plainGranted(i, effects.GrantID(d.B), body)
+		s.granted(w, j, effects.GrantID(d.B), body)
 	case plainDone, plainFailed:
 	}
 }
 
-// plainAsk asks for the pages of the next batch.
-func (w *Cluster) plainAsk(i int) {
-	j := &w.Jobs[i]
-	if j.plain.batch == len(j.Batches) {
-		j.plain.stage = plainDone
+// ask asks for the pages of the next batch.
+func (s *plainSender) ask(w *Cluster, j *Job) {
+	if s.batch == len(j.Batches) {
+		s.stage = plainDone
 		w.After(draw.Hash(w.Seed, draw.Post, uint64(j.request), 2).Heavy(w.Setting.Net),
-			world.Delivery{Kind: world.KindPosted, Node: plan.Nobody, B: uint64(i)})
+			world.Delivery{Kind: world.KindPosted, Node: plan.Nobody, B: uint64(j.Place)})
 		return
 	}
-	b := &j.Batches[j.plain.batch]
+	b := &j.Batches[s.batch]
 	if w.Nodes[j.Sender].Pulls {
-		w.plainOffer(i, b)
+		s.offer(w, j, b)
 		return
 	}
 	layout := w.Plan.Rank.Layout
 	m := protocol.AllocRequest{Keys: j.Keys[b.From:b.To], Format: layout.Format, Shape: layout.Shape,
 		Dtype: layout.Dtype, LastChunkTokens: j.TokensOf(b.To - 1)}
 	if f := w.Plan.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {
-		m.WithAsync, m.RequestID, m.IsLastBatch, m.TotalChunks = true, j.Name, j.plain.batch+1 == len(j.Batches),
+		m.WithAsync, m.RequestID, m.IsLastBatch, m.TotalChunks = true, j.Name, s.batch+1 == len(j.Batches),
 			uint32(len(j.Keys))
 	}
 	if b.To-b.From == 1 {
@@ -171,17 +166,16 @@ func (w *Cluster) plainAsk(i int) {
 			m.Shape = short.Shape
 		}
 	}
-	w.plainSay(i, effects.ChannelAlloc, m.Append(nil))
+	s.say(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
-// plainGranted reads an answer as LMCache does, and writes.
-func (w *Cluster) plainGranted(i int, id effects.GrantID, body []byte) {
-	j := &w.Jobs[i]
-	b := &j.Batches[j.plain.batch]
+// granted reads an answer as LMCache does, and writes.
+func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byte) {
+	b := &j.Batches[s.batch]
 	var m protocol.AllocResponse
 	n := b.To - b.From
 	if len(body) == 0 {
-		j.plain.stage = plainFailed // Its put raises, and its proxy is told nothing.
+		s.stage = plainFailed // Its put raises, and its proxy is told nothing.
 		return
 	}
 	switch err := m.Decode(body, &WireLimits); {
@@ -200,31 +194,30 @@ func (w *Cluster) plainGranted(i int, id effects.GrantID, body []byte) {
 		sent[at] = true
 	}
 	next := 0
-	if w.Setting.Leased && j.plain.pool != nil {
+	if w.Setting.Leased && s.pool != nil {
 		for k := range n {
 			if sent[int64(k)] {
 				continue
 			}
-			w.plainStore(i, id, uint32(m.RemoteIndexes[next]), b.From+k)
+			s.store(w, j, id, uint32(m.RemoteIndexes[next]), b.From+k)
 			next++
 		}
 	}
-	j.plain.batch++
-	if j.plain.writing == 0 {
-		w.plainAsk(i)
+	s.batch++
+	if s.writing == 0 {
+		s.ask(w, j)
 	}
 }
 
-// plainStore gives one page to its hardware. However late, both halves land within what
+// store gives one page to its hardware. However late, both halves land within what
 // was assumed of it.
-func (w *Cluster) plainStore(i int, id effects.GrantID, page uint32, k int) {
-	j := &w.Jobs[i]
-	p := j.plain.pool
+func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32, k int) {
+	p := s.pool
 	g := p.Grant(id)
 	if !p.Mapped() || g == nil {
 		return // The old address is nobody's memory any more.
 	}
-	x := PlainWrite{job: i, Pool: p, Grant: id, Page: page, key: j.Ids[k], fill: w.NewFill(),
+	x := PlainWrite{job: j.Place, Pool: p, Grant: id, Page: page, key: j.Ids[k], fill: w.NewFill(),
 		parts: int(j.TokensOf(k)) * world.Parts / tokensPerChunk}
 	for o := range w.PlainWrites {
 		if y := &w.PlainWrites[o]; y.Pool == p && y.Grant == id && y.Page == page {
@@ -233,11 +226,11 @@ func (w *Cluster) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	}
 	w.PlainWrites = append(w.PlainWrites, x)
 	nth := uint64(len(w.PlainWrites) - 1)
-	name := w.plainName(j)
+	name := s.name(j)
 	d := draw.Hash(w.Seed, draw.Store, uint64(name), uint64(k))
 	late := d.Heavy(w.Setting.Device)
-	if s, yes := w.Strikes(plan.FaultLateStore, name, uint64(k)); yes {
-		late += s.Span(0, 5*effects.Second)
+	if x, yes := w.Strikes(plan.FaultLateStore, name, uint64(k)); yes {
+		late += x.Span(0, 5*effects.Second)
 	}
 	most := p.Node.When(g.Ends.Add(w.Plan.Rank.Residual)) - 1
 	first := min(w.Now+int64(late), most)
@@ -246,16 +239,15 @@ func (w *Cluster) plainStore(i int, id effects.GrantID, page uint32, k int) {
 		w.PlainWrites[nth].Over = true
 		return
 	}
-	j.plain.writing++
+	s.writing++
 	p.Pages[page].Writers++
 	p.Touch(page)
 	w.Queue.Push(first, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 0})
 	w.Queue.Push(second, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 1})
 }
 
-// plainStored is one store of a plain sender's hardware.
-func (w *Cluster) plainStored(nth, half int) {
-	x := &w.PlainWrites[nth]
+// stored is one store of a plain sender's hardware.
+func (x *PlainWrite) stored(w *Cluster, half int) {
 	if !x.Over && x.Pool.Mapped() {
 		w.Jury.OnPlainStore(x, half)
 		for part := half * world.Parts / 2; part < min((half+1)*world.Parts/2, x.parts); part++ {
@@ -268,6 +260,6 @@ func (w *Cluster) plainStored(nth, half int) {
 	w.Jury.OnPlainStill(x)
 	j := &w.Jobs[x.job]
 	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
-		w.plainAsk(x.job)
+		j.plain.ask(w, j)
 	}
 }

@@ -43,9 +43,9 @@ type plainRead struct {
 	step  int     // the half page that is loaded next
 }
 
-// plainAsked answers a request to it.
-func (w *Cluster) plainAsked(c *world.Conn, corr effects.Corr, body []byte) {
-	answer := func(b []byte) { w.plainAnswer(c, corr, b) }
+// asked answers a request to it.
+func (r *plainReader) asked(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
+	answer := func(b []byte) { r.answer(w, c, corr, b) }
 	tag, err := protocol.PeekTag(body, &WireLimits)
 	switch {
 	case err != nil:
@@ -57,48 +57,48 @@ func (w *Cluster) plainAsked(c *world.Conn, corr effects.Corr, body []byte) {
 	case tag == protocol.TagHixlMemInfoRequest:
 		answer((&protocol.HixlMemInfoResponse{}).Append(nil))
 	case tag == protocol.TagPullReadyNotif:
-		w.Reader.queue = append(w.Reader.queue, plainRequest{c, corr, w.Stock.Bytes.Keep(body)})
-		w.plainNext()
+		r.queue = append(r.queue, plainRequest{c, corr, w.Stock.Bytes.Keep(body)})
+		r.next(w)
 	default:
 		answer(nil) // As it does with what it does not know: an empty frame.
 	}
 }
 
-// plainAnswer sends a reply, unless it is lost: then nobody is told.
-func (w *Cluster) plainAnswer(c *world.Conn, corr effects.Corr, body []byte) {
+// answer sends a reply, unless it is lost: then nobody is told.
+func (r *plainReader) answer(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
 	if c.Dead || c.Closed || w.Lost(c, plan.FaultReplyLost, c.Sent) {
 		return
 	}
 	w.After(w.ConnDraw(draw.Reply, c).Heavy(w.Setting.Net),
 		world.Delivery{Kind: world.KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(corr),
-			Body: w.Body(w.writtenOnce(scribePlain, c.Name, 2*c.Sent+world.ToClient, body))})
+			Body: w.Body(w.encoders.once(w, scribePlain, c.Name, 2*c.Sent+world.ToClient, body))})
 }
 
-// plainNext goes on with the next offer.
-func (w *Cluster) plainNext() {
-	if r := &w.Reader; !r.busy && len(r.queue) > 0 {
+// next goes on with the next offer.
+func (r *plainReader) next(w *Cluster) {
+	if !r.busy && len(r.queue) > 0 {
 		x := r.queue[0]
 		r.queue = r.queue[1:]
-		w.plainOffered(x.conn, x.corr, x.body)
+		r.offered(w, x.conn, x.corr, x.body)
 	}
 }
 
-// plainOffered begins to read what it has not.
-func (w *Cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
-	m := &w.words.offer
+// offered begins to read what it has not.
+func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
+	m := &w.inbox.offer
 	if m.Decode(body, &WireLimits) != nil || len(m.Keys) == 0 {
-		w.plainAnswer(c, corr, nil)
-		w.plainNext()
+		r.answer(w, c, corr, nil)
+		r.next(w)
 		return
 	}
 	if w.ConnDraw(draw.PlainReader, c).Permille(100) {
-		w.plainAnswer(c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
-		w.plainNext()
+		r.answer(w, c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
+		r.next(w)
 		return
 	}
 	owner := w.Nodes[c.Client]
 	if !w.Lives(c.Client, c.Life) {
-		w.plainNext() // Whose memory that was is gone, and its connections with it.
+		r.next(w) // Whose memory that was is gone, and its connections with it.
 		return
 	}
 	x := plainRead{conn: c, corr: corr, owner: owner.Pool, loan: owner.Pool.Loan(c.Offer), pull: m.PullID}
@@ -106,12 +106,12 @@ func (w *Cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
 		x.done = effects.Addr{Host: at.Host, Port: at.Port}
 	}
 	for i, name := range m.Keys {
-		id, ok := w.KeyNumber(name)
+		id, ok := w.Keys.Number(name)
 		switch {
 		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.Pages):
 			w.Fail("S9", "node %d offers a vanilla reader what it does not have", owner.It())
 			return
-		case w.Reader.Has[id]:
+		case r.Has[id]:
 			x.sent = append(x.sent, int64(i))
 		default:
 			covered := world.Parts
@@ -121,17 +121,17 @@ func (w *Cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
 			x.ids, x.pages, x.parts = append(x.ids, id), append(x.pages, uint32(m.SenderIndexes[i])), append(x.parts, covered)
 		}
 	}
-	w.Reader.reads, w.Reader.busy = append(w.Reader.reads, x), true
-	w.plainLoad(len(w.Reader.reads) - 1)
+	r.reads, r.busy = append(r.reads, x), true
+	r.load(w, len(r.reads)-1)
 }
 
-// plainLoad lets its hardware load the next half page, when it likes.
-func (w *Cluster) plainLoad(i int) {
-	x := &w.Reader.reads[i]
+// load lets its hardware load the next half page, when it likes.
+func (r *plainReader) load(w *Cluster, i int) {
+	x := &r.reads[i]
 	if x.step == 2*len(x.pages) {
-		w.plainHas(x)
-		w.Reader.busy = false
-		w.plainNext()
+		r.has(w, x)
+		r.busy = false
+		r.next(w)
 		return
 	}
 	name := uint64(x.conn.Name)<<8 | uint64(x.step)
@@ -143,15 +143,15 @@ func (w *Cluster) plainLoad(i int) {
 		world.Delivery{Kind: world.KindPlainLoad, Node: plan.Nobody, A: uint64(i)})
 }
 
-// plainLoaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
-func (w *Cluster) plainLoaded(i int) {
-	x := &w.Reader.reads[i]
+// loaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
+func (r *plainReader) loaded(w *Cluster, i int) {
+	x := &r.reads[i]
 	k := x.step / 2
 	x.step++
 	if !x.owner.Mapped() || x.loan == nil || x.loan.Gone {
-		w.plainAnswer(x.conn, x.corr, nil) // An error of its own, of which it says no more.
-		w.Reader.busy = false
-		w.plainNext()
+		r.answer(w, x.conn, x.corr, nil) // An error of its own, of which it says no more.
+		r.busy = false
+		r.next(w)
 		return
 	}
 	n, pg := x.owner.Node, &x.owner.Pages[x.pages[k]]
@@ -161,22 +161,22 @@ func (w *Cluster) plainLoaded(i int) {
 			n.ItsPage(x.pages[k]), n.It(), n.ItsGrant(x.loan.ID), oracle.Key(s.Key()), x.ids[k])
 		return
 	}
-	w.plainLoad(i)
+	r.load(w, i)
 }
 
-// plainHas answers what has been read, and says that it is done.
-func (w *Cluster) plainHas(x *plainRead) {
+// has answers what has been read, and says that it is done.
+func (r *plainReader) has(w *Cluster, x *plainRead) {
 	for _, id := range x.ids {
-		w.Reader.Has[id] = true
+		r.Has[id] = true
 	}
-	w.plainAnswer(x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
+	r.answer(w, x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
 	n := w.At(x.done, effects.ChannelDone)
 	if n == nil || !n.Up || w.Struck(plan.FaultDoneLost, x.conn.Name, x.conn.Sent) {
 		return
 	}
 	d := draw.Hash(w.Seed, draw.PlainReader, uint64(x.conn.Name), 1<<32|x.conn.Sent)
 	tell := world.Delivery{Kind: world.KindReceived, A: 1 << 52, B: uint64(effects.ChannelDone),
-		Body: w.Body(w.writtenOnce(scribePlain, x.conn.Name, 1<<32|x.conn.Sent,
+		Body: w.Body(w.encoders.once(w, scribePlain, x.conn.Name, 1<<32|x.conn.Sent,
 			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
 	w.ForNode(n, d.Heavy(w.Setting.Net), tell)
 	if again, yes := w.Strikes(plan.FaultDoubled, x.conn.Name, x.conn.Sent); yes {
@@ -185,10 +185,10 @@ func (w *Cluster) plainHas(x *plainRead) {
 	}
 }
 
-// plainLink is a link to it: it leads to no memory of ours.
-func (w *Cluster) plainLink(n *world.Node) *world.Link {
-	w.Reader.node.ID = plan.Outsider
-	w.Reader.pool.Node = &w.Reader.node
+// link is a link to it: it leads to no memory of ours.
+func (r *plainReader) link(w *world.World, n *world.Node) *world.Link {
+	r.node.ID = plan.Outsider
+	r.pool.Node = &r.node
 	return w.Stock.Links.One(world.Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromLife: n.Life, To: plan.Outsider,
-		Target: &w.Reader.pool})
+		Target: &r.pool})
 }

@@ -1,11 +1,8 @@
 package pd
 
 import (
-	"bytes"
-
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -13,6 +10,7 @@ import (
 
 // Job is one request as the engines of both sides see it: a prefill pushes its chunks in batches, a decode gets them.
 type Job struct {
+	Place    int    `snap:"share"` // among all
 	Name     []byte `snap:"share"`
 	request  uint32 // its number
 	Sender   int32
@@ -69,23 +67,16 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		j.Take, j.prefix, j.gather, j.Whole, j.Recall = p.Take, p.Prefix, p.Gather, p.Whole, p.Recall
 		j.Share, j.Find = p.Share, p.Find
 		for _, k := range p.Keys {
-			w.addKey(j, k)
+			j.addKey(w, k)
 		}
-		if w.owner(j) != nil {
-			w.cutBatches(j, len(j.Keys))
+		if w.Flows.owner(j) != nil {
+			j.cut(len(j.Keys))
 		} else {
-			w.cutBatches(j, p.Batch)
-			w.mayShare(j)
+			j.cut(p.Batch)
+			j.mayShare(w)
 		}
 		w.Queue.Push(int64(p.At), world.Delivery{Kind: world.KindStart, Node: plan.Nobody, A: uint64(i)})
 	}
-}
-
-func (w *Cluster) NewJob(request uint32, from, to int32) *Job {
-	j := w.addJob()
-	j.Name = AppendNumber(append(j.Name, 'r'), int(request))
-	j.request, j.Sender, j.Receiver = request, from, to
-	return j
 }
 
 func AppendNumber(b []byte, n int) []byte {
@@ -95,40 +86,10 @@ func AppendNumber(b []byte, n int) []byte {
 	return append(b, byte('0'+n%10))
 }
 
-// JobNamed finds the job of a request; there are len(w.jobs) if there is none.
-func (w *Cluster) JobNamed(name []byte) uint64 {
-	// Drawn plans number requests by their place, so that is where to look first.
-	place := 0
-	for _, c := range name[min(1, len(name)):] {
-		place = min(place*10+int(c-'0'), len(w.Jobs))
-	}
-	if place < len(w.Jobs) && bytes.Equal(w.Jobs[place].Name, name) {
-		return uint64(place)
-	}
-	for i := range w.Jobs {
-		if bytes.Equal(w.Jobs[i].Name, name) {
-			return uint64(i)
-		}
-	}
-	return uint64(len(w.Jobs))
-}
-
-func (w *Cluster) addKey(j *Job, id uint32) {
-	k := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
-	const digits = "0123456789abcdef"
-	h := make([]byte, 0, 16)
-	for v := uint64(id*2654435761) | 1<<32; v > 0; v >>= 4 {
-		h = append(h, digits[v&15])
-	}
-	k.Hash = string(h)
-	text := k.AppendTo(w.Stock.Bytes.Take(keyRoom)[:0])
-	w.Keys[id] = text
-	j.Keys = append(j.Keys, text)
+func (j *Job) addKey(w *Cluster, id uint32) {
+	j.Keys = append(j.Keys, w.Keys.make(id, &w.Stock.Bytes))
 	j.Ids = append(j.Ids, id)
 }
-
-// keyRoom is enough for the text of such a key.
-const keyRoom = 32
 
 // TokensOf says how long a chunk is: a key is of a full chunk, but for some that can only be a job's last.
 func (j *Job) TokensOf(i int) uint32 {
@@ -146,44 +107,43 @@ func (j *Job) Reader() int32 {
 	return j.Receiver
 }
 
-func (w *Cluster) cutBatches(j *Job, size int) {
+func (j *Job) cut(size int) {
 	for from := 0; from < len(j.Keys); from += size {
 		j.Batches = append(j.Batches, Batch{From: from, To: min(from+size, len(j.Keys))})
 	}
 }
 
-func (w *Cluster) startJob(i int) {
-	j := &w.Jobs[i]
+// start is its engine beginning to work on it.
+func (j *Job) start(w *Cluster) {
 	n := w.Nodes[j.Sender]
-	if flow := w.owner(j); flow != nil && flow.Start != nil {
-		flow.Start(w, i)
+	if flow := w.Flows.owner(j); flow != nil && flow.Start != nil {
+		flow.Start(w, j)
 		return
 	}
 	switch {
 	case j.gather:
 	case j.plain.is:
-		w.plainStart(i)
+		j.plain.start(w, j)
 	case n.Up && !j.begun:
 		j.begun, j.Life = true, n.Life
-		w.reserveFor(n, i, 0)
+		j.reserve(w, n, 0)
 	}
 	if r := w.Nodes[j.Receiver]; (j.early && !j.PlainTo || j.gather) && r.Up {
-		w.ForNode(r, 0, world.Delivery{Kind: world.KindFetch, A: uint64(i)})
+		w.ForNode(r, 0, world.Delivery{Kind: world.KindFetch, A: uint64(j.Place)})
 	}
 }
 
-func (w *Cluster) reserveFor(n *world.Node, i, b int) {
-	j := &w.Jobs[i]
+func (j *Job) reserve(w *Cluster, n *world.Node, b int) {
 	count := uint32(j.Batches[b].To - j.Batches[b].From)
 	if j.shared {
 		count = uint32(len(j.Keys))
 	}
 	j.Batches[b].tries++
-	t := w.Give(n, Command{Want: plan.WantReserve, Job: i, Batch: b, Count: count,
+	t := w.Give(n, Command{Want: plan.WantReserve, Job: j.Place, Batch: b, Count: count,
 		Body: w.bodies.reserves.One(ops.Reserve{Count: count})}, Its(n).Cfg.ReserveTimeout)
 	j.Batches[b].Reserve = t
 	w.MaybeAbort(n, t)
-	w.maybeWaiting(n, t)
+	w.Commands[t-1].maybeWaiting(w, n, t)
 }
 
 // MaybeAbort draws whether the engine changes its mind.
@@ -194,22 +154,18 @@ func (w *Cluster) MaybeAbort(n *world.Node, t effects.Ticket) {
 }
 
 func (w *Cluster) GiveAbort(n *world.Node, t effects.Ticket) {
-	if w.Commands[t-1].Want.OfSender() {
-		w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
-	} else {
-		w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
-	}
+	w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
 }
 
 // reserved starts to fill the pages; the second half comes later.
-func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
+func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if e.Code != effects.OK {
 		if j.Batches[c.Batch].tries < 3 && e.Code != effects.Draining {
-			w.reserveAgain(n, c.Job, c.Batch)
+			j.reserveAgain(w, n, c.Batch)
 		} else {
 			j.failed = true
-			w.letGoParts(n, j)
+			j.letGoParts(w, n)
 		}
 		return
 	}
@@ -218,7 +174,7 @@ func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
 		return
 	}
 	c.Pages = w.Stock.Spans.Keep(e.Pages)
-	if flow := w.owner(j); flow != nil {
+	if flow := w.Flows.owner(j); flow != nil {
 		flow.Begin(w, n, c)
 		return
 	}
@@ -227,20 +183,21 @@ func (w *Cluster) reserved(n *world.Node, e *effects.Deliver, c *Command) {
 		tokens := uint64(j.TokensOf(b.From + i)) // Only a job's last may be shorter, and that is a batch's last.
 		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * tokens / tokensPerChunk)
 	}
-	w.fill(n, j, b, c, 0)
+	c.fill(w, n, b, 0)
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 1)
-	w.ForNode(n, d.Heavy(3*effects.Millisecond)+w.hoarded(c),
+	w.ForNode(n, d.Heavy(3*effects.Millisecond)+c.hoarded(w),
 		world.Delivery{Kind: world.KindFilled, A: uint64(c.Job), B: uint64(c.Batch)})
 }
 
-func (w *Cluster) reserveAgain(n *world.Node, i, b int) {
-	w.Jobs[i].Batches[b].Reserve = 0
-	d := draw.Hash(w.Seed, draw.Engine, uint64(w.Jobs[i].request)<<8|uint64(b), 2)
-	w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindFilled, A: uint64(i), B: uint64(b)})
+func (j *Job) reserveAgain(w *Cluster, n *world.Node, b int) {
+	j.Batches[b].Reserve = 0
+	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request)<<8|uint64(b), 2)
+	w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(b)})
 }
 
 // fill writes half of the chunks' content.
-func (w *Cluster) fill(n *world.Node, j *Job, b Batch, c *Command, half int) {
+func (c *Command) fill(w *Cluster, n *world.Node, b Batch, half int) {
+	j := &w.Jobs[c.Job]
 	if half == 0 {
 		c.Count = w.NewFill()
 	}
@@ -252,42 +209,40 @@ func (w *Cluster) fill(n *world.Node, j *Job, b Batch, c *Command, half int) {
 }
 
 // filled puts a batch, and goes on with the next.
-func (w *Cluster) filled(i, bi int) {
-	j := &w.Jobs[i]
+func (j *Job) filled(w *Cluster, bi int) {
 	n := w.Nodes[j.Sender]
 	b := &j.Batches[bi]
 	if b.Reserve == 0 {
-		w.reserveFor(n, i, bi)
+		j.reserve(w, n, bi)
 		return
 	}
 	c := &w.Commands[b.Reserve-1]
 	if c.Released {
 		return // By mistake, before it knew what there was.
 	}
-	w.fill(n, j, j.reserving(bi), c, 1)
+	c.fill(w, n, j.reserving(bi), 1)
 	last := bi+1 == len(j.Batches)
 	switch {
 	case j.shared:
 		for k := range j.Batches {
 			j.Batches[k].Reserve = b.Reserve
 		}
-		w.putParts(n, i)
+		j.putParts(w, n)
 		return
 	case !j.Whole || b.Refilled:
-		w.put(n, i, bi, 0, 0)
+		j.put(w, n, bi, 0, 0)
 	case last:
-		w.putParts(n, i)
+		j.putParts(w, n)
 	default:
 		b.full = true
 	}
 	if !last && j.Batches[bi+1].tries == 0 {
-		w.reserveFor(n, i, bi+1)
+		j.reserve(w, n, bi+1)
 	}
 }
 
 // put gives a put for a batch, which may be the first part of several that follow, or one that follows.
-func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Ticket) effects.Ticket {
-	j := &w.Jobs[i]
+func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effects.Ticket) effects.Ticket {
 	b := &j.Batches[bi]
 	pages := w.Commands[b.Reserve-1].Pages
 	if j.shared {
@@ -309,8 +264,8 @@ func (w *Cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Tic
 	}
 	j.Puts++
 	b.Life = r.Life
-	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: i, Batch: bi, Body: body, Pages: pages}, Its(n).Cfg.PutTimeout)
+	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: j.Place, Batch: bi, Body: body, Pages: pages}, Its(n).Cfg.PutTimeout)
 	w.MaybeAbort(n, b.Put)
-	w.maybeConflict(n, b.Put)
+	w.Commands[b.Put-1].maybeConflict(w, n, b.Put)
 	return b.Put
 }

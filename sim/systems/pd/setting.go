@@ -46,7 +46,7 @@ func otherLayout(d draw.Of) protocol.Layout {
 }
 
 // SettingOf reads it, for ranks with these flows.
-func SettingOf(p *plan.Plan, flows []*Flow) Setting {
+func SettingOf(p *plan.Plan, flows Flows) Setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := Setting{
 		Senders: o.Senders, Receivers: o.Receivers, Mismatch: o.Mismatch,

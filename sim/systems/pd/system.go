@@ -22,12 +22,12 @@ var System = world.System{
 		Begin: func(w *world.World) { of(w).loadJobs(w.Source.Jobs) },
 		Act:   func(w *world.World, d world.Delivery) { of(w).enginesAct(d) },
 		Command: func(w *world.World, n *world.Node, t effects.Ticket) effects.CommandBody {
-			return of(w).commanded(n, t)
+			return of(w).Commands[t-1].commanded(of(w), n, t)
 		},
 		Named:    func(w *world.World, n *world.Node, t effects.Ticket) plan.Subject { return of(w).CommandOf(n, t).Name },
 		Outcome:  func(w *world.World, n *world.Node, e *effects.Deliver) { of(w).deliverTo(n, e) },
 		Returned: func(w *world.World, n *world.Node, e *effects.Return) { of(w).returnTo(n, e) },
-		Observed: func(w *world.World, n *world.Node, e *effects.Observe) { of(w).observed(n, e) },
+		Observed: func(w *world.World, n *world.Node, e *effects.Observe) { of(w).observed(e) },
 		Notice: func(w *world.World, n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
 			return of(w).notice(n, body, taken)
 		},
@@ -39,21 +39,26 @@ var System = world.System{
 		Unfinished: func(w *world.World) int { return of(w).Unfinished },
 		Overdue:    func(w *world.World) { of(w).overdue() },
 		Probe:      func(w *world.World) { of(w).Probe() },
-		Drain:      func(w *world.World, n *world.Node) { of(w).drain(n) },
+		Drain:      func(w *world.World, n *world.Node) { drain(of(w), n, 5*effects.Second) },
 		Asked:      func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).dispatched(c, corr, body) },
 	},
 	Outsider: world.Outsider{
-		Asked:    func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).plainAsked(c, corr, body) },
-		Answered: func(w *world.World, r *world.Request, body []byte) { of(w).plainReply(r, body) },
-		Link:     func(w *world.World, n *world.Node) *world.Link { return of(w).plainLink(n) },
+		Asked: func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) {
+			of(w).Reader.asked(of(w), c, corr, body)
+		},
+		Answered: func(w *world.World, r *world.Request, body []byte) {
+			j := &of(w).Jobs[r.Plain-1]
+			j.plain.reply(of(w), j, r, body)
+		},
+		Link: func(w *world.World, n *world.Node) *world.Link { return of(w).Reader.link(w, n) },
 	},
 	Words: world.Words{
 		OnItsWay: func(w *world.World, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
 			body []byte) []byte {
-			return of(w).onItsWay(n, f, c, direction, nth, body)
+			return of(w).encoders.onItsWay(of(w), n, f, c, direction, nth, body)
 		},
 		Asked: func(w *world.World, n *world.Node, c *world.Conn, body []byte) []byte {
-			return of(w).request(n, c, body)
+			return of(w).encoders.request(of(w), n, c, body)
 		},
 		Legible:   func(*world.World, *world.Conn) func([]byte) bool { return legible },
 		Senseless: senseless, Wrong: wrongAnswer, Good: goodRequest,
@@ -69,28 +74,28 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 	case world.KindPosted:
 		w.posted(d)
 	case world.KindStart:
-		w.startJob(int(d.A))
+		w.Jobs[d.A].start(w)
 	case world.KindFilled:
-		w.filled(int(d.A), int(d.B))
+		w.Jobs[d.A].filled(w, int(d.B))
 	case world.KindFetch:
 		switch d.B {
 		case wanted:
-			w.fetch(int(d.A))
+			w.Jobs[d.A].fetch(w)
 		case wantedLater:
-			w.FetchChunks(int(d.A), int(d.C), true)
+			w.Jobs[d.A].FetchChunks(w, int(d.C), true)
 		default:
-			w.take(int(d.A))
+			w.Jobs[d.A].Get(w)
 		}
 	case world.KindLetGo:
-		w.letGo(d.A)
+		w.Commands[d.A-1].letGo(w, effects.Ticket(d.A))
 	case world.KindAbort:
-		w.abort(d.A)
+		w.Commands[d.A-1].abort(w, effects.Ticket(d.A))
 	case world.KindPlain:
-		w.plainHeard(d)
+		w.Jobs[d.A].plain.heard(w, &w.Jobs[d.A], d)
 	case world.KindPlainLoad:
-		w.plainLoaded(int(d.A))
+		w.Reader.loaded(w, int(d.A))
 	case world.KindPlainStore:
-		w.plainStored(int(d.A), int(d.B))
+		w.PlainWrites[d.A].stored(w, int(d.B))
 	case world.KindConflict:
 		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
 			contradict(w, n, d)
@@ -102,20 +107,20 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 
 // strangersMischief is a fault that engines or strangers make.
 func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
-	switch d := draw.Of(f.Pick); f.Fault {
+	switch s := (stranger{w, n, draw.Of(f.Pick)}); f.Fault {
 	case plan.FaultDrain:
 		w.Leave(n, effects.Duration(f.For), f.Pick < plan.DrainedAgain && f.Pick%3 == 0)
 		if f.Pick >= plan.DrainedAgain {
 			leaveAgain(w, n, effects.Duration(f.For))
 		}
 	case plan.FaultHostile:
-		w.address(n, d)
+		s.address()
 	case plan.FaultForged:
-		w.forge(n, d)
+		s.forge()
 	case plan.FaultGreedy:
-		w.beset(n, d)
+		s.beset()
 	case plan.FaultCrowd:
-		crowd(w, n, d)
+		s.crowd()
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}

@@ -23,7 +23,7 @@ func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missi
 
 // endTold is the word to a sender that an offer of its has ended.
 func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
-	m := &w.words.done
+	m := &w.inbox.done
 	if err := m.Decode(body, &WireLimits); err != nil {
 		w.Fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.It(), err)
 		return false

@@ -1,7 +1,6 @@
 package pd
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -9,20 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/story"
-	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What stories say of ranks: see [story.Teller].
-
-// Who is a node in sentences.
-func (w *Cluster) Who(node int32) string { return world.LaneName(node) }
-
-// Role is what a node is.
-func (w *Cluster) Role(n *world.Node) string { return n.Facets.String() }
-
-// Words are of lines that only ranks have: there are none.
-func (w *Cluster) Words(world.Entry) string { return "" }
 
 // Command is what an engine wants.
 func (w *Cluster) Command(t effects.Ticket) story.Command {
@@ -39,43 +28,10 @@ func (w *Cluster) Command(t effects.Ticket) story.Command {
 	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
 		plan.WantConflict:
 	}
-	if w.ofFlow(c) != nil {
+	if w.Flows.of(c) != nil {
 		said.Keys = w.Jobs[c.Job].Ids
 	}
 	return said
-}
-
-// Request is what engines call a job.
-func (w *Cluster) Request(job uint64) []byte {
-	if job >= uint64(len(w.Jobs)) {
-		return nil
-	}
-	return w.Jobs[job].Name
-}
-
-// Chunks are the keys of a job.
-func (w *Cluster) Chunks(request []byte) []uint32 {
-	i := w.JobNamed(request)
-	if i >= uint64(len(w.Jobs)) {
-		return nil
-	}
-	return w.Jobs[i].Ids
-}
-
-// Asked is whose command it is that draws call so, and for which request.
-func (w *Cluster) Asked(s plan.Subject) (int32, []byte) {
-	name := AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
-	for i := range w.Jobs {
-		j := &w.Jobs[i]
-		if !bytes.Equal(j.Name, name) {
-			continue
-		}
-		if s.Want().OfSender() {
-			return j.Sender, j.Name
-		}
-		return j.Receiver, j.Name
-	}
-	return trace.World, nil
 }
 
 // Key is a key as machines spell it.
@@ -130,8 +86,8 @@ func (w *Cluster) Message(from int32, b []byte) story.Message {
 
 func (w *Cluster) alloc(d *story.Message, m *protocol.AllocRequest) {
 	for _, k := range m.Keys {
-		if id := slices.IndexFunc(w.Keys, func(text []byte) bool { return text != nil && bytes.Equal(text, k) }); id >= 0 {
-			d.Keys = append(d.Keys, uint32(id))
+		if id, ok := w.Keys.Number(k); ok {
+			d.Keys = append(d.Keys, id)
 		}
 	}
 	if len(m.Ext.Request) > 0 {

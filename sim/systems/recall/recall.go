@@ -7,6 +7,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -30,6 +32,7 @@ var Flow = pd.Flow{
 	Begin:    begin,
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
 	Oracles:  []oracle.Oracle{brought, inTurn},
+	Words:    words,
 	States:   []reflect.Type{reflect.TypeFor[*asked]()},
 }
 
@@ -40,3 +43,16 @@ func ports(n *world.Node) []effects.Channel {
 	}
 	return []effects.Channel{effects.ChannelQuery}
 }
+
+// words are questions for what there is: a false one would end what another may read.
+var words = []pd.Word{{
+	Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+		var m protocol.CacheQueryRequest
+		if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
+			return s, false
+		}
+		m.Ext.Version = pd.ProtoVersion
+		return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+	},
+	Harm: func(to *world.Node) (effects.Channel, bool) { return effects.ChannelQuery, to.Lends },
+}}

@@ -131,7 +131,7 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 		if slices.ContainsFunc(m.Keys[:i], func(o []byte) bool { return string(o) == string(key) }) {
 			continue
 		}
-		chunk, _ := or.w.KeyNumber(key)
+		chunk, _ := or.w.Keys.Number(key)
 		if slices.Contains(reply.AlreadySent, int64(i)) {
 			or.promised(n, chunk, request, true)
 		} else {

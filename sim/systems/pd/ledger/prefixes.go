@@ -58,7 +58,7 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefi
 		return false
 	}
 	for i, page := range g.Pages {
-		k, known := or.w.KeyNumber(t.keys[min(i, len(t.keys)-1)])
+		k, known := or.w.Keys.Number(t.keys[min(i, len(t.keys)-1)])
 		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Loan.Held[i].Key() != k ||
 			t.indexes[i] != int64(page.Index) {
 			prefix("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",

@@ -1,0 +1,37 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// words are what only their senders may say: who asks for chunks, and who has read them.
+var words = []pd.Word{
+	{
+		Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+			var m protocol.AscendBatchedLookupAndGetMsg
+			if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
+				return s, false
+			}
+			m.Ext.Version = pd.ProtoVersion
+			return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+		},
+		Harm: asked,
+	},
+	{
+		Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+			var m protocol.AscendBatchedLookupAndGetDoneMsg
+			if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
+				return s, false
+			}
+			m.Ext.Version = pd.ProtoVersion
+			return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+		},
+		Harm: asked,
+	},
+}
+
+func asked(to *world.Node) (effects.Channel, bool) { return effects.ChannelLookup, to.Shares }

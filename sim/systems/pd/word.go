@@ -1,0 +1,83 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// ProtoVersion is the version of our extensions that strangers speak.
+const ProtoVersion = 2
+
+// A Word is a kind of message that only its sender may say: it names who says it and to whom, as those two know each
+// other and nobody else does.
+type Word struct {
+	Read func(b []byte, d draw.Of) (Said, bool)            // false: it is none of these
+	Harm func(to *world.Node) (on effects.Channel, _ bool) // where a false one is said to; nil, false: as any
+}
+
+// Said is one that was read, whose names may be changed before it is written again.
+type Said struct {
+	From, To *protocol.UUID // nil: it names nobody, so nobody says it
+	Write    func() []byte
+}
+
+// words are PD's own.
+//
+//kvferry:table
+var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readRenewal}}
+
+// readAlloc reads commits and aborts.
+func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
+	var m protocol.AllocRequest
+	if m.Decode(b, &WireLimits) != nil || len(m.Ext.Commit)+len(m.Ext.Abort) == 0 {
+		return s, false
+	}
+	if m.HasExt {
+		s.From, s.To = &m.Ext.Incarnation, &m.Ext.To
+	}
+	m.Ext.Version, s.Write = ProtoVersion, func() []byte { return m.Append(nil) }
+	return s, true
+}
+
+func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
+	var m protocol.PullReadyNotif
+	if m.Decode(b, &WireLimits) != nil {
+		return s, false
+	}
+	if m.HasExt {
+		s.From, s.To = &m.Ext.Incarnation, &m.Ext.To
+	}
+	m.Ext.Version, s.Write = ProtoVersion, func() []byte { return m.Append(nil) }
+	return s, true
+}
+
+// readRenewal reads what asks for more time. That all of it is over, it says at times.
+func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
+	var m protocol.RenewRequest
+	if m.Decode(b, &WireLimits) != nil {
+		return s, false
+	}
+	if m.Version = ProtoVersion; d.Again().Permille(500) {
+		m.Grants, m.Done = nil, m.Grants
+	}
+	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
+}
+
+// read finds the word that a message is, of PD's or of some flow.
+func (all Flows) read(b []byte, d draw.Of) (*Word, Said) {
+	for i := range words {
+		if s, ok := words[i].Read(b, d); ok {
+			return &words[i], s
+		}
+	}
+	for _, f := range all {
+		for i := range f.Words {
+			if s, ok := f.Words[i].Read(b, d); ok {
+				return &f.Words[i], s
+			}
+		}
+	}
+	return nil, Said{}
+}

@@ -1,0 +1,190 @@
+package pd
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Work is what engines want of a cluster: jobs, and the commands that they gave for them.
+type Work struct {
+	Jobs       []Job
+	Commands   []Command                  `snap:"bag"` // by ticket-1
+	Undone     world.Live[effects.Ticket] `snap:"skip"`
+	bodies     bodies                     `snap:"scratch"`
+	given      [plan.Wants]uint32         `snap:"skip"` // commands that are for no job
+	Unfinished int                        // engine commands without their Deliver or Return
+}
+
+// bodies is the memory of commands, which is used again in the next run.
+type bodies struct {
+	reserves world.Arena[ops.Reserve]
+	puts     world.Arena[ops.Put]
+	releases world.Arena[ops.Release]
+	gets     world.Arena[ops.Get]
+	contains world.Arena[ops.Contains]
+	fetches  world.Arena[ops.Fetch]
+	unpins   world.Arena[ops.Unpin]
+}
+
+func (s *bodies) reset() {
+	s.reserves.Reset()
+	s.puts.Reset()
+	s.releases.Reset()
+	s.gets.Reset()
+	s.contains.Reset()
+	s.fetches.Reset()
+	s.unpins.Reset()
+}
+
+// emptied is no work, in the memory of what was.
+func (w *Work) emptied() Work {
+	w.bodies.reset()
+	return Work{bodies: w.bodies, Jobs: w.Jobs[:0], Commands: w.Commands[:0], Undone: w.Undone.Emptied()}
+}
+
+// tidy is called between deliveries: a command that has ended holds nothing later.
+func (w *Work) tidy() {
+	w.Undone.Tidy(func(t effects.Ticket) bool { c := &w.Commands[t-1]; return c.Over && !c.Held })
+}
+
+// addJob adds a job without chunks, in the memory of one of an earlier run if there is one.
+func (w *Work) addJob() *Job {
+	if len(w.Jobs) == cap(w.Jobs) {
+		w.Jobs = append(w.Jobs, Job{Place: len(w.Jobs)})
+		return &w.Jobs[len(w.Jobs)-1]
+	}
+	w.Jobs = w.Jobs[:len(w.Jobs)+1]
+	j := &w.Jobs[len(w.Jobs)-1]
+	*j = Job{Place: len(w.Jobs) - 1, Name: j.Name[:0], Batches: j.Batches[:0], Keys: j.Keys[:0], Ids: j.Ids[:0]}
+	return j
+}
+
+func (w *Work) NewJob(request uint32, from, to int32) *Job {
+	j := w.addJob()
+	j.Name = AppendNumber(append(j.Name, 'r'), int(request))
+	j.request, j.Sender, j.Receiver = request, from, to
+	return j
+}
+
+// JobNamed finds the job of a request; there are len(w.jobs) if there is none.
+func (w *Work) JobNamed(name []byte) uint64 {
+	// Drawn plans number requests by their place, so that is where to look first.
+	place := 0
+	for _, c := range name[min(1, len(name)):] {
+		place = min(place*10+int(c-'0'), len(w.Jobs))
+	}
+	if place < len(w.Jobs) && bytes.Equal(w.Jobs[place].Name, name) {
+		return uint64(place)
+	}
+	for i := range w.Jobs {
+		if bytes.Equal(w.Jobs[i].Name, name) {
+			return uint64(i)
+		}
+	}
+	return uint64(len(w.Jobs))
+}
+
+// AddCommand gives c its ticket.
+func (w *Work) AddCommand(c Command) effects.Ticket {
+	w.Commands = append(w.Commands, c)
+	t := effects.Ticket(len(w.Commands))
+	w.Undone.Add(t)
+	return t
+}
+
+func (w *Work) CommandOf(n *world.Node, t effects.Ticket) *Command {
+	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
+		return nil
+	}
+	if c := &w.Commands[t-1]; c.Node == n.ID && c.Life == n.Life {
+		return c
+	}
+	return nil
+}
+
+// PutOf is the newest put of a page that a Reserve gave; 0 if there is none.
+func (w *Work) PutOf(reserve *Command, page effects.Page) effects.Ticket {
+	j, b := &w.Jobs[reserve.Job], reserve.Batch
+	if j.shared {
+		at := slices.IndexFunc(reserve.Pages, func(p effects.Page) bool { return p.Index == page.Index })
+		b = slices.IndexFunc(j.Batches, func(b Batch) bool { return b.From <= at && at < b.To })
+	}
+	if b < 0 || b >= len(j.Batches) {
+		return 0
+	}
+	return j.Batches[b].Put
+}
+
+// observed takes the word of a machine that a put was taken: it counts for its request until it has ended.
+func (w *Work) observed(e *effects.Observe) {
+	if e.Fact != effects.FactPutEnded {
+		return
+	}
+	if c := &w.Commands[e.ID-1]; c.Want == plan.WantPut {
+		c.Joined = true
+		w.Jobs[c.Job].Batches[c.Batch].Joined = true
+	}
+}
+
+// Stepper is the node whose machine d steps: of what engines and the proxy do, the one that gets the command.
+func (w *Work) Stepper(d *world.Delivery) int32 {
+	switch d.Kind {
+	case world.KindStart:
+		return w.Jobs[d.A].Sender
+	case world.KindPosted:
+		if d.B < uint64(len(w.Jobs)) {
+			return w.Jobs[d.B].Receiver
+		}
+		return plan.Nobody
+	default:
+		return d.Node
+	}
+}
+
+// Given is how many commands engines gave.
+func (w *Work) Given() int { return len(w.Commands) }
+
+// Wanted is what a command is.
+func (w *Work) Wanted(t effects.Ticket) string { return w.Commands[t-1].Want.String() }
+
+// Ticket is the name of a command in every history.
+func (w *Work) Ticket(t effects.Ticket) uint64 { return uint64(w.Commands[t-1].Name) }
+
+// Request is what engines call a job.
+func (w *Work) Request(job uint64) []byte {
+	if job >= uint64(len(w.Jobs)) {
+		return nil
+	}
+	return w.Jobs[job].Name
+}
+
+// Chunks are the keys of a job.
+func (w *Work) Chunks(request []byte) []uint32 {
+	i := w.JobNamed(request)
+	if i >= uint64(len(w.Jobs)) {
+		return nil
+	}
+	return w.Jobs[i].Ids
+}
+
+// Asked is whose command it is that draws call so, and for which request.
+func (w *Work) Asked(s plan.Subject) (int32, []byte) {
+	name := AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if !bytes.Equal(j.Name, name) {
+			continue
+		}
+		if s.Want().OfSender() {
+			return j.Sender, j.Name
+		}
+		return j.Receiver, j.Name
+	}
+	return trace.World, nil
+}
