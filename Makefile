@@ -66,6 +66,7 @@ demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
 	bin/kvferry demo --bidirectional
 	bin/kvferry demo --role both --bidirectional
+	bin/kvferry demo --mode p2p
 
 .PHONY: demo-npu
 demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.

@@ -21,6 +21,7 @@ func newDemoCommand() *cobra.Command {
 	var most int
 	var asJSON, noCrash bool
 	var on deviceFlags
+	var share shareFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -40,6 +41,13 @@ With --bidirectional (pd_bidirectional) decodes keep what their engines have rea
 who would compute a request's chunks reads back first what its decode still has of
 them; every byte of that is verified, too. This is played in push and pull.
 
+With --mode p2p there are directories and three instances that share what they have
+computed. Requests are dealt to them in turn; each brings from its peers what they
+have of its prefix, computes the rest and stores it. An instance is killed while
+others read from it, then a directory, and either is started again. It ends with what
+was brought and not computed, and why the rest was not. With --role both each
+instance puts what it has to the next one as well.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -51,6 +59,7 @@ pinned or on an NPU.`,
   kvferry demo --mode pull-delay --json
   kvferry demo --role both --mode push
   kvferry demo --role both --bidirectional
+  kvferry demo --mode p2p
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,9 +76,20 @@ pinned or on an NPU.`,
 			if err != nil {
 				return err
 			}
-			modes, err := demo.ParseModes(mode)
+			modes, shares, err := demo.ParseModes(mode)
 			if err != nil {
 				return usageError{err}
+			}
+			if err := share.check(cmd, shares, role, &on); err != nil {
+				return err
+			}
+			if shares {
+				o.Ring, o.Crash, o.Log = role == roleBoth, !noCrash, cmd.ErrOrStderr()
+				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+					return err
+				}
+				return playShared(cmd, demo.SharedOptions{Options: o, Directories: share.directories, Pages: share.pages}, modes,
+					asJSON)
 			}
 			if modes, err = modesOf(role, modes, npus); err != nil {
 				return err
@@ -93,6 +113,7 @@ pinned or on an NPU.`,
 	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefills read back what decodes still have")
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
 	on.add(cmd)
+	share.add(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")

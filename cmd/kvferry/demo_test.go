@@ -23,7 +23,7 @@ import (
 
 // TestMain lets the test's binary be the demo's processes: the demo starts its own program again.
 func TestMain(m *testing.M) {
-	if children := []string{"node", "demo-proxy"}; len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
+	if children := []string{"node", "demo-proxy", "directory"}; len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()
 	}
 	// Under the race detector each of them would wait a second at its end for races that are not to come any more.
@@ -140,7 +140,10 @@ func TestDemoText(t *testing.T) {
 
 func TestDemoWrongCalls(t *testing.T) {
 	for _, args := range [][]string{
-		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--role", "sender"},
+		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p-carry"}, {"demo", "--role", "sender"},
+		{"demo", "--directories", "1"}, {"demo", "--mode", "p2p", "--directories", "0"},
+		{"demo", "--mode", "p2p", "--pages", "9"}, {"demo", "--mode", "p2p", "--role", "sender"},
+		{"demo", "--mode", "p2p", "--bidirectional"}, {"demo", "--mode", "p2p", "--device", "npu"},
 		{"demo", "--role", "both", "--mode", "pull-delay+offload"}, {"demo", "--bidirectional", "--mode", "pull-delay"},
 		{"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
 		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"},

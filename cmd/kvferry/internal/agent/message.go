@@ -11,17 +11,22 @@
 //	{"id":4,"code":"ok"}
 //	{"id":5,"op":"bring","request":"r3","keys":["m@1@0@a3@half"]}
 //	{"id":5,"code":"ok","hits":1,"bytes":1048576}
+//	{"id":6,"op":"lookup","keys":["m@1@0@a3@half"]}
+//	{"id":6,"code":"ok","hits":1,"elsewhere":1}
 //
 // Requests are answered in the order in which they end. The end of the input ends the agent.
 package agent
 
-import "github.com/kvferry/kvferry/runtime"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+)
 
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store", and
-	// "bring", which gets what peers have as well.
+	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store",
+	// "lookup", and "bring", which gets what peers have as well.
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall; of a bring who alone is asked
 	Request string   `json:"request,omitempty"`
@@ -48,9 +53,11 @@ type Response struct {
 	Error   string `json:"error,omitempty"`
 	Sent    int    `json:"sent,omitempty"`    // put: chunks written
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
-	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring: chunks that were there
-	Bytes   int64  `json:"bytes,omitempty"`   // put: written; of what was there verified
-	Wrong   int64  `json:"wrong,omitempty"`   // of these, those that are not the key's content
+	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring, lookup: chunks that were there
+	// Elsewhere is how many chunks one other node has: lookup.
+	Elsewhere int   `json:"elsewhere,omitempty"`
+	Bytes     int64 `json:"bytes,omitempty"` // put: written; of what was there verified
+	Wrong     int64 `json:"wrong,omitempty"` // of these, those that are not the key's content
 	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
 	// checking it, which is what its engine does with chunks.
 	MicrosTransfer int64  `json:"us,omitempty"`
@@ -80,6 +87,9 @@ type Stats struct {
 	Fetches          int `json:"fetches"`
 	Staged           int `json:"staged"`      // pages that fetches read into
 	StagedMost       int `json:"staged_most"` // since the start
+	Brings           int `json:"brings"`      // of shared chunks, over or not
+	// Brought is how often a peer was asked for chunks since the start, by the name of the code that it ended with.
+	Brought map[string]uint64 `json:"brought,omitempty"`
 
 	Incarnation string `json:"incarnation"`
 	Links       *Links `json:"links,omitempty"` // of a node on an NPU
@@ -95,7 +105,14 @@ type Links struct {
 func statsOf(n *runtime.Node) *Stats {
 	s := n.Stats()
 	id := n.Incarnation()
+	brought := map[string]uint64{}
+	for _, c := range n.Counts() {
+		if c.Fact == effects.FactBrought {
+			brought[c.Code.String()] = c.Times
+		}
+	}
 	return &Stats{
+		Brings: s.Brings, Brought: brought,
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,

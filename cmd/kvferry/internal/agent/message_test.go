@@ -13,7 +13,7 @@ func TestNamesOfMessages(t *testing.T) {
 	var look func(of reflect.Type)
 	look = func(of reflect.Type) {
 		switch of.Kind() {
-		case reflect.Pointer, reflect.Slice:
+		case reflect.Pointer, reflect.Slice, reflect.Map:
 			look(of.Elem())
 		case reflect.Struct:
 			for i := range of.NumField() {

@@ -140,6 +140,11 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return s.store(ctx, req)
 	case "bring":
 		return s.bring(ctx, req)
+	case "lookup":
+		local, remote, err := s.node.Sharing().Lookup(ctx, req.Keys)
+		resp := ended(err)
+		resp.Hits, resp.Elsewhere = local, remote
+		return resp
 	case "abandon":
 		return ended(s.node.Receiver().Abandon(req.Request))
 	case "stats":
@@ -149,7 +154,7 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(),
-		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, store, bring, abandon, stats or drain", req.Op)}
+		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, store, bring, lookup, abandon, stats or drain", req.Op)}
 }
 
 func (s *server) stats() *Stats {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
-	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
 const host = "127.0.0.1"
@@ -23,9 +21,7 @@ const decoders = 2
 
 // A cluster is the demo's processes: one proxy, and one prefill and two decodes, or a ring of nodes that are both.
 type cluster struct {
-	dir     string // of configurations and logs
-	log     io.Writer
-	ports   []*reserve.Port // kept until the end: a killed process comes back to its own
+	ground
 	proxy   *process
 	prefill *seat // nil in a ring
 	decodes []decode
@@ -116,11 +112,11 @@ func (c *cluster) begun() []*process {
 }
 
 func startCluster(ctx context.Context, o *Options) (*cluster, error) {
-	c := &cluster{log: &sharedLog{w: o.Log}, notified: map[string]chan struct{}{}}
-	var err error
-	if c.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
-		return nil, fmt.Errorf("make a folder for configurations: %w", err)
+	on, err := newGround(o.Log)
+	if err != nil {
+		return nil, err
 	}
+	c := &cluster{ground: on, notified: map[string]chan struct{}{}}
 	if err := c.startAll(ctx, o); err != nil {
 		c.abort()
 		return nil, err
@@ -148,19 +144,6 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		return c.startRing(ctx, o, tells)
 	}
 	return c.startSides(ctx, o, tells)
-}
-
-// reserve finds n ports, which nothing else gets until the end.
-func (c *cluster) reserve(n int) (ports []uint16, err error) {
-	for range n {
-		p, err := reserve.Open(host)
-		if err != nil {
-			return nil, err
-		}
-		c.ports = append(c.ports, p)
-		ports = append(ports, p.Addr().Port)
-	}
-	return ports, nil
 }
 
 // startSides starts one prefill and the decodes. Lines of who tells the proxy are tells.
@@ -272,18 +255,6 @@ func (c *cluster) stop() (problems []string) {
 	return problems
 }
 
-// A sharedLog lets several processes write to one place.
-type sharedLog struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *sharedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
-}
-
 // abort ends whatever runs.
 func (c *cluster) abort() {
 	for _, p := range append(c.nodes(), c.proxy) {
@@ -292,12 +263,4 @@ func (c *cluster) abort() {
 		}
 	}
 	c.leaveNothing()
-}
-
-// leaveNothing gives back what the processes were given.
-func (c *cluster) leaveNothing() {
-	for _, p := range c.ports {
-		_ = p.Close() // The end of this process would close it as well.
-	}
-	_ = os.RemoveAll(c.dir)
 }

@@ -57,54 +57,69 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		c.abort()
 		return nil, ctx.Err()
 	}
-	pinned := p.settle(ctx)
+	pinned := settle(ctx, c.nodes(), p.look)
 	unclean := c.stop()
 	defer c.leaveNothing()
 	return p.report(took, pinned, unclean, c.npuReport(&o, p.tally)), nil
 }
 
 func (p *player) play(ctx context.Context, jobs []job) {
+	most := p.options.most()
+	for i := range jobs {
+		if j := &jobs[i]; len(j.keys) > most {
+			j.keys, j.lastTokens = j.keys[:most], 0
+			p.tally.cut.Add(1)
+		}
+	}
+	var strikes []func(context.Context)
+	if p.options.Crash {
+		for _, at := range p.cluster.victims() {
+			strikes = append(strikes, func(ctx context.Context) { p.crash(ctx, at) })
+		}
+	}
+	p.options.replay(ctx, jobs, p.playJob, strikes)
+}
+
+// replay plays each job in the trace's order, some at a time. On the way, as far apart as they can be, strikes happen,
+// one at a time.
+func (o *Options) replay(
+	ctx context.Context, jobs []job, play func(context.Context, *job), strikes []func(context.Context),
+) {
 	queue := make(chan *job)
-	var workers, crashes sync.WaitGroup
-	first := make(chan struct{}) // closed when the first crash is over: one at a time
-	for range p.options.Concurrency {
+	var workers, struck sync.WaitGroup
+	for range o.Concurrency {
 		workers.Go(func() {
 			for j := range queue {
-				p.playJob(ctx, j)
+				play(ctx, j)
 			}
 		})
 	}
 	begin := time.Now()
-	most := p.options.most()
+	before := make(chan struct{}) // closed when the strike before is over
+	close(before)
+	next := 0
 	for i := range jobs {
 		j := &jobs[i]
-		if len(j.keys) > most {
-			j.keys, j.lastTokens = j.keys[:most], 0
-			p.tally.cut.Add(1)
-		}
-		if p.options.Speed > 0 && !pause(ctx, time.Until(begin.Add(time.Duration(float64(j.arrival)/p.options.Speed)))) {
+		if o.Speed > 0 && !pause(ctx, time.Until(begin.Add(time.Duration(float64(j.arrival)/o.Speed)))) {
 			break
 		}
 		select {
 		case queue <- j:
 		case <-ctx.Done():
 		}
-		if p.options.Crash && i == len(jobs)/3 {
-			crashes.Go(func() {
-				defer close(first)
-				p.crash(ctx, p.cluster.victims()[0])
+		for ; next < len(strikes) && i == (next+1)*len(jobs)/(len(strikes)+1); next++ {
+			strike, after, over := strikes[next], before, make(chan struct{})
+			struck.Go(func() {
+				defer close(over)
+				<-after
+				strike(ctx)
 			})
-		}
-		if p.options.Crash && i == 2*len(jobs)/3 {
-			crashes.Go(func() {
-				<-first
-				p.crash(ctx, p.cluster.victims()[1])
-			})
+			before = over
 		}
 	}
 	close(queue)
 	workers.Wait()
-	crashes.Wait()
+	struck.Wait()
 }
 
 // pause waits, and reports whether it was not cut short.
@@ -122,6 +137,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (p *player) crash(ctx context.Context, at *seat) {
 	p.look(at.now())
 	name, begin := at.now().name, time.Now()
-	err := at.crash(ctx)
+	err := at.crash(ctx, func() {})
 	p.tally.crashed(name, time.Since(begin), err)
 }

@@ -77,7 +77,7 @@ func TestPinned(t *testing.T) {
 	}
 	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
 		{Grants: 1}, {Waiters: 1},
-		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {HostTotal: 2, HostFree: 1},
+		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {Brings: 1}, {HostTotal: 2, HostFree: 1},
 		{PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
@@ -138,13 +138,15 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 
 func TestModesByName(t *testing.T) {
 	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay},
-		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}} {
-		if got, err := ParseModes(name); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", name, got, err)
+		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}, "p2p": sharedModes,
+		"p2p-pull": {P2PPull}} {
+		got, share, err := ParseModes(name)
+		if err != nil || !slices.Equal(got, want) || share != strings.HasPrefix(name, "p2p") {
+			t.Errorf("%s: %v, %t, %v", name, got, share, err)
 		}
 	}
-	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(),
-		"push, pull, pull-delay, pull-delay+offload or all") {
+	if _, _, err := ParseModes("p2p-carry"); err == nil || !strings.Contains(err.Error(),
+		"push, pull, pull-delay, pull-delay+offload, p2p-pull, all that push or pull, or p2p") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }

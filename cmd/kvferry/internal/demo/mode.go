@@ -27,18 +27,25 @@ func ModeNames() string {
 	for i, m := range modes {
 		names[i] = string(m)
 	}
-	return strings.Join(names, ", ") + " or all"
+	for _, m := range sharedModes {
+		names = append(names, string(m))
+	}
+	return strings.Join(names, ", ") + ", all that push or pull, or p2p for those that share"
 }
 
-// ParseModes reads the name of one mode, or all.
-func ParseModes(name string) ([]Mode, error) {
-	if name == "all" {
-		return modes, nil
+// ParseModes reads the name of one mode, or all; or p2p, for all in which nodes share, and says whether they do.
+func ParseModes(name string) (found []Mode, share bool, err error) {
+	switch m := Mode(name); {
+	case name == "all":
+		return modes, false, nil
+	case name == "p2p":
+		return sharedModes, true, nil
+	case slices.Contains(modes, m):
+		return []Mode{m}, false, nil
+	case slices.Contains(sharedModes, m):
+		return []Mode{m}, true, nil
 	}
-	if m := Mode(name); slices.Contains(modes, m) {
-		return []Mode{m}, nil
-	}
-	return nil, fmt.Errorf("--mode is %q; use %s", name, ModeNames())
+	return nil, false, fmt.Errorf("--mode is %q; use %s", name, ModeNames())
 }
 
 // delays says that decodes keep offers until their engines fetch.

@@ -77,7 +77,7 @@ func (m Mode) link() link {
 	switch m {
 	case Push:
 		return overHCCS
-	case Pull, PullDelay:
+	case Pull, PullDelay, P2PPull:
 		return overRoCE
 	case PullDelayOffload:
 		return roceInside

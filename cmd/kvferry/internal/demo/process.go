@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -31,6 +33,8 @@ type program struct {
 	// Either may be nil: notes is called for lines that are no answer of the agent, began when the child runs.
 	notes func([]byte)
 	began func(*process)
+	// says is what a child says first that is no agent, and ends by SIGTERM; empty: it is one, and ends with its input.
+	says string
 }
 
 // A refusal is a child that said why it does not serve.
@@ -44,6 +48,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("start %s: %s", r.name, r.
 // A process is one child that speaks the agent's lines. Calls may be made from many goroutines.
 type process struct {
 	name  string
+	says  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	ready chan struct{} // closed when it serves
@@ -66,7 +71,7 @@ func start(ctx context.Context, what program) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, cmd: exec.Command(self, what.args...), ready: make(chan struct{}),
+	p := &process{name: name, says: what.says, cmd: exec.Command(self, what.args...), ready: make(chan struct{}),
 		ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
 	p.cmd.Stderr = what.log
 	p.cmd.Env = append(os.Environ(), what.env...)
@@ -110,6 +115,10 @@ func (p *process) read(out io.Reader, notes func([]byte)) {
 	spoke := false
 	for lines.Scan() {
 		var r agent.Response
+		if !spoke && p.says != "" && bytes.Contains(lines.Bytes(), []byte(p.says)) {
+			spoke = true
+			close(p.ready)
+		}
 		switch err := json.Unmarshal(lines.Bytes(), &r); {
 		case err == nil && r.Code != "" && r.ID == 0 && !spoke:
 			if spoke = true; r.Code == effects.OK.String() {
@@ -174,6 +183,11 @@ func (p *process) call(req agent.Request) agent.Response {
 	return <-w
 }
 
+// freeze has the process hold still until thaw, whatever it is at.
+func (p *process) freeze() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) } // It fails only for a process that has ended.
+
+func (p *process) thaw() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+
 // kill ends the process as a crash would, and waits for it.
 func (p *process) kill() {
 	p.killed.Store(true)
@@ -183,7 +197,9 @@ func (p *process) kill() {
 
 // stop ends the process in order: it drains and closes. The error says that it did not, or not in time.
 func (p *process) stop() error {
-	_ = p.in.Close()
+	if _ = p.in.Close(); p.says != "" {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // It fails only for a process that has ended.
+	}
 	limit := time.NewTimer(stopMax)
 	defer limit.Stop()
 	select {

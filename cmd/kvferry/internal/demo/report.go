@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -221,29 +220,11 @@ func (r *Report) Print(w io.Writer) error {
 	if len(r.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
 	}
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
+	steps := []string{"put", "get", "recall", "request"}
+	if !r.Recall {
+		steps = slices.DeleteFunc(steps, func(s string) bool { return s == "recall" })
 	}
-	fmt.Fprint(t, "\n") // An empty line ends the columns above.
-	err := t.Flush()
-	t.Init(&b, 8, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t\n")
-	for _, step := range []string{"put", "get", "recall", "request"} {
-		p := r.Latency[step]
-		if step == "recall" && !r.Recall {
-			continue
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, ms(p.P50), ms(p.P95), ms(p.P99), ms(p.Max))
-	}
-	verdict := "every byte is right and nothing is pinned"
-	if !r.OK {
-		verdict = "SOMETHING IS WRONG, see above"
-	}
-	err = errors.Join(err, t.Flush())
-	_, writeErr := fmt.Fprintf(w, "%s\n%s\n", b.String(), verdict)
-	return errors.Join(err, writeErr)
+	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, steps...), printVerdict(w, r.OK))
 }
 
 // nodes says which there were.

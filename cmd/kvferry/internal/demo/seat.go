@@ -62,8 +62,8 @@ func (s *seat) now() *process {
 	return s.process
 }
 
-// crash kills the process as kill -9 does, and starts it again at the same place.
-func (s *seat) crash(ctx context.Context) error {
+// crash kills the process as kill -9 does, and starts it again at the same place. Between the two it calls dead.
+func (s *seat) crash(ctx context.Context, dead func()) error {
 	s.mu.Lock()
 	old := s.process
 	back := make(chan struct{})
@@ -71,6 +71,7 @@ func (s *seat) crash(ctx context.Context) error {
 	s.mu.Unlock()
 	defer close(back)
 	old.kill()
+	dead()
 	p, err := s.launch(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()

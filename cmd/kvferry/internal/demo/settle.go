@@ -12,12 +12,12 @@ import (
 const settleMax = 20 * time.Second
 
 // settle waits until no node has anything in progress, and says what is still pinned after that.
-func (p *player) settle(ctx context.Context) (pinned []string) {
+func settle(ctx context.Context, nodes []*process, look func(*process) *agent.Stats) (pinned []string) {
 	deadline := time.Now().Add(settleMax)
 	for {
 		pinned = nil
-		for _, node := range p.cluster.nodes() {
-			if s := p.look(node); s != nil {
+		for _, node := range nodes {
+			if s := look(node); s != nil {
 				pinned = append(pinned, pinnedAt(node.name, s)...)
 			} else {
 				pinned = append(pinned, node.name+": does not answer")
@@ -49,7 +49,7 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"puts", s.Puts}, {"gets", s.Gets},
 		{"grants", s.Grants}, {"pending requests", s.Waiters},
 		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
-		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged},
+		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"chunks brought", s.Brings},
 		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
 	} {

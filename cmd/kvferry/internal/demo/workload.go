@@ -23,16 +23,25 @@ type job struct {
 func keysOf(req trace.Request, chunkTokens int) (keys []string, lastTokens int) {
 	for at := 0; at < req.InputTokens; at += chunkTokens {
 		tokens := min(chunkTokens, req.InputTokens-at)
-		h := fnv.New128a()
+		h := fnv.New64a()
 		fmt.Fprintf(h, "%d/%d/%d/%d", req.Blocks[at/trace.BlockTokens], at, tokens, chunkTokens)
-		// A hash that starts with 0 would not be the text of an integer.
-		keys = append(keys, fmt.Sprintf("kvferry-demo@1@0@1%x@bfloat16", h.Sum(nil)))
+		// Directories know hashes of 64 bits; one that starts with 0 would not be the text of an integer.
+		keys = append(keys, fmt.Sprintf("kvferry-demo@1@0@1%015x@bfloat16", h.Sum64()>>4))
 		lastTokens = tokens
 	}
 	if lastTokens == chunkTokens {
 		lastTokens = 0
 	}
 	return keys, lastTokens
+}
+
+// freshKeys name chunks that no request has.
+func freshKeys(of, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("kvferry-demo@1@0@2%04x%04x@bfloat16", of, i)
+	}
+	return keys
 }
 
 func jobsOf(requests []trace.Request, chunkTokens int) []job {

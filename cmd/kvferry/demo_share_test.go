@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+)
+
+// Instances share what they have computed: one is killed while others read from it, and a directory; every byte that
+// comes is right, and nothing stays pinned. Over either plane, and once as prefill and decode at the same time.
+func TestDemoOfSharing(t *testing.T) {
+	for name, args := range map[string][]string{
+		"shm":  {"--plane", "shm"},
+		"both": {"--plane", "tcp", "--role", "both", "--directories", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			args := append([]string{"demo", "--mode", "p2p", "--requests", "10", "--json"}, args...)
+			code := run(context.Background(), args, strings.NewReader(""), &out, &stderr)
+			var all demo.SharedSummary
+			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
+			}
+			if code != exitOK || !all.OK || len(all.Modes) != 1 {
+				t.Fatalf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+			}
+			r := all.Modes[0]
+			misses := int64(0)
+			for _, n := range r.Misses {
+				misses += n
+			}
+			if r.Completed != 10 || r.PeerHits == 0 || r.BytesSaved != r.PeerHits*int64(r.PageBytes) || misses != r.Computed ||
+				r.LocalHits+r.PeerHits+r.Computed != r.Wanted || r.BytesVerified < r.BytesSaved {
+				t.Errorf("it did not do what it is for, or its figures do not agree:\n%s", &out)
+			}
+			if r.RestartMillis["instance-2"] == 0 || r.RestartMillis["directory-0"] == 0 {
+				t.Errorf("killed and back were %v, want an instance and a directory", r.RestartMillis)
+			}
+		})
+	}
+}
+
+func TestDemoOfSharingText(t *testing.T) {
+	var out, stderr bytes.Buffer
+	if code := run(context.Background(), []string{"demo", "--mode", "p2p-pull", "--requests", "4", "--no-crash"},
+		strings.NewReader(""), &out, &stderr); code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
+	}
+	for _, want := range []string{"p2p-pull", "directories: 2", "4 completed, 0 lost", "hit rate", "bytes saved",
+		"nobody has it", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}

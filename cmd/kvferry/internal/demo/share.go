@@ -1,0 +1,201 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Instances that share: a trace's requests are dealt to them in turn, so that a prefix which one has computed is wanted
+// by the others. For each request an instance takes what its own cache has, asks a directory who has more, brings the
+// longest prefix from peers, computes the rest, and stores that. The last instance is killed while others read from it,
+// and a directory after that.
+
+// P2PPull is a mode of nodes that share: who wants chunks reads them.
+const P2PPull Mode = "p2p-pull"
+
+// sharedModes are all of those, in the order in which they are played, and shareLines what each adds to a node's
+// configuration.
+var (
+	sharedModes = []Mode{P2PPull}
+	shareLines  = map[Mode]string{P2PPull: "p2p_pull_mode: true\n"}
+)
+
+const (
+	instances = 3
+	// bringWait bounds the wait for what peers have; after it a request's chunks are computed.
+	bringWait = 30 * time.Second
+	// knownMax bounds the wait for directories to have heard.
+	knownMax = 60 * time.Second
+)
+
+// SharedOptions say what is replayed by nodes that share, and how. With Ring they push to each other, too.
+type SharedOptions struct {
+	Options
+	Directories int
+	Pages       int // of each instance's cache
+}
+
+// A sharer replays one trace.
+type sharer struct {
+	options *SharedOptions
+	town    *town
+	tally   *sharedTally
+}
+
+// RunShared replays the trace and reports, as Run does.
+func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
+	o.shape = shape{chunkTokens: 256, layers: 1, kvHeads: 1, headSize: 128}
+	o.Concurrency = max(o.Concurrency, 1)
+	t, err := startTown(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	s := &sharer{options: &o, town: t, tally: newSharedTally(len(o.Requests))}
+	begin := time.Now()
+	err = s.play(ctx)
+	took := time.Since(begin)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		t.abort()
+		return nil, err
+	}
+	pinned := settle(ctx, t.nodes(), s.look)
+	unclean := t.stop()
+	defer t.leaveNothing()
+	return s.report(took, pinned, unclean), nil
+}
+
+// play replays the requests. The others begin when directories know what the first one has left to its instance.
+func (s *sharer) play(ctx context.Context) error {
+	jobs := jobsOf(s.options.Requests, s.options.shape.chunkTokens)
+	for i := range jobs {
+		j := &jobs[i]
+		if j.lastTokens > 0 { // Caches have whole chunks only.
+			j.keys, j.lastTokens = j.keys[:len(j.keys)-1], 0
+		}
+		if most := s.options.Pages / 4; len(j.keys) > most {
+			j.keys = j.keys[:most]
+			s.tally.cut++
+		}
+	}
+	first := &jobs[0]
+	if s.playJob(ctx, first); len(first.keys) > 0 {
+		if err := s.known(ctx, first.keys[:min(len(first.keys), batchChunks)]); err != nil {
+			return err
+		}
+	}
+	var strikes []func(context.Context)
+	if s.options.Crash {
+		strikes = append(strikes, s.killOwner, s.killDirectory)
+	}
+	s.options.replay(ctx, jobs[1:], s.playJob, strikes)
+	return nil
+}
+
+// known waits until the second instance hears from directories what the first one has.
+func (s *sharer) known(ctx context.Context, keys []string) error {
+	asks := s.town.seats[1].now()
+	for until := time.Now().Add(knownMax); ; {
+		r := asks.call(agent.Request{Op: "lookup", Keys: keys})
+		switch {
+		case r.Elsewhere == len(keys):
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("after %v a directory knows %d of %d chunks that an instance has: %s", knownMax, r.Elsewhere,
+				len(keys), r.Error)
+		case !pause(ctx, 5*time.Millisecond):
+			return ctx.Err()
+		}
+	}
+}
+
+// playJob tries a request until it succeeds: what its instance did before it was killed is lost.
+func (s *sharer) playJob(ctx context.Context, j *job) {
+	begin, ok := time.Now(), len(j.keys) == 0
+	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
+		cause := s.attempt(ctx, j, attempt)
+		if ok = cause == ""; !ok {
+			s.tally.fail(cause)
+			pause(ctx, time.Duration(attempt)*retryPause)
+		}
+	}
+	s.tally.ended(ok, time.Since(begin))
+	if s.options.Progress != nil {
+		s.options.Progress(s.tally.done())
+	}
+}
+
+// attempt has one instance serve a request, and returns the cause of a failure.
+func (s *sharer) attempt(ctx context.Context, j *job, attempt int) (cause string) {
+	at := j.index % instances
+	room := s.town.rooms[at]
+	room.enter(len(j.keys))
+	defer room.leave(len(j.keys))
+	node, err := s.town.seats[at].current(ctx)
+	if err != nil {
+		return "interrupted"
+	}
+	request := fmt.Sprintf("%s/%d", j.id, attempt)
+	begin := time.Now()
+	looked := node.call(agent.Request{Op: "lookup", Keys: j.keys})
+	lookup := time.Since(begin)
+	got := node.call(agent.Request{Op: "bring", Request: request, Keys: j.keys, WaitMS: int(bringWait.Milliseconds())})
+	s.tally.verified(&got)
+	switch {
+	case got.Wrong > 0:
+		return "bring: wrong bytes"
+	case got.Code != effects.OK.String():
+		if r := node.call(agent.Request{Op: "store", Keys: j.keys[got.Hits:]}); r.Code != effects.OK.String() {
+			return "store: " + r.Code
+		}
+	}
+	if s.options.Ring {
+		if cause := s.pass(ctx, j, node, at, request); cause != "" {
+			return cause
+		}
+	}
+	s.tally.served(j, &looked, &got, lookup)
+	return ""
+}
+
+// pass has an instance put a request's chunks to the next one, as its prefill, where the next one's engine takes them.
+func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, request string) (cause string) {
+	next := (at + 1) % instances
+	to, err := s.town.seats[next].current(ctx)
+	if err != nil {
+		return "interrupted"
+	}
+	batches := j.batches(batchChunks)
+	for i, keys := range batches {
+		r := from.call(agent.Request{Op: "put", Peer: &s.town.peers[next], Request: request, Keys: keys,
+			Last: i == len(batches)-1})
+		if r.Code == effects.OK.String() {
+			if r = to.call(agent.Request{Op: "get", Request: request, Keys: keys,
+				WaitMS: int(getWait.Milliseconds())}); r.Wrong > 0 {
+				r.Code = "wrong bytes"
+			}
+			s.tally.verified(&r)
+		}
+		if r.Code != effects.OK.String() {
+			to.call(agent.Request{Op: "abandon", Request: request})
+			return "pass: " + r.Code
+		}
+		s.tally.passed(len(keys))
+	}
+	return ""
+}
+
+// look asks a node what it holds; nil if it is gone.
+func (s *sharer) look(node *process) *agent.Stats {
+	stats := node.call(agent.Request{Op: "stats"}).Stats
+	if stats != nil {
+		s.tally.asked(stats)
+	}
+	return stats
+}

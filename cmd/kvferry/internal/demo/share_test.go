@@ -1,0 +1,57 @@
+package demo
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+)
+
+// Each chunk that was wanted is counted once, and each that was computed has one reason.
+func TestWhatBecameOfChunks(t *testing.T) {
+	j := &job{keys: make([]string, 10)}
+	for _, c := range []struct {
+		name        string
+		looked, got agent.Response
+		local, peer int64
+		why         string
+	}{
+		{"all here", agent.Response{Code: "ok", Hits: 10}, agent.Response{Code: "ok", Hits: 10}, 10, 0, ""},
+		{"a part brought", agent.Response{Code: "ok", Hits: 2, Elsewhere: 6}, agent.Response{Code: "not_found", Hits: 6}, 2, 4,
+			"nobody has it"},
+		{"who had it is dead", agent.Response{Code: "ok", Elsewhere: 6}, agent.Response{Code: "not_found"}, 0, 0,
+			"gone since a directory heard of it"},
+		{"no directory", agent.Response{Code: "not_found"}, agent.Response{Code: "not_found"}, 0, 0, "lookup: not_found"},
+		{"no time", agent.Response{Code: "ok"}, agent.Response{Code: "expired"}, 0, 0, "bring: expired"},
+		{"given up since", agent.Response{Code: "ok", Hits: 5}, agent.Response{Code: "not_found", Hits: 3}, 3, 0,
+			"nobody has it"},
+	} {
+		s := newSharedTally(1)
+		s.served(j, &c.looked, &c.got, 1)
+		computed := int64(len(j.keys)) - c.local - c.peer
+		if r := &s.r; r.Wanted != 10 || r.LocalHits != c.local || r.PeerHits != c.peer || r.Computed != computed ||
+			r.Misses[c.why] != computed {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+	}
+}
+
+func TestSharedReportOfNothingIsNotOK(t *testing.T) {
+	report := func(change func(*SharedReport)) *SharedReport {
+		s := &sharer{options: &SharedOptions{}, tally: newSharedTally(1)}
+		s.tally.r.PeerHits = 1
+		change(&s.tally.r)
+		return s.report(1, nil, nil)
+	}
+	if !report(func(*SharedReport) {}).OK {
+		t.Error("a clean replay is not ok")
+	}
+	for _, change := range []func(*SharedReport){
+		func(r *SharedReport) { r.PeerHits = 0 }, func(r *SharedReport) { r.BytesWrong = 1 },
+		func(r *SharedReport) { r.Lost = 1 }, func(r *SharedReport) { r.Pinned = []string{"x"} },
+		func(r *SharedReport) { r.Unclean = []string{"x"} }, func(r *SharedReport) { r.Passed = 1 },
+	} {
+		if r := report(change); r.OK {
+			t.Errorf("ok although %+v", r)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+)
+
+// A town is the processes of nodes that share: directories, and instances that tell all of them what they have.
+type town struct {
+	ground
+	seats       []*seat
+	peers       []agent.Peer // where each instance is reached
+	rooms       []*admission // chunks of requests in progress at each
+	directories []*office
+}
+
+// shareText is an instance's configuration, in the keys that LMCache users know.
+const shareText = `enable_p2p: true
+p2p_host: %[1]s
+p2p_init_ports: [%[2]d]
+p2p_lookup_ports: [%[3]d]
+%[4]stransfer_channel: %[5]s
+chunk_size: %[6]d
+pd_buffer_size: %[7]d
+pd_buffer_device: cpu
+enable_controller: true
+lmcache_instance_id: %[8]s
+lmcache_worker_ports: [%[9]d]
+lmcache_worker_heartbeat_time: 0.2
+controller_pull_url: [%[10]s]
+controller_reply_url: [%[11]s]
+p2p_sync_lookup_cache_ttl: 0
+extra_config:
+  p2p_lookup_timeout_s: 10
+  p2p_sync_controller_lookup_timeout_ms: 5000
+  kvferry:
+    layout: {num_layers: %[12]d, num_kv_heads: %[13]d, head_size: %[14]d, dtype: bfloat16}
+    peer_share_pct: 100
+    engine_share_pct: 100
+    put_timeout: 15
+    link: {backoff_max: 0.5}
+    log: {level: error}
+`
+
+// directoryText is a directory's configuration.
+const directoryText = `controller_host: %s
+controller_monitor_ports: {pull: %d, reply: %d, heartbeat: %d}
+extra_config: {kvferry: {log: {level: error}}}
+`
+
+func startTown(ctx context.Context, o *SharedOptions) (*town, error) {
+	on, err := newGround(o.Log)
+	if err != nil {
+		return nil, err
+	}
+	t := &town{ground: on}
+	if err := t.startAll(ctx, o); err != nil {
+		t.abort()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
+	var told, asked []string
+	for i := range o.Directories {
+		ports, err := t.reserve(3)
+		if err != nil {
+			return err
+		}
+		d := &office{}
+		t.directories = append(t.directories, d)
+		if err := t.settleIn(ctx, &d.seat, program{name: fmt.Sprintf("directory-%d", i), notes: d.note,
+			args: []string{"directory", "--json", "--every", "50ms"}, says: `"ports":`},
+			fmt.Sprintf(directoryText, host, ports[0], ports[1], ports[2])); err != nil {
+			return err
+		}
+		told, asked = append(told, fmt.Sprintf("%s:%d", host, ports[0])), append(asked, fmt.Sprintf("%s:%d", host, ports[1]))
+	}
+	for i := range instances {
+		ports, err := t.reserve(4)
+		if err != nil {
+			return err
+		}
+		name, at, s := fmt.Sprintf("instance-%d", i), new(seat), o.shape
+		t.seats, t.rooms = append(t.seats, at), append(t.rooms, newAdmission(o.Pages/2))
+		t.peers = append(t.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[3]})
+		more := shareLines[o.Mode]
+		if o.Ring {
+			more += fmt.Sprintf("enable_pd: true\npd_role: both\npd_peer_host: %s\npd_peer_init_port: %d\n"+
+				"pd_peer_alloc_port: %d\npd_skip_proxy_notification: true\n", host, ports[0], ports[3])
+		}
+		if err := t.settleIn(ctx, at, program{name: name, args: []string{"node", "--commands"}},
+			fmt.Sprintf(shareText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
+				ports[2], strings.Join(told, ", "), strings.Join(asked, ", "), s.layers, s.kvHeads, s.headSize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleIn starts the first process of a seat with a configuration.
+func (t *town) settleIn(ctx context.Context, at *seat, p program, text string) error {
+	path := filepath.Join(t.dir, p.name+".yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
+	}
+	p.args, p.log = append(p.args, "--config", path), t.log
+	at.program = p
+	return at.take(ctx)
+}
+
+// nodes are the processes of instances.
+func (t *town) nodes() []*process {
+	var all []*process
+	for _, at := range t.seats {
+		all = append(all, at.now())
+	}
+	return all
+}
+
+// all are these and the directories, which end last.
+func (t *town) all() []*process {
+	all := t.nodes()
+	for _, d := range t.directories {
+		all = append(all, d.now())
+	}
+	return all
+}
+
+// stop ends all processes in order and says which did not end well.
+func (t *town) stop() (problems []string) {
+	for _, p := range t.all() {
+		if err := p.stop(); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
+}
+
+// abort ends whatever runs.
+func (t *town) abort() {
+	for _, p := range t.all() {
+		if p != nil {
+			p.kill()
+		}
+	}
+	t.leaveNothing()
+}
+
+// An office is where a directory runs.
+type office struct {
+	seat
+	telling sync.Mutex
+	last    directoryLine
+}
+
+// A directoryLine is what a directory prints of what it knows; its first one has ports instead.
+type directoryLine struct {
+	Workers int `json:"workers"`
+	Chunks  int `json:"chunks"`
+}
+
+func (d *office) note(line []byte) {
+	var l directoryLine
+	if json.Unmarshal(line, &l) != nil {
+		return
+	}
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	d.last = l
+}
+
+// knows waits until a directory has heard from so many workers, and of any chunk.
+func (d *office) knows(ctx context.Context, workers int) error {
+	for until := time.Now().Add(knownMax); ; {
+		d.telling.Lock()
+		l := d.last
+		d.telling.Unlock()
+		switch {
+		case l.Workers == workers && l.Chunks > 0:
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("%s knows %d workers and %d chunks %v after it was started again, want %d workers and their "+
+				"chunks", d.program.name, l.Workers, l.Chunks, knownMax, workers)
+		case !pause(ctx, 5*time.Millisecond):
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+func printRows(w io.Writer, rows [][2]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
+	}
+	fmt.Fprint(t, "\n") // An empty line ends the columns above.
+	return t.Flush()
+}
+
+func printLatency(w io.Writer, of map[string]Latency, steps ...string) error {
+	t := tabwriter.NewWriter(w, 8, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t\n")
+	for _, step := range steps {
+		p := of[step]
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, ms(p.P50), ms(p.P95), ms(p.P99), ms(p.Max))
+	}
+	return t.Flush()
+}
+
+func printVerdict(w io.Writer, ok bool) error {
+	verdict := "every byte is right and nothing is pinned"
+	if !ok {
+		verdict = "SOMETHING IS WRONG, see above"
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", verdict)
+	return err
+}
