@@ -48,6 +48,7 @@ var tellsOfFetches = []situation{
 			}
 			waitFor(x, s, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
 		})
+		x.is("read is withdrawn", "offer is taken back, or over,") // Chance says which is told first.
 		mustRelease(x, pages)
 	}},
 }

@@ -91,7 +91,11 @@ func (t *Target) drop(e *flow.Env, h table.Handle, code effects.Code) {
 // another's goes on, as the lease stands until its done. Of no request (0) all do. It says whether all of that is done:
 // as many fetches as there are may want to read one offer. If not, it is called again in the next step.
 func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) (done bool) {
-	done = e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, code, request)
+	told := code
+	if code == effects.Cancelled && request == 0 {
+		told = effects.Withdrawn // Its sender took it back: as a read says that meets it.
+	}
+	done = e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, told, request)
 	t.tellEnded(e)
 	if done {
 		e.Out.Mark(flow.MarkOfferDropped)

@@ -109,7 +109,7 @@ func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 			k := &my.kept[i]
 			if k.pull == pull && k.peer == x.keeps.peer && pd.Believes(n, k.peer, effects.Incarnation(m.Ext.To)) {
 				k.shaky = true
-				or.all().fetch.excuse(n, effects.Cancelled, k.ids()...)
+				or.all().fetch.excuse(n, effects.Withdrawn, k.ids()...)
 			}
 		}
 	}
