@@ -18,6 +18,7 @@ const (
 	ChannelFeed                         // what they tell it
 	ChannelHeartbeat                    // that they live, and what it wants of them
 	ChannelPeerDone                     // ends of loans, from peers that say them apart from lookups
+	ChannelLog                          // what directories tell each other, by a log that keeps it for a while
 
 	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
 	ChannelOther Channel = 32
@@ -70,6 +71,7 @@ var channels = [...]struct {
 	ChannelFeed:      {"feed", OneWay, Several},
 	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
 	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
+	ChannelLog:       {"log", Lockstep, Envelope},
 }
 
 // Order says how messages go on a channel; Unordered if there is no such channel.

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+func FuzzSharedLog(f *testing.F)                      { SharedLog.Fuzz(f) }
 func FuzzAllocRequest(f *testing.F)                   { AllocRequest.Fuzz(f) }
 func FuzzAllocResponse(f *testing.F)                  { AllocResponse.Fuzz(f) }
 func FuzzCacheQueryRequest(f *testing.F)              { CacheQueryRequest.Fuzz(f) }

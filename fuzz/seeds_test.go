@@ -15,6 +15,7 @@ import (
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/protocol/foreign"
+	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
 var rewriteSeeds = flag.Bool("rewrite-seeds", false, "write the seed corpora instead of comparing them")
@@ -209,7 +210,21 @@ func wantSeeds(t *testing.T) map[string][]seed {
 			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
 		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
 			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
-		"Endpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
+		"SharedLog": sharedLogs(),
+		"Endpoint":  texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
+	}
+}
+
+// sharedLogs are one of each form, and frames.
+func sharedLogs() []seed {
+	subject := sharedlog.Subject{By: 7, Rank: 1, Instance: []byte("a")}
+	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want, subject.Append(nil))
+	entry := (&sharedlog.Entry{Teller: 7, Nth: 3, Frames: frames}).Append(nil)
+	return []seed{
+		{"frames", frames}, {"entry", entry}, {"append", (&sharedlog.Request{Entry: entry, Keep: 100}).Append(nil)},
+		{"read", (&sharedlog.Request{After: sharedlog.Position{Major: 1}, Most: 9}).Append(nil)},
+		{"answer", (&sharedlog.Answer{Entries: []sharedlog.Stored{{Entry: entry}}}).Append(nil)},
+		{"frame-beyond-the-end", []byte{1, 255, 255, 255, 255, 0}},
 	}
 }
 

@@ -49,7 +49,7 @@ var all = []Target{
 	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
 	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,
 	HixlReadyResponse, Key, Memory, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID,
-	PullReadyDoneAck, PullReadyNotif, RenewRequest, RenewResponse,
+	PullReadyDoneAck, PullReadyNotif, RenewRequest, RenewResponse, SharedLog,
 }
 
 // stateless makes a target of a check that keeps nothing.

@@ -15,6 +15,7 @@ import (
 // are for: nobody need give it in options.
 var ours = []ofOurs{
 	{directory.System.Name, systemOf(&directory.System)},
+	{directory.Replicas.Name, systemOf(&directory.Replicas)},
 	{"sought", beside("p2p", systemOf(&p2p.Directories))},
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/valkey"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/directory"
 )
@@ -31,6 +32,8 @@ standard ports, pull 8300 and reply 8400, on every interface.
 
 What it knows are hints that workers tell again, so nothing is kept on disk: one
 that was restarted asks each worker that sends heartbeats for all that it has.
+Several that name one Valkey or Redis server by directory.log tell each other
+what they hear, so each answers for all; without it they go on by themselves.
 
 With --every it prints what it knows that often, and once when it stops; with
 --json each as a line of JSON, after a first one with the ports.
@@ -51,11 +54,12 @@ SIGTERM and SIGINT stop it.`,
 			for _, n := range cfg.Notes {
 				log.Warn("configuration", "note", n.String())
 			}
-			d, err := directory.Open(cfg, zmq.Config{
+			opener := valkey.Beside(zmq.Config{
 				MaxMessage: cfg.Limits.MessageBytes, MaxGuests: int(cfg.Bounds.Guests),
 				GuestsPerAddress: int(cfg.Bounds.GuestsPerAddress), StrangersPerAddress: int(cfg.Bounds.Strangers),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
-			}.Opener(), log)
+			}.Opener(), valkey.Config{Stream: cfg.Shared.Stream, Password: cfg.Shared.Password})
+			d, err := directory.Open(cfg, opener, log)
 			if err != nil {
 				return err
 			}
@@ -107,6 +111,9 @@ type directoryFigures struct {
 	Hashes    int `json:"hashes"`
 	Chunks    int `json:"chunks"`
 	Bytes     int `json:"bytes"`
+
+	Told    int  `json:"told"`     // of the workers, by other directories alone
+	LogDown bool `json:"log_down"` // these cannot be heard
 }
 
 // directoryPorts are one set of its sockets; without heartbeats the last one is left out.
@@ -153,7 +160,8 @@ func printFigures(w io.Writer, d *directory.Directory, asJSON bool) error {
 	if !ok {
 		return errors.New("the directory has ended")
 	}
-	x := directoryFigures{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes}
+	told, down := d.Told()
+	x := directoryFigures{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes, told, down}
 	if asJSON {
 		return json.NewEncoder(w).Encode(x)
 	}

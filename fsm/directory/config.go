@@ -29,6 +29,7 @@ type Config struct {
 	Peers   int // in one answer
 
 	Silence  effects.Duration // after which a worker is taken for dead; 0: none is
+	Yield    effects.Duration // after which one that was not heard by one directory is believed to be heard by another
 	Patience effects.Duration // with a sync that does not go on
 
 	Sweep int // rows that a step looks at to sweep
@@ -41,7 +42,7 @@ func Default() Config {
 		Instances: 1024, Workers: 4096, OfOne: 256, OfSource: 64, Locations: 8, Holders: 16384,
 		Chunks: 10_000_000, OfChunk: 256, Text: 512,
 		Syncs: 16, Batches: 16384, Hashes: 4096, Prefix: 1000, Peers: 8,
-		Silence: 300 * effects.Second, Patience: 60 * effects.Second,
+		Silence: 300 * effects.Second, Yield: 30 * effects.Second, Patience: 60 * effects.Second,
 		Sweep: 4096, Ends: 64,
 	}
 }
@@ -76,8 +77,9 @@ func (c *Config) Check() error {
 			return fmt.Errorf("directory: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
 		}
 	}
-	if c.Silence < 0 || c.Patience <= 0 {
-		return fmt.Errorf("directory: silence %v and patience %v: give 0 or more, and more than 0", c.Silence, c.Patience)
+	if c.Silence < 0 || c.Yield < 0 || c.Patience <= 0 {
+		return fmt.Errorf("directory: silence %v, yield %v and patience %v: give 0 or more, 0 or more, and more than 0",
+			c.Silence, c.Yield, c.Patience)
 	}
 	return nil
 }

@@ -19,9 +19,11 @@ type Directory struct {
 	chunks index.Index
 	owners []table.Handle // feeds, by holder
 
-	turn  uint64      // lookups that were answered
-	hits  []index.Hit `snap:"scratch"`
-	notes []Note      `snap:"skip"`
+	turn   uint64       // lookups that were answered
+	read   effects.Time // until when all was heard that other directories tell
+	looked int32        // the slot of a worker, of which it was asked last whether it is wanted
+	hits   []index.Hit  `snap:"scratch"`
+	notes  []Note       `snap:"skip"`
 }
 
 // New returns a directory that knows nobody. The configuration must pass its Check.
@@ -48,6 +50,14 @@ func (d *Directory) Advance(now effects.Time) {
 		d.end(h)
 	}
 	for range d.config.Ends {
+		h := d.Others().silent()
+		if h == 0 {
+			break
+		}
+		d.note(WentSilent, d.known.workers.Get(h), "")
+		d.end(h)
+	}
+	for range d.config.Ends {
 		h, at, ok := d.stuck()
 		if !ok || at > now {
 			break
@@ -59,7 +69,7 @@ func (d *Directory) Advance(now effects.Time) {
 
 // Deadline is when Advance has something to do again; ok is false when only facts can bring it.
 func (d *Directory) Deadline() (at effects.Time, ok bool) {
-	if d.chunks.Retired() {
+	if d.Others().silent() != 0 || d.chunks.Retired() {
 		return d.now, true
 	}
 	_, at, ok = d.silent()

@@ -13,6 +13,10 @@ type Sender struct {
 	// Source is by which way it is heard, such as a connection; zero is not said. It makes no more workers known than
 	// Config.OfSource at a time: whoever invents names takes the places of few.
 	Source uint64
+	// By is who heard it: zero, this directory; otherwise another one, which tells of it. Gaps is another number where
+	// something may be missing between this and what that one told before.
+	By   uint64
+	Gaps uint64
 }
 
 // An Address is where a worker says it can be reached.
@@ -88,10 +92,11 @@ type Reason uint8
 
 // The reasons.
 const (
-	NoSync   Reason = iota // it is not
-	Unknown                // it was not known when its heartbeat came
-	Gap                    // operations are missing
-	SyncLost               // a sync did not come to its end
+	NoSync    Reason = iota // it is not
+	Unknown                 // it was not known when its heartbeat came
+	Gap                     // operations are missing
+	SyncLost                // a sync did not come to its end
+	Elsewhere               // another directory misses something of it
 )
 
 // String is what workers are told; the first one is LMCache's word.
@@ -105,6 +110,8 @@ func (r Reason) String() string {
 		return "sequence_gap"
 	case SyncLost:
 		return "sync_lost"
+	case Elsewhere:
+		return "replica_gap"
 	}
 	panic("BUG: there is no such reason")
 }

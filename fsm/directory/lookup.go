@@ -9,14 +9,14 @@ import (
 // the same rank, of other instances, each instance once. Of those that have as many the one comes first that was first
 // longest ago. Who asks need not be known. A miss appends nothing.
 func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []Peer) ([]Peer, effects.Code) {
-	if code := d.sane(&s); code != effects.OK {
+	if code := d.config.sane(&s); code != effects.OK {
 		return peers, code
 	}
 	code := effects.OK
 	if len(hashes) > d.config.Prefix {
 		hashes, code = hashes[:d.config.Prefix], effects.TooLarge
 	}
-	d.sender(now, &s) // It is heard by that, if it is known.
+	_, _ = d.asker(now, &s) // It is heard by that, if it is known.
 	but := -1
 	if in := d.known.instance(s.Instance); in != 0 {
 		but = int(in.Slot())

@@ -15,6 +15,8 @@ const (
 	SyncTaken                    // all that it has was told
 	SyncGivenUp                  // it did not go on
 	LeftOut                      // chunks of a location are not remembered: there is no room
+	LogDown                      // the log that directories share does not answer
+	LogAnswers                   // it does again
 )
 
 // A Note is for people. Its texts can be kept.

@@ -21,12 +21,12 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 		return code
 	}
 	w := d.known.workers.Get(h)
-	if w.is == s.Incarnation && w.is != (effects.Incarnation{}) {
+	switch same := w.is == s.Incarnation && w.is != (effects.Incarnation{}); {
+	case same && w.by == s.By:
 		w.moves(&a)
 		d.known.hear(now, h, w)
 		return effects.OK
-	}
-	if before(w, &s) {
+	case same && s.By != 0 && !d.Others().yields(now, w), !same && before(w, &s):
 		return effects.Stale
 	}
 	d.renew(now, h, w, &s, &a)
@@ -35,7 +35,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 
 // candidate is the worker that a registration or heartbeat speaks of, if it is known and speaks sense.
 func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code) {
-	if code := d.sane(s); code != effects.OK {
+	if code := d.config.sane(s); code != effects.OK {
 		return 0, code
 	}
 	if code := d.fits(a); code != effects.OK {
@@ -52,7 +52,10 @@ func before(w *worker, s *Sender) bool {
 // renew begins a worker anew, as another incarnation.
 func (d *Directory) renew(now effects.Time, h table.Handle, w *worker, s *Sender, a *Address) {
 	d.forget(w)
-	w.was, w.is = w.is, s.Incarnation
+	if w.is != s.Incarnation {
+		w.was, w.is = w.is, s.Incarnation
+	}
+	d.known.comes(h, w, s)
 	w.midway, w.ask = false, NoSync
 	d.syncs.unask(w)
 	w.moves(a)
@@ -71,7 +74,7 @@ func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Co
 		return effects.NotFound
 	}
 	w := d.known.workers.Get(h)
-	if w.is != s.Incarnation || !w.at(&a) {
+	if w.is != s.Incarnation || !w.at(&a) || s.By != 0 && w.by != s.By {
 		return effects.Stale
 	}
 	d.note(Left, w, "")
@@ -99,8 +102,11 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 	named := s.Incarnation != effects.Incarnation{}
 	switch same := w.is == s.Incarnation; {
 	case same && named:
+		if !d.Others().passes(now, h, w, &s) {
+			return NoSync, effects.Stale
+		}
 		w.moves(&a)
-	case same && w.at(&a) && w.url == string(a.URL):
+	case same && w.at(&a) && w.url == string(a.URL) && d.Others().passes(now, h, w, &s):
 	case !same && named && !before(w, &s): // Its registration has not come.
 		d.renew(now, h, w, &s, &a)
 		w.midway, w.ask = true, Unknown
@@ -112,18 +118,27 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 }
 
 // want says why a worker is to sync now; not when it does, nor while there is no place for one more, counted those that
-// were asked. Who was asked and has not begun lets others go first.
+// were asked. Who was asked and has not begun lets others go first. Nobody can answer those of other directories.
 func (d *Directory) want(w *worker) Reason {
+	if w.by != 0 {
+		return NoSync
+	}
 	if w.asked {
 		d.syncs.unask(w)
 		return NoSync
 	}
-	why := w.ask
-	for h := w.feeds.Front(); h != 0 && why == NoSync; h = d.feeds.Next(h) {
-		why = d.feeds.Get(h).ask
-	}
-	if why == NoSync || w.syncs > 0 || !d.syncs.ask(w) {
+	reason := why(&d.feeds, w)
+	if reason == NoSync || w.syncs > 0 || !d.syncs.ask(w) {
 		return NoSync
+	}
+	return reason
+}
+
+// why says what of a worker is missing.
+func why(feeds *table.Slab[feed], w *worker) Reason {
+	why := w.ask
+	for h := w.feeds.Front(); h != 0 && why == NoSync; h = feeds.Next(h) {
+		why = feeds.Get(h).ask
 	}
 	return why
 }

@@ -14,7 +14,9 @@ type roster struct {
 	byName    table.Index
 	workers   table.Slab[worker]
 	byRank    table.Index // of instance and rank
-	quiet     table.List  // workers, those heard longest ago first
+	quiet     table.List  // workers that are heard here, those heard longest ago first
+	told      table.List  // likewise those that other directories tell of
+	taken     []Want      `snap:"skip"` // workers that are heard here, in this step, and were told of until then
 	sources   table.Slab[source]
 	bySource  table.Index
 }
@@ -104,8 +106,26 @@ func (r *roster) of(w *worker) *instance { return r.instances.Get(w.instance) }
 // hear notes that something came from a worker.
 func (r *roster) hear(now effects.Time, h table.Handle, w *worker) {
 	w.heard = now
-	r.workers.Unlink(&r.quiet, h)
-	r.workers.PushBack(&r.quiet, h)
+	r.workers.Unlink(r.heardBy(w), h)
+	r.workers.PushBack(r.heardBy(w), h)
+}
+
+// heardBy is the list of workers that are known in the same way.
+func (r *roster) heardBy(w *worker) *table.List {
+	if w.by == 0 {
+		return &r.quiet
+	}
+	return &r.told
+}
+
+// comes notes by which way a worker is known from now on.
+func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
+	r.workers.Unlink(r.heardBy(w), h)
+	if s.By == 0 && w.by != 0 {
+		r.taken = append(r.taken, Want{w.by, r.of(w).name, w.rank})
+	}
+	w.by, w.gaps = s.By, s.Gaps
+	r.workers.PushBack(r.heardBy(w), h)
 }
 
 // add makes a worker known.
@@ -125,10 +145,12 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.
 	}
 	r.instances.Get(in).workers++
 	h, w := r.workers.Add()
-	*w = worker{instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now}
+	*w = worker{
+		instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now, by: s.By, gaps: s.Gaps,
+	}
 	w.moves(a)
 	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)
-	r.workers.PushBack(&r.quiet, h)
+	r.workers.PushBack(r.heardBy(w), h)
 	return w, effects.OK
 }
 
@@ -142,11 +164,11 @@ func (r *roster) remove(h table.Handle, w *worker) {
 		r.instances.Remove(w.instance)
 	}
 	r.leaves(w.source)
-	r.workers.Unlink(&r.quiet, h)
+	r.workers.Unlink(r.heardBy(w), h)
 	r.workers.Remove(h)
 }
 
-// heard is who was heard longest ago, and when; ok is false if nobody is known.
+// heard is who was heard here longest ago, and when; ok is false if nobody is.
 func (r *roster) heard() (h table.Handle, at effects.Time, ok bool) {
 	if h = r.quiet.Front(); h == 0 {
 		return 0, 0, false

@@ -34,6 +34,9 @@ func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 		holder = d.open(w)
 	}
 	if holder == 0 {
+		if w.by != 0 {
+			f.ask = SyncLost // The worker was let begin it elsewhere.
+		}
 		return effects.TooMany
 	}
 	h := d.syncs.add(now, w, b, fh, holder)
@@ -115,7 +118,9 @@ func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Co
 	d.owners[f.holder], d.owners[old] = s.feed, 0
 	d.chunks.Show(f.holder)
 	f.synced = append(table.ShedBytes(f.synced), s.id...)
-	w.ask = NoSync
+	if s.gaps == w.gaps {
+		w.ask = NoSync // Otherwise something may be missing since the sync began.
+	}
 	d.note(SyncTaken, w, f.location)
 	d.endSync(h)
 	return code

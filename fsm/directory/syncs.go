@@ -19,6 +19,7 @@ type sync struct {
 	said    int64    // chunks
 	told    int64    // that came
 	at      effects.Time
+	gaps    uint64 // of the worker as it began
 }
 
 // syncs are those under way, and the places for them: those who were asked for one have a place too. No instance has
@@ -61,7 +62,7 @@ func (t *syncs) add(now effects.Time, w *worker, b *SyncBegin, feed table.Handle
 	words := (int(b.Batches) + 63) / 64
 	*s = sync{
 		feed: feed, id: append(table.ShedBytes(s.id), b.ID...), holder: holder, batches: int(b.Batches), left: int(b.Batches),
-		seen: append(table.Shed(s.seen), make([]uint64, words)...), at: now,
+		seen: append(table.Shed(s.seen), make([]uint64, words)...), at: now, gaps: w.gaps,
 	}
 	t.rows.PushBack(&t.waiting, h)
 	t.share.Take(group(w))

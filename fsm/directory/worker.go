@@ -29,14 +29,18 @@ type worker struct {
 	syncs    int    // of its feeds
 	ask      Reason // for a sync of all that it has
 	asked    bool
+
+	by     uint64       // whose word all that is: zero, the worker's own
+	gaps   uint64       // as of the last fact
+	wanted effects.Time // told other directories
 }
 
 // sane says whether a sender can be one at all.
-func (d *Directory) sane(s *Sender) effects.Code {
+func (c *Config) sane(s *Sender) effects.Code {
 	switch {
 	case len(s.Instance) == 0 || s.Worker < 0 || s.Worker > rankMost:
 		return effects.Invalid
-	case len(s.Instance) > d.config.Text:
+	case len(s.Instance) > c.Text:
 		return effects.TooLarge
 	}
 	return effects.OK
@@ -48,16 +52,25 @@ const rankMost = 1<<16 - 1
 // asker is the worker that asks something, if it is known. A question changes nothing, so it need not say of which
 // incarnation it is; if it does, it is heard by that.
 func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
-	_, w, code := d.sender(now, s)
-	if code == effects.Stale && s.Incarnation == (effects.Incarnation{}) {
-		return d.known.workers.Get(d.known.find(s)), effects.OK
+	if code := d.config.sane(s); code != effects.OK {
+		return nil, code
 	}
-	return w, code
+	h := d.known.find(s)
+	switch w := d.known.workers.Get(h); {
+	case h == 0 || w.by != 0:
+		return nil, effects.NotFound
+	case w.is == s.Incarnation:
+		d.known.hear(now, h, w)
+		return w, effects.OK
+	case s.Incarnation == effects.Incarnation{}:
+		return w, effects.OK
+	}
+	return nil, effects.Stale
 }
 
 // sender is the worker that reports something, which is heard by that. It must be known, and of this incarnation.
 func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
-	if code := d.sane(s); code != effects.OK {
+	if code := d.config.sane(s); code != effects.OK {
 		return 0, nil, code
 	}
 	h := d.known.find(s)
@@ -65,7 +78,7 @@ func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, 
 		return 0, nil, effects.NotFound
 	}
 	w := d.known.workers.Get(h)
-	if w.is != s.Incarnation {
+	if w.is != s.Incarnation || !d.Others().passes(now, h, w, s) {
 		return 0, nil, effects.Stale
 	}
 	d.known.hear(now, h, w)

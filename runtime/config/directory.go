@@ -16,6 +16,7 @@ type Directory struct {
 	Monitors  []MonitorPorts  // at least one
 	Silence   time.Duration   // after which a worker is taken for dead; 0: none ever is
 	Tables    DirectoryTables // what it knows at most
+	Shared    SharedLog       // by which several directories tell each other
 	Limits    protocol.Limits
 	Link      Link   // of it, HandshakeTimeout and MessageTimeout
 	Bounds    Bounds // of it, those of guests, and Mailbox
@@ -29,6 +30,14 @@ type Directory struct {
 type MonitorPorts struct {
 	Pull, Reply, Heartbeat uint16
 	Beats                  bool // there is a heartbeat port
+}
+
+// SharedLog is where directories keep what they tell each other.
+type SharedLog struct {
+	At       protocol.Endpoint // of a Valkey or Redis server; without a host there is none
+	Stream   string            // its key there
+	Password string
+	Entries  uint32 // that it keeps
 }
 
 // DirectoryTables bound what a directory knows. At each bound something newer is refused.

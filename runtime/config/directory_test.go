@@ -60,6 +60,11 @@ func TestControllersKeysAreLMCaches(t *testing.T) {
 
 // readOf is what the file of a directory says where it may differ.
 func readOf(c *Directory) string {
+	shared := ""
+	if c.Shared.At.Host != "" {
+		shared = fmt.Sprintf("log %+v\n", c.Shared)
+	}
 	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v\ntables %+v\nlimits %d bytes, %d hashes, %d operations\n",
-		c.Host, c.Advertise, c.Monitors, c.Silence, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount, c.Limits.OperationCount)
+		c.Host, c.Advertise, c.Monitors, c.Silence, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount, c.Limits.OperationCount) +
+		shared
 }

@@ -11,6 +11,7 @@ const (
 	monitorPortsKey  = "controller_monitor_ports"
 	healthCheckKey   = "health_check_interval"
 	workerTimeoutKey = "lmcache_worker_timeout"
+	sharedLogKey     = "directory.log"
 )
 
 // controllerKeys are LMCache's for its controller.
@@ -57,6 +58,15 @@ var directoryKeys = []key{
 	{name: "directory.sync_patience",
 		kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.SyncPatience }),
 		def:  "60", doc: "after which a full sync that does not go on is given up"},
+	{name: sharedLogKey, kind: kind{"host:port", readSharedLog},
+		doc: "a Valkey server, or Redis from 6.2, by which directories tell each other; all that name it know the same"},
+	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),
+		def: "kvferry:directory", doc: "the key of the stream there"},
+	{name: "directory.log_password", kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
+		doc: "of its default user"},
+	{name: "directory.log_entries",
+		kind: integer(100, 1<<24, func(d *draft) *uint32 { return &d.directory.Shared.Entries }), def: "20000",
+		doc: "that it keeps, of up to 16 KiB and some of 1 MiB; who starts reads all, and has the rest told again"},
 	{name: "limits.lookup_hashes", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }), def: "65536",
 		doc: "the most chunks of a lookup; one of more is refused"},
 }
@@ -93,6 +103,26 @@ func readBindHost(d *draft, n *yaml.Node) (Code, string) {
 	d.directory.Host = name
 	return ok, ""
 }
+
+func readSharedLog(d *draft, n *yaml.Node) (Code, string) {
+	at, code, remedy := parseEndpoint(n)
+	d.directory.Shared.At = at
+	return code, remedy
+}
+
+// word reads a text of this machine's, which is nobody's to judge.
+func word(field func(*draft) *string) kind {
+	return kind{"text", func(d *draft, n *yaml.Node) (Code, string) {
+		s, isScalar := scalar(n)
+		if !isScalar || s == "" || len(s) > wordMost {
+			return Range, "write 1 to 512 bytes of text"
+		}
+		*field(d) = s
+		return ok, ""
+	}}
+}
+
+const wordMost = 512
 
 func readHealthCheck(d *draft, n *yaml.Node) (Code, string) {
 	s, remedy := bare(n)

@@ -2,6 +2,8 @@
 // and answers who has which chunk. What it knows are hints that workers tell again, so nothing of it is kept on disk:
 // one that was restarted asks each worker for all that it has.
 //
+// Several that name the same log tell each other what they hear, so each knows what any of them does.
+//
 // A caller may rely on this, beside what packages fsm/directory and fsm/directory/serve say: what workers send is read
 // as fast as the machine takes it, and no faster; a worker that is silent, slow or lies costs nobody else more than its
 // share of the tables; Close ends within the transport's bounds.
@@ -77,6 +79,12 @@ func (d *Directory) Figures() (f Figures, ok bool) {
 	return f, ok
 }
 
+// Told is how many workers it knows by what other directories tell alone, and whether the log by which they do is down.
+func (d *Directory) Told() (workers int, down bool) {
+	d.host.Between(func() { workers, down = d.machine.Told() })
+	return workers, down
+}
+
 // Close ends it. Workers find that out by themselves.
 func (d *Directory) Close(ctx context.Context) error {
 	err := d.host.Close(ctx)
@@ -138,6 +146,10 @@ func heartbeat(cfg *config.Directory, ports []config.MonitorPorts) string {
 func machine(cfg *config.Directory, heartbeat string) serve.Config {
 	c, t := serve.Default(), &cfg.Tables
 	c.Wire, c.Heartbeat = cfg.Limits, heartbeat
+	var life [8]byte
+	_, _ = rand.Read(life[:]) // It never fails.
+	c.Log.Addr, c.Log.Keep = effects.Addr(cfg.Shared.At), cfg.Shared.Entries
+	c.Log.Life = binary.LittleEndian.Uint64(life[:]) | 1
 	k := &c.Directory
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // It never fails.

@@ -24,6 +24,9 @@ var events = map[directory.Event]struct {
 	directory.SyncGivenUp: {slog.LevelWarn, "a full sync did not go on", "the worker is asked again; look whether it is overloaded"},
 	directory.LeftOut: {slog.LevelWarn, "chunks of a worker are not remembered",
 		"raise directory.chunks or directory.holders"},
+	directory.LogDown: {slog.LevelWarn, "the log does not answer, and what other directories know may be missing",
+		"look whether the server at directory.log runs and can be reached"},
+	directory.LogAnswers: {slog.LevelInfo, "the log answers again", ""},
 }
 
 // observed writes what the machine notes: a line for each cause and instance in a while.

@@ -66,7 +66,9 @@ var rooms = []room{
 	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},
 	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"}, foreign: none},
 	// The same in messages.
-	{name: "fsm/directory/serve", std: pureStd, own: []string{"effects", "fsm/directory", "protocol"}, foreign: none},
+	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"}, foreign: none},
+	{name: "fsm/directory/serve", std: pureStd, foreign: none,
+		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "protocol", "protocol/sharedlog"}},
 	// A worker's side of it: it tells what the store has.
 	{name: "fsm/registrar", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
@@ -102,8 +104,8 @@ var rooms = []room{
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	// What systems without ranks are made of, and each of them.
 	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
-	{name: "sim/systems/directory", foreign: none, own: with(leaves, "effects", "protocol", "fsm/directory/...", "fsm/memory",
-		"fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
+	{name: "sim/systems/directory", foreign: none, own: with(leaves, "effects", "protocol", "protocol/sharedlog", "fsm/directory/...",
+		"fsm/memory", "fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
@@ -133,6 +135,10 @@ var rooms = []room{
 	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
 	{name: "runtime/control/zmq", foreign: none,
 		own: []string{"effects", "runtime/control", "runtime/control/zmq/zmtp", "runtime/internal/..."}},
+	// Where directories keep the log that they share.
+	{name: "runtime/control/valkey", own: []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
+		foreign: []string{"github.com/valkey-io/valkey-go"}},
+	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	// Builds a C library; no Go code of ours stands on it but tests.
@@ -158,7 +164,8 @@ var rooms = []room{
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
-		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
+		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/control/valkey/...",
+			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},

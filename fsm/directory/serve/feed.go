@@ -40,9 +40,11 @@ func (m *Machine) operation(h *heard, tag protocol.Tag) {
 // operate tells the directory. That operations are missing is no reason to refuse those that came: the directory has
 // them told anew.
 func (m *Machine) operate(h *heard, w *protocol.Worker, r *directory.Report) {
-	if code := m.known.Operate(h.now, r); code != effects.OK && code != effects.Mismatch {
+	code := m.known.Operate(h.now, r)
+	if code != effects.OK && code != effects.Mismatch {
 		h.refuse(code, about(w, "operations", code))
 	}
+	m.tells(h, code)
 }
 
 // syncBegins answers whether a worker may tell all that a location has.
@@ -55,6 +57,9 @@ func (m *Machine) syncBegins(h *heard) {
 		Sender: h.sender(&x.Worker, x.Incarnation), Location: x.Location, ID: x.SyncID, Batches: int64(x.BatchCount),
 		Next: x.Next, Numbered: x.Numbered,
 	})
+	if code == effects.OK {
+		m.tells(h, code)
+	}
 	answer := protocol.FullSyncStartRetMsg{SyncID: x.SyncID, Accepted: code == effects.OK}
 	if code != effects.OK {
 		answer.ErrorMsg = []byte(code.String())
@@ -76,6 +81,7 @@ func (m *Machine) syncBatch(h *heard) {
 	if code != effects.OK {
 		h.refuse(code, about(&x.Worker, "batch of a full sync", code))
 	}
+	m.tells(h, code)
 }
 
 // syncEnds takes its end. That it was not of as many chunks as the worker says is no reason to refuse what came.
@@ -91,6 +97,7 @@ func (m *Machine) syncEnds(h *heard) {
 	if code != effects.OK && code != effects.Mismatch {
 		h.refuse(code, about(&x.Worker, "end of a full sync", code))
 	}
+	m.tells(h, code)
 }
 
 // missingMost are as many batches as a worker is told that it has to send again.

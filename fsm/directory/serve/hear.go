@@ -67,6 +67,9 @@ func (h *heard) refuse(code effects.Code, why *effects.Why) {
 
 // dropped tells people why.
 func (h *heard) dropped(code effects.Code, why *effects.Why) {
+	if h.by != 0 && code != effects.Malformed {
+		return // Another directory told of it, of which more or less is known here.
+	}
 	h.out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: code, ID: uint64(h.Conn), Why: why})
 }
 

@@ -3,6 +3,7 @@ package serve
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/fsm/directory/replica"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -10,6 +11,8 @@ import (
 type Machine struct {
 	config Config `snap:"share"`
 	known  directory.Directory
+	log    replica.Log
+	was    bool     // the log was down, as was said last
 	read   messages `snap:"skip"`
 }
 
@@ -18,7 +21,7 @@ func New(c Config) (*Machine, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	return &Machine{config: c, known: directory.New(c.Directory)}, nil
+	return &Machine{config: c, known: directory.New(c.Directory), log: replica.New(c.Log)}, nil
 }
 
 // Having says which instances have a chunk: see [directory.Directory.Having].
@@ -28,6 +31,9 @@ func (m *Machine) Having(worker uint32, hash uint64, names []string) []string {
 
 // Figures counts what it knows.
 func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
+
+// Told is how many workers it knows by what other directories tell alone, and whether the log by which they do is down.
+func (m *Machine) Told() (workers int, down bool) { return m.known.Others().Told(), m.log.Down() }
 
 // Tables shows what there is nothing in when nothing happens.
 func (m *Machine) Tables(visit func(name string, n, most int)) {
@@ -44,14 +50,24 @@ func (m *Machine) Remembers(visit func(name string, n, most int)) {
 	visit("locations", f.Locations, c.Workers*c.Locations)
 	visit("holders", f.Holders, c.Holders)
 	visit("chunks", f.Chunks, c.Chunks)
+	m.log.Remembers(visit)
 }
 
 // Deadline is when it wants a Tick.
-func (m *Machine) Deadline() (effects.Time, bool) { return m.known.Deadline() }
+func (m *Machine) Deadline() (effects.Time, bool) {
+	at, ok := m.known.Deadline()
+	if log, is := m.log.Deadline(); is && (!ok || log < at) {
+		return log, true
+	}
+	return at, ok
+}
 
 // Step consumes one event. Whose time is over has ended before anything is answered.
 func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	m.known.Advance(now)
+	if a := m.log.Step(now, ev, out); a != nil {
+		m.follow(now, a, out)
+	}
 	switch x := ev.(type) {
 	case *effects.Received:
 		m.hear(&heard{Received: x, now: now, out: out})
@@ -59,6 +75,8 @@ func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects)
 		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
 	default: // Connections come and go without regard to what was said on them.
 	}
+	m.wants(now)
+	m.log.GoOn(now, out)
 	m.tell(out)
 }
 
@@ -71,6 +89,14 @@ func (m *Machine) tell(out *effects.Effects) {
 		})
 	}
 	m.known.HeardNews()
+	if down := m.log.Down(); down != m.was {
+		m.was = down
+		event := directory.LogAnswers
+		if down {
+			event = directory.LogDown
+		}
+		out.Observe(effects.Observe{Fact: effects.FactDirectory, ID: uint64(event), Why: &effects.Why{}})
+	}
 }
 
 // heard is a message, and where what comes of it goes.
@@ -78,6 +104,8 @@ type heard struct {
 	*effects.Received
 	now effects.Time
 	out *effects.Effects
+
+	by, gaps uint64 // whose word it is, as in a directory.Sender
 }
 
 // messages are what was read last: the next ones are read into their memory.
@@ -92,4 +120,5 @@ type messages struct {
 	answer  protocol.BatchedP2PLookupRetMsg
 	names   []byte
 	missing []int64
+	wants   []directory.Want
 }

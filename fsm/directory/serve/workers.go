@@ -10,6 +10,7 @@ import (
 func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
 	return directory.Sender{
 		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: uint64(h.Conn),
+		By: h.by, Gaps: h.gaps,
 	}
 }
 
@@ -24,6 +25,7 @@ func (m *Machine) register(h *heard) {
 		h.refuse(code, about(&x.Worker, "registration", code))
 		return
 	}
+	m.tells(h, code)
 	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat)}
 	h.reply(answer.Append(h.out.Arena()))
 }
@@ -39,6 +41,7 @@ func (m *Machine) heartbeat(h *heard) {
 		h.refuse(code, about(&x.Worker, "heartbeat", code))
 		return
 	}
+	m.tells(h, code)
 	var answer protocol.HeartbeatRetMsg
 	if why != directory.NoSync {
 		answer.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
@@ -56,6 +59,7 @@ func (m *Machine) deregister(h *heard) {
 	if code != effects.OK {
 		h.refuse(code, about(&x.Worker, "deregistration", code))
 	}
+	m.tells(h, code)
 }
 
 func address(l *protocol.Listener, url []byte) directory.Address {

@@ -27,7 +27,7 @@ type volume struct {
 // volume is that of the node that a call is about; nil: it is no directory.
 func (b *book) volume(c *oracle.Call) *volume {
 	name := c.NodeName()
-	if name != directoryName && name != second {
+	if !slices.Contains(sharing, name) {
 		return nil
 	}
 	if b.of == nil {

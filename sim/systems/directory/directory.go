@@ -67,7 +67,7 @@ func nodes(p *plan.Plan) (all []own.Process) {
 		})
 	}
 	for _, x := range workers {
-		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits()) }
+		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits(), directories(b.Plan)) }
 		if x.name == plainName {
 			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
 		}
@@ -111,8 +111,12 @@ const (
 	stuck   = 500 * effects.Millisecond
 )
 
-// draws draws what workers do, and that each asks about each prompt after all has come to rest.
-func draws(d own.Draws, p *plan.Plan) {
+// draws draws what workers do.
+func draws(d own.Draws, p *plan.Plan) { drawWork(d, p, rests, len(directories(p))) }
+
+// drawWork draws what workers do, and that each asks about each prompt after all has come to rest. The first of them is
+// that node.
+func drawWork(d own.Draws, p *plan.Plan, rests time.Duration, first int) {
 	var names []string
 	for _, x := range workers {
 		names = append(names, x.name)
@@ -126,7 +130,7 @@ func draws(d own.Draws, p *plan.Plan) {
 	for i := range workers {
 		for prompt := range uint32(prompts) {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(len(directories(p)) + i), Number: prompt,
+				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(first + i), Number: prompt,
 			})
 		}
 	}

@@ -29,13 +29,13 @@ type node struct {
 // pages are as many as there are chunks.
 const pages = prompts * ofPrompt
 
-func newNode(w who, b own.Boot, c registrar.Config) (*node, error) {
+func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, error) {
 	c.Seed = b.Seed
 	c.Worker = registrar.Worker{
 		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.url(b)), Location: string(cpu),
 		Incarnation: effects.Incarnation(w.incarnation(b)),
 	}
-	for _, name := range directories(b.Plan) {
+	for _, name := range tells {
 		c.Directories = append(c.Directories, registrar.Directory{
 			Asks: b.Addr(name, effects.ChannelDirectory), Feed: b.Addr(name, effects.ChannelFeed), Plain: w.plain,
 		})

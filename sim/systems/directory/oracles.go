@@ -2,6 +2,7 @@ package directory
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
@@ -57,7 +58,11 @@ var toldSo = oracle.Of("told", "of a worker a directory believes what that told 
 // converges: hints become what is so.
 var converges = oracle.Of("converges", "a while after the last fault a directory knows of each worker what that has, and "+
 	"nothing of one that has left",
-	keeps(func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+	keeps(knows(rests)))
+
+// knows judges what a directory knows so long after the last fault.
+func knows(rests time.Duration) judge {
+	return func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		if b.healed == 0 || c.Now().Sub(max(b.healed, b.did)) < effects.Duration(rests) {
 			return
 		}
@@ -71,10 +76,11 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 				has = 0
 			}
 			if hits != has {
-				c.Fail("it says that %s has %d chunks, which has %d", x.name, hits, has)
+				c.Fail("%s says that %s has %d chunks, which has %d", c.NodeName(), x.name, hits, has)
 			}
 		}
-	}))
+	}
+}
 
 // hitsOf is how many chunks each instance has, as an answer says.
 func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
@@ -143,7 +149,9 @@ var answered = oracle.Of("answered", "each question to a directory is answered i
 			if was := b.open[c.NodeName()]; was != 0 {
 				c.Fail("request %d to %s has no answer", was, c.NodeName())
 			}
-			b.set(c, e.Request)
+			if e.Channel != effects.ChannelLog {
+				b.set(c, e.Request)
+			}
 		})
 		oracle.OnEffect(l, func(b *awaiting, c *oracle.Call, e *effects.Reply) { b.set(c, 0) })
 		l.Down(func(b *awaiting, c *oracle.Call) { b.set(c, 0) })

@@ -1,0 +1,139 @@
+package directory
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A town is a directory, and worker a of it, of which others may tell.
+type town struct {
+	*testing.T
+	d   Directory
+	now effects.Time
+}
+
+const heard, one, other = 0, 1, 2 // by whom
+
+func newTown(t *testing.T) *town {
+	c := Default()
+	c.Silence, c.Yield, c.Patience = 100*effects.Second, 30*effects.Second, 10*effects.Second
+	return &town{T: t, d: New(c)}
+}
+
+func sender(by, gaps uint64) Sender {
+	return Sender{Instance: []byte("a"), Incarnation: effects.Incarnation{1}, By: by, Gaps: gaps}
+}
+
+func home() Address { return Address{IP: []byte("h"), Port: 1, URL: []byte("h:2")} }
+
+func (w *town) wants(what string, got, want any) {
+	w.Helper()
+	if got != want {
+		w.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func (w *town) operates(s Sender, evict bool, hash, sequence uint64) effects.Code {
+	return w.d.Operate(w.now, &Report{Sender: s, Location: []byte("cpu"), Operations: []Operation{{evict, hash, sequence}}})
+}
+
+func (w *town) beats(s Sender) Reason {
+	why, _ := w.d.Heartbeat(w.now, s, home())
+	return why
+}
+
+// syncs tells of one chunk: its begin before, and the rest behind that gap.
+func (w *town) syncs(s Sender, hash, next, gaps uint64) {
+	w.Helper()
+	id, at := []byte("id"), []byte("cpu")
+	w.wants("begin", w.d.BeginSync(w.now, &SyncBegin{Sender: s, Location: at, ID: id, Batches: 1, Next: next, Numbered: true}), effects.OK)
+	s.Gaps = gaps
+	w.wants("batch", w.d.SyncBatch(w.now, &SyncBatch{Sender: s, Location: at, ID: id, Hashes: []uint64{hash}}), effects.OK)
+	w.wants("end", w.d.EndSync(w.now, &SyncEnd{Sender: s, Location: at, ID: id, Chunks: 1}), effects.OK)
+}
+
+// has is how many of these chunks are known in a row.
+func (w *town) has(hashes ...uint64) int {
+	peers, _ := w.d.Lookup(w.now, Sender{Instance: []byte("b")}, hashes, nil)
+	if len(peers) == 0 {
+		return 0
+	}
+	return peers[0].Chunks
+}
+
+func (w *town) wanted() int { return len(w.d.Others().Wanted(w.now, effects.Second, nil)) }
+
+// What others tell of a worker that is heard here is not believed, until it was not heard for a while.
+func TestHeardBeatsTold(t *testing.T) {
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(heard, 0), home()), effects.OK)
+	w.wants("an operation", w.operates(sender(heard, 0), false, 7, 0), effects.OK)
+	w.wants("another's", w.operates(sender(one, 1), true, 7, 1), effects.Stale)
+	w.wants("it left another", w.d.Deregister(w.now, sender(one, 1), home()), effects.Stale)
+	w.wants("it is at another", w.d.Register(w.now, sender(one, 1), home()), effects.Stale)
+	w.wants("chunks", w.has(7), 1)
+	w.now += effects.Time(30 * effects.Second)
+	w.wants("another's, much later", w.operates(sender(one, 1), true, 7, 1), effects.OK)
+	w.wants("chunks", w.has(7), 0)
+	w.wants("wanted", w.wanted(), 1)
+	w.wants("wanted at once again", w.wanted(), 0)
+}
+
+// A worker that is heard is asked for all where others told of it until then; and they hear who has it now.
+func TestHeardFromNowOn(t *testing.T) {
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+	w.wants("an operation", w.operates(sender(one, 1), false, 7, 0), effects.OK)
+	w.wants("of a third", w.operates(sender(other, 2), true, 7, 1), effects.Stale)
+	w.d.Others().Take(w.now, sender(other, 2), 9)
+	w.wants("taken from somebody else", w.operates(sender(other, 2), true, 7, 1), effects.Stale)
+	w.wants("told", w.d.Others().Told(), 1)
+	w.wants("a lookup of it", w.has(7), 1)
+
+	w.wants("a heartbeat asks", w.beats(sender(heard, 0)), Unknown)
+	taken := w.d.Others().Taken()
+	if len(taken) != 1 || taken[0] != (Want{one, "a", 0}) || len(w.d.Others().Taken()) != 0 {
+		t.Errorf("taken: %+v", taken)
+	}
+	w.wants("what was told stays", w.has(7), 1)
+	w.wants("told", w.d.Others().Told(), 0)
+	w.syncs(sender(heard, 0), 8, 5, 0)
+	w.wants("what was told", w.has(7), 0)
+	w.wants("what it told itself", w.has(8), 1)
+
+	w.wants("another one misses it", w.d.Others().Ask(sender(heard, 0)), effects.OK)
+	w.wants("the next heartbeat", w.beats(sender(heard, 0)), Elsewhere)
+}
+
+// What was lost while a full sync went on is not made up for by it.
+func TestGapInASync(t *testing.T) {
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+	w.syncs(sender(one, 1), 7, 0, 2)
+	w.wants("chunks", w.has(7), 1)
+	w.wants("wanted", w.wanted(), 1)
+	w.now += effects.Time(effects.Second)
+	w.syncs(sender(one, 2), 7, 0, 2)
+	w.wants("wanted after one more", w.wanted(), 0)
+	w.wants("asked of who does not hear it", w.d.Others().Ask(sender(heard, 0)), effects.NotFound)
+
+	w.d.Others().Forget(sender(other, 1))
+	w.wants("a third does not hear it", w.has(7), 1)
+	w.wants("it left", w.d.Deregister(w.now, sender(one, 2), home()), effects.OK)
+	w.wants("chunks of one that left", w.has(7), 0)
+}
+
+// Nobody is silent whom nobody can be heard to tell of.
+func TestSilenceOfOthers(t *testing.T) {
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+	w.wants("an operation", w.operates(sender(one, 1), false, 7, 0), effects.OK)
+	w.d.Others().CaughtUp(w.now)
+	w.now += effects.Time(1000 * effects.Second)
+	w.d.Advance(w.now)
+	w.wants("chunks while nothing is heard", w.has(7), 1)
+	w.d.Others().CaughtUp(w.now)
+	w.d.Advance(w.now)
+	w.wants("chunks", w.has(7), 0)
+}

@@ -1,0 +1,53 @@
+package fuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/protocol/sharedlog"
+)
+
+// SharedLog holds what directories read of the log that they share: bytes as they stand, and as the frames of an entry
+// and of an answer whose sums are right.
+var SharedLog = stateless("SharedLog", checkSharedLog)
+
+func checkSharedLog(b []byte) error {
+	var r sharedlog.Request
+	var a sharedlog.Answer
+	var e sharedlog.Entry
+	if err := r.Decode(b); err == nil && !bytes.Equal(r.Append(nil), b) {
+		return fmt.Errorf("a request of %+v is not what was read", r)
+	}
+	if err := a.Decode(b); err == nil && !bytes.Equal(a.Append(nil), b) {
+		return fmt.Errorf("an answer of %+v is not what was read", a)
+	}
+	if err := e.Decode(b); err == nil && !bytes.Equal(e.Append(nil), b) {
+		return fmt.Errorf("an entry of %+v is not what was read", e)
+	}
+	var again []byte
+	rest, whole := b, true
+	for len(rest) > 0 && whole {
+		var k sharedlog.Kind
+		var body []byte
+		if k, body, rest, whole = sharedlog.CutFrame(rest); whole {
+			again = sharedlog.AppendFrame(again, k, body)
+		}
+		var s sharedlog.Subject
+		if s.Decode(body) == nil && !bytes.Equal(s.Append(nil), body) {
+			return fmt.Errorf("a subject of %+v is not what was read", s)
+		}
+	}
+	err := e.Decode((&sharedlog.Entry{Teller: 1, Frames: b}).Append(nil))
+	if whole != (err == nil) || err != nil && !errors.Is(err, sharedlog.ErrForm) {
+		return fmt.Errorf("frames that are whole: %v, are read with %w", whole, err)
+	}
+	if whole && !bytes.Equal(again, b) {
+		return fmt.Errorf("the frames are %x, read were %x", again, b)
+	}
+	stored := sharedlog.Answer{Entries: []sharedlog.Stored{{Entry: b}}}
+	if err := a.Decode(stored.Append(nil)); err != nil || len(a.Entries) != 1 || !bytes.Equal(a.Entries[0].Entry, b) {
+		return fmt.Errorf("an entry of %d bytes is read as %d: %w", len(b), len(a.Entries), err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package directory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol/sharedlog"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/systems/own"
+)
+
+// A shelf keeps the log that directories share, in memory alone: one that is started again has nothing. Its positions
+// grow with time, as it reads that at its start, so those of its next life may be smaller ones.
+type shelf struct {
+	skew    uint64 `snap:"share"` // of its time
+	most    int    `snap:"share"` // entries that it keeps, however many it is asked to
+	entries []sharedlog.Stored
+	last    sharedlog.Position
+}
+
+// What befalls the log while it runs.
+type (
+	trims struct{ n int } // its first entries are gone
+	loses struct{ n int } // its last ones are, as where another server takes over that had not heard of them
+	wipes struct{}        // all are, and its positions begin anew
+)
+
+func (*trims) IsCommand() {}
+func (*loses) IsCommand() {}
+func (*wipes) IsCommand() {}
+
+func newShelf(b own.Boot) (effects.Machine, error) {
+	d := draw.Hash(b.Seed, draw.Plan, 8, 6)
+	return &shelf{skew: d.Below(5000), most: draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(40, 400)}, nil
+}
+
+// Deadline is never.
+func (*shelf) Deadline() (effects.Time, bool) { return 0, false }
+
+// Step consumes one event. What is no question is not answered.
+func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	switch e := ev.(type) {
+	case *effects.Command:
+		s.befalls(e.Body)
+		out.Deliver(effects.Deliver{Ticket: e.Ticket})
+	case *effects.Received:
+		var r sharedlog.Request
+		if r.Decode(e.Body) == nil {
+			a := s.answer(now, &r)
+			out.Reply(effects.Reply{Request: e.Request, Body: out.Cut(a.Append(out.Arena()))})
+		}
+	default:
+	}
+}
+
+func (s *shelf) befalls(x effects.CommandBody) {
+	switch x := x.(type) {
+	case *trims:
+		s.cut(min(x.n, len(s.entries)))
+	case *loses:
+		s.entries = s.entries[:max(0, len(s.entries)-x.n)]
+		s.last = sharedlog.Position{}
+		if n := len(s.entries); n > 0 {
+			s.last = s.entries[n-1].At
+		}
+	case *wipes:
+		s.entries, s.last = nil, sharedlog.Position{}
+	}
+}
+
+func (s *shelf) cut(n int) { s.entries = append([]sharedlog.Stored(nil), s.entries[n:]...) }
+
+func (s *shelf) answer(now effects.Time, r *sharedlog.Request) *sharedlog.Answer {
+	a := &sharedlog.Answer{}
+	if len(r.Entry) > 0 {
+		at := sharedlog.Position{Major: uint64(now)/1e6 + s.skew}
+		if at.Major <= s.last.Major {
+			at = sharedlog.Position{Major: s.last.Major, Minor: s.last.Minor + 1}
+		}
+		s.last = at
+		s.entries = append(s.entries, sharedlog.Stored{At: at, Entry: append([]byte(nil), r.Entry...)})
+		if most := min(int(r.Keep), s.most); len(s.entries) > most {
+			s.cut(len(s.entries) - most)
+		}
+	} else {
+		for _, e := range s.entries {
+			if r.After.Less(e.At) && len(a.Entries) < int(r.Most) {
+				a.Entries = append(a.Entries, e)
+			}
+		}
+	}
+	a.Last = s.last
+	return a
+}

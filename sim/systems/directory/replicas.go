@@ -1,0 +1,191 @@
+package directory
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/replica"
+	"github.com/kvferry/kvferry/fsm/directory/serve"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/protocol/sharedlog"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/own"
+)
+
+const third, logName = "third", "log"
+
+// sharing are the directories that share a log.
+var sharing = []string{directoryName, second, third}
+
+// Replicas is directories that share a log, and workers that tell one or two of them. What each tells, all know.
+var Replicas = own.System{
+	Name:  "replicas",
+	About: "no ranks: directories that share a log, and workers that tell some of them what they have",
+	Nodes: replicas,
+	Draw:  drawReplicas,
+	Do: map[string]func(plan.Item) effects.CommandBody{
+		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
+		"trim": func(x plan.Item) effects.CommandBody { return &trims{1 + int(x.Number)} },
+		"lose": func(x plan.Item) effects.CommandBody { return &loses{1 + int(x.Number)/4} },
+		"wipe": func(plan.Item) effects.CommandBody { return &wipes{} },
+	},
+	Oracles:  []oracle.Oracle{spreads, real, honest, answered, parted},
+	Facts:    []string{"settled"},
+	Legible:  func(b []byte) bool { return legible(b) || logged(b) },
+	Patience: spreadsIn + 2*time.Second,
+	DriftPPM: 20_000,
+}
+
+// spreadsIn is how long after the last fault all directories know what is so: as long as it takes one of them (rests),
+// and besides a directory finds that something is missing by what is told next, which is a heartbeat at the latest; wants
+// the worker, again after wantedAgain if that is lost; and whoever hears it has it sync. A worker that is silent for one
+// directory is silent for the others as long after.
+const spreadsIn = rests + 4*time.Second
+
+const wantedAgain = 400 * effects.Millisecond
+
+// tells are the directories that a worker tells of itself: each directory has some that tell it alone.
+func tells(p *plan.Plan, i int) []string {
+	all := []string{sharing[i%len(sharing)]}
+	if d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i)); d.Permille(250) {
+		all = append(all, sharing[(i+1+int(d.Again().Below(2)))%len(sharing)])
+	}
+	return all
+}
+
+func replicas(p *plan.Plan) (all []own.Process) {
+	for _, name := range sharing {
+		all = append(all, own.Process{
+			Name: name, Serves: lineChannels[:],
+			New: func(b own.Boot) (effects.Machine, error) {
+				c := setting(b, name)
+				c.Directory.Yield = 600 * effects.Millisecond
+				c.Log = replicaOf(b)
+				return serve.New(c)
+			},
+		})
+	}
+	all = append(all, own.Process{Name: logName, Serves: []effects.Channel{effects.ChannelLog}, New: newShelf})
+	for i, x := range workers {
+		all = append(all, own.Process{Name: x.name, New: func(b own.Boot) (effects.Machine, error) {
+			return newNode(x.who, b, limits(), tells(b.Plan, i))
+		}})
+	}
+	return all
+}
+
+// replicaOf is how a directory uses the log: with bounds that end knowledge, as there are other ways to it.
+func replicaOf(b own.Boot) replica.Config {
+	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
+	c := replica.Default()
+	c.Addr, c.Life = b.Addr(logName, effects.ChannelLog), b.Seed|1
+	c.Entry, c.Read, c.Tellers = at(0).Between(400, 2000), uint32(at(1).Between(1, 8)), at(2).Between(3, 8)
+	c.Buffer = at(3).Between(4000, 40_000)
+	c.Poll, c.Patience, c.Pause, c.Again = 150*effects.Millisecond, patience, 50*effects.Millisecond, wantedAgain
+	return c
+}
+
+// drawReplicas draws what workers do, and what befalls the log.
+func drawReplicas(d own.Draws, p *plan.Plan) {
+	drawWork(d, p, spreadsIn, len(sharing)+1)
+	befall := append(d.Items("trim", 0, 3, logName), d.Items("lose", 0, 3, logName)...)
+	p.Items = append(p.Items, append(befall, d.Items("wipe", 0, 1, logName)...)...)
+}
+
+// logged says whether bytes are a question to the log, or its answer.
+func logged(b []byte) bool {
+	return new(sharedlog.Request).Decode(b) == nil || new(sharedlog.Answer).Decode(b) == nil
+}
+
+// spreads: what one directory hears, all know.
+var spreads = oracle.Of("spreads", "a while after the last fault each directory that shares the log knows of each worker, "+
+	"whomever that tells, what it has, and nothing of one that has left", keeps(knows(spreadsIn)))
+
+// real: what goes by the log is changed by nobody.
+var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it never was",
+	func(l *oracle.Listen[history]) {
+		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
+		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Received) { b.received(c, e) })
+		oracle.OnEffect(l, func(b *history, c *oracle.Call, e *effects.Reply) { b.answers(c, e) })
+		l.Down(func(b *history, c *oracle.Call) {
+			delete(b.has, c.NodeName())
+			delete(b.asked, c.NodeName())
+		})
+	})
+
+// A history is all that workers ever had, and where they ever were.
+type history struct {
+	has   map[string][]uint64 // now, by the name of a worker's node
+	had   map[who][]uint64
+	urls  map[who]map[string]bool
+	asked map[string]map[effects.Request]asked // by the name of a directory's node
+}
+
+func (b *history) commanded(c *oracle.Call, e *effects.Command) {
+	x, admits := e.Body.(*admit)
+	if !admits {
+		return
+	}
+	for _, w := range workers {
+		if w.name == c.NodeName() {
+			if b.had == nil {
+				b.had = map[who][]uint64{}
+			}
+			is := who{instance: w.who.instance, rank: w.who.rank}
+			for _, k := range x.chunks {
+				b.had[is] = with(b.had[is], k)
+			}
+		}
+	}
+}
+
+func (b *history) received(c *oracle.Call, e *effects.Received) {
+	var r protocol.RegisterMsg
+	var h protocol.HeartbeatMsg
+	var q protocol.BatchedP2PLookupMsg
+	switch {
+	case r.Decode(e.Body, nil) == nil:
+		b.was(r.Worker, r.PeerInitURL)
+	case h.Decode(e.Body, nil) == nil:
+		b.was(h.Worker, h.PeerInitURL)
+	case e.Channel == effects.ChannelDirectory && q.Decode(e.Body, nil) == nil:
+		if b.asked == nil {
+			b.asked = map[string]map[effects.Request]asked{}
+		}
+		if b.asked[c.NodeName()] == nil {
+			b.asked[c.NodeName()] = map[effects.Request]asked{}
+		}
+		b.asked[c.NodeName()][e.Request] = asked{by: whoIs(q.Worker), hashes: numbers(q.Hashes)}
+	}
+}
+
+func (b *history) was(w protocol.Worker, url []byte) {
+	if b.urls == nil {
+		b.urls = map[who]map[string]bool{}
+	}
+	if b.urls[whoIs(w)] == nil {
+		b.urls[whoIs(w)] = map[string]bool{}
+	}
+	b.urls[whoIs(w)][string(url)] = true
+}
+
+func (b *history) answers(c *oracle.Call, e *effects.Reply) {
+	q, was := b.asked[c.NodeName()][e.Request]
+	var m protocol.BatchedP2PLookupRetMsg
+	if !was || m.Decode(e.Body, nil) != nil {
+		return
+	}
+	delete(b.asked[c.NodeName()], e.Request)
+	for i := range m.Holders {
+		h := &m.Holders[i]
+		is := who{instance: string(h.InstanceID), rank: q.by.rank}
+		if had := prefix(b.had[is], q.hashes); int(h.HitChunks) > had {
+			c.Fail("%s says that %s has %d chunks, of which it had %d at most", c.NodeName(), h.InstanceID, h.HitChunks, had)
+		}
+		if !b.urls[is][string(h.PeerInitURL)] {
+			c.Fail("%s names %s at %s, where it never was", c.NodeName(), h.InstanceID, h.PeerInitURL)
+		}
+	}
+}
