@@ -30,7 +30,7 @@
 //	systems/pd         ranks in a world: engines, the proxy, plain peers, strangers, and their faults
 //	systems/pd/ledger  who judges ranks: each oracle a value with its own memory
 //	systems/pd/scopes  its small worlds
-//	systems/recall     a flow beside those, as a value; systems lists such
+//	systems/recall     a flow beside those, as a value, as p2p is; systems lists such
 //	systems/directory  a system without ranks, as a value of systems/own: a profile of its own
 //
 // World, explore and story know no rank and no message: a system is handed to them as a value. This package has the

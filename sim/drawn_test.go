@@ -22,7 +22,7 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	}
 	pulled := []string{"PullTTL", "ReadTimeout", "ReadLeaseMax"}
 	delayed := []string{"FetchTimeout", "LeadMin", "ReadLeaseMax", "OffersMax", "LocationsMax", "FetchesMax"}
-	sharing := []string{"LoansMax", "BringsMax", "ShareTTL", "BringTimeout", "LookupTimeout"}
+	theirs := flowsBounds(t)
 	for _, profile := range systems.Profiles() {
 		values := map[string]map[int64]bool{}
 		least, spans := map[string]int64{}, map[string]bool{}
@@ -33,47 +33,28 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 				t.Fatal(err)
 			}
 			pulls, delays = pulls || len(p.Topology.Pull) > 0, delays || len(p.Topology.Delay) > 0
-			cfg := pd.SettingOf(&p, systems.Flows).Rank
+			cfg := pd.SettingOf(&p, systems.Flows.Playing(&p)).Rank
 			for i := range p.Topology.Windows {
 				cfg.Window = uint16(p.Topology.Windows[i])
 			}
-			v := reflect.ValueOf(&cfg).Elem()
-			fields := reflect.VisibleFields(v.Type())
-			for _, field := range reflect.VisibleFields(reflect.TypeFor[rank.Tuning]()) {
-				tuning, _ := v.Type().FieldByName("Tuning")
-				field.Index = append(slices.Clone(tuning.Index), field.Index...)
-				fields = append(fields, field)
-			}
-			for _, field := range fields {
-				name, x, is := field.Name, int64(0), v.FieldByIndex(field.Index)
-				switch f := is.Interface().(type) {
-				case effects.Duration:
-					x, spans[name] = int64(f), true
-				case uint32, uint16:
-					if !strings.HasSuffix(name, "Max") && name != "Window" && name != "BreakersPerPeer" {
-						continue
-					}
-					x = int64(is.Uint())
-				default:
-					continue
-				}
+			bounds(&cfg, func(name string, x int64, span bool) {
 				if values[name] == nil {
-					values[name] = map[int64]bool{}
+					values[name], spans[name] = map[int64]bool{}, span
 				}
 				if values[name][x] = true; x > 0 && (least[name] == 0 || x < least[name]) {
 					least[name] = x
 				}
-			}
+			})
 		}
 		for name, had := range values {
 			switch {
 			case name == "RequestIDMax": // Every request of a run has an id of some bytes.
-			case profile != "p2p" && profile != "sought" && slices.Contains(sharing, name): // Nobody shares elsewhere.
+			case theirs[name] && len(had) == 1 && had[0]: // The flow does not play.
 			case name == "SettleMax": // Oracles take a step for all that is due at its instant.
 			case name == "BreakerTTL" && profile != "full": // Elsewhere receivers that are full are asked again at once.
 			case name == "Window" && profile == "calm": // Small steps: one request at a time.
 			case !pulls && slices.Contains(pulled, name), !delays && slices.Contains(delayed, name):
-			case profile == "starve" && (name == "PutTimeout" || name == "RecallTimeout"): // Who gives up early does not starve.
+			case profile == "starve" && name == "PutTimeout": // Who gives up early does not starve.
 			case profile == "starve" && strings.HasSuffix(name, "Max"): // Nothing but pages runs short there.
 			case len(had) < 3:
 				t.Errorf("profile %s draws %d values of %s", profile, len(had), name)
@@ -82,4 +63,42 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// bounds visits each duration and each bound of a rank.
+func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
+	v := reflect.ValueOf(cfg).Elem()
+	fields := reflect.VisibleFields(v.Type())
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[rank.Tuning]()) {
+		tuning, _ := v.Type().FieldByName("Tuning")
+		field.Index = append(slices.Clone(tuning.Index), field.Index...)
+		fields = append(fields, field)
+	}
+	for _, field := range fields {
+		is := v.FieldByIndex(field.Index)
+		switch f := is.Interface().(type) {
+		case effects.Duration:
+			visit(field.Name, int64(f), true)
+		case uint32, uint16:
+			if strings.HasSuffix(field.Name, "Max") || field.Name == "Window" || field.Name == "BreakersPerPeer" {
+				visit(field.Name, int64(is.Uint()), false)
+			}
+		}
+	}
+}
+
+// flowsBounds are those that only flows set.
+func flowsBounds(t *testing.T) map[string]bool {
+	names := map[string]bool{}
+	for _, flow := range systems.Flows {
+		p, err := systems.Expand(1, flow.Profiles[0].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, without := map[string]int64{}, pd.SettingOf(&p, nil).Rank
+		bounds(&without, func(name string, x int64, _ bool) { own[name] = x })
+		with := pd.SettingOf(&p, pd.Flows{flow}).Rank
+		bounds(&with, func(name string, x int64, _ bool) { names[name] = names[name] || own[name] == 0 && x != 0 })
+	}
+	return names
 }

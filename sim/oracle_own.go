@@ -4,7 +4,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -21,14 +20,11 @@ func (w *trial) judge(s *System) {
 	}
 }
 
-// judgeFlows begins the oracles of flows that have a part in a plan.
-func (w *trial) judgeFlows(p *plan.Plan) {
+// judgeFlows begins the oracles of flows that play.
+func (w *trial) judgeFlows() {
 	for _, f := range w.Flows {
-		if len(f.Oracles) == 0 || !f.Plays(p) {
-			continue
-		}
 		for _, o := range f.Oracles {
-			w.users = append(w.users, o.Begin(f.Name))
+			w.users = append(w.users, o.Begin(f.Word))
 		}
 	}
 }

@@ -91,6 +91,10 @@ func TestPlanRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"seed: 3\n", "version is 0"},
 		{"version: 1\ncolour: red\n", "colour"},
+		{"version: 1\ntopology: {colour: true}\n", "topology.colour is unknown: leave it out"},
+		{"version: 1\ntopology: {find: true}\n", "topology.find is unknown: leave it out"},
+		{"version: 1\ntopology: {share: true}\n", "topology.share is true: who shares does both"},
+		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1, recall: true}]\n", "jobs[0].recall is true: it needs topology.recall"},
 		{"version: 1\ntopology: {senders: 900}\n", "topology.senders is 900: give 1 to 119"},
 		{"version: 1\ntopology: {senders: 60, receivers: 61}\n", "together is 121: give 2 to 120"},
 		{"version: 1\ntimeouts: {put: 3}\n", "`3`"},

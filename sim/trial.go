@@ -34,7 +34,7 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 	}
 	w.cast = c
 	w.Prepare(p, c.ranks, systems.Flows)
-	w.judgeFlows(p)
+	w.judgeFlows()
 	runs := &pd.System
 	if len(c.own) > 0 {
 		runs = &ownSystem

@@ -14,16 +14,16 @@ import (
 
 // drawBoth draws two or three nodes that all do both, with few pages, so that what an engine reserves and what peers
 // send compete for them.
-func drawBoth(p *plan.Plan, s *scale) {
+func drawBoth(p *plan.Plan, s *Scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	n := at(200).Between(2, 3)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	s.ring = at(201).Permille(500)
+	s.Ring = at(201).Permille(500)
 	p.Topology.ReceiverPages = uint32(at(202).Between(4, 12))
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(203).Between(60, 100)), uint32(at(204).Between(30, 100))
 	if at(207).Permille(800) { // Else an engine asks for more than it may ever have.
-		s.batchMax = min(s.batchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
+		s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
@@ -44,15 +44,15 @@ func drawBoth(p *plan.Plan, s *scale) {
 
 // drawContest has some seeds be about the one line in which engines and peers wait for pages: who wants much of a small
 // pool is passed by who wants little, as often as may be.
-func drawContest(p *plan.Plan, s *scale, rates *[plan.FaultKinds]int) {
+func drawContest(p *plan.Plan, s *Scale, rates *[plan.FaultKinds]int) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	if !at(220).Permille(200) {
 		return
 	}
-	s.jobs, s.window = 3*s.jobs, at(221).Time(500*time.Millisecond, 3*time.Second)
+	s.Jobs, s.Window = 3*s.Jobs, at(221).Time(500*time.Millisecond, 3*time.Second)
 	p.Topology.ReceiverPages = uint32(at(222).Between(4, 7))
 	p.Topology.SenderPages = p.Topology.ReceiverPages
-	s.batchMax = int(p.Topology.ReceiverPages)
+	s.BatchMax = int(p.Topology.ReceiverPages)
 	b := plan.New().Bounds // Tables have room for all who wait.
 	b.Staging, b.ReservePPM = p.Bounds.Staging, p.Bounds.ReservePPM
 	p.Bounds = b

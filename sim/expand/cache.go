@@ -9,7 +9,7 @@ import (
 
 // drawCaches draws which receivers are caches, and few pages for many requests that begin alike: what one brought,
 // others find, until its page is wanted.
-func drawCaches(p *plan.Plan, s *scale) {
+func drawCaches(p *plan.Plan, s *Scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	for i := range p.Topology.Receivers {
 		if i == 0 || at(uint64(i)).Permille(600) {
@@ -21,7 +21,7 @@ func drawCaches(p *plan.Plan, s *scale) {
 		p.Topology.ReceiverPages = uint32(at(21).Between(4, 8))
 		p.Topology.SenderPages = uint32(at(22).Between(4, 16))
 	}
-	s.jobs, s.groups = at(23).Between(10, 80), at(24).Between(1, 3)
+	s.Jobs, s.Groups = at(23).Between(10, 80), at(24).Between(1, 3)
 	if at(25).Permille(400) {
 		drawPulls(p, "full")
 	}

@@ -34,27 +34,24 @@ type Profile struct {
 // A Draft is a plan that is being drawn.
 type Draft struct {
 	*plan.Plan
-	scale
+	Scale Scale
 }
 
 // Caches draws receivers that keep what nobody expects any more.
-func Caches(d *Draft) { drawCaches(d.Plan, &d.scale) }
+func Caches(d *Draft) { drawCaches(d.Plan, &d.Scale) }
 
-// Sharers draws nodes that do both, as caches of few pages, and share what they have.
-func Sharers(d *Draft) { drawSharers(d.Plan, &d.scale) }
-
-// scale is what is drawn of a workload and of scheduled faults before they are listed.
-type scale struct {
-	jobs      int
-	batchMax  int
-	groups    int // of jobs that share their first chunks
-	window    time.Duration
-	early     int  // per thousand jobs
-	plain     int  // likewise
-	plainTo   int  // likewise, of senders that are read from
-	whole     int  // likewise, of those that are not plain
-	ring      bool // each node sends to the next
-	scheduled [plan.FaultKinds]int
+// Scale is what is drawn of a workload and of scheduled faults before they are listed.
+type Scale struct {
+	Jobs      int
+	BatchMax  int
+	Groups    int // of jobs that share their first chunks
+	Window    time.Duration
+	Early     int  // per thousand jobs
+	Plain     int  // likewise
+	PlainTo   int  // likewise, of senders that are read from
+	Whole     int  // likewise, of those that are not plain
+	Ring      bool // each node sends to the next
+	Scheduled [plan.FaultKinds]int
 }
 
 // Plan draws the plan of a seed in one of those profiles, or in one of more.
@@ -65,12 +62,12 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 		more = &Profile{}
 	}
 	drawWorld(&d, profile, more)
-	drawJobs(&p, &d.scale)
+	drawJobs(&p, &d.Scale)
 	drawReaders(&p)
 	if more.Jobs != nil {
 		more.Jobs(&d)
 	}
-	p.DrawFaults(&d.scheduled)
+	p.DrawFaults(&d.Scale.Scheduled)
 	drawRare(&p, profile)
 	drawOdd(&p, profile)
 	drawForeign(&p, profile)
@@ -85,13 +82,13 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 // drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
 // new line changes no other.
 func drawWorld(d *Draft, profile string, more *Profile) {
-	p, s := d.Plan, &d.scale
+	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).Between(lo, hi)) }
 	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).Time(lo, hi) }
 	const ms = time.Millisecond
-	*s = scale{jobs: at(6).Between(4, 60), batchMax: at(7).Between(1, 4), groups: at(8).Between(1, 5),
-		window: span(9, 200*ms, 8*time.Second)}
+	*s = Scale{Jobs: at(6).Between(4, 60), BatchMax: at(7).Between(1, 4), Groups: at(8).Between(1, 5),
+		Window: span(9, 200*ms, 8*time.Second)}
 	p.Topology = plan.Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
 		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).Permille(80)}
 	p.Delays = plan.Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms),
@@ -113,10 +110,10 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		p.Bounds.Peers = pages(39, 1, 4)
 	}
 	if at(50).Permille(330) {
-		s.early = at(50).Again().Between(100, 1000)
+		s.Early = at(50).Again().Between(100, 1000)
 	}
 	if at(82).Permille(330) {
-		s.plain = at(82).Again().Between(50, 600)
+		s.Plain = at(82).Again().Between(50, 600)
 	}
 	p.Topology.Trust = at(83).Permille(400)
 	if at(84).Permille(400) {
@@ -153,21 +150,21 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		more.World(d)
 	}
 	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
-		s.plainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
+		s.PlainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
 	}
 	if at(112).Permille(150) { // Calls too large for one put.
-		s.whole = at(112).Again().Between(100, 700)
+		s.Whole = at(112).Again().Between(100, 700)
 	}
 	// Puts of more chunks than there are copies side by side.
 	if p.Topology.HostPages > 0 && at(113).Permille(400) {
-		s.batchMax = min(at(113).Again().Between(4, 12), int(p.Topology.HostPages))
+		s.BatchMax = min(at(113).Again().Between(4, 12), int(p.Topology.HostPages))
 	}
 	rates := p.DrawRates(profile)
 	switch profile {
 	case "calm":
 		p.Topology.Mismatch = false
 	case "hccl":
-		s.plain, s.plainTo = 0, 0
+		s.Plain, s.PlainTo = 0, 0
 	case "crash":
 		rates[plan.FaultCrash] = at(70).Between(1, 6)
 	case "fenced":
@@ -178,8 +175,8 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 			p.Delays.Device = span(99, 4*ms, 40*ms)
 		}
 	case "starve":
-		s.jobs *= 4
-		s.window = span(78, 500*ms, 6*time.Second)
+		s.Jobs *= 4
+		s.Window = span(78, 500*ms, 6*time.Second)
 		p.Delays.Message = span(101, ms/10, ms)
 		p.Timeouts.Alloc += 2 * time.Second
 		p.Timeouts.Reply += 2 * time.Second
@@ -192,7 +189,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		p.Topology.Receivers, p.Topology.ReceiverPages = 1, pages(73, 4, 7)
 		p.Bounds.Overtakes = pages(74, 1, 2)
 		if at(79).Permille(500) {
-			s.plain = at(79).Again().Between(300, 700)
+			s.Plain = at(79).Again().Between(300, 700)
 		}
 		if at(100).Permille(700) { // Who is disturbed gives up before he starves.
 			for _, f := range plan.Faults() {
@@ -207,13 +204,13 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		p.Topology.Leased, p.Topology.Trust = at(90).Permille(700), at(91).Permille(700)
 		p.Topology.Reply = protocol.ReplyForm(at(92).Between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
 		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).Between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
-		s.plain, s.early = at(96).Between(200, 700), at(97).Between(300, 1000)
+		s.Plain, s.Early = at(96).Between(200, 700), at(97).Between(300, 1000)
 	}
 	// Some profiles have fewer nodes than clocks were drawn for.
 	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.NodeCount())]
-	p.Share(rates, &s.scheduled)
-	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
-	p.FaultsEnd = s.window + time.Second
+	p.Share(rates, &s.Scheduled)
+	s.BatchMax = min(s.BatchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
+	p.FaultsEnd = s.Window + time.Second
 }
 
 // drawPulls draws which senders offer their chunks to be read, and within which bounds.
@@ -237,20 +234,20 @@ func drawPulls(p *plan.Plan, profile string) {
 }
 
 // drawJobs draws the workload.
-func drawJobs(p *plan.Plan, s *scale) {
-	p.Jobs = slices.Grow(p.Jobs, s.jobs)
-	for i := range s.jobs {
+func drawJobs(p *plan.Plan, s *Scale) {
+	p.Jobs = slices.Grow(p.Jobs, s.Jobs)
+	for i := range s.Jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
 		j := plan.Job{Request: uint32(i), From: plan.Node(at(0).Below(uint64(p.Topology.Senders))),
 			To:    p.Receiver(int(at(0).Again().Below(uint64(p.Topology.Receivers)))),
-			Early: at(1).Permille(s.early), Plain: at(8).Permille(s.plain), Batch: at(6).Between(1, s.batchMax),
-			At: at(7).Time(0, s.window)}
-		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.plainTo)
-		if s.ring || j.To == j.From { // Nobody sends to himself.
+			Early: at(1).Permille(s.Early), Plain: at(8).Permille(s.Plain), Batch: at(6).Between(1, s.BatchMax),
+			At: at(7).Time(0, s.Window)}
+		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.PlainTo)
+		if s.Ring || j.To == j.From { // Nobody sends to himself.
 			j.To = plan.Node((int(j.From) + 1) % p.NodeCount())
 		}
-		group := uint32(at(2).Below(uint64(s.groups)))
-		j.Whole = !j.Plain && at(10).Permille(s.whole)
+		group := uint32(at(2).Below(uint64(s.Groups)))
+		j.Whole = !j.Plain && at(10).Permille(s.Whole)
 		shared, own := at(3).Between(0, 6), at(4).Between(0, 4)
 		j.Keys = make([]uint32, 0, shared+own+2)
 		for k := range shared {

@@ -15,9 +15,9 @@ func TestRareStories(t *testing.T) {
 		p := plan.Plan{Version: plan.Version, Seed: seed, Profile: "full", Rates: map[plan.Fault]int{}}
 		d := Draft{Plan: &p}
 		drawWorld(&d, "full", &Profile{})
-		drawJobs(&p, &d.scale)
+		drawJobs(&p, &d.Scale)
 		drawReaders(&p)
-		p.DrawFaults(&d.scheduled)
+		p.DrawFaults(&d.Scale.Scheduled)
 		drawBounds(&p, "full")
 		drawTuning(&p)
 		whole := Plan(seed, "full", nil)

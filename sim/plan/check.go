@@ -98,14 +98,12 @@ func (p *Plan) checkTopology(c *checker) {
 		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
 	}
 	within(c, "topology.host_pages", t.HostPages, 0, pagesMax)
-	if t.HostPages > 0 && t.Recall {
-		c.wrong("topology.host_pages is %d with topology.recall: what is recalled is read into the engine's pages; "+
-			"leave one out",
-			t.HostPages)
-	}
-	if t.Share && (t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || t.Recall) {
-		c.wrong("topology.share is true: who shares does both, and neither pull nor recall; leave one out")
-	}
+	t.Said.check(c, "topology", func(w *Word) (string, bool) {
+		if w.World == nil {
+			return "", false
+		}
+		return w.World(p), true
+	})
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
@@ -219,17 +217,12 @@ func (p *Plan) checkJobs(c *checker) {
 		}
 		within(c, at("batch"), j.Batch, 1, keysMax)
 		within(c, at("prefix"), j.Prefix, 0, keysMax)
-		if j.Recall && (!p.Topology.Recall || j.Plain || j.PlainTo || j.Gather) {
-			c.wrong("%s is set: it needs topology.recall, and nobody sends it: leave out plain, plain_to and "+
-				"gather", at("recall"))
-		}
-		if j.Share && (!p.Topology.Share || j.Plain || j.PlainTo || j.Gather || j.Recall) {
-			c.wrong("%s is set: it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall",
-				at("share"))
-		}
-		if j.Find && (!j.Share || p.System == "") {
-			c.wrong("%s is set: it needs share, and a system with directories", at("find"))
-		}
+		j.Said.check(c, fmt.Sprintf("jobs[%d]", i), func(w *Word) (string, bool) {
+			if w.Job == nil {
+				return "", false
+			}
+			return w.Job(p, j), true
+		})
 		if j.Gather && j.Plain {
 			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
 		}

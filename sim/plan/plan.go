@@ -98,10 +98,6 @@ type Topology struct {
 	Delay []Node `yaml:"delay,omitempty,flow"`
 	// Cache are the receivers that keep what nobody expects any more while there is room (Retention).
 	Cache []Node `yaml:"cache,omitempty,flow"`
-	// Recall: what receivers have may be read back by senders.
-	Recall bool `yaml:"recall,omitempty"`
-	// Share: nodes that do both share what they have.
-	Share bool `yaml:"share,omitempty"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).
@@ -114,6 +110,8 @@ type Topology struct {
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
 	// Windows are the bounds.window of each node by itself, where they differ.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
+	// Said are the flows that play, such as recall: what receivers have may be read back by senders.
+	Said Said `yaml:",inline"`
 }
 
 // Timeouts are those of rank.Config.
@@ -192,12 +190,8 @@ type Job struct {
 	Take   bool `yaml:"take,omitempty"`
 	Prefix int  `yaml:"prefix,omitempty"`
 	Gather bool `yaml:"gather,omitempty"`
-	// Recall: nobody sends anything for it. Its sender reads back what its receiver has of its first chunks.
-	Recall bool `yaml:"recall,omitempty"`
-	// Share: nobody sends anything for it. Its receiver has brought what its sender has of its first chunks.
-	Share bool `yaml:"share,omitempty"`
-	// Find: with share, the receiver does not know who has them, and asks the directories of its system.
-	Find bool `yaml:"find,omitempty"`
+	// Said is whose job it is, if it is a flow's, and how.
+	Said Said `yaml:",inline"`
 }
 
 // KeysOwn is the first number of chunks that Expand of package sim gives to one job alone.

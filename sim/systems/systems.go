@@ -16,7 +16,7 @@ import (
 )
 
 // Flows are all that there are.
-var Flows = []*pd.Flow{&recall.Flow, &p2p.Flow}
+var Flows = pd.Flows{&recall.Flow, &p2p.Flow}
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {

@@ -15,7 +15,7 @@ type loan struct {
 	Said    bool           // its reader said that it has ended
 	Came    int            // how often it was offered to its reader
 	Words   int            // of its end, that a transport took
-	Recall  bool           // somebody asked for it: nobody put the pages
+	Asked   bool           // somebody asked for it: nobody put the pages
 	Kept    bool           // its reader said that it keeps it for later
 	Late    bool           // its reader refused it as it came too late
 	Heard   bool           // and its owner's machine was told

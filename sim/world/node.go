@@ -18,8 +18,7 @@ type Node struct {
 	Pulls  bool // others read its chunks
 	Delays bool // it keeps offers
 	Caches bool // it keeps what nobody expects any more
-	Lends  bool // what it has may be read back
-	Shares bool // what it has its peers may have brought
+	Lends  bool // what it has is lent to peers who ask for it
 	Life   uint32
 	Up     bool
 	Thaw   int64 `snap:"instant"` // frozen until then

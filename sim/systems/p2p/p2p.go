@@ -3,8 +3,6 @@
 package p2p
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -18,16 +16,11 @@ import (
 
 // Flow is chunks that are shared.
 var Flow = pd.Flow{
-	Name:     "p2p",
-	Profiles: []expand.Profile{{Name: "p2p", World: expand.Sharers, Jobs: draws}},
-	Plays:    func(p *plan.Plan) bool { return p.Topology.Share },
-	Cast: func(p *plan.Plan, n *world.Node) {
-		n.Shares = p.Topology.Share
-	},
+	Word:     word,
+	Profiles: []expand.Profile{{Name: "p2p", World: sharers, Jobs: draws}},
+	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = true },
 	Rank: func(p *plan.Plan, c *rank.Config) {
-		if c.Shares = p.Topology.Share; !c.Shares {
-			return
-		}
+		c.Shares = true
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
@@ -35,19 +28,36 @@ var Flow = pd.Flow{
 		finds(p, c)
 	},
 	Scopes:   small,
+	Boot:     boot,
 	Ports:    ports,
-	Owns:     func(j *pd.Job) bool { return j.Share },
+	Brings:   true,
+	Has:      func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
 	Start:    start,
 	Commands: []pd.Commands{{Want: want, Ended: ended}},
 	Oracles:  []oracle.Oracle{brought},
 	Words:    words,
 }
 
+// word: nodes that do both share what they have. Of a job: nobody sends anything for it, and its receiver has brought
+// what its sender has of its first chunks.
+var word = plan.NewWord(plan.Word{
+	Name: "share",
+	World: func(p *plan.Plan) string {
+		if t := &p.Topology; t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || len(t.Said) > 1 {
+			return "who shares does both, and neither pull nor recall; leave one out"
+		}
+		return ""
+	},
+	Job: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Said["share"] || j.Plain || j.PlainTo || j.Gather || j.Said["recall"] {
+			return "it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall"
+		}
+		return ""
+	},
+})
+
 // ports are where a node is asked what it shares.
-func ports(n *world.Node) []effects.Channel {
-	if !n.Shares {
-		return nil
-	}
+func ports(*world.Node) []effects.Channel {
 	return []effects.Channel{effects.ChannelLookup, effects.ChannelPeerDone}
 }
 
@@ -61,7 +71,7 @@ func start(w *pd.Cluster, j *pd.Job) {
 		return
 	}
 	b := ops.Bring{Request: j.Name, Keys: j.Keys}
-	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Find {
+	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}
 	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
@@ -72,32 +82,6 @@ func start(w *pd.Cluster, j *pd.Job) {
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Hits > 0 {
 		w.Jobs[c.Job].Get(w)
-	}
-}
-
-// draws draws requests whose chunks another node has, as far as it still has them.
-func draws(d *expand.Draft) {
-	p := d.Plan
-	sent := len(p.Jobs)
-	for i := range sent {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 1000+uint64(i)<<8|n) }
-		j := &p.Jobs[i]
-		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(600) || len(p.Jobs) >= plan.JobsMax {
-			continue
-		}
-		to := plan.Node(at(1).Below(uint64(p.Topology.Both)))
-		if to == j.To {
-			continue
-		}
-		r := plan.Job{
-			Request: expand.Unused(p), From: j.To, To: to, Share: true, Keys: slices.Clone(j.Keys),
-			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
-		}
-		if at(3).Permille(300) { // What nobody has ends the prefix.
-			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
-		}
-		r.Batch = len(r.Keys)
-		p.Jobs = append(p.Jobs, r)
 	}
 }
 

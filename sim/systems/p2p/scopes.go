@@ -23,4 +23,6 @@ func small() []explore.Scope {
 }
 
 // shares has the second job of a scope bring what there is of it.
-func shares(p *plan.Plan) { p.Topology.Share, p.Jobs[1].Share = true, true }
+func shares(p *plan.Plan) {
+	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+}

@@ -39,6 +39,14 @@ var (
 	channels = []effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
 )
 
+// finding is said of a job that is shared: its receiver does not know who has the chunks, and asks directories.
+var finding = plan.NewWord(plan.Word{Name: "find", Job: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Said[word] || p.System == "" {
+		return "it needs share, and a system with directories"
+	}
+	return ""
+}})
+
 // listed are the directories of a plan; none: its nodes know of none.
 func listed(p *plan.Plan) []string {
 	if p.System != plan.PD+"+"+beside {
@@ -91,11 +99,22 @@ func finds(p *plan.Plan, c *rank.Config) {
 	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
 }
 
+// boot tells a rank where it listens for peers that ask, and directories whose it is.
+func boot(_ *plan.Plan, n *world.Node, c *rank.Config) {
+	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
+	if c.Knows() {
+		me := n.Addr(effects.ChannelInit)
+		c.Directory.Worker.Instance = world.LaneName(n.ID)
+		c.Directory.Worker.URL = protocol.Endpoint{Host: me.Host, Port: me.Port}.String()
+	}
+}
+
 // drawSought has most of what is brought be looked for.
 func drawSought(_ own.Draws, p *plan.Plan) {
 	for i := range p.Jobs {
-		if j := &p.Jobs[i]; j.Share {
-			j.Find = draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).Permille(800)
+		j := &p.Jobs[i]
+		if j.Said[word] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).Permille(800) {
+			j.Said = j.Said.With(finding)
 		}
 	}
 }
@@ -151,7 +170,7 @@ var sought = oracle.Of("sought", "chunks that are looked for come, or are a miss
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != want || c.Over || !w.Jobs[c.Job].Find {
+		if c == nil || c.Want != want || c.Over || !w.Jobs[c.Job].Said[finding] {
 			return
 		}
 		j := &w.Jobs[c.Job]

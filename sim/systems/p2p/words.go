@@ -34,4 +34,4 @@ var words = []pd.Word{
 	},
 }
 
-func asked(to *world.Node) (effects.Channel, bool) { return effects.ChannelLookup, to.Shares }
+func asked(to *world.Node) (effects.Channel, bool) { return effects.ChannelLookup, to.Lends }

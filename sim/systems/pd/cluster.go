@@ -18,7 +18,8 @@ type Cluster struct {
 	Plan        Setting `snap:"share"` // what the source says
 	Ranks       int     // how many nodes are, of all; they come first
 	Jury        Judges  `snap:"share"`
-	Flows       Flows   `snap:"share"` // beside PD's own
+	Flows       Flows   `snap:"share"` // that play beside PD's own
+	known       Flows   `snap:"share"` // all that may
 	Keys        keys    `snap:"share"`
 	PlainWrites []PlainWrite
 	Reader      plainReader `snap:"share"`
@@ -45,9 +46,10 @@ func (w *Cluster) Ranked() *Cluster { return w }
 // Beside is the machine of a node beside ranks, by its place among those.
 func Beside(w *Cluster, i int) effects.Machine { return w.Nodes[w.Ranks+i].Machine }
 
-// Prepare makes a cluster that is empty ready for a plan with so many ranks and these flows.
+// Prepare makes a cluster that is empty ready for a plan with so many ranks, and those of the flows that play in it.
 func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows Flows) {
-	w.Plan, w.Ranks, w.Flows = SettingOf(p, flows), ranks, flows
+	w.Ranks, w.Flows, w.known = ranks, flows.Playing(p), flows
+	w.Plan = SettingOf(p, w.Flows)
 	w.Keys.room(int(w.Plan.keys) + w.Plan.probesMax())
 }
 

@@ -22,7 +22,7 @@ func (w *Cluster) Whole() *world.World { return &w.World }
 // Kinds are those of ranks and engines.
 func (w *Cluster) Kinds() explore.Kinds {
 	var states []reflect.Type
-	for _, f := range w.Flows {
+	for _, f := range w.known {
 		states = append(states, f.States...)
 	}
 	return explore.Kinds{

@@ -16,17 +16,24 @@ import (
 // A Flow is a way in which chunks get from node to node beside those of prefill and decode. A package of its own brings
 // it as a value: what ranks, engines, oracles, seeds and the explorer do for it. What is nil is as without it.
 type Flow struct {
-	Name     string
+	// Word is what a topology says for it to play, and a job to be its own ([plan.NewWord]). It is asked for nothing of
+	// what follows where it does not play.
+	Word     string
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
 
-	Plays func(p *plan.Plan) bool                     // it has a part in a plan; only then its oracles judge
-	Cast  func(p *plan.Plan, n *world.Node)           // what a node does in it
-	Rank  func(p *plan.Plan, c *rank.Config)          // what every rank goes by
-	Ports func(n *world.Node) []effects.Channel       // on which a node listens beside PD's
-	Owns  func(j *Job) bool                           // a job is its own: all its pages are reserved at once, and then
-	Begin func(w *Cluster, n *world.Node, c *Command) // its engine has them
-	Start func(w *Cluster, j *Job)                    // or it begins without pages, where this is given
+	Cast  func(p *plan.Plan, n *world.Node)                 // what a node does in it
+	Rank  func(p *plan.Plan, c *rank.Config)                // what every rank goes by
+	Boot  func(p *plan.Plan, n *world.Node, c *rank.Config) // and what one does, beside that
+	Ports func(n *world.Node) []effects.Channel             // on which a node listens beside PD's
+	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
+	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
+
+	// Brings is of a flow in which chunks come that nobody sent: whoever has them is asked by nodes on either side, and
+	// so more says hello, and keeps promises, than what pushes and pulls account for.
+	Brings bool
+	// Has says that a rank has pages of its engine's share for the flow, or is about to.
+	Has func(s *rank.Stats) bool
 
 	Commands []Commands
 	Oracles  []oracle.Oracle
@@ -58,11 +65,31 @@ func (all Flows) of(c *Command) *Commands {
 // owner is the flow whose job it is; nil: PD's own.
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
-		if f.Owns != nil && f.Owns(j) {
+		if j.Said[f.Word] {
 			return f
 		}
 	}
 	return nil
+}
+
+// Playing are those that have a part in a plan.
+func (all Flows) Playing(p *plan.Plan) (some Flows) {
+	for _, f := range all {
+		if p.Topology.Said[f.Word] {
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
+// Bring says whether chunks come that nobody sent.
+func (all Flows) Bring() bool {
+	return slices.ContainsFunc(all, func(f *Flow) bool { return f.Brings })
+}
+
+// Have says whether one of them has pages of its engine's share.
+func (all Flows) Have(s *rank.Stats) bool {
+	return slices.ContainsFunc(all, func(f *Flow) bool { return f.Has != nil && f.Has(s) })
 }
 
 // In is the cluster of which an oracle is told.

@@ -100,14 +100,12 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		cfg.HostPages = w.Source.Topology.HostPages
 		cfg.RenewAddr = n.Addr(effects.ChannelInit)
 	}
-	if cfg.Shares {
-		cfg.LookupAddr, cfg.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
+	for _, f := range w.Flows {
+		if f.Boot != nil {
+			f.Boot(w.Source, n, &cfg)
+		}
 	}
 	me := n.Addr(effects.ChannelInit)
-	if cfg.Knows() {
-		cfg.Directory.Worker.Instance = world.LaneName(n.ID)
-		cfg.Directory.Worker.URL = protocol.Endpoint{Host: me.Host, Port: me.Port}.String()
-	}
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
 	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))
@@ -130,8 +128,8 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		callers: map[effects.Incarnation]effects.Incarnation{}}
 	size, err := cfg.Layout.PageBytes()
 	reads := cfg.PullTTL
-	if n.Lends || n.Shares {
-		reads = cfg.Lease // What is recalled is read at once.
+	if n.Lends {
+		reads = cfg.Lease // What is asked for is read at once.
 	}
 	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, PageBytes: uint32(size),
 		Leased: cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: BufferOf(n)}, err

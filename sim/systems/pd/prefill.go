@@ -21,16 +21,14 @@ type Job struct {
 	early    bool
 	PlainTo  bool
 	plain    plainSender
-	Whole    bool   // its puts are parts of one
-	shared   bool   // whose pages are of one reserve
-	Take     bool   // its reader takes pages where others fetch
-	prefix   int    // its reader fetches so many chunks by themselves; 0: all
-	gather   bool   // nobody sends it
-	Recall   bool   // nobody sends it: its sender reads back what there is of it
-	Find     bool   // with Share: directories are asked who has it
-	Share    bool   // nobody sends it: its receiver has brought what its sender has of it
-	probe    bool   // made after healing; it must succeed
-	Life     uint32 // of the sender that works on it
+	Whole    bool      // its puts are parts of one
+	shared   bool      // whose pages are of one reserve
+	Take     bool      // its reader takes pages where others fetch
+	prefix   int       // its reader fetches so many chunks by themselves; 0: all
+	gather   bool      // nobody sends it
+	Said     plan.Said `snap:"share"` // whose it is, if it is a flow's
+	probe    bool      // made after healing; it must succeed
+	Life     uint32    // of the sender that works on it
 	begun    bool
 	Told     int                // notifications that the proxy was sent, of that life
 	ToldAt   int64              `snap:"skip"` // the newest of those
@@ -64,8 +62,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		p := &jobs[i]
 		j := w.NewJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
-		j.Take, j.prefix, j.gather, j.Whole, j.Recall = p.Take, p.Prefix, p.Gather, p.Whole, p.Recall
-		j.Share, j.Find = p.Share, p.Find
+		j.Take, j.prefix, j.gather, j.Whole, j.Said = p.Take, p.Prefix, p.Gather, p.Whole, p.Said
 		for _, k := range p.Keys {
 			j.addKey(w, k)
 		}

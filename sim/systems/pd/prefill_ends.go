@@ -76,7 +76,7 @@ func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effe
 	}
 }
 
-// Recalls says whether what a Reserve gave is for a recall to read into.
-func (w *Cluster) Recalls(reserve effects.Ticket) bool {
-	return reserve != 0 && w.Jobs[w.Commands[reserve-1].Job].Recall
+// ForFlow says whether what a Reserve gave is for a flow to read into.
+func (w *Cluster) ForFlow(reserve effects.Ticket) bool {
+	return reserve != 0 && w.Flows.owner(&w.Jobs[w.Commands[reserve-1].Job]) != nil
 }

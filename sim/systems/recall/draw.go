@@ -14,7 +14,7 @@ import (
 // some, and then some that nobody sent.
 func draws(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Recall, p.Topology.HostPages = true, 0
+	p.Topology.Said, p.Topology.HostPages = p.Topology.Said.With(word), 0
 	sent := len(p.Jobs)
 	for i := range sent {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }
@@ -23,7 +23,8 @@ func draws(d *expand.Draft) {
 			continue
 		}
 		r := plan.Job{
-			Request: expand.Unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To, Recall: true,
+			Request: expand.Unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To,
+			Said: plan.Said{word: true},
 			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
 		if at(3).Permille(300) { // What nobody has ends the prefix.

@@ -41,7 +41,7 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // reads what is kept for that, and is not to consume it.
 func broughtFor(w *pd.Cluster, j *pd.Job) []byte {
 	for i := range w.Jobs {
-		if x := &w.Jobs[i]; !x.Recall && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
+		if x := &w.Jobs[i]; !x.Said[word] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
 			return x.Name
 		}
 	}

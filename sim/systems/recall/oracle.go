@@ -86,7 +86,7 @@ func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p 
 func tokens(w *pd.Cluster, j *pd.Job, i int) int {
 	for k := range w.Jobs {
 		x := &w.Jobs[k]
-		if x.Recall {
+		if x.Said[word] {
 			continue
 		}
 		for at, id := range x.Ids {

@@ -18,23 +18,39 @@ import (
 
 // Flow is recalls.
 var Flow = pd.Flow{
-	Name: "recall",
+	Word: word,
 	// Receivers are caches, from which there is more to read.
 	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: draws}},
 	Scopes:   small,
-	Plays:    func(p *plan.Plan) bool { return p.Topology.Recall },
-	Cast:     func(p *plan.Plan, n *world.Node) { n.Lends = p.Topology.Recall && n.Receives() },
+	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = n.Receives() },
 	Rank: func(p *plan.Plan, c *rank.Config) {
-		c.Recalls, c.RecallTimeout, c.RecallsMax = p.Topology.Recall, c.PutTimeout, p.Bounds.Grants
+		c.Recalls, c.RecallTimeout, c.RecallsMax = true, c.PutTimeout, p.Bounds.Grants
 	},
 	Ports:    ports,
-	Owns:     func(j *pd.Job) bool { return j.Recall },
 	Begin:    begin,
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
 	Oracles:  []oracle.Oracle{brought, inTurn},
 	Words:    words,
 	States:   []reflect.Type{reflect.TypeFor[*asked]()},
 }
+
+// word: what receivers have may be read back by senders. Of a job: nobody sends anything for it, and its sender reads
+// back what its receiver has of its first chunks.
+var word = plan.NewWord(plan.Word{
+	Name: "recall",
+	World: func(p *plan.Plan) string {
+		if p.Topology.HostPages > 0 {
+			return "what is recalled is read into the engine's pages; leave it out, or host_pages"
+		}
+		return ""
+	},
+	Job: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Said["recall"] || j.Plain || j.PlainTo || j.Gather {
+			return "it needs topology.recall, and nobody sends it: leave out plain, plain_to and gather"
+		}
+		return ""
+	},
+})
 
 // ports are where a node is asked what it has.
 func ports(n *world.Node) []effects.Channel {

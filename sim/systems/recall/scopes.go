@@ -24,4 +24,6 @@ func small() []explore.Scope {
 }
 
 // readsBack has the second job of a scope read back what there is of it.
-func readsBack(p *plan.Plan) { p.Topology.Recall, p.Jobs[1].Recall = true, true }
+func readsBack(p *plan.Plan) {
+	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+}

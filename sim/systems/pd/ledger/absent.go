@@ -81,7 +81,7 @@ func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 		return
 	}
 	a := or.absent(n, c.Server)
-	if n.Receives() && or.w.Nodes[c.Server].Pulls || or.w.Source.Topology.Share { // It may ask there for more time, or for chunks.
+	if n.Receives() && or.w.Nodes[c.Server].Pulls || or.w.Flows.Bring() { // It may ask there for more time, or for chunks.
 		or.void(checkStranded)
 		return
 	}

@@ -115,7 +115,8 @@ func (or *bothOracle) passing(n *world.Node) {
 	if my.first != t {
 		my.first, my.passed, my.rivals = t, 0, 0
 	}
-	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) || pd.StatsOf(n).Brings > 0 {
+	s := pd.StatsOf(n)
+	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) || or.w.Flows.Have(&s) {
 		or.void(checkOwnPassed)
 		return
 	}
@@ -142,7 +143,7 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	if n.Caches {
 		room += s.Spare
 	}
-	if or.at(n).has+count > ownShare(n) || s.Brings > 0 { // What is brought is of that share, until it has come.
+	if or.at(n).has+count > ownShare(n) || or.w.Flows.Have(s) {
 		or.void(checkOwnWaits)
 		return t, false
 	}

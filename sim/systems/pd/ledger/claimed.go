@@ -65,8 +65,7 @@ func requestOf(id []byte) uint64 {
 
 // exact says whether each promise of n is seen: where chunks are read instead of pushed it is not.
 func (or *claimedOracle) exact(n *world.Node) bool {
-	t := &or.w.Source.Topology
-	return len(t.Pull) == 0 && !t.Share && !or.at(n).blind
+	return len(or.w.Source.Topology.Pull) == 0 && !or.w.Flows.Bring() && !or.at(n).blind
 }
 
 // promised notes that n keeps a chunk for a request from now on. It may say so where it cannot, if sure is false.

@@ -42,14 +42,14 @@ func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair
 	case pg.Writers > 0 || pg.Readers > 0:
 		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while another may still touch it",
 			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
-	case pg.Pins > 0 || pg.Reserved != 0 && !or.w.Recalls(pg.Reserved):
+	case pg.Pins > 0 || pg.Reserved != 0 && !or.w.ForFlow(pg.Reserved):
 		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while its engine has it",
 			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
 	case pg.Granted != 0 && !or.w.Setting.Leased:
 		or.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
 			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID), n.ItsGrant(pg.Granted))
 	case p.Local.Generation != pg.Generation,
-		!n.Staging(pg) && !or.w.Recalls(pg.Reserved) && p.Local.Generation <= pg.Last:
+		!n.Staging(pg) && !or.w.ForFlow(pg.Reserved) && p.Local.Generation <= pg.Last:
 		or.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
 			n.It(), n.ItsPage(p.Local.Index), p.Local.Generation, pg.Last)
 	case or.w.Setting.Leased && t.Under != nil && t.Under.Loan.Said: // On fenced ones the grant is gone, and finds it so.

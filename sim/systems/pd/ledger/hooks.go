@@ -83,7 +83,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		o.hope.waitsForKept(n)
 		o.fetch.fetches(n, &s)
 	}
-	if (n.Lends || n.Shares) && !n.Pulls {
+	if n.Lends && !n.Pulls {
 		o.offers.takenBack(n)
 	}
 	if n.Pulls {

@@ -30,9 +30,9 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		or.fail(checkLoanID, "node %d grants under id %d a second time", n.It(), g.ID)
 		return
 	}
-	// What somebody recalls is the store's, and no engine put it.
-	g.Loan.Recall = (or.w.Source.Topology.Recall || or.w.Source.Topology.Share) && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
-	put := n.Sends() && !g.Loan.Recall
+	// What somebody asked for is the store's, and no engine put it.
+	g.Loan.Asked = n.Lends && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
+	put := n.Sends() && !g.Loan.Asked
 	for _, p := range g.Pages {
 		pg := &n.Pool.Pages[p.Index]
 		if or.judged(checkLoanUnwritten, checkLoanGeneration); put && n.Device == nil {

@@ -189,7 +189,7 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	for _, t := range my.ended {
 		or.loans(n, t)
 	}
-	if (n.Lends || n.Shares) && len(my.readers) > 0 {
+	if n.Lends && len(my.readers) > 0 {
 		or.recalls(n, my)
 	}
 	my.readers = my.readers[:0]
@@ -246,7 +246,7 @@ func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 }
 
 // stillRead says whether a recall may still read under a grant.
-func stillRead(g *world.Grant) bool { return g.Loan.Recall && !g.Revoking && !g.Loan.Revoked }
+func stillRead(g *world.Grant) bool { return g.Loan.Asked && !g.Revoking && !g.Loan.Revoked }
 
 // standsUnder says whether a page may still be written under a grant.
 func standsUnder(p *world.Pool, g *world.Grant) bool {

@@ -148,7 +148,7 @@ func (or *sharedOracle) answering(n *world.Node, r *world.Request, body []byte) 
 func (or *sharedOracle) shares(n *world.Node) {
 	lent, cfg := 0, &pd.Its(n).Cfg
 	for _, g := range n.Pool.Lent {
-		if g.Loan.Recall && or.w.Standing(n, g) {
+		if g.Loan.Asked && or.w.Standing(n, g) {
 			lent += len(g.Pages)
 		}
 	}

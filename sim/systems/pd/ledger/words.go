@@ -153,7 +153,7 @@ func (or *wordsOracle) linkedTo(n, owner *world.Node) bool {
 // transferring notes what is read of an offer; of what is written on a fenced plane the plane itself tells the end.
 func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	owner := t.Remote.Node
-	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Recall {
+	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Asked {
 		or.gives(n, way{owner.ID, effects.ChannelDone}, g)
 	}
 	if !t.Read && !or.w.Setting.Leased {

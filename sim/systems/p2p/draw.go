@@ -1,22 +1,25 @@
-package expand
+package p2p
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is drawn for nodes that share what they have: by labels of its own, so that nothing else of a seed depends on it.
 
-// drawSharers draws two or three such nodes, which are sent more than there is room for.
-func drawSharers(p *plan.Plan, s *scale) {
+// sharers draws two or three such nodes, which are sent more than there is room for.
+func sharers(d *expand.Draft) {
+	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
 	n := at(0).Between(2, 3)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Share, p.Topology.Trust, p.Topology.HostPages = true, false, 0
+	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages = p.Topology.Said.With(word), false, 0
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	for i := range n {
 		if at(uint64(10 + i)).Permille(800) {
@@ -26,9 +29,9 @@ func drawSharers(p *plan.Plan, s *scale) {
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
-	s.batchMax = min(s.batchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
-	s.jobs, s.groups, s.plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
-	s.window = at(6).Time(time.Second, 5*time.Second)
+	s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
+	s.Jobs, s.Groups, s.Plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
+	s.Window = at(6).Time(time.Second, 5*time.Second)
 	if at(7).Permille(300) { // Answers are often later than what a lease is shortened by.
 		p.Topology.Leased = true
 		p.Timeouts.Lease = at(8).Time(400*time.Millisecond, 900*time.Millisecond)
@@ -42,5 +45,31 @@ func drawSharers(p *plan.Plan, s *scale) {
 		for i := range n {
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-most, most))
 		}
+	}
+}
+
+// draws draws requests whose chunks another node has, as far as it still has them.
+func draws(d *expand.Draft) {
+	p := d.Plan
+	sent := len(p.Jobs)
+	for i := range sent {
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 1000+uint64(i)<<8|n) }
+		j := &p.Jobs[i]
+		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(600) || len(p.Jobs) >= plan.JobsMax {
+			continue
+		}
+		to := plan.Node(at(1).Below(uint64(p.Topology.Both)))
+		if to == j.To {
+			continue
+		}
+		r := plan.Job{
+			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{word: true}, Keys: slices.Clone(j.Keys),
+			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
+		}
+		if at(3).Permille(300) { // What nobody has ends the prefix.
+			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
+		}
+		r.Batch = len(r.Keys)
+		p.Jobs = append(p.Jobs, r)
 	}
 }
