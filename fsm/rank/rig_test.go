@@ -423,6 +423,12 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
 		}
 		return body
+	case "store":
+		body := &engine.Store{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
+		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+		}
+		return body
 	case "bring":
 		return &p2p.Bring{
 			From: p2p.Peer{Host: one("from", "b"), InitPort: 1}, Request: []byte(one("request", "q")), Keys: keys(arg("keys")),

@@ -18,6 +18,7 @@ import (
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
+//	store NAME of=TICKET keys=(a b) [at=0]   hands pages of that Reserve over, from the one at this place on
 //	run                                delivers everything under way, in order
 //	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way

@@ -38,6 +38,12 @@ func sharers(d *expand.Draft) {
 		p.Timeouts.LeaseGuard = p.Timeouts.Lease / 60
 		p.Timeouts.Put = max(p.Timeouts.Put, 2*p.Timeouts.Lease)
 		p.Delays.Message = max(p.Delays.Message, 3*time.Millisecond)
+		if at(9).Permille(700) { // Reads are often later than the lease, and before their command is out of time.
+			p.Rates[plan.FaultLateStore] = 300
+			p.Timeouts.Put = max(p.Timeouts.Put, 5*p.Timeouts.Lease)
+			p.Topology.ReceiverPages, s.Jobs, s.BatchMax = 24, at(30).Between(4, 12), min(s.BatchMax, 3)
+			p.Topology.SenderPages = p.Topology.ReceiverPages
+		}
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
@@ -65,6 +71,9 @@ func draws(d *expand.Draft) {
 		r := plan.Job{
 			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{word: true}, Keys: slices.Clone(j.Keys),
 			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
+		}
+		if at(4).Permille(500) { // As soon as it is there: later it may have made room for others.
+			r.At = j.At + at(5).Time(5*time.Millisecond, 150*time.Millisecond)
 		}
 		if at(3).Permille(300) { // What nobody has ends the prefix.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)

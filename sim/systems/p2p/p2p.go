@@ -33,8 +33,9 @@ var Flow = pd.Flow{
 	Brings:   true,
 	Has:      func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
 	Start:    start,
-	Commands: []pd.Commands{{Want: want, Ended: ended}},
-	Oracles:  []oracle.Oracle{brought},
+	Put:      put,
+	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate}},
+	Oracles:  []oracle.Oracle{brought, takes},
 	Words:    words,
 }
 
@@ -74,6 +75,9 @@ func start(w *pd.Cluster, j *pd.Job) {
 	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}
+	if j.Said[finding] {
+		locates(w, n, j)
+	}
 	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
@@ -83,6 +87,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Hits > 0 {
 		w.Jobs[c.Job].Get(w)
 	}
+	seeksAgain(w, n, e, c)
 }
 
 // What is judged here.

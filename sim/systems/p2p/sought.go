@@ -24,7 +24,7 @@ var Directories = own.System{
 	About:    "nodes that share what they have, and directories that know who has what",
 	Nodes:    directories,
 	Draw:     drawSought,
-	Oracles:  []oracle.Oracle{converges, sought},
+	Oracles:  []oracle.Oracle{converges, sought, forgets, located},
 	Legible:  legible,
 	Patience: rests,
 }

@@ -31,6 +31,7 @@ type Command struct {
 	Count    uint32
 	Pages    []effects.Page
 	Released bool
+	Stored   int // of a Reserve: pages that are a cache's by now
 	Device   world.Device
 	From     int  // a fetch's first chunk in its job, which has count of them; a Get's next one
 	Hoped    bool // of a Get: a sender kept that one for it, after the newest step
@@ -44,6 +45,11 @@ const Grace = 20 * effects.Millisecond
 
 // Give hands a command to n's machine through its mailbox.
 func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effects.Ticket {
+	return GiveIn(w, n, 0, c, patience)
+}
+
+// GiveIn does so in a while.
+func GiveIn(w *Cluster, n *world.Node, in effects.Duration, c Command, patience effects.Duration) effects.Ticket {
 	c.Node, c.Life, c.Patience = n.ID, n.Life, patience
 	given, request := &w.given, uint32(0)
 	if c.Want != plan.WantDrain {
@@ -55,7 +61,7 @@ func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effe
 	w.Jury.OnGiven(n, &w.Commands[t-1], effects.Ticket(t)) // A pointer to c would have each c allocated.
 	w.Unfinished++
 	w.Result.Commands++
-	w.ForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
+	w.ForNode(n, in, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
 	return effects.Ticket(t)
 }
 
@@ -133,7 +139,7 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	if c != nil && !c.Over && c.Copied && !c.Returned {
 		c.Returned = true
 		w.Jury.OnCopied(n, e.Ticket)
-		c.putReturned(w, n)
+		c.putReturned(w, n, e.Ticket)
 		return
 	}
 	if c == nil || !c.Over || !c.Held {
@@ -147,7 +153,7 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	c.Held = false
 	w.Unfinished--
 	if c.Want == plan.WantPut {
-		c.putReturned(w, n)
+		c.putReturned(w, n, e.Ticket)
 	}
 	if flow := w.Flows.of(c); flow != nil && flow.Returned != nil {
 		flow.Returned(w, n, c)

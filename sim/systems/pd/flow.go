@@ -29,6 +29,10 @@ type Flow struct {
 	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
 	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
 
+	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says whether
+	// the engine has begun something with it, beside giving it back.
+	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) bool
+
 	// Brings is of a flow in which chunks come that nobody sent: whoever has them is asked by nodes on either side, and
 	// so more says hello, and keeps promises, than what pushes and pulls account for.
 	Brings bool
@@ -60,6 +64,16 @@ func (all Flows) of(c *Command) *Commands {
 		}
 	}
 	return nil
+}
+
+// put tells flows of a put, and says whether one of them has begun something with its pages.
+func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (begun bool) {
+	for _, f := range all {
+		if f.Put != nil && f.Put(w, n, put, back) {
+			begun = true
+		}
+	}
+	return begun
 }
 
 // owner is the flow whose job it is; nil: PD's own.

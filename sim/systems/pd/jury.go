@@ -22,6 +22,7 @@ type Judges interface {
 	OnReturned(n *world.Node, c *Command)               // the memory of a put is its engine's again
 	// the same, of a put that goes on with the copy of its chunks
 	OnCopied(n *world.Node, t effects.Ticket)
+	OnStored(n *world.Node, c *Command)        // a cache has taken over what its engine filled
 	OnRelease(n *world.Node, t effects.Ticket) // an engine gives back what it had by a ticket
 	// a word to the proxy, and whether the transport took it
 	OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool)

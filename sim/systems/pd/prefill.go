@@ -264,5 +264,6 @@ func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effect
 	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: j.Place, Batch: bi, Body: body, Pages: pages}, Its(n).Cfg.PutTimeout)
 	w.MaybeAbort(n, b.Put)
 	w.Commands[b.Put-1].maybeConflict(w, n, b.Put)
+	w.Flows.put(w, n, b.Put, false)
 	return b.Put
 }

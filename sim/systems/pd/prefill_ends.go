@@ -25,8 +25,10 @@ func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 	j.ok = j.Puts == 0 && !j.failed && (j.Whole || c.Batch+1 == len(j.Batches))
 	w.Parted = j.Whole
-	if !e.Held && !c.Returned {
-		c.putReturned(w, n)
+	if e.Held {
+		w.Flows.put(w, n, e.Ticket, false)
+	} else if !c.Returned {
+		c.putReturned(w, n, e.Ticket)
 	}
 }
 
@@ -41,12 +43,13 @@ func (c *Command) tooLarge(w *Cluster, n *world.Node) bool {
 }
 
 // putReturned gives the reserved pages back once the put's memory is the engine's.
-func (c *Command) putReturned(w *Cluster, n *world.Node) {
+func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Jury.OnReturned(n, c)
 	j := &w.Jobs[c.Job]
-	if w.Failure != nil || !j.shared && c.refill(w, n) {
+	if w.Failure != nil || !w.Flows.put(w, n, t, true) && !j.shared && w.Commands[t-1].refill(w, n) {
 		return
 	}
+	c = &w.Commands[t-1] // Commands may have been given since.
 	if j.shared {
 		j.Batches[c.Batch].back = true
 		if slices.ContainsFunc(j.Batches, func(b Batch) bool { return !b.back }) {

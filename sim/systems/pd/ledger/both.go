@@ -54,10 +54,13 @@ func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !both(n) || e.Code != effects.OK {
 		return
 	}
-	if _, released := c.Body.(*ops.Release); !released { // One that came early contradicts its put, and may come after it.
-		return
+	switch c.Body.(type) {
+	case *ops.Release: // One that came early contradicts its put, and may come after it.
+		reserve := &or.w.Commands[c.Target-1]
+		or.at(n).has -= len(reserve.Pages) - reserve.Stored
+	case *ops.Store:
+		or.at(n).has -= len(c.Pages)
 	}
-	or.at(n).has -= len(or.w.Commands[c.Target-1].Pages)
 }
 
 // reserved counts what the engine gets, against its share, and against each peer of whom somebody waits: the engine

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -110,6 +111,16 @@ func (o *OfEngines) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n
 
 // OnCopied: the same, of a put that goes on with the copy of its chunks, which can be offered from now on.
 func (o *OfEngines) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
+
+// OnStored: a cache has taken over what its engine filled.
+func (o *OfEngines) OnStored(n *world.Node, c *pd.Command) {
+	o.lent.stored(n, c)
+	for _, key := range c.Body.(*ops.Store).Keys {
+		hash := pd.KeyHashOf(n, key)
+		o.pages.ready(n, hash)
+		o.cache.ready(n, hash)
+	}
+}
 
 // OnRelease: an engine gives back what it had by a ticket.
 func (o *OfEngines) OnRelease(n *world.Node, t effects.Ticket) { o.lent.releasing(n, t) }

@@ -74,7 +74,7 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 			or.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
 				n.It(), n.ItsPage(n.Numbered(p)), p.Generation, pg.Last)
 		}
-		pg.Reserved, pg.Last, pg.Granted, pg.Trusted = e.Ticket, p.Generation, 0, 0
+		pg.Reserved, pg.Last, pg.Granted, pg.Trusted, pg.Fill = e.Ticket, p.Generation, 0, 0, world.FillNone
 		n.Engine().Touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
@@ -103,6 +103,17 @@ func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 			pg.Reserved = 0
 		}
 		n.Engine().Touch(p.Index)
+	}
+}
+
+// stored ends what the engine had of a Reserve that its cache has taken over.
+func (or *lentOracle) stored(n *world.Node, c *pd.Command) {
+	or.w.Commands[c.Target-1].Stored += len(c.Pages)
+	for _, p := range c.Pages {
+		if pg := &n.Engine().Pages[p.Index]; pg.Reserved == c.Target {
+			pg.Reserved = 0
+			n.Engine().Touch(p.Index)
+		}
 	}
 }
 

@@ -1,0 +1,61 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// An engine that only wants to know who has what asks directories, and who was told less than there is looks again.
+
+var locate = plan.NewWant(16, "locate", false)
+
+// locates has an engine, now and then, ask how much of a job's chunks there is, before they are brought.
+func locates(w *pd.Cluster, n *world.Node, j *pd.Job) {
+	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(j.Given[want]), 22)
+	if w.Seed >= draw.RestlessSeed || !d.Permille(300) {
+		return
+	}
+	t := w.Give(n, pd.Command{Want: locate, Job: j.Place, Body: &ops.Locate{Keys: j.Keys}}, pd.Its(n).Cfg.BringTimeout)
+	w.MaybeAbort(n, t)
+}
+
+// seeksAgain has an engine that missed something of what is looked for look once more, soon.
+func seeksAgain(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	j := &w.Jobs[c.Job]
+	if !j.Said[finding] || e.Code != effects.NotFound || j.Given[want] > 3 || w.Healed {
+		return
+	}
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 23); d.Permille(600) {
+		w.ForNode(n, d.Heavy(100*effects.Millisecond), world.Delivery{Kind: world.KindStart, A: uint64(c.Job)})
+	}
+}
+
+// located judges what an engine is told of what others have.
+var located = oracle.Of("located", "who asks directories how much there is of some chunks is told what one of them said, or "+
+	"that none did", func(l *oracle.Listen[heard]) {
+	hears(l)
+	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		s := h.seek(int32(call.Node()), e.Ticket)
+		if s == nil {
+			return
+		}
+		a := h.answer(s.node, s.of)
+		switch c := &w.Commands[e.Ticket-1]; {
+		case c.Want != locate:
+		case !slices.Contains(misses, e.Code):
+			call.Fail("node %d asks where chunks are by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket), e.Code)
+		case e.Hits > 0 && (e.Code != effects.OK || a == nil || a.said>>min(e.Hits, 63)&1 == 0):
+			call.Fail("node %d is told by ticket %d that somebody has %d chunks, which no directory said",
+				call.Node(), oracle.Ticket(e.Ticket), e.Hits)
+		}
+		h.over(s)
+	})
+})

@@ -1,0 +1,193 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What directories say is kept for a while, and given again to who asks the same. Once a peer has told somebody that it
+// has less than was said of it, the next one who asks that must not be given it: a directory is asked.
+
+// heard is what nodes in their lives were told by directories, and who looked for what.
+type heard struct {
+	asked   []query
+	answers []answer
+	seeks   []seek
+}
+
+// query is a question that a directory has got.
+type query struct {
+	node int32
+	corr effects.Corr
+	of   uint64 // what it asks
+}
+
+// answer is what a node was told last of what it asked.
+type answer struct {
+	node  int32
+	of    uint64
+	least uint32       // chunks, of those who were said to have fewest
+	said  uint64       // how many were said to be somewhere, a bit each
+	stale effects.Time // since when it is known to be wrong; 0: it is not
+}
+
+// seek is a command that has directories asked.
+type seek struct {
+	node    int32
+	ticket  effects.Ticket
+	of      uint64
+	from    uint32 // chunks that were here
+	at      effects.Time
+	refuted bool // a peer has not all that is looked for
+}
+
+var forgets = oracle.Of("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
+	"directory is asked anew", func(l *oracle.Listen[heard]) {
+	hears(l)
+	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Observe) {
+		if e.Fact != effects.FactBrought {
+			return
+		}
+		if s := h.seek(int32(call.Node()), effects.Ticket(e.ID)); s != nil {
+			s.refuted = s.refuted || e.Code == effects.NotFound
+			h.believes(call, s)
+		}
+	})
+	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
+		s := h.seek(int32(call.Node()), e.Ticket)
+		if s == nil {
+			return
+		}
+		if a := h.answer(s.node, s.of); a != nil && s.refuted && e.Hits < s.from+a.least {
+			a.stale = call.Now()
+		} else if e.Code == effects.OK && pd.In(call).Commands[e.Ticket-1].Want == locate {
+			h.believes(call, s)
+		}
+		h.over(s)
+	})
+})
+
+// hears keeps books of what is asked and answered.
+func hears(l *oracle.Listen[heard]) {
+	oracle.OnEvent(l, func(h *heard, call *oracle.Call, e *effects.Command) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if c := w.CommandOf(n, e.Ticket); !n.User && c != nil && looks(w, c) {
+			s := seek{node: n.ID, ticket: e.Ticket, at: call.Now()}
+			keys := w.Jobs[c.Job].Keys
+			if c.Want == want {
+				s.from = here(n, keys)
+			}
+			s.of = question(hashesOf(keys[s.from:], pd.Its(n).Cfg.Directory.Prefix))
+			h.seeks = append(h.seeks, s)
+		}
+	})
+	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Send) {
+		m := protocol.BatchedP2PLookupMsg{}
+		c := pd.In(call).ConnOf(uint64(e.Conn))
+		if c != nil && c.Channel == effects.ChannelDirectory && m.Decode(e.Body, nil) == nil {
+			h.asked = append(h.asked, query{int32(call.Node()), e.Corr, question(m.Hashes)})
+		}
+	})
+	oracle.OnEvent(l, func(h *heard, call *oracle.Call, e *effects.Replied) { h.replied(int32(call.Node()), e) })
+	l.Down(func(h *heard, call *oracle.Call) {
+		h.asked = slices.DeleteFunc(h.asked, func(x query) bool { return x.node == int32(call.Node()) })
+		h.answers = slices.DeleteFunc(h.answers, func(x answer) bool { return x.node == int32(call.Node()) })
+		h.seeks = slices.DeleteFunc(h.seeks, func(x seek) bool { return x.node == int32(call.Node()) })
+	})
+}
+
+// replied takes what a directory answers.
+func (h *heard) replied(node int32, e *effects.Replied) {
+	i := slices.IndexFunc(h.asked, func(q query) bool { return q.node == node && q.corr == e.Corr })
+	if i < 0 {
+		return
+	}
+	of, m := h.asked[i].of, protocol.BatchedP2PLookupRetMsg{}
+	if h.asked = slices.Delete(h.asked, i, i+1); m.Decode(e.Body, nil) != nil {
+		return
+	}
+	a := h.answer(node, of)
+	if a == nil {
+		h.answers = append(h.answers, answer{node: node, of: of, least: ^uint32(0)})
+		a = &h.answers[len(h.answers)-1]
+	}
+	a.stale = 0
+	most := uint32(0)
+	for i := range m.Holders {
+		if x := &m.Holders[i]; string(x.InstanceID) != world.LaneName(node) {
+			a.least, most = min(a.least, x.HitChunks), max(most, x.HitChunks)
+		}
+	}
+	a.said |= 1 << min(most, 63)
+}
+
+// believes checks that a command does not go by an answer that was known to be wrong when it came.
+func (h *heard) believes(call *oracle.Call, s *seek) {
+	if a := h.answer(s.node, s.of); a != nil && a.stale != 0 && a.stale < s.at {
+		call.Fail("node %d goes by what directories said for ticket %d, and has been told %d ns before it that this is wrong",
+			oracle.Node(s.node), oracle.Ticket(s.ticket), s.at-a.stale)
+	}
+}
+
+func (h *heard) answer(node int32, of uint64) *answer {
+	if i := slices.IndexFunc(h.answers, func(a answer) bool { return a.node == node && a.of == of }); i >= 0 {
+		return &h.answers[i]
+	}
+	return nil
+}
+
+func (h *heard) seek(node int32, t effects.Ticket) *seek {
+	if i := slices.IndexFunc(h.seeks, func(s seek) bool { return s.node == node && s.ticket == t }); i >= 0 {
+		return &h.seeks[i]
+	}
+	return nil
+}
+
+// over forgets a command that has its outcome.
+func (h *heard) over(s *seek) {
+	h.seeks = slices.DeleteFunc(h.seeks, func(x seek) bool { return x.node == s.node && x.ticket == s.ticket })
+}
+
+// looks says whether directories are asked for a command.
+func looks(w *pd.Cluster, c *pd.Command) bool {
+	return c.Want == locate || c.Want == want && w.Jobs[c.Job].Said[finding]
+}
+
+// here is how many of some chunks, from the first on, a node has.
+func here(n *world.Node, keys [][]byte) (count uint32) {
+	for _, key := range keys {
+		if _, ok := pd.ReadyAt(n, key); !ok {
+			break
+		}
+		count++
+	}
+	return count
+}
+
+// hashesOf are what directories are asked for chunks by, of the first ones.
+func hashesOf(keys [][]byte, most int) (all []protocol.ChunkHash) {
+	for _, key := range keys[:min(len(keys), most)] {
+		hash, ok := protocol.ChunkHashOfKey(key)
+		if !ok {
+			break
+		}
+		all = append(all, hash)
+	}
+	return all
+}
+
+// question stands for what is asked.
+func question(hashes []protocol.ChunkHash) uint64 {
+	sum := uint64(len(hashes))
+	for _, h := range hashes {
+		sum = (sum ^ h.Bits) * 0x9E3779B97F4A7C15
+		sum ^= sum >> 29
+	}
+	return sum
+}

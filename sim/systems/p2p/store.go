@@ -1,0 +1,130 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// An engine that shares hands what it has put over to its cache once its put has ended, and gives the other pages of the
+// Reserve back. Now and then it does so too early, or twice.
+
+// keep are the commands by which it does.
+var keep = plan.NewWant(15, "store", true)
+
+// put draws whether an engine hands pages of a put over: while it goes on, which is to be refused, and once it is over.
+// It says whether there was such a command, after which the pages are not filled again.
+func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) bool {
+	if !pd.Its(n).Cfg.Shares || w.Seed >= draw.RestlessSeed {
+		return false
+	}
+	c := &w.Commands[put-1]
+	if !back {
+		nth := uint64(3)
+		if c.Over {
+			nth++
+		}
+		if d, yes := w.Strikes(plan.FaultConflict, c.Name, nth); yes {
+			late := d.Heavy(20 * effects.Millisecond)
+			if d.Again().Permille(400) {
+				late = 0
+			}
+			store(w, n, put, late)
+		}
+		return false
+	}
+	if draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20).Permille(400) {
+		store(w, n, put, 0)
+	}
+	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
+	return slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == keep && c.Target == reserve })
+}
+
+// store hands the whole chunks of a put over, or those from some on.
+func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Duration) {
+	c := &w.Commands[put-1]
+	j := &w.Jobs[c.Job]
+	b := &j.Batches[c.Batch]
+	body := engine.Store{Reserved: b.Reserve}
+	first := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 21).Between(0, len(c.Pages)-1)
+	if first > 1 {
+		first = 0
+	}
+	for i := first; i < len(c.Pages); i++ {
+		if c.Pages[i].Length == n.Pool.PageBytes {
+			body.Keys, body.Pages = append(body.Keys, j.Keys[b.From+i]), append(body.Pages, c.Pages[i])
+		}
+	}
+	if len(body.Pages) == 0 {
+		return
+	}
+	given := pd.Command{Want: keep, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
+	t := pd.GiveIn(w, n, late, given, 0)
+	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
+		pd.GiveIn(w, n, late, given, 0)
+	}
+}
+
+// kept has what was handed over be the cache's.
+func kept(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if e.Code == effects.OK {
+		w.Jury.OnStored(n, c)
+	}
+}
+
+var (
+	checkTaken = oracle.NewCheck("S19", "pages that caches take over")
+	checkKept  = oracle.NewCheck("L1", "outcomes of what caches are to take over")
+)
+
+// takes judges what a cache takes over: nothing that a put still has, and all else.
+var takes = oracle.Of("takes", "a cache takes pages that nothing else of their engine uses any more, all of a command or "+
+	"none", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Want != keep || c.Over {
+			return
+		}
+		call.Judged(checkTaken, checkKept)
+		used, gone := had(w, e.Ticket, func(x *pd.Command) bool {
+			return x.Want == plan.WantPut && x.Step != 0 && !x.Ended()
+		}), had(w, e.Ticket, func(x *pd.Command) bool { return x.Want == keep && x.Over && x.Code == effects.OK })
+		switch {
+		case e.Code == effects.OK && used != 0:
+			call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(used))
+		case e.Code == effects.OK && gone != 0:
+			call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
+		case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.Caches || n.Draining:
+		case !w.Commands[c.Target-1].Released:
+			call.Breaks(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
+				n.It(), oracle.Ticket(e.Ticket), e.Code)
+		}
+	})
+})
+
+// had is a command of the same life that has, or had, pages of another one, and of which is says so; 0: there is none.
+func had(w *pd.Cluster, of effects.Ticket, is func(x *pd.Command) bool) effects.Ticket {
+	c := &w.Commands[of-1]
+	for i := range w.Commands {
+		x, t := &w.Commands[i], effects.Ticket(i+1)
+		if t != of && x.Node == c.Node && x.Life == c.Life && is(x) && slices.ContainsFunc(x.Pages, func(p effects.Page) bool {
+			return slices.ContainsFunc(c.Pages, func(q effects.Page) bool { return p.Index == q.Index && p.Generation == q.Generation })
+		}) {
+			return t
+		}
+	}
+	return 0
+}
