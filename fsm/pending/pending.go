@@ -5,6 +5,7 @@
 package pending
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
@@ -56,7 +57,7 @@ type Row struct {
 	bytes     int      // of both, and of finding it by those
 	Operation uint64
 	Peer      effects.Incarnation
-	Keys      uint32    // pages that it needs at the most
+	Keys      uint32    // distinct ones: pages that it needs at the most; Wait counts them
 	Lacks     Shortfall // why it was not served when it was tried last
 	Attempt   uint32    // of an offer: the last one that came
 	bypassed  uint32
@@ -98,6 +99,9 @@ func (p *Pending) Wait(
 	h, q := p.rows.Add()
 	what.Request, what.Conn, what.Body = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...)
 	what.wants = append(q.wants[:0], wants...)
+	slices.Sort(what.wants)
+	what.wants = slices.Compact(what.wants) // A key that stands twice needs one page.
+	what.Keys = uint32(len(what.wants))
 	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
 	*q = what
 	p.asked.add(q.wants)

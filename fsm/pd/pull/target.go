@@ -137,7 +137,7 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	what := pending.Row{
 		Owner: kernel.OwnerPullTarget, What: e.Named(m.Keys, m.LastChunkTokens), Pull: m.PullID, Class: class,
 		Who: request, Peer: peer,
-		Operation: operation, Attempt: m.Ext.Attempt, Keys: uint32(len(m.Keys)),
+		Operation: operation, Attempt: m.Ext.Attempt,
 		Linking: reached == 0 && e.Pending.LinksFirst(class),
 	}
 	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {

@@ -156,7 +156,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 	what := pending.Row{
 		Owner: kernel.OwnerPushTarget, Class: class, Who: request, What: e.Named(m.Keys, m.LastChunkTokens),
-		Peer: peer, Operation: operation, Keys: uint32(len(m.Keys)),
+		Peer: peer, Operation: operation,
 	}
 	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {
 		who.Class = class
