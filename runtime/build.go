@@ -97,7 +97,7 @@ func (b *building) build() (*Node, error) {
 		n.recallTimeout = b.cfg.Recall.Timeout
 	}
 	if b.cfg.Share.Enabled {
-		n.sharedTimeout, n.directories = b.cfg.Share.GetTimeout, len(b.cfg.Share.Feeds) > 0
+		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
 	}
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))

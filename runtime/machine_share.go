@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/protocol"
@@ -18,8 +19,8 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	c.Tuning.AttemptsMax = s.Tries
 	c.Sharing = rank.Sharing{
 		Shares: true, ShareTTL: nanos(s.TTL), LoansMax: s.Max, BringsMax: s.Max, BringTimeout: nanos(s.GetTimeout),
-		LookupTimeout: nanos(s.LookupTimeout),
-		LookupAddr:    effects.Addr{Host: cfg.PeerHost, Port: 1}, PeerDoneAddr: effects.Addr{Host: cfg.PeerHost, Port: 1},
+		LookupTimeout: nanos(s.LookupTimeout), PushesMax: s.Gets,
+		LookupAddr: effects.Addr{Host: cfg.PeerHost, Port: 1}, PeerDoneAddr: effects.Addr{Host: cfg.PeerHost, Port: 1},
 	}
 	if len(s.Feeds) == 0 {
 		return
@@ -44,6 +45,14 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	d.Questions = int(s.Max)
 	d.Leave = min(effects.Second, max(1, nanos(cfg.Push.DrainTimeout)/2)) // A drain waits for it.
 	c.Directory = d
+}
+
+// modeOf is how what a node asks for comes.
+func modeOf(s *config.Share) p2p.Mode {
+	if s.Pull {
+		return p2p.Pull
+	}
+	return p2p.Push
 }
 
 // location is what LMCache calls a store in host memory.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
@@ -39,10 +40,11 @@ type Node struct {
 	fetchTimeout  time.Duration
 	recallTimeout time.Duration // 0: it does not recall
 	sharedTimeout time.Duration // 0: it does not share
-	directories   bool          // it asks some who has what
-	batch         int           // the most chunks of one command
-	keyBytes      int           // the longest key
-	requestBytes  int           // the longest id of a request that a Put names
+	sharedMode    p2p.Mode
+	directories   bool // it asks some who has what
+	batch         int  // the most chunks of one command
+	keyBytes      int  // the longest key
+	requestBytes  int  // the longest id of a request that a Put names
 	log           *slog.Logger
 	lines         *aside.Handler // of log, on their way
 

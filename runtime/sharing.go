@@ -122,13 +122,13 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	var failed error
 	for len(pages) < len(keys) && failed == nil {
 		rest := keys[len(pages):]
-		fits := n.machine.BringFits(request, rest) // Of the configuration alone, so not the loop's to ask.
+		fits := n.machine.BringFits(request, rest, n.sharedMode) // Of the configuration alone, so not the loop's to ask.
 		if fits == 0 {
 			failed = tooLarge("get", "Keys["+strconv.Itoa(len(pages))+"]", strconv.Itoa(len(rest[0]))+" bytes",
 				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 			break
 		}
-		out, err := n.bring(ctx, &p2p.Bring{From: g.From, Request: request, Keys: rest[:fits],
+		out, err := n.bring(ctx, &p2p.Bring{From: g.From, Request: request, Keys: rest[:fits], Mode: n.sharedMode,
 			Patience: patienceOf(ctx, max(time.Until(until), 1), 0)})
 		if err != nil {
 			failed = err

@@ -112,13 +112,18 @@ func wantShared(t *testing.T, n *runtime.Node, keys []string, hits int) {
 	mustRelease(t, got)
 }
 
-// What one node has stored another one gets, over either plane: found by a real directory, byte by byte. What nobody has
-// ends the prefix. When the directory is gone that is a miss, and what is here is still had.
+// What one node has stored another one gets, over either plane, read or written: found by a real directory, byte by byte.
+// What nobody has ends the prefix. When the directory is gone that is a miss, and what is here is still had.
 func TestSharing(t *testing.T) {
-	for _, channel := range []string{"shm", "tcp"} {
-		t.Run(channel, func(t *testing.T) {
+	for _, is := range []struct {
+		channel string
+		pull    bool
+	}{{"shm", true}, {"tcp", true}, {"shm", false}, {"tcp", false}} {
+		t.Run(fmt.Sprintf("%s, read: %t", is.channel, is.pull), func(t *testing.T) {
 			d, at := startDirectory(t)
-			owner, reader := open(t, sharerConfig(t, channel, "a", at)), open(t, sharerConfig(t, channel, "b", at))
+			owner, cfg := open(t, sharerConfig(t, is.channel, "a", at)), sharerConfig(t, is.channel, "b", at)
+			cfg.Share.Pull = is.pull
+			reader := open(t, cfg)
 			keys := keysOf("shared", 4)
 			stores(t, owner, keys[:3])
 			knows(t, reader, keys, 3)
@@ -167,10 +172,13 @@ func TestSharingOwnerDies(t *testing.T) {
 	for name, at := range map[string]strike{
 		"before it answers":         {After: "*effects.Grant", At: "*effects.Reply"},
 		"before its pages are read": {At: "*effects.Transfer", There: true},
+		"before it writes":          {At: "*effects.Transfer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ports := startDirectory(t)
-			reader := open(t, sharerConfig(t, "tcp", "b", ports))
+			cfg := sharerConfig(t, "tcp", "b", ports)
+			cfg.Share.Pull = at.There || at.After != ""
+			reader := open(t, cfg)
 			o := order{Role: "sharer", Channel: "tcp", Peer: runtime.Peer{InitPort: ports.Pull, AllocPort: ports.Reply}}
 			if !at.There {
 				at.Signal = syscall.SIGKILL

@@ -29,6 +29,7 @@ const (
 	OwnerRecallTarget
 	OwnerP2POwner
 	OwnerP2PRequester
+	OwnerP2PTarget
 	OwnerRegistrar
 	OwnerLookups
 	Owners

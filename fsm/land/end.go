@@ -125,6 +125,11 @@ func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 		return
 	}
 	v.Out.Mark(MarkGrantAborted)
+	l.Quiet(v, s, x)
+}
+
+// Quiet takes a writer's word that nothing of its stores under a grant any more: what has not landed is lost.
+func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
 	v.Work.Spend(x.Size())
 	switch {
 	case l.cfg.Leased && !x.Revoking:

@@ -192,6 +192,19 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	}
 }
 
+// LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody watches
+// and if that is believed.
+func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, keep bool) {
+	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
+		v.Out.Mark(MarkCommitLate)
+		return
+	}
+	l.pages = append(l.pages[:0], v.Pools.Pages(x.ID)[:pages]...)
+	for _, page := range l.pages {
+		l.Land(v, s, x, page, keep)
+	}
+}
+
 // Land makes one page readable, and says whether it was still under the grant. The page's grant becomes a reference
 // in one step, of the store's entry or of nobody: so it is never free between, and never readable before it is
 // whole.

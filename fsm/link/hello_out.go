@@ -74,7 +74,7 @@ func (c *calling) ask() {
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(c.cfg.LocalID), Buffers: s.ours}
 	if c.x.Extended() {
 		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(c.v.Now), EchoNS: c.x.echo}
-		if c.cfg.Offers {
+		if c.cfg.Offers || c.p.where.Shares() { // Who shares may be asked to write into our pages.
 			s.offered = c.cfg.blobs(s.offered, c.x.who, c.x.us)
 			m.Planes, m.Blobs = c.cfg.PlaneNames, s.offered
 		}

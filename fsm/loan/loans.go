@@ -64,7 +64,8 @@ type For struct {
 	To        lease.Reader
 	Class     int
 	Operation uint64
-	What      uint64 // which keys were asked for
+	What      uint64       // which keys were asked for
+	Row       table.Handle // whose transfer of ours it is kept for; zero: it is lent
 }
 
 // Pages are those that may be read, in the order of their keys.
@@ -116,6 +117,33 @@ func (l *Loans) May(v *env.Env, class int) bool { return v.Pools.CanLend() && l.
 
 // Lend pins what Prefix found and leases it to a peer. May must hold.
 func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
+	h := l.add(v, s, to)
+	x := l.loans.Get(h)
+	x.lease.Grant(v, x.pages, to.To, l.cfg.TTL, kernel.Ref{Owner: l.cfg.Owner, Kind: l.cfg.Kind, Subject: h})
+	return x
+}
+
+// Keep pins what Prefix found, and holds its pages, for a transfer of ours to a peer, until Release. May must hold. The
+// pages are the caller's to look at now.
+func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effects.Page) {
+	h := l.add(v, s, to)
+	pages := l.loans.Get(h).pages
+	for _, page := range pages {
+		v.Pool.Hold(page)
+	}
+	return h, pages
+}
+
+// Release ends what was kept: the transfer has settled.
+func (l *Loans) Release(v *env.Env, s *store.Store, h table.Handle) {
+	for _, page := range l.loans.Get(h).pages {
+		v.Pool.Unhold(page)
+	}
+	l.over(v, s, h)
+}
+
+// add pins what Prefix found for a peer.
+func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 	h, x := l.loans.Add()
 	*x = Loan{
 		For: to, hash: l.name(s, to.To.Who, to.Operation), until: v.Now.Add(l.cfg.TTL), born: l.losses.Of(to.Class),
@@ -127,8 +155,7 @@ func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
 	for _, entry := range x.entries {
 		s.Pin(entry, 0, v) // For no request: nobody's claim ends.
 	}
-	x.lease.Grant(v, x.pages, to.To, l.cfg.TTL, kernel.Ref{Owner: l.cfg.Owner, Kind: l.cfg.Kind, Subject: h})
-	return x
+	return h
 }
 
 // over unpins what a loan was of: nobody reads under it any more.

@@ -21,6 +21,10 @@
 //	  - The reader's right counts from when it asked, which precedes the loan (M4). The end here is by the owner's clock.
 //	  - Only whole pages are lent: no message of this flow says how long a chunk is.
 //	  - Of loans, and of the pages under them, no peer has more than it leaves: the others' lookups never fail for it.
+//	  - Where the question grants pages of the asker's (push), what there is is pinned and written into them, over a link
+//	    to them that is made then. The one answer goes out when nothing writes any more. The write ends before the asker's
+//	    grant does, by the anchor that its stamps make. Of those in progress, too, no peer has more than it leaves; whoever
+//	    asks beyond that has a miss at once. What was answered never begins anew, if the question comes again.
 //
 // # The requester
 //
@@ -40,11 +44,13 @@
 //	    whole is a fill of the store's, of which the first one counts.
 //	  - The read ends before the loan does, by our clock from before we asked; on planes that nobody watches one that ended
 //	    later is not believed.
+//	  - In push pages for all that it asks for are granted in the step that asks, all or none: under one grant, which a
+//	    question that is asked again names again while it stands. What lands is the store's. The rest is free by the
+//	    answer; without one, on fenced planes by a revocation as the get has its outcome, on leased ones by a late answer
+//	    or by the proof that follows the grant's time.
 //	  - Each loan that an answer named is given back, once nothing of ours reads under it, whatever became of the read.
 //
 // Who may touch what: a pin keeps a chunk in the store, a read grant keeps its page from writers, and both last as long
 // as the lease, whoever gives the chunk up meanwhile. Nothing is claimed or consumed there. At the reader a page is
 // readable when it is whole, and its own engine's claim keeps it.
-//
-// Pushing chunks to who asks (pull_mode false) is refused by name.
 package p2p

@@ -87,11 +87,16 @@ type get struct {
 	since effects.Time        `snap:"skip"` // when it asked first: the loan may be as old
 	grant uint64              // the loan; zero: none
 	until effects.Time        // by when a read has to be over to be believed, by our clock
-	into  effects.GrantID     // our own grant, of the pages that are read into
+	into  effects.GrantID     // our own grant, of the pages that are read into, or that its owner writes into
 	hits  uint32              // chunks that were lent
-	read  move.Transfer
-	code  effects.Code // how it ends, if it has failed
-	why   effects.Why
+
+	mode    Mode
+	granted effects.Time // Push: since when pages are
+	places  []uint32     // Push: of each chunk, among these
+
+	read move.Transfer
+	code effects.Code // how it ends, if it has failed
+	why  effects.Why
 }
 
 // phase is where a get stands.

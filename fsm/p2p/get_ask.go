@@ -74,6 +74,10 @@ func (r *get) blameAs(code effects.Code, why *effects.Why) {
 func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	of := e.Links.Of(r.peer)
 	_, r.who = of.Link()
+	if conn, peer := r.conn, r.peer; r.mode == Push && !(*Target)(f).lay(e, h, r) {
+		e.Links.Untake(&e.Env, peer, link.LaneAlloc, conn)
+		return
+	}
 	r.us, r.phase, r.asked = of.Us(), asking, e.Now
 	if r.attempt++; r.attempt == 1 {
 		r.since = e.Now
@@ -81,13 +85,17 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	m := &f.ask
 	*m = protocol.AscendBatchedLookupAndGetMsg{
 		LookupID: r.lookup, ReceiverID: []byte(f.cfg.ReceiverID), Keys: m.Keys[:0], PullMode: true, HasExt: true,
+		MemIndexes: m.MemIndexes[:0], BufferUUIDs: m.BufferUUIDs[:0],
 		Ext: protocol.P2PGetExt{
-			Version: link.VersionMax, Incarnation: protocol.UUID(r.us), To: protocol.UUID(r.who), Operation: r.operation,
+			Version: link.VersionMax, Generations: m.Ext.Generations[:0], Incarnation: protocol.UUID(r.us), To: protocol.UUID(r.who), Operation: r.operation,
 			Attempt: r.attempt, PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))),
 		},
 	}
 	for i := int(r.here); i < r.size(); i++ {
 		m.Keys = append(m.Keys, r.key(i))
+	}
+	if r.mode == Push {
+		(*Target)(f).name(e, r)
 	}
 	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindAsk, h)), Conn: r.conn, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 	e.Timers.Set(&r.answer, e.Now.Add(f.cfg.LookupTime), getRef(timerAnswer, h))

@@ -73,13 +73,7 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.Changed:
 		f.pump(e, ref.Subject)
 	case flow.Ended:
-		x := e.Landings.At(ref.Subject.Slot())
-		for slot := range f.gets.Slots() {
-			h := f.gets.At(slot)
-			if r := f.gets.Get(h); r != nil && r.into == x.ID && !r.delivered {
-				f.stop(e, h, r, s.Code)
-			}
-		}
+		(*Target)(f).ended(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
 	default:
 		kernel.Foreign("who wants chunks")
 	}

@@ -22,6 +22,10 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 		f.senseless(e, h, r, link.Undecodable(err))
 		return
 	}
+	if r.mode == Push {
+		(*Target)(f).pushed(e, h, r)
+		return
+	}
 	if m.HasExt {
 		r.grant = m.Ext.Grant
 	}
@@ -48,12 +52,8 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "a prefix of " + flow.Number(r.size()-int(r.here)) + " keys, under a grant",
 			Theirs: flow.Number(m.HitChunks) + " hits, or such without a page and a generation of a buffer that was listed",
 		})
-	case e.Draining, e.Abandons.Has(e.Now, r.request):
-		code := effects.Draining
-		if !e.Draining {
-			code = effects.Cancelled
-		}
-		f.finish(e, h, r, code)
+	case unwanted(e, r) != effects.OK:
+		f.finish(e, h, r, unwanted(e, r))
 	default:
 		f.becomeReading(e, h, r)
 	}

@@ -63,7 +63,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 	*r = get{
 		ticket: t, by: by, lookup: append(r.lookup[:0], c.Request...), keys: r.keys[:0], ends: r.ends[:0],
 		request: e.Store.RequestHash(c.Request), patience: patience, deadline: e.Now.Add(patience), here: here,
-		peer: peer, where: where, operation: f.operation,
+		peer: peer, where: where, operation: f.operation, mode: c.Mode, places: r.places[:0],
 	}
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
@@ -96,13 +96,13 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 			Field: "From", Theirs: effects.Words([]byte(c.From.Host)) + ":" + flow.Number(uint32(c.From.InitPort)),
 			Ours: "a host and a port, or nothing where directories are configured",
 		}
-	case c.Mode != Pull:
-		return effects.Unsupported, &effects.Why{Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String()}
+	case c.Mode != Pull && c.Mode != Push:
+		return effects.Unsupported, &effects.Why{Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String() + " or " + Push.String()}
 	}
 	if e.Abandons.Has(e.Now, e.Store.RequestHash(c.Request)) {
 		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)
 	}
-	if fits := Fits(e.Cfg, c.Request, c.Keys); fits < len(c.Keys) {
+	if fits := Fits(e.Cfg, c.Request, c.Keys, c.Mode); fits < len(c.Keys) {
 		return effects.TooLarge, &effects.Why{
 			Field: "Keys", Theirs: flow.Number(len(c.Keys)), Ours: "at most " + flow.Number(fits) + " of these, which fill a message",
 			Remedy: "ask for fewer at a time, or raise limits.message_bytes at both ends",
@@ -114,16 +114,19 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 const (
 	headBytes  = 512 // what a question or an answer says beside chunks
 	keyBytes   = 5   // in front of a key
-	placeBytes = 58  // what an answer says of a chunk: a uuid, an index, a generation
+	placeBytes = 58  // where a chunk is, or is to be written: a uuid, an index, a generation
 )
 
 // Fits is how many of these chunks, from the first on, one Bring for such a request can take: their keys in one question,
-// and their places in its answer.
-func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
+// and their places in its answer, or in the question.
+func Fits(cfg *flow.Config, request []byte, keys [][]byte, mode Mode) int {
 	most := min(len(keys), int(cfg.BatchMax))
 	ask, answer := headBytes+len(request), headBytes
 	for i, key := range keys[:most] {
 		ask, answer = ask+len(key)+keyBytes, answer+placeBytes
+		if mode == Push {
+			ask += placeBytes
+		}
 		if max(ask, answer) > cfg.Wire.MessageBytes {
 			return i
 		}
@@ -151,10 +154,8 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	}
 	r.delivered = true
 	e.Timers.Stop(&r.timer)
-	f.keys = f.keys[:0]
-	for i := range r.size() {
-		f.keys = append(f.keys, r.key(i))
-	}
+	(*Target)(f).withdraw(e, r)
+	f.keys = r.all(f.keys)
 	hits := e.Readable(f.keys)
 	keep(e, f.keys[:hits], r.request)
 	out := effects.Deliver{Ticket: r.ticket, Code: code, Hits: hits}
@@ -198,6 +199,9 @@ func (r *get) blame(code effects.Code, why effects.Why) { r.code, r.why = code, 
 
 // end removes a get that has its outcome and nothing under way.
 func (f *Requester) end(e *flow.Env, h table.Handle, r *get) {
+	if r.mode == Push {
+		r.into = 0 // Its end is its own.
+	}
 	if !r.delivered || r.into != 0 {
 		panic("BUG: a get ended before its outcome, or its pages")
 	}
@@ -207,5 +211,6 @@ func (f *Requester) end(e *flow.Env, h table.Handle, r *get) {
 		e.Tickets.Remove(r.ticket)
 	}
 	r.lookup, r.keys, r.ends = table.ShedBytes(r.lookup), table.ShedBytes(r.keys), table.Shed(r.ends)
+	r.places = table.Shed(r.places)
 	f.gets.Remove(h)
 }

@@ -35,6 +35,12 @@ const (
 	MarkNamedLate
 	MarkNamedStale
 	MarkNobodyAnswers
+	MarkPushesFull
+	MarkPushTooLate
+	MarkPushUnsettled
+	MarkPushAgain
+	MarkPushFailed
+	MarkPushBuried
 	markEnd
 )
 
@@ -45,8 +51,9 @@ func MarkNames() []string {
 		"get-over", "get-again", "brings-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless",
 		"answer-after-link", "ghost-answered", "refused", "failed", "introduce-again", "miss", "no-room", "came-elsewhere",
 		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
-		"named-late", "named-stale", "nobody-answers",
+		"named-late", "named-stale", "nobody-answers", "pushes-full", "push-too-late", "push-unsettled", "push-again",
+		"push-failed", "push-buried",
 	}
 }
 
-const _ = uint(markEnd - MarkLookupMalformed - 31)
+const _ = uint(markEnd - MarkLookupMalformed - 37)

@@ -11,8 +11,9 @@ import (
 
 // An Owner is who is asked for chunks: it says what there is, and lends it, in one step.
 type Owner struct {
-	cfg   OwnerConfig `snap:"share"`
-	loans loan.Loans
+	cfg    OwnerConfig `snap:"share"`
+	loans  loan.Loans
+	pushes pushes
 
 	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
@@ -21,29 +22,37 @@ type Owner struct {
 
 // OwnerConfig is what an Owner goes by, beside what all flows do.
 type OwnerConfig struct {
-	DoneURL []byte // where dones are taken beside the lookup socket
-	Loans   loan.Config
+	DoneURL   []byte // where dones are taken beside the lookup socket
+	PushesMax uint32 // in progress
+	Loans     loan.Config
 }
 
-// kindLoan is what its Refs are for: the end of a loan's time, and the proof of its end.
-const kindLoan uint8 = iota + 1
+// What its Refs are for.
+const (
+	kindLoan uint8 = iota + 1 // the end of a loan's time, and the proof of its end
+	kindPush                  // a write, and the time by which its link is to be made
+)
 
 // Emptied returns an Owner that has lent nothing, in the memory of o, which is not used any more.
 func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
 	cfg.Loans.Owner, cfg.Loans.Kind = kernel.OwnerP2POwner, kindLoan
 	return Owner{
-		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes), get: o.get, reply: o.reply, done: o.done,
+		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes), pushes: o.pushes.emptied(cfg.PushesMax, cfg.Loans.LoansMax, classes), get: o.get, reply: o.reply, done: o.done,
 	}
 }
 
 // Loans are what is out.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-// Step takes a message, or the proof that nobody reads under a loan any more.
+// Step takes a message, the proof that nobody reads under a loan any more, or what became of a write.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Received:
 		o.onReceived(e, x)
+	case *effects.TransferDone:
+		o.written(e, ref.Subject, x)
+	case *effects.Settled:
+		o.settledPush(e, ref.Subject)
 	case *effects.Revoked:
 		o.loans.Revoked(&e.Env, &e.Store, ref)
 	default:
@@ -51,11 +60,22 @@ func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Due takes the end of a loan's time.
-func (o *Owner) Due(e *flow.Env, ref kernel.Ref) { o.loans.Due(&e.Env, &e.Store, ref) }
+// Due takes the end of a loan's time, or that of a link which is to be made.
+func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
+	if ref.Kind == kindPush {
+		o.late(e, ref.Subject)
+		return
+	}
+	o.loans.Due(&e.Env, &e.Store, ref)
+}
 
-// Signal is never given.
-func (o *Owner) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who is asked for chunks") }
+// Signal is told how an attempt ended to reach the pages of a peer.
+func (o *Owner) Signal(_ *flow.Env, _ kernel.Ref, s flow.Signal) {
+	if s.Kind != flow.Reached {
+		kernel.Foreign("who is asked for chunks")
+	}
+	o.reached(s.Class, s.Code)
+}
 
 // Abort has nothing to end: no command of ours is answered here.
 func (o *Owner) Abort(*flow.Env, kernel.Ref) bool { return false }
@@ -66,10 +86,22 @@ func (o *Owner) Left(*flow.Env) int { return o.loans.Len() }
 // Tables shows what is in those of the owner.
 func (o *Owner) Tables(visit table.Visit) { o.loans.Tables(visit) }
 
-// State is where the loan of a Ref stands.
-func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 { return o.loans.State(ref) }
+// State is where the loan or the push of a Ref stands.
+func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if x := o.pushes.rows.Get(ref.Subject); ref.Kind == kindPush && x != nil {
+		return loan.States + uint16(x.phase)
+	}
+	return o.loans.State(ref)
+}
+
+// OwnerStates is how many there are.
+const OwnerStates = loan.States + int(pushPhases)
 
 // OwnerStateNames are the names of its states.
-func OwnerStateNames() []string { return []string{"loan over", "loan leased", "loan revoked"} }
+func OwnerStateNames() []string {
+	return []string{
+		"loan over", "loan leased", "loan revoked", "push linking", "push linked", "push writing", "push settling",
+	}
+}
 
 var _ flow.Flow = (*Owner)(nil)

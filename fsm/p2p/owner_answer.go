@@ -104,8 +104,14 @@ func (o *Owner) onGet(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	what := loan.Named(&e.Store, m.Keys)*31 + e.Store.Hash(m.LookupID)
+	if !m.PullMode {
+		what = what*31 + m.Ext.Grant | 1
+	}
 	if x := o.loans.Find(&e.Store, who, m.Ext.Operation); x != nil {
 		o.again(e, ev, x, what)
+		return
+	}
+	if !m.PullMode && m.Ext.Operation != 0 && o.buried(e, ev, who) {
 		return
 	}
 	o.lookUp(e, ev, loan.For{
@@ -121,11 +127,6 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 	case e.Draining:
 		o.refuse(e, ev, effects.Draining, effects.Why{})
 		return
-	case !m.PullMode:
-		o.refuse(e, ev, effects.Unsupported, effects.Why{
-			Field: "p2p_pull_mode", Theirs: "false", Ours: "true: whoever wants chunks reads them", Remedy: "set it there",
-		})
-		return
 	case m.Ext.Operation == 0:
 		o.refuse(e, ev, effects.Invalid, effects.Why{Field: "kvf_op", Ours: "a number above 0", Theirs: "none"})
 		return
@@ -134,6 +135,10 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 			Field: "limits.keys_per_batch", Ours: flow.Number(e.Cfg.BatchMax), Theirs: flow.Number(len(m.Keys)),
 			Remedy: "ask for fewer at a time, or raise it here",
 		})
+		return
+	}
+	if !m.PullMode {
+		o.onPush(e, ev, to)
 		return
 	}
 	o.empty(e)
@@ -160,6 +165,8 @@ func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint
 	case x.What != what:
 		e.Out.Mark(MarkGetOther)
 		o.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of another lookup"})
+	case x.Row != 0:
+		o.pushAgain(e, ev, x.Row)
 	case !o.loans.Stands(&e.Env, x):
 		e.Out.Mark(MarkGetOver)
 		o.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a loan whose time is over"})
@@ -174,12 +181,17 @@ func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint
 
 // empty is an answer that has nothing.
 func (o *Owner) empty(e *flow.Env) {
+	o.begin(e, effects.Incarnation(o.get.Ext.To), o.get.Ext.Stamps.ClockNS)
+}
+
+// begin begins an answer to who calls us so, and whose clock said this.
+func (o *Owner) begin(e *flow.Env, us effects.Incarnation, echo int64) {
 	m := &o.reply
 	*m = protocol.AscendBatchedLookupAndGetRetMsg{
 		RemoteUUIDs: m.RemoteUUIDs[:0], RemoteIndexes: m.RemoteIndexes[:0], HasExt: true,
 		Ext: protocol.P2PGetReplyExt{
-			Version: link.VersionMax, Incarnation: o.get.Ext.To, Generations: m.Ext.Generations[:0],
-			Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: o.get.Ext.Stamps.ClockNS},
+			Version: link.VersionMax, Incarnation: protocol.UUID(us), Generations: m.Ext.Generations[:0],
+			Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: echo},
 		},
 	}
 }

@@ -21,6 +21,8 @@ type Settings struct {
 	// LookupTimeout is how long a lookup may take. What is not answered by then is a miss.
 	LookupTimeout effects.Duration // default 3 s (p2p_lookup_timeout_s)
 	Lookups       uint16           // default 16 at a time to one peer
+	// PushesMax is how many peers' questions are answered by a write at a time: no peer has more than it leaves.
+	PushesMax uint32 // default 4 (p2p_max_concurrent_gets)
 }
 
 // Fill puts defaults where nothing is said.
@@ -31,6 +33,7 @@ func (s *Settings) Fill() {
 	kernel.Default(&s.BringsMax, 256)
 	kernel.Default(&s.BringTimeout, 11*effects.Second)
 	kernel.Default(&s.LookupTimeout, 3*effects.Second)
+	kernel.Default(&s.PushesMax, 4)
 	if s.Lookups == 0 {
 		s.Lookups = 16
 	}
@@ -46,7 +49,7 @@ func (s *Settings) Check() error {
 		return fmt.Errorf("rank: LoanSharePct is %d: give 1 to 100", s.LoanSharePct)
 	}
 	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
-		kernel.Count{Name: "BringsMax", Value: s.BringsMax})
+		kernel.Count{Name: "BringsMax", Value: s.BringsMax}, kernel.Count{Name: "PushesMax", Value: s.PushesMax})
 }
 
 // Bringing is the need of who has chunks brought: each Bring has a question, a read, its deadline and its answer's.
@@ -64,5 +67,7 @@ func (s *Settings) Seeking() kernel.Need {
 	return kernel.Need{Deadlines: most, Limits: effects.Limits{Commands: most}}
 }
 
-// Lending is the need of who is asked: each loan has an end.
-func (s *Settings) Lending() kernel.Need { return kernel.Need{Deadlines: int(s.LoansMax)} }
+// Lending is the need of who is asked: each loan has an end, each push a write.
+func (s *Settings) Lending() kernel.Need {
+	return kernel.Need{Deadlines: int(s.LoansMax), Limits: effects.Limits{Transfers: int(s.PushesMax)}}
+}

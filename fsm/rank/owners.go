@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/p2p"
 )
 
 // owner is whose something is: the one table of owners. A new flow has a field of the rank and a row here.
@@ -34,6 +35,8 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return &r.p2pOwner
 	case kernel.OwnerP2PRequester:
 		return &r.p2pRequester
+	case kernel.OwnerP2PTarget:
+		return (*p2p.Target)(&r.p2pRequester)
 	case kernel.OwnerRegistrar:
 		return (*told)(&r.registrar)
 	case kernel.OwnerLookups:

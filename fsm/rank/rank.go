@@ -211,7 +211,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			RequestIDMax: cfg.RequestIDMax, Directory: find,
 		}, cfg.PeersMax)
 		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
-			DoneURL: spoken(cfg.PeerDoneAddr),
+			DoneURL: spoken(cfg.PeerDoneAddr), PushesMax: min(cfg.PushesMax, cfg.LoansMax),
 			Loans: loan.Config{
 				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
 				Whole: uint32(pageBytes),
@@ -251,8 +251,8 @@ func (r *Rank) RecallFits(request []byte, keys [][]byte) int {
 }
 
 // BringFits is the same of one Bring.
-func (r *Rank) BringFits(request []byte, keys [][]byte) int {
-	return p2p.Fits(&r.shared, request, keys)
+func (r *Rank) BringFits(request []byte, keys [][]byte, mode p2p.Mode) int {
+	return p2p.Fits(&r.shared, request, keys, mode)
 }
 
 // Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.

@@ -27,6 +27,9 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 		r.links.OnInit(v, x, r.busy())
 		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.
 			r.pullTarget.ClassLeft(class)
+			if r.cfg.Shares {
+				r.p2pOwner.ClassLeft(class)
+			}
 			r.rooms.Landings.Left(class)
 		}
 	case x.Channel == effects.ChannelInit && x.Request != 0:

@@ -49,6 +49,7 @@ type conn struct {
 }
 
 type linked struct {
+	us   effects.Incarnation // as its peer knows us
 	id   effects.Link
 	peer string
 }
@@ -235,7 +236,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Import:
 		id := effects.Link(r.id())
 		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob[:len(e.Blob)-tokenBytes])
-		n.links = append(n.links, linked{id: id, peer: string(e.Blob[:len(e.Blob)-tokenBytes])})
+		n.links = append(n.links, linked{id: id, peer: string(e.Blob[:len(e.Blob)-tokenBytes]), us: e.Us})
 		r.push(n, "Imported", &effects.Imported{Corr: e.Corr, Link: id})
 	case *effects.Drop:
 		r.printf("%s Drop", n.name)
@@ -330,7 +331,7 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		for _, l := range n.links {
 			if l.id == e.Link {
 				r.push(r.node(l.peer), "Landed", &effects.Landed{
-					Landing: landing, Grant: e.Grant, Peer: r.nameFor(n, r.node(l.peer)), Pages: pages, Complete: true,
+					Landing: landing, Grant: e.Grant, Peer: l.us, Pages: pages, Complete: true,
 				})
 			}
 		}
@@ -432,7 +433,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "bring":
 		return &p2p.Bring{
 			From: p2p.Peer{Host: one("from", "b"), InitPort: 1}, Request: []byte(one("request", "q")), Keys: keys(arg("keys")),
-			Patience: wait,
+			Patience: wait, Mode: p2p.Mode(number("mode", 0)),
 		}
 	case "abort":
 		if n.cfg.Role == RoleReceiver {

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -65,6 +66,9 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 		if class := r.links.OnReachLost(&e.Env, x.Link); class != 0 {
 			r.pullTarget.LinkLost(e, class, x.Link)
 		}
+	}
+	if r.cfg.Shares {
+		(*p2p.Target)(&r.p2pRequester).Lost(e, x.Peer)
 	}
 	silent := x.Link == 0 && !r.cfg.Leased
 	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {

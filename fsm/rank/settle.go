@@ -45,6 +45,7 @@ func (r *Rank) settle(e *flow.Env) {
 		}
 		r.onReached(e, reached)
 	}
+	pushes := r.cfg.Shares && r.p2pOwner.GoOn(e)
 	if receives {
 		r.pullTarget.GoOn(e)
 		r.rooms.Wake(v)
@@ -72,7 +73,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.registrar.Pump(v, &r.rooms.Store)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes
 }
 
 // shifted says, once, that somebody at the sending side left a line without what he waited for.

@@ -36,7 +36,7 @@ const (
 	situationRecall  = situationFetch + Situation(pipeline.Situations)
 	situationLeased  = situationRecall + Situation(recall.SourceStates)
 	situationLent    = situationLeased + Situation(loan.States)
-	situationBrought = situationLent + Situation(loan.States)
+	situationBrought = situationLent + Situation(p2p.OwnerStates)
 	// Situations is how many there are.
 	Situations = situationBrought + Situation(p2p.RequesterStates)
 )
@@ -53,6 +53,7 @@ var situationOf = [kernel.Owners]Situation{
 	kernel.OwnerDeferred: situationRead, kernel.OwnerPipeline: situationFetch,
 	kernel.OwnerRecallSource: situationRecall, kernel.OwnerRecallTarget: situationLeased,
 	kernel.OwnerP2POwner: situationLent, kernel.OwnerP2PRequester: situationBrought,
+	kernel.OwnerP2PTarget: situationGrant,
 }
 
 // What waits in the rooms of targets and is no flow's.

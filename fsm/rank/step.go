@@ -49,7 +49,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Scattered:
 		r.completed(e, r.close(x.Corr), x)
 	case *effects.Landed:
-		if ref := e.Pools.Owner(x.Grant); ref.Owner == kernel.OwnerPushTarget {
+		if ref := e.Pools.Owner(x.Grant); ref.Owner == kernel.OwnerPushTarget || ref.Owner == kernel.OwnerP2PTarget {
 			r.owner(ref.Owner).Step(e, ref, x)
 		} else {
 			land.Unknown(&e.Env, x)

@@ -151,7 +151,11 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 
 // onReached tells who waits for a link that it is there, or cannot be had.
 func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
-	r.pullTarget.Signal(e, kernel.Ref{}, flow.Signal{Kind: flow.Reached, Class: reached.Class, Code: reached.Code})
+	s := flow.Signal{Kind: flow.Reached, Class: reached.Class, Code: reached.Code}
+	r.pullTarget.Signal(e, kernel.Ref{}, s)
+	if r.cfg.Shares {
+		r.p2pOwner.Signal(e, kernel.Ref{}, s)
+	}
 	if reached.Code != effects.OK {
 		r.sweeps.unreached = reached
 		r.sweeps.of[sweepUnreached].Want()

@@ -51,6 +51,7 @@ var untuned = map[string]string{
 	"recall SourceStates":  "how many there are",
 	"loan States":          "likewise",
 	"p2p RequesterStates":  "likewise",
+	"p2p OwnerStates":      "likewise",
 	"p2p headBytes":        "the form of a message",
 	"p2p keyBytes":         "likewise",
 	"p2p placeBytes":       "likewise",

@@ -43,23 +43,22 @@ type draft struct {
 		mla                       bool
 	}
 	// Of a node that shares.
-	p2pHost                   string
-	p2pInit                   []uint16
-	p2pNPU, p2pPull, p2pDelay bool
-	p2pTTL                    time.Duration
-	controller                bool
-	askingMS, syncPauseMS     uint32
-	localBytes                uint64
+	p2pHost               string
+	p2pInit               []uint16
+	p2pNPU, p2pDelay      bool
+	p2pTTL                time.Duration
+	controller            bool
+	askingMS, syncPauseMS uint32
+	localBytes            uint64
 	// Of a directory's file.
 	directory                  Directory
 	healthCheck, workerTimeout uint32 // seconds; 0: none
 	lookupHashes               uint32
 	// Of keys whose value is checked and has no further effect.
-	word        string
-	unused      time.Duration
-	unusedPort  uint16
-	unusedSize  uint64
-	unusedCount uint32
+	word       string
+	unused     time.Duration
+	unusedPort uint16
+	unusedSize uint64
 }
 
 // A setting is a key's value, and where it stands.

@@ -21,6 +21,10 @@ type Share struct {
 	LookupTimeout, GetTimeout time.Duration
 	Tries                     uint32
 	Max                       uint32 // gets in progress, and loans that are out
+	// Pull: chunks are read by who asks for them; else who has them writes them. Gets is for how many questions of peers
+	// this node writes at a time.
+	Pull bool
+	Gets uint32
 
 	// Feeds and Replies are where controllers are told and asked; none: who has what is for the engine to know.
 	Feeds, Replies []protocol.Endpoint
@@ -98,18 +102,8 @@ func (d *draft) noteShare() {
 	if d.p2pNPU {
 		d.note("p2p_use_npu", "one pool serves the engine and peers, where pd_buffer_device says; there is no second one")
 	}
-	if !d.p2pPull {
-		d.noteDefault("p2p_pull_mode", "whoever wants chunks reads them; no peer pushes them, whatever this says")
-	}
 	if d.p2pDelay {
 		d.note("p2p_delay_pull", "chunks are read when they are asked for")
-	}
-}
-
-// noteDefault notes a value that is written out, be it the default.
-func (d *draft) noteDefault(name, remark string) {
-	if s, given := d.found[name]; given && !d.hasProblem(s) {
-		d.noteAt(s, remark)
 	}
 }
 

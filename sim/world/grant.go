@@ -23,6 +23,7 @@ type Grant struct {
 	Committed bool         // the initiator's word was taken
 	Loan      loan         // of one to read
 	Job       int          `snap:"skip"` // of one to write: for whose request, from 1
+	Shared    []uint32     `snap:"skip"` // of one that a peer was asked to write under: the key that each page is for
 }
 
 func (n *Node) publish(w *World, pages []effects.Page) {

@@ -79,6 +79,9 @@ func draws(d *expand.Draft) {
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		r.Batch = len(r.Keys)
+		if at(6).Permille(500) {
+			r.Said = r.Said.With(writing)
+		}
 		p.Jobs = append(p.Jobs, r)
 	}
 }

@@ -57,6 +57,14 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
+// writing is said of a job that is shared: who has the chunks writes them.
+var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *plan.Job) string {
+	if !j.Said[word] {
+		return "it needs share; leave it out, or set that"
+	}
+	return ""
+}})
+
 // ports are where a node is asked what it shares.
 func ports(*world.Node) []effects.Channel {
 	return []effects.Channel{effects.ChannelLookup, effects.ChannelPeerDone}
@@ -77,6 +85,9 @@ func start(w *pd.Cluster, j *pd.Job) {
 	}
 	if j.Said[finding] {
 		locates(w, n, j)
+	}
+	if j.Said[writing] {
+		b.Mode = ops.Push
 	}
 	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)

@@ -26,3 +26,9 @@ func small() []explore.Scope {
 func shares(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
 }
+
+// writes has who has it write it.
+func writes(p *plan.Plan) {
+	shares(p)
+	p.Jobs[1].Said = p.Jobs[1].Said.With(writing)
+}

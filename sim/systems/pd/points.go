@@ -44,7 +44,7 @@ var (
 )
 
 // marksMax is room for the marks of machines.
-const marksMax = 512
+const marksMax = 768
 
 // marks are the names of marks by number: each has a number of its own.
 var marks = sync.OnceValue(func() (names [marksMax]string) {

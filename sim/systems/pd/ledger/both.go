@@ -119,7 +119,7 @@ func (or *bothOracle) passing(n *world.Node) {
 		my.first, my.passed, my.rivals = t, 0, 0
 	}
 	s := pd.StatsOf(n)
-	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) || or.w.Flows.Have(&s) {
+	if my.has+int(or.w.Commands[t-1].Count) > ownShare(n) || or.w.Flows.Have(&s) || or.written(n) {
 		or.void(checkOwnPassed)
 		return
 	}
@@ -146,12 +146,23 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	if n.Caches {
 		room += s.Spare
 	}
-	if or.at(n).has+count > ownShare(n) || or.w.Flows.Have(s) {
+	if or.at(n).has+count > ownShare(n) || or.w.Flows.Have(s) || or.written(n) {
 		or.void(checkOwnWaits)
 		return t, false
 	}
 	or.judged(checkOwnWaits)
 	return t, count <= room
+}
+
+// written says whether pages of the engine's share are for what peers write of what they have: until it is proven that
+// they do so no more.
+func (or *bothOracle) written(n *world.Node) bool {
+	for _, g := range n.Grants {
+		if len(g.Shared) > 0 && standsUnder(n.Pool, g) {
+			return true
+		}
+	}
+	return false
 }
 
 // inVain fails because nobody who waits has to.

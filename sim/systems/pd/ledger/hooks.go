@@ -134,7 +134,7 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 		return
 	}
 	if c := effects.Channel(d.B); c == effects.ChannelLookup || c == effects.ChannelPeerDone {
-		o.shared.heard(n, d.Body)
+		o.shared.heard(n, d.C, d.Body)
 		return
 	}
 	o.prompt.heard(n, d)
@@ -156,6 +156,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.renew.renewed(n, c, body)
 	o.words.heard(n, c, body)
 	o.shared.replied(n, c)
+	o.shared.pushHeard(n, c, corr, body)
 }
 
 func (o *OfNetwork) OnUnreachable(n *world.Node, c *world.Conn) {
@@ -194,6 +195,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.offers.offering(n, c, body)
 	o.recall.saying(n, c, body)
 	o.shared.saying(n, c, body)
+	o.shared.asking(n, c, corr, body)
 	o.renew.asking(n, body)
 	o.again.sent(n, c, corr, body)
 	o.words.saying(n, c, body)
@@ -203,6 +205,7 @@ func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 	if !n.User {
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
+		o.shared.pushAnswered(n, request, body)
 		o.shared.answering(n, &o.truth.w.Requests[request-1], body)
 	}
 }

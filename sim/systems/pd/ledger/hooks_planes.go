@@ -59,9 +59,7 @@ func (o *OfPlanes) OnPublish(n *world.Node, pages []effects.Page) {
 }
 
 func (o *OfPlanes) OnGrant(n *world.Node, e *effects.Grant) {
-	o.share.sharing(n, e)
 	o.pages.granting(n, e)
-	o.prompt.granting(n, e)
 	o.cache.used(n, e.Pages)
 }
 

@@ -54,9 +54,9 @@ func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
 // shared says whether one peer may have less than all of the pool.
 func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
 
-// crowds checks, as pages are granted to a peer, that it has no more than its share while another is there, what
+// crowds checks, of pages that were granted to a peer, that it has no more than its share while another is there, what
 // landed of it and is still kept included (S18).
-func (or *landedOracle) crowds(n *world.Node, e *effects.Grant) {
+func (or *landedOracle) crowds(n *world.Node, e *world.Grant) {
 	if !sharesPages(n) {
 		return
 	}

@@ -38,7 +38,14 @@ func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	if !or.w.Setting.Leased || !t.Remote.Alive() || g == nil || !pd.IsNameOf(n, g.Peer) {
 		return
 	}
-	if or.judged(checkWriteLease); t.NotAfter > g.Believed {
+	if or.judged(checkWriteLease); len(g.Shared) > 0 { // It was given unasked, by the clock of who gave it.
+		if late := n.When(t.NotAfter) - t.Remote.Node.When(g.Ends); late > 0 {
+			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the clock "+
+				"of node %d", n.It(), oracle.Transfer(t.ID), late, t.Remote.Node.It())
+		}
+		return
+	}
+	if t.NotAfter > g.Believed {
 		or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
 			n.It(), oracle.Transfer(t.ID), t.NotAfter-g.Believed)
 	}

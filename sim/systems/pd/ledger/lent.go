@@ -129,7 +129,11 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 	if t.Read {
 		or.all().queue.read(n, t)
 	}
+	shared := or.all().shared.transferring(n, t, e)
 	for _, p := range e.Pairs {
+		if or.w.Failure != nil {
+			return
+		}
 		if or.w.Script != nil && t.Read && (or.w.Buffers[p.Remote.Buffer] != t.Remote || t.Link.Peer != e.Peer) {
 			or.all().fills.fetching(n, t, p)
 			continue // Scenarios ask for what machines do not.
@@ -154,6 +158,9 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 			if or.all().fills.fetching(n, t, p); or.w.Failure != nil {
 				return
 			}
+			continue
+		}
+		if shared {
 			continue
 		}
 		src := &n.Pool.Pages[p.Local.Index]

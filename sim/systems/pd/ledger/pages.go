@@ -72,7 +72,6 @@ func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {
 		}
 		n.Pool.Touch(p.Index)
 	}
-	or.all().landed.crowds(n, e)
 }
 
 // revoked ends a grant, but for what landed.

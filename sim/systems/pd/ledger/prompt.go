@@ -85,8 +85,8 @@ func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
 	}
 }
 
-// granting checks that pages are for a peer that may still write them.
-func (or *promptOracle) granting(n *world.Node, e *effects.Grant) {
+// granting checks that pages were granted to a peer that may still write them.
+func (or *promptOracle) granting(n *world.Node, e *world.Grant) {
 	my := or.at(n)
 	if len(my.gone) == 0 {
 		return

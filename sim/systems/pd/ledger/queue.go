@@ -170,6 +170,9 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	if grant != 0 {
 		or.w.Requests[request-1].Grant = grant
 		or.all().lease.promised(n, &or.w.Requests[request-1], n.Grants[grant])
+		or.all().prompt.granting(n, n.Grants[grant])
+		or.all().share.sharing(n, n.Grants[grant])
+		or.all().landed.crowds(n, n.Grants[grant])
 	}
 	i := slices.IndexFunc(my.waiters, func(o waiter) bool { return o.request == request })
 	if i < 0 {

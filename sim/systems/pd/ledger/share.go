@@ -135,8 +135,8 @@ func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	}
 }
 
-// sharing checks that a grant goes to a peer that may have one more.
-func (or *shareOracle) sharing(n *world.Node, e *effects.Grant) {
+// sharing checks that a grant went to a peer that may have one more.
+func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	if e.Peer == (effects.Incarnation{}) || or.w.Script != nil {
 		or.void(checkGrantShare)
 		return
@@ -145,7 +145,7 @@ func (or *shareOracle) sharing(n *world.Node, e *effects.Grant) {
 	of, all := 0, 0
 	for i := range n.Pool.Pages {
 		g := n.Grants[n.Pool.Pages[i].Granted]
-		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
+		if g == nil || g == e || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
 			continue // Of one without a name it is not known when it ends.
 		}
 		if all++; g.Peer == e.Peer {

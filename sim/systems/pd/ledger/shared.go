@@ -26,17 +26,21 @@ type sharedOracle struct {
 	loans prefixes
 	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it comes, and is answered in the same step
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
+	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it leaves
+	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // as it arrives
 	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it comes
 	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is said
 }
 
 // sharedLife is the step that a life is in.
 type sharedLife struct {
-	answered uint64 `snap:"skip"` // the connection on which it is answered
-	excused  bool   `snap:"skip"` // it is given what ends connections
+	answered uint64      `snap:"skip"` // the connection on which it is answered
+	excused  bool        `snap:"skip"` // it is given what ends connections
+	asked    []askedPush `snap:"skip"`
+	came     []camePush  `snap:"skip"`
 }
 
-func (s *sharedLife) empty() { *s = sharedLife{} }
+func (s *sharedLife) empty() { *s = sharedLife{asked: s.asked[:0], came: s.came[:0]} }
 
 // begin empties it for a run.
 func (or *sharedOracle) begin() { or.loans.begin() }
@@ -112,9 +116,12 @@ func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 
 // heard notes that an owner is told, by the reader itself, that a loan is finished with. A question it remembers until
 // it is answered.
-func (or *sharedOracle) heard(n *world.Node, body []byte) {
+func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	or.get.HasExt = false
-	if or.get.Decode(body, &pd.WireLimits) == nil {
+	if m := &or.get; m.Decode(body, &pd.WireLimits) == nil {
+		if m.HasExt && !m.PullMode {
+			or.pushCame(n, camePush{request, m.Ext.Operation, effects.GrantID(m.Ext.Grant), m.Ext.Incarnation})
+		}
 		return
 	}
 	m := &or.done

@@ -1,0 +1,170 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is shared may be written by who has it, into pages that whoever wants it grants with the question. The answer says
+// that nothing writes any more: on leased planes the pages are free by it.
+
+// What is judged here.
+var (
+	checkPushGranted  = oracle.NewCheck("S25", "pages that questions name")
+	checkPushOf       = oracle.NewCheck("S2", "pushes of what is shared")
+	checkPushAnswered = oracle.NewCheck("S3", "answers to questions, of who writes")
+	checkPushHeard    = oracle.NewCheck("S3", "answers to questions, of what is written")
+	checkPushShare    = oracle.NewCheck("S18", "shares of pushes")
+)
+
+// An askedPush is a question that grants pages, until it is answered.
+type askedPush struct {
+	conn  uint64
+	corr  effects.Corr
+	grant effects.GrantID
+}
+
+// A camePush is such a question where it came to.
+type camePush struct {
+	request   uint64
+	operation uint64
+	grant     effects.GrantID
+	peer      protocol.UUID
+}
+
+// pushCame notes a question as it reaches who has chunks. One that is asked again is answered as that alone.
+func (or *sharedOracle) pushCame(n *world.Node, x camePush) {
+	my := or.at(n)
+	my.came = slices.DeleteFunc(my.came, func(o camePush) bool {
+		again := o.peer == x.peer && o.operation == x.operation
+		if again {
+			or.w.Requests[o.request-1].Moot = true
+		}
+		return again
+	})
+	my.came = append(my.came, x)
+}
+
+// asking checks a question that grants pages, as it leaves.
+func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	m := &or.ask
+	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.PullMode {
+		return
+	}
+	my, id := or.at(n), effects.GrantID(m.Ext.Grant)
+	if queue := or.all().queue.at(n); queue.grant == id {
+		queue.grant = 0 // No message of a peer was answered with it.
+	}
+	or.judged(checkPushGranted)
+	g := n.Grants[id]
+	if g == nil || g.Read || !standsUnder(n.Pool, g) {
+		or.fail(checkPushGranted, "node %d asks to have chunks written under grant %d, which does not stand", n.It(), n.ItsGrant(id))
+		return
+	}
+	for i, index := range m.MemIndexes {
+		at := g.Place(uint32(index))
+		if at < 0 || m.Ext.Generations[i] != uint64(g.Pages[at].Generation) {
+			or.fail(checkPushGranted, "node %d asks to have chunk %d written to page %d, which is not under grant %d",
+				n.It(), i, n.ItsPage(uint32(index)), n.ItsGrant(id))
+			return
+		}
+	}
+	g.Shared = g.Shared[:0]
+	for i := range g.Pages {
+		k, _ := or.w.Keys.Number(m.Keys[slices.Index(m.MemIndexes, int64(g.Pages[i].Index))])
+		g.Shared = append(g.Shared, k)
+		n.Pool.Pages[g.Pages[i].Index].By = g.Peer
+	}
+	my.asked = append(my.asked, askedPush{c.ID, corr, id})
+}
+
+// transferring checks a write of what is shared as it leaves its owner's machine, and says whether it is one: each page
+// is of the chunk that was asked for there, and nobody has more of them at a time than it leaves.
+func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) bool {
+	to := t.Remote.Node
+	g := to.Grants[t.Grant]
+	if t.Read || g == nil || len(g.Shared) == 0 || !n.Lends {
+		return false
+	}
+	or.judged(checkPushOf, checkPushShare)
+	for _, p := range e.Pairs {
+		at := g.Place(p.Remote.Index)
+		src := &n.Pool.Pages[p.Local.Index]
+		if at < 0 || src.Stamps[0].Key() != g.Shared[at] || src.Last != p.Local.Generation {
+			or.fail(checkPushOf, "node %d writes its page %d to page %d of node %d, which is not of the chunk that was asked for there",
+				n.It(), n.ItsPage(p.Local.Index), to.ItsPage(p.Remote.Index), to.It())
+			return true
+		}
+		src.Readers++
+		n.Pool.Touch(p.Local.Index)
+	}
+	of, all := 0, 0
+	for _, x := range or.w.Going.Transfers.Some {
+		if x.Local != n.Pool || x.Read || !x.Reading || x == t {
+			continue
+		}
+		if y := x.Remote.Node.Grants[x.Grant]; y != nil && len(y.Shared) > 0 {
+			if all++; y.Peer == g.Peer {
+				of++
+			}
+		}
+	}
+	if most := int(pd.Its(n).Cfg.PushesMax); of >= most-all {
+		or.fail(checkPushShare, "node %d writes for a peer for which it writes %d of %d already, of at most %d", n.It(), of, all, most)
+	}
+	return true
+}
+
+// pushAnswered checks the answer to a question that granted pages, as it leaves: nothing is written any more.
+func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte) {
+	my := or.at(n)
+	i := slices.IndexFunc(my.came, func(x camePush) bool { return x.request == request })
+	if i < 0 || or.told.Decode(body, &pd.WireLimits) != nil {
+		return // Who is told to introduce himself learns nothing of pages.
+	}
+	x := my.came[i]
+	my.came = slices.Delete(my.came, i, i+1)
+	or.judged(checkPushAnswered)
+	for _, t := range or.w.Going.Transfers.Some {
+		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && protocol.UUID(t.Link.Peer) == x.peer {
+			or.fail(checkPushAnswered, "node %d answers while its transfer %d may still write under grant %d",
+				n.It(), oracle.Transfer(t.ID), t.Remote.Node.ItsGrant(x.grant))
+			return
+		}
+	}
+}
+
+// pushHeard takes the answer to such a question as it reaches who granted: on leased planes nobody writes any more.
+func (or *sharedOracle) pushHeard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	my := or.at(n)
+	i := slices.IndexFunc(my.asked, func(x askedPush) bool { return x.conn == c.ID && x.corr == corr })
+	if i < 0 {
+		return
+	}
+	id := my.asked[i].grant
+	my.asked = slices.Delete(my.asked, i, i+1)
+	m, g := &or.told, n.Grants[id]
+	if !or.w.Setting.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
+		m.Ext.Incarnation != protocol.UUID(g.Peer) {
+		return
+	}
+	or.judged(checkPushHeard)
+	for _, p := range g.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		if pg.Granted != id {
+			continue
+		}
+		if pg.Writers > 0 {
+			or.fail(checkPushHeard, "node %d is answered under grant %d while a store into page %d is under way",
+				n.It(), n.ItsGrant(id), n.ItsPage(p.Index))
+			return
+		}
+		pg.Granted = 0
+		n.Pool.Touch(p.Index)
+	}
+}
