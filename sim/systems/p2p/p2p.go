@@ -25,6 +25,7 @@ var Flow = pd.Flow{
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
+		c.PushesMax = uint32(at(2).Between(1, 6))
 		finds(p, c)
 	},
 	Scopes:   small,

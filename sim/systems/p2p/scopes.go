@@ -14,10 +14,18 @@ func small() []explore.Scope {
 		{Name: "leased-share", About: "likewise, on a leased plane", Leased: true, Jobs: there},
 		{Name: "share-lost", About: "one chunk is sent and brought back, a question or an answer is lost", Jobs: there,
 			Faults: 1, Strikes: lost},
+		{Name: "push-share", About: "one chunk is sent, and written back by who has it", Jobs: there, Shape: writes},
+		{Name: "leased-push-share", About: "likewise, on a leased plane", Leased: true, Jobs: there, Shape: writes},
+		{Name: "push-share-lost", About: "one chunk is sent and written back, a question or an answer is lost", Jobs: there,
+			Faults: 1, Strikes: lost, Shape: writes},
+		{Name: "leased-push-share-lost", About: "likewise, on a leased plane", Leased: true, Jobs: there,
+			Faults: 1, Strikes: lost, Shape: writes},
 	}
 	for i := range all {
 		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
-		all[i].Cache, all[i].Shape = true, shares
+		if all[i].Cache = true; all[i].Shape == nil {
+			all[i].Shape = shares
+		}
 	}
 	return all
 }
