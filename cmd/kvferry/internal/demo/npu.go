@@ -75,7 +75,7 @@ func (l link) String() string { return [...]string{"HCCS", "RoCE", "RoCE within 
 
 func (m Mode) link() link {
 	switch m {
-	case Push:
+	case Push, P2PPush:
 		return overHCCS
 	case Pull, PullDelay, P2PPull:
 		return overRoCE

@@ -14,14 +14,17 @@ import (
 // longest prefix from peers, computes the rest, and stores that. The last instance is killed while others read from it,
 // and a directory after that.
 
-// P2PPull is a mode of nodes that share: who wants chunks reads them.
-const P2PPull Mode = "p2p-pull"
+// Modes of nodes that share: who has chunks writes them, or who wants them reads them.
+const (
+	P2PPush Mode = "p2p-push"
+	P2PPull Mode = "p2p-pull"
+)
 
 // sharedModes are all of those, in the order in which they are played, and shareLines what each adds to a node's
 // configuration.
 var (
-	sharedModes = []Mode{P2PPull}
-	shareLines  = map[Mode]string{P2PPull: "p2p_pull_mode: true\n"}
+	sharedModes = []Mode{P2PPush, P2PPull}
+	shareLines  = map[Mode]string{P2PPush: "p2p_pull_mode: false\n", P2PPull: "p2p_pull_mode: true\n"}
 )
 
 const (

@@ -51,11 +51,11 @@ type SharedReport struct {
 	Asked         map[string]uint64 `json:"peers_asked"`
 	Failures      map[string]int    `json:"failed_attempts"`
 	RestartMillis map[string]int64  `json:"restart_ms"`
-	// LentAtDeath is how many pages the instance had lent that was killed, when it was.
-	LentAtDeath int      `json:"lent_pages_at_death"`
-	Pinned      []string `json:"pinned"`
-	Unclean     []string `json:"unclean"`
-	OK          bool     `json:"ok"`
+	// UnderWayAtDeath is how many pages of the instance that was killed others were reading, or it was writing, then.
+	UnderWayAtDeath int      `json:"pages_under_way_at_death"`
+	Pinned          []string `json:"pinned"`
+	Unclean         []string `json:"unclean"`
+	OK              bool     `json:"ok"`
 }
 
 // A SharedSummary is the reports of all modes that were played.
@@ -174,10 +174,10 @@ func (t *sharedTally) asked(s *agent.Stats) {
 }
 
 // crashing notes how much is lent of who will be killed.
-func (t *sharedTally) crashing(lent int) {
+func (t *sharedTally) crashing(pages int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.r.LentAtDeath = lent
+	t.r.UnderWayAtDeath = pages
 }
 
 // crashed notes that a process was killed, and how it came back.
@@ -245,7 +245,7 @@ func (r *SharedReport) Print(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
 		text := fmt.Sprintf("%s killed, told again of all instances after %d ms", name, r.RestartMillis[name])
 		if strings.HasPrefix(name, "instance") {
-			text = fmt.Sprintf("%s killed with %d pages lent, serving again after %d ms", name, r.LentAtDeath,
+			text = fmt.Sprintf("%s killed with %d pages under way, serving again after %d ms", name, r.UnderWayAtDeath,
 				r.RestartMillis[name])
 		}
 		rows = append(rows, [2]string{"crash", text})

@@ -8,8 +8,9 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// killOwner kills the last instance while another one, which is frozen for that, holds a loan of it, and starts it again.
-// Where no look finds one it is killed as well. It begins when chunks of a peer have come to some request.
+// killOwner kills the last instance while pages of chunks that it has are under way to others, and starts it again. For
+// that those hold still who would end it: the readers, or the owner where it writes. Where no look finds such pages it is
+// killed as well. It begins when chunks of a peer have come to some request.
 func (s *sharer) killOwner(ctx context.Context) {
 	select {
 	case <-s.tally.may:
@@ -18,25 +19,38 @@ func (s *sharer) killOwner(ctx context.Context) {
 	}
 	at := s.town.seats[instances-1]
 	owner, others := at.now(), s.town.nodes()[:instances-1]
-	lent := 0
+	still, asked := others, []*process{owner}
+	if s.options.Mode == P2PPush {
+		still, asked = asked, still
+	}
+	count := func() (n int) {
+		for _, p := range asked {
+			if stats := s.look(p); stats != nil && s.options.Mode == P2PPush {
+				n += stats.PagesGranted
+			} else if stats != nil {
+				n += stats.PagesLent
+			}
+		}
+		return n
+	}
+	found := 0
 	var over <-chan struct{}
-	for try := 0; try < 100 && lent == 0 && ctx.Err() == nil; try++ {
+	for try := 0; try < 100 && found == 0 && ctx.Err() == nil; try++ {
 		over = s.readFrom(owner, others, freshKeys(try, batchChunks/2))
-		if lent = s.lent(owner, over); lent > 0 {
-			for _, p := range others {
+		if found = looks(count, over); found > 0 {
+			for _, p := range still {
 				p.freeze()
 			}
-			s.look(owner)
-			lent = s.lentNow(owner)
+			found = count()
 		}
-		if lent == 0 { // They had read it all before they held still.
-			for _, p := range others {
+		if found == 0 { // It was over before they held still.
+			for _, p := range still {
 				p.thaw()
 			}
 			<-over
 		}
 	}
-	s.tally.crashing(lent)
+	s.tally.crashing(found)
 	begin := time.Now()
 	err := at.crash(ctx, func() {
 		for _, p := range others {
@@ -45,6 +59,20 @@ func (s *sharer) killOwner(ctx context.Context) {
 	})
 	s.tally.crashed(owner.name, time.Since(begin), err)
 	<-over
+}
+
+// looks counts pages until there are some; 0 if what they are for ends before.
+func looks(count func() int, over <-chan struct{}) int {
+	for {
+		if n := count(); n > 0 {
+			return n
+		}
+		select {
+		case <-over:
+			return 0
+		default:
+		}
+	}
 }
 
 // readFrom has instances bring chunks that the owner stores for that. What it returns is closed when they have ended.
@@ -63,27 +91,6 @@ func (s *sharer) readFrom(owner *process, others []*process, keys []string) <-ch
 		close(over)
 	}()
 	return over
-}
-
-// lent looks at an owner until it has lent pages, and says how many; 0 if its readers ended before.
-func (s *sharer) lent(owner *process, over <-chan struct{}) int {
-	for {
-		if n := s.lentNow(owner); n > 0 {
-			return n
-		}
-		select {
-		case <-over:
-			return 0
-		default:
-		}
-	}
-}
-
-func (s *sharer) lentNow(owner *process) int {
-	if stats := s.look(owner); stats != nil {
-		return stats.PagesLent
-	}
-	return 0
 }
 
 // killDirectory kills one, starts it again, and waits until all instances have told it again what they have.
