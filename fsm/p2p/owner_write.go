@@ -109,6 +109,9 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 	} else {
 		e.Out.Mark(MarkPushFailed)
 		why := flow.WhyEnded(x.code)
+		if why.Field == "" && why.Remedy == "" { // A code that only a plane ends with says nothing of itself.
+			*why = effects.Why{Field: "data plane", Ours: x.code.String()}
+		}
 		o.reply.Ext.Code, o.reply.Ext.Reason = uint32(x.code), why.Reason()
 	}
 	e.Out.Observe(effects.Observe{
