@@ -99,10 +99,10 @@ func (or *promptOracle) granting(n *world.Node, e *world.Grant) {
 }
 
 // transferring checks that what a peer offers is read as it comes only if that peer is there. What is kept for later is
-// read as long as its lease stands, and what is recalled over a link of n's own.
+// read as long as its lease stands, and what was asked for (recalled, or shared) over a link of n's own.
 func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
-	recalled := n.Pool.Pages[e.Pairs[0].Local.Index].Reserved != 0
-	if my := or.at(n); e.Read && !n.Delays && !recalled && slices.Contains(my.gone, e.Peer) {
+	asked := t.Under != nil && t.Under.Loan.Asked
+	if my := or.at(n); e.Read && !n.Delays && !asked && slices.Contains(my.gone, e.Peer) {
 		or.fail(checkWriterLost, "node %d reads from a peer with transfer %d although it was told that it is gone",
 			n.It(), oracle.Transfer(t.ID))
 	}
