@@ -18,7 +18,7 @@ import (
 func TestActivity(t *testing.T) {
 	var all Coverage
 	for _, profile := range systems.Profiles() {
-		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 30, Workers: 2, Profile: profile})
+		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 40, Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,7 +193,9 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 			land.Unknown(&e.Env, ev)
 			return
 		}
-		e.Landings.Landed(&e.Env, &e.Store, x, ev, len(ev.Pages) > 0 && e.Wanted(x))
+		// Of a write that went wrong nobody comes for what is behind a gap, and of one whose get is over for nothing: the
+		// outcome keeps what there is of its prefix.
+		e.Landings.Landed(&e.Env, &e.Store, x, ev, ev.Complete && !x.Revoking && e.Wanted(x))
 	case *effects.Revoked:
 		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
 	default:

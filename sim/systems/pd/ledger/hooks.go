@@ -17,6 +17,7 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 		o.truth.w.Count(n, k, ev)
 		if l, ok := ev.(*effects.Landed); ok {
 			o.claimed.at(n).landing = l
+			o.shared.landing(n, l)
 		}
 		o.fetch.fetchesDue(n)
 		o.refused.commanded(n, ev)
@@ -42,6 +43,9 @@ func (o *Oracles) Wanted(n *world.Node, e effects.Effect) {
 	}
 	if x, ok := e.(*effects.Close); ok {
 		o.shared.closing(n, x)
+	}
+	if _, ok := e.(*effects.Deliver); ok {
+		o.shared.at(n).gave = true
 	}
 }
 
@@ -71,6 +75,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.absent.afterStep(n)
 	o.proxy.afterStep(n)
 	o.promises.together(n)
+	o.shared.afterStep(n)
 	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, &s)
 	o.queue.queues(n, &s)

@@ -38,9 +38,13 @@ type sharedLife struct {
 	excused  bool        `snap:"skip"` // it is given what ends connections
 	asked    []askedPush `snap:"skip"`
 	came     []camePush  `snap:"skip"`
+	landed   []landedFor `snap:"scratch"`
+	gave     bool        `snap:"scratch"` // it gives an outcome
 }
 
-func (s *sharedLife) empty() { *s = sharedLife{asked: s.asked[:0], came: s.came[:0]} }
+func (s *sharedLife) empty() {
+	*s = sharedLife{asked: s.asked[:0], came: s.came[:0], landed: s.landed[:0]}
+}
 
 // begin empties it for a run.
 func (or *sharedOracle) begin() { or.loans.begin() }
