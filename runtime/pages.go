@@ -21,6 +21,7 @@ type Pages struct {
 	mu       sync.Mutex
 	borrowed []*lot // puts whose memory may still be read
 	released bool
+	shared   int                   // parts that are shared
 	given    []bool                // pages that are the cache's; nil: none
 	releases []effects.CommandBody // what gives them back
 }
@@ -148,6 +149,10 @@ func (p *Pages) Release(ctx context.Context) error {
 		return nil // So that it may be deferred before the error is looked at.
 	}
 	p.mu.Lock()
+	if p.shared > 0 {
+		defer p.mu.Unlock()
+		return p.stillShared()
+	}
 	borrowed := p.borrowed
 	again := p.released
 	p.released = true

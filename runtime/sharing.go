@@ -36,7 +36,7 @@ func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 // More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not.
 func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int) error {
 	n := s.node
-	if err := n.checkStore(keys, pages, first); err != nil {
+	if err := n.checkStore("store", keys, pages, first); err != nil {
 		return err
 	}
 	for done := 0; done < len(keys); {
@@ -63,9 +63,8 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 	return nil
 }
 
-// checkStore says what is wrong with a Store.
-func (n *Node) checkStore(keys []string, pages *Pages, first int) error {
-	const op = "store"
+// checkStore says what is wrong with a Store or a Share.
+func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) error {
 	if err := n.wantSharing(op); err != nil {
 		return err
 	}

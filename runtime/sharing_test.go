@@ -232,3 +232,45 @@ func TestSharingRefuses(t *testing.T) {
 	wantCode(t, err, effects.Unsupported)
 	mustClose(t, r)
 }
+
+// An engine shares its own pages: a peer reads them, and cannot after they were withdrawn, though the engine has not
+// given them back.
+func TestSharingOfOwnPages(t *testing.T) {
+	for _, channel := range []string{"shm", "tcp"} {
+		owner := open(t, sharerConfig(t, channel, "a", config.MonitorPorts{}))
+		reader := open(t, sharerConfig(t, channel, "b", config.MonitorPorts{}))
+		keys := keysOf("own", 3)
+		pages, err := owner.Sharing().Reserve(within(t), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, pages, keys)
+		shared, err := owner.Sharing().Share(within(t), keys, pages, 0)
+		if err != nil || shared.Hits() != 3 {
+			t.Fatalf("%d chunks are shared: %v", shared.Hits(), err)
+		}
+		wantCode(t, pages.Release(within(t)), effects.Invalid)
+		wantCode(t, owner.Sharing().Store(within(t), keys[:1], pages, 0), effects.Invalid)
+		from := runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}
+		got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys[:2], From: from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, got, keys[:2], pageBytes)
+		mustRelease(t, got)
+		if err := shared.Withdraw(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, shared.Withdraw(within(t)), effects.NotFound)
+		_, err = reader.Sharing().Get(within(t), runtime.SharedGet{Request: "s", Keys: keys[2:], From: from})
+		wantCode(t, err, effects.NotFound)
+		if _, err := pages.Host(0); err != nil {
+			t.Error(err)
+		}
+		mustRelease(t, pages)
+		for _, n := range []*runtime.Node{reader, owner} {
+			wantNothingHeld(t, n)
+			mustClose(t, n)
+		}
+	}
+}

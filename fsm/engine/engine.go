@@ -25,6 +25,7 @@ type Config struct {
 	ReservesMax    uint32
 	RequestsMax    uint32
 	RequestIDMax   uint32 // bytes
+	SharedMax      uint32 // pages that the store has as well; 0: none can be shared
 	InLine         bool   // reserves wait in one line with peers' requests, which another room has
 	Wire           protocol.Limits
 }
@@ -37,6 +38,7 @@ type Engine struct {
 	reserves  reserves
 	proxy     proxy
 	parts     parts
+	shares    shares
 	operation uint64 // of the last put
 }
 
@@ -54,7 +56,8 @@ func (x *Engine) Emptied(cfg Config, seed uint64) Engine {
 			max: cfg.ReservesMax, pages: cfg.BatchMax, pageBytes: uint32(cfg.PageBytes), patience: cfg.ReserveTimeout,
 			inLine: cfg.InLine,
 		}),
-		proxy: newProxy(&cfg),
+		proxy:  newProxy(&cfg),
+		shares: x.shares.emptied(min(cfg.ReservesMax, cfg.SharedMax), cfg.SharedMax),
 	}
 }
 
@@ -65,6 +68,8 @@ const (
 	kindReserve         // its ticket, and when it gives up waiting
 	kindRequest         // when one is forgotten
 	kindProxy           // when to try the proxy again
+	kindShare           // the ticket of what is shared
+	kindWithdraw        // that of who waits for its end
 )
 
 func ref(kind uint8, h table.Handle) kernel.Ref {
@@ -85,9 +90,13 @@ func (x *Engine) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	x.reserves.release(v, t, c)
 }
 
-// Abort ends a reserve that waits, and says whether it did.
+// Abort ends a reserve or a Withdraw that waits, and says whether it did.
 func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
-	if !x.reserves.waits(of.Subject) {
+	if of.Kind == kindWithdraw {
+		x.shares.abort(v, of.Subject)
+		return true
+	}
+	if of.Kind != kindReserve || !x.reserves.waits(of.Subject) {
 		return false
 	}
 	x.reserves.fail(v, of.Subject, effects.Cancelled)

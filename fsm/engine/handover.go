@@ -26,31 +26,14 @@ func (x *Engine) HandOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 }
 
 func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
-	of := v.Tickets.Find(c.Reserved)
-	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
-		return effects.NotFound, &effects.Why{
-			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
-		}
-	}
-	r := x.slab.Get(of.Subject)
-	found := 0
-	for _, p := range r.pages {
-		if !c.names(found, p) {
-			continue
-		}
-		if found++; v.Filled().Held(p) {
-			return effects.Invalid, &effects.Why{Field: "Pages", Theirs: "in use by a put", Ours: "pages that no put has"}
-		}
-	}
-	if found < len(c.Pages) {
-		return effects.Invalid, &effects.Why{
-			Field: "Pages", Theirs: "page " + number(c.Pages[found].Index), Ours: "pages of the Reserve, each once, in its order",
-		}
+	r, code, why := x.has(v, c.Reserved, c.Pages)
+	if code != effects.OK {
+		return code, why
 	}
 	left := r.pages[:0]
-	found = 0
+	found := 0
 	for _, p := range r.pages {
-		if c.names(found, p) {
+		if next(c.Pages, found, p) {
 			found++
 		} else {
 			left = append(left, p)
@@ -63,7 +46,38 @@ func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// names says whether the next page that is named, after so many, is this one.
-func (c *Store) names(after int, p effects.Page) bool {
-	return after < len(c.Pages) && c.Pages[after].Index == p.Index && c.Pages[after].Generation == p.Generation
+// has is what a ticket reserved, if these pages are of it, in its order, and nothing else has one of them.
+func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code, *effects.Why) {
+	of := v.Tickets.Find(reserved)
+	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
+		return nil, effects.NotFound, &effects.Why{
+			Field: "Reserved", Theirs: number(uint64(reserved)), Ours: "the ticket of a Reserve that was not released",
+		}
+	}
+	r := x.slab.Get(of.Subject)
+	found := 0
+	for _, p := range r.pages {
+		if !next(pages, found, p) {
+			continue
+		}
+		if found++; v.Filled().Held(p) {
+			return nil, effects.Invalid, inUse("Pages")
+		}
+	}
+	if found < len(pages) {
+		return nil, effects.Invalid, &effects.Why{
+			Field: "Pages", Theirs: "page " + number(pages[found].Index), Ours: "pages of the Reserve, each once, in its order",
+		}
+	}
+	return r, effects.OK, nil
+}
+
+// inUse says why pages cannot be taken from the engine.
+func inUse(field string) *effects.Why {
+	return &effects.Why{Field: field, Theirs: "in use by a put or a Share", Ours: "pages that nothing uses"}
+}
+
+// next says whether the next page that is named, after so many, is this one.
+func next(named []effects.Page, after int, p effects.Page) bool {
+	return after < len(named) && named[after].Index == p.Index && named[after].Generation == p.Generation
 }

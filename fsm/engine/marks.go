@@ -12,13 +12,15 @@ const (
 	MarkPutsFull
 	MarkTellAgain
 	MarkReservesCut
+	MarkSharesFull
+	MarkWithdrawWaits
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkReservesFull up.
 func MarkNames() []string {
 	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended",
-		"puts-full", "tell-again", "reserves-cut"}
+		"puts-full", "tell-again", "reserves-cut", "shares-full", "withdraw-waits"}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 8)
+const _ = uint(markEnd - MarkReservesFull - 10)

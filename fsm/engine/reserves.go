@@ -196,9 +196,7 @@ func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
-			TurnDown(v, t, effects.Invalid, &effects.Why{
-				Field: "Reserved", Theirs: "in use by a put", Ours: "pages that no put has",
-			})
+			TurnDown(v, t, effects.Invalid, inUse("Reserved"))
 			return
 		}
 	}

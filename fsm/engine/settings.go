@@ -56,3 +56,8 @@ func (s *Settings) Need() kernel.Need {
 		},
 	}
 }
+
+// Sharing is that of Shares and Withdraws: of each there may be as many as Reserves.
+func (s *Settings) Sharing() kernel.Need {
+	return kernel.Need{Limits: effects.Limits{Commands: 2 * int(s.ReservesMax)}}
+}

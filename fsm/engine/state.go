@@ -34,6 +34,8 @@ func (x *Engine) State(of kernel.Ref) State {
 		return x.reserves.state(of.Subject)
 	case kindTell, kindRequest:
 		return x.requests.state(of.Subject)
+	case kindShare, kindWithdraw:
+		return ReserveHeld // It is of one.
 	}
 	return x.proxy.state()
 }

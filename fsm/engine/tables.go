@@ -6,6 +6,7 @@ import "github.com/kvferry/kvferry/fsm/table"
 func (x *Engine) Tables(visit table.Visit) {
 	left := x.proxy.left(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)
+	visit("shared pages of the engine's", x.shares.chunks.Len(), table.Empty)
 	visit("requests to tell the proxy of", left, table.Empty)
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }

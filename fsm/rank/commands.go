@@ -97,6 +97,16 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 			return false
 		}
 		r.onStore(e, x.Ticket, c)
+	case *engine.Share:
+		if !r.cfg.Shares {
+			return false
+		}
+		r.onShare(e, x.Ticket, c)
+	case *engine.Withdraw:
+		if !r.cfg.Shares {
+			return false
+		}
+		r.commands.OnWithdraw(&e.Env, &e.Store, x.Ticket, c)
 	case *engine.Fetch, *engine.GiveUp:
 		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:
@@ -146,20 +156,8 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 
 // onStore makes pages of the engine's the store's.
 func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
-	code, why := e.CheckKeys(c.Keys)
-	switch {
-	case code != effects.OK:
-	case len(c.Pages) != len(c.Keys):
-		code, why = effects.Invalid, &effects.Why{
-			Field: "Pages", Theirs: flow.Number(len(c.Pages)), Ours: flow.Number(len(c.Keys)) + ", one for each key",
-		}
-	case r.cfg.Retention != store.Cache:
-		code, why = effects.Unsupported, &effects.Why{
-			Field: "store.retention", Theirs: "consume", Ours: "cache", Remedy: "else a chunk that nobody expects is gone at once",
-		}
-	case !e.Store.Room(len(c.Keys)):
-		code, why = effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}
-	default:
+	code, why := r.admits(e, c.Keys, c.Pages)
+	if code == effects.OK {
 		code, why = r.commands.HandOver(&e.Env, c)
 	}
 	if code != effects.OK {
@@ -174,4 +172,33 @@ func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
 		}
 	}
 	engine.Agree(&e.Env, t)
+}
+
+// onShare lets the store have pages that the engine keeps.
+func (r *Rank) onShare(e *flow.Env, t effects.Ticket, c *engine.Share) {
+	if code, why := r.admits(e, c.Keys, c.Pages); code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	r.commands.OnShare(&e.Env, &e.Store, t, c, e.Draining)
+}
+
+// admits says whether the store can take these chunks in these pages.
+func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects.Code, *effects.Why) {
+	if code, why := e.CheckKeys(keys); code != effects.OK {
+		return code, why
+	}
+	switch {
+	case len(pages) != len(keys):
+		return effects.Invalid, &effects.Why{
+			Field: "Pages", Theirs: flow.Number(len(pages)), Ours: flow.Number(len(keys)) + ", one for each key",
+		}
+	case r.cfg.Retention != store.Cache:
+		return effects.Unsupported, &effects.Why{
+			Field: "store.retention", Theirs: "consume", Ours: "cache", Remedy: "else a chunk that nobody expects is gone at once",
+		}
+	case !e.Store.Room(len(keys)):
+		return effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}
+	}
+	return effects.OK, nil
 }

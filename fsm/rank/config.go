@@ -164,7 +164,7 @@ func (c *Config) need() kernel.Need {
 		n = n.And(c.Answering())
 	}
 	if c.Shares {
-		n = n.And(c.Lending()).And(c.Bringing())
+		n = n.And(c.Lending()).And(c.Bringing()).And(c.Engine.Sharing())
 	}
 	if c.Knows() {
 		n = n.And(c.Finding.Need()).And(c.Seeking())
@@ -234,4 +234,12 @@ func (c *Config) check() error {
 		return c.CheckOffers(c.Shared(), c.LeaseGuard)
 	}
 	return nil
+}
+
+// sharedMax is how many pages of our engine's peers may read at a time.
+func (c *Config) sharedMax() uint32 {
+	if !c.Shares {
+		return 0
+	}
+	return c.Pages
 }

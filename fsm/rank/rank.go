@@ -156,7 +156,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		RequestTTL: cfg.RequestTTL, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: cfg.Proxy, Rank: cfg.Rank,
 		TellsMax: cfg.Tuning.TellsMax,
 		BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, ReservesMax: cfg.ReservesMax, RequestsMax: cfg.RequestsMax,
-		RequestIDMax: cfg.RequestIDMax, InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
+		RequestIDMax: cfg.RequestIDMax, SharedMax: cfg.sharedMax(), InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
 	}, sends)
 	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = former.breakers.Emptied(cfg.BreakerTTL, int(alone), sends)

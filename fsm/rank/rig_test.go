@@ -450,6 +450,14 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &engine.Unpin{Got: effects.Ticket(number("of", 0))}
 	case "abandon":
 		return &engine.Abandon{Request: []byte(one("request", ""))}
+	case "share":
+		body := &engine.Share{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
+		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+		}
+		return body
+	case "withdraw":
+		return &engine.Withdraw{Shared: effects.Ticket(number("of", 0))}
 	case "giveup":
 		return &engine.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
 	case "drain":

@@ -72,6 +72,9 @@ func (r *Rank) settle(e *flow.Env) {
 	if r.cfg.Knows() {
 		r.registrar.Pump(v, &r.rooms.Store)
 	}
+	if r.cfg.Shares {
+		r.commands.HearWithdrawn(v, &r.rooms.Store)
+	}
 	r.maybeEndDrain(e)
 	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes
 }

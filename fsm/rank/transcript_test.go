@@ -19,6 +19,7 @@ import (
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
 //	store NAME of=TICKET keys=(a b) [at=0]   hands pages of that Reserve over, from the one at this place on
+//	share NAME of=TICKET keys=(a b) [at=0]   lets peers read pages of that Reserve; withdraw NAME of=TICKET ends it
 //	run                                delivers everything under way, in order
 //	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way

@@ -53,6 +53,12 @@ func (s *Store) Withdraw(h Entry, v *env.Env) bool {
 	return true
 }
 
+// Kept says that the engine keeps a ready page here, and has not begun to take it back, nor has a drain.
+func (s *Store) Kept(h Entry) bool {
+	e := s.entries.Get(h)
+	return e != nil && e.keeper == engine
+}
+
 // Leaving says that the engine wants a ready page back: whoever has no pin and no claim of it begins nothing with it.
 func (s *Store) Leaving(h Entry) bool {
 	e := s.entries.Get(h)

@@ -28,16 +28,17 @@ var Flow = pd.Flow{
 		c.PushesMax = uint32(at(2).Between(1, 6))
 		finds(p, c)
 	},
-	Scopes:   small,
-	Boot:     boot,
-	Ports:    ports,
-	Brings:   true,
-	Has:      func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
-	Start:    start,
-	Put:      put,
-	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate}},
-	Oracles:  []oracle.Oracle{brought, takes},
-	Words:    words,
+	Scopes: small,
+	Boot:   boot,
+	Ports:  ports,
+	Brings: true,
+	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
+	Start:  start,
+	Put:    put,
+	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate}, {Want: lets, Ended: lent},
+		{Want: backs, Ended: back}},
+	Oracles: []oracle.Oracle{brought, takes, keeps},
+	Words:   words,
 }
 
 // word: nodes that do both share what they have. Of a job: nobody sends anything for it, and its receiver has brought

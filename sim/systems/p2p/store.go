@@ -19,10 +19,10 @@ import (
 var keep = plan.NewWant(15, "store", true)
 
 // put draws whether an engine hands pages of a put over: while it goes on, which is to be refused, and once it is over.
-// It says whether there was such a command, after which the pages are not filled again.
-func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) bool {
+// After such a command the pages are not filled again, and others may be shared.
+func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) pd.Use {
 	if !pd.Its(n).Cfg.Shares || w.Seed >= draw.RestlessSeed {
-		return false
+		return pd.Unused
 	}
 	c := &w.Commands[put-1]
 	if !back {
@@ -37,13 +37,16 @@ func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) bool {
 			}
 			store(w, n, put, late)
 		}
-		return false
+		return pd.Unused
 	}
 	if draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20).Permille(400) {
 		store(w, n, put, 0)
 	}
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	return slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == keep && c.Target == reserve })
+	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == keep && c.Target == reserve }) {
+		return pd.Used
+	}
+	return lends(w, n, c)
 }
 
 // store hands the whole chunks of a put over, or those from some on.
@@ -98,7 +101,7 @@ var takes = oracle.Of("takes", "a cache takes pages that nothing else of their e
 		}
 		call.Judged(checkTaken, checkKept)
 		used, gone := had(w, e.Ticket, func(x *pd.Command) bool {
-			return x.Want == plan.WantPut && x.Step != 0 && !x.Ended()
+			return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || readable(x)
 		}), had(w, e.Ticket, func(x *pd.Command) bool { return x.Want == keep && x.Over && x.Code == effects.OK })
 		switch {
 		case e.Code == effects.OK && used != 0:

@@ -29,9 +29,9 @@ type Flow struct {
 	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
 	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
 
-	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says whether
-	// the engine has begun something with it, beside giving it back.
-	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) bool
+	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says what the
+	// engine does with it beside giving it back.
+	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) Use
 
 	// Brings is of a flow in which chunks come that nobody sent: whoever has them is asked by nodes on either side, and
 	// so more says hello, and keeps promises, than what pushes and pulls account for.
@@ -44,6 +44,16 @@ type Flow struct {
 	Words    []Word         // that only their senders may say
 	States   []reflect.Type // of what its oracles remember, as pointers
 }
+
+// A Use is what an engine does with the pages of a put.
+type Use uint8
+
+// Uses; of two the latter counts.
+const (
+	Unused Use = iota
+	Used       // they are not filled again
+	Lent       // nor given back before the flow does
+)
 
 // Commands are those of one kind that engines give for a flow. Their names come from [plan.NewWant].
 type Commands struct {
@@ -66,14 +76,14 @@ func (all Flows) of(c *Command) *Commands {
 	return nil
 }
 
-// put tells flows of a put, and says whether one of them has begun something with its pages.
-func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (begun bool) {
+// put tells flows of a put, and says what is done with its pages.
+func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (use Use) {
 	for _, f := range all {
-		if f.Put != nil && f.Put(w, n, put, back) {
-			begun = true
+		if f.Put != nil {
+			use = max(use, f.Put(w, n, put, back))
 		}
 	}
-	return begun
+	return use
 }
 
 // owner is the flow whose job it is; nil: PD's own.

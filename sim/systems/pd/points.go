@@ -14,7 +14,9 @@ import (
 )
 
 // eventKinds is room for the events, each command counting as one of its own.
-const eventKinds = 32
+const eventKinds = 48
+
+const _ = eventKinds - uint(world.KindDropped) - plan.Wants // A constant below zero does not compile.
 
 // tagsMax is room for the kinds of messages.
 const tagsMax = 32

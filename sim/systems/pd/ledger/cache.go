@@ -33,12 +33,13 @@ type cacheOracle struct {
 
 // cacheSeen is what it knows of the chunks of a life that is a cache.
 type cacheSeen struct {
-	here    map[uint32]bool // by key
-	evicted int             // in this step
-	used    int             // pages that were granted, or read into, in this step
+	here    map[uint32]bool   // by key
+	own     map[uint32]uint32 // by page that its engine shares: its key, and one more; it goes without a word
+	evicted int               // in this step
+	used    int               // pages that were granted, or read into, in this step
 }
 
-func (q *cacheSeen) empty() { *q = cacheSeen{here: world.Emptied(q.here)} }
+func (q *cacheSeen) empty() { *q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)} }
 
 // tells says whether a node tells of all that it has: of chunks whose senders it takes at their word it does not.
 func tellsOfEnds(n *world.Node) bool { return n.Caches && !pd.Its(n).Cfg.TrustUncommitted }
@@ -49,11 +50,26 @@ func (or *cacheOracle) ready(n *world.Node, hash uint64) {
 	if !ok || !tellsOfEnds(n) {
 		return
 	}
+	if p, has := pd.ReadyAt(n, or.w.Keys[k]); has && or.at(n).own[p.Index] == k+1 {
+		return // It goes when its engine takes it back.
+	}
 	if or.at(n).here == nil {
 		or.at(n).here = map[uint32]bool{}
 	}
 	or.at(n).here[k] = true
 }
+
+// shared notes a page that an engine shares, until it is withdrawn.
+func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
+	if k, ok := or.truth().named(n, hash); ok {
+		if or.at(n).own == nil {
+			or.at(n).own = map[uint32]uint32{}
+		}
+		or.at(n).own[page] = k + 1
+	}
+}
+
+func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).own, page) }
 
 // used notes pages that something will be stored into.
 func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
@@ -78,7 +94,7 @@ func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 	}
 	delete(q.here, k)
 	for i := range n.Pool.Pages {
-		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k {
+		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k && q.own[uint32(i)] == 0 {
 			or.fail(checkEvictedRead, "node %d gives up chunk %d while its engine reads it from page %d",
 				n.It(), oracle.Key(k), n.ItsPage(uint32(i)))
 			return
@@ -119,7 +135,7 @@ func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	j, q := &or.w.Jobs[c.Job], or.at(n)
 	for i := range e.Pages {
-		if or.judged(checkCacheFound); !q.here[j.Ids[i]] {
+		if or.judged(checkCacheFound); !q.here[j.Ids[i]] && q.own[e.Pages[i].Index] != j.Ids[i]+1 {
 			or.fail(checkCacheFound, "node %d finds chunk %d of request %q, which it has given up",
 				n.It(), oracle.Key(j.Ids[i]), oracle.Request(j.Name))
 			return

@@ -1,0 +1,44 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+)
+
+var (
+	checkShared      = oracle.NewCheck("L1", "outcomes of what engines share")
+	checkSharedTwice = oracle.NewCheck("S19", "pages that engines share")
+)
+
+// keeps judges what an engine is told that shares: nothing else has its pages, so that only room is wanting.
+var keeps = oracle.Of("keeps", "an engine may share what is its own, once, and take it back, once", func(
+	l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Over || c.Want != lets && c.Want != backs {
+			return
+		}
+		call.Judged(checkShared, checkSharedTwice)
+		is := func(x *pd.Command) bool { return x.Want == backs && x.Target == c.Target }
+		if c.Want == lets {
+			is = readable
+		}
+		switch other := had(w, e.Ticket, is); {
+		case e.Code == effects.OK && c.Want == lets && other != 0:
+			call.Breaks(checkSharedTwice, "node %d shares pages by ticket %d which it shares by ticket %d",
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(other))
+		case e.Code == effects.OK || other != 0 || c.Want == lets && w.Commands[c.Target-1].Released:
+		case c.Want == lets && (e.Code == effects.TooMany || e.Code == effects.Draining):
+		case c.Want == backs && e.Code == effects.Cancelled:
+		default:
+			call.Breaks(checkShared, "node %d ends ticket %d (%s) as %s, and its pages are its engine's",
+				n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+		}
+	})
+})

@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Pages that an engine shares are neither its own to fill nor a cache's to give up: it reads them, and so may others.
+
+var checkWithdrawn = oracle.NewCheck("S4", "pages that engines take back")
+
+// OnShared: peers may read pages that an engine goes on reading.
+func (o *OfEngines) OnShared(n *world.Node, c *pd.Command) {
+	for i, p := range c.Pages {
+		key := c.Body.(*engine.Share).Keys[i]
+		if at, ready := pd.ReadyAt(n, key); !ready || at.Index != p.Index || at.Generation != p.Generation {
+			continue // The chunk is there already: this page is its engine's alone.
+		}
+		pg := &n.Engine().Pages[p.Index]
+		pg.Reserved, pg.Fill = 0, world.FillNone
+		pg.Pins++
+		n.Engine().Touch(p.Index)
+		hash := pd.KeyHashOf(n, key)
+		o.pages.ready(n, hash)
+		o.cache.shared(n, p.Index, hash)
+	}
+}
+
+// OnWithdrawn: they are its own again. Nobody reads them, and nobody can begin to.
+func (o *OfEngines) OnWithdrawn(n *world.Node, c *pd.Command) {
+	w := o.truth.w
+	share := &w.Commands[c.Target-1]
+	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
+	or := &o.lent
+	or.judged(checkWithdrawn)
+	if id, page := o.loans.lentTo(n, c.Pages); id != 0 {
+		or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d while grant %d lets it be read",
+			n.It(), n.ItsPage(page), oracle.Ticket(c.Target), n.ItsGrant(id))
+		return
+	}
+	for i, p := range c.Pages {
+		pg := &n.Engine().Pages[p.Index]
+		key := share.Body.(*engine.Share).Keys[i]
+		at, ready := pd.ReadyAt(n, key)
+		if pg.Reserved != 0 {
+			continue
+		}
+		switch pg.Pins--; {
+		case pg.Readers > 0 || pg.Pins > 0:
+			or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d while it may still be read",
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(c.Target))
+		case ready && at.Index == p.Index:
+			or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d and has it for a chunk still",
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(c.Target))
+		}
+		pg.Reserved = reserve
+		n.Engine().Touch(p.Index)
+		o.cache.withdrawn(n, p.Index)
+	}
+}
