@@ -38,10 +38,11 @@ TOGETHER := $(call folders,grep -lE $(STARTS),*.go)
 LONGEST  := ./runtime/hccl ./runtime/npu/nodes ./cmd/kvferry ./runtime ./runtime/plane/tcp ./runtime/hccl/comm
 # Those that take longest begin first.
 RACED    := $(LONGEST) $(filter-out $(UNRACED) $(LONGEST),$(filter $(TESTED),$(TOGETHER)))
-# What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
-# The pure rooms are tested whole already.
-WHOLE    := $(filter-out ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot ./runtime/control/%,\
-	$(sort $(filter-out $(RACED),$(TESTED)) $(call folders,grep -l 'testing.Short()',*_test.go)))
+# Where a test looks at testing.Short, the race detector's run leaves something out. These tests run again, whole.
+AGAIN    := $(filter $(RACED),$(sort $(call folders,grep -l 'testing.Short()',*_test.go)))
+# What is not raced at all. The pure rooms are tested whole already.
+UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot \
+	./runtime/control/%,$(TESTED))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 
@@ -79,7 +80,8 @@ test: test-setup lint unit race pure simulate determinism report-test ## Everyth
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
 	CGO_ENABLED=0 $(GO) test $(VETTED) -timeout $(PATIENCE) $(PURE)
-	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(WHOLE)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(UNPAIRED)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -run "$$($(GO) run ./tools/reduced $(AGAIN))" $(AGAIN)
 
 .PHONY: race
 race: test-setup ## All tests of the packages that run concurrently, under the race detector.

@@ -18,6 +18,9 @@ const figuresFile = "testdata/scopes.txt"
 // KVFERRY_SCOPES says (make scopes) are counted; 2,000 if it says nothing. With KVFERRY_SCOPES_WRITE what is counted is
 // written, in the order of size.
 func TestFiguresOfScopes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it walks scopes in one goroutine: the race detector has nothing to find")
+	}
 	most := 2_000
 	if text := os.Getenv("KVFERRY_SCOPES"); text != "" {
 		var err error

@@ -55,6 +55,7 @@ var transferFaults = map[string]fault{
 // What fails below the interface fails one put, as the table of outcomes says, or none. Nothing of it is seen at the receiver, nothing
 // is left, and the next put works.
 func TestTransferFaults(t *testing.T) {
+	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
 		f := transferFaults[name]
 		both := []string{"push", "pull"}

@@ -227,8 +227,9 @@ func putsAtLast(t *testing.T, p *process, peer runtime.Peer, keys []string) {
 	}
 }
 
-// eachPoint runs a test for each point and wire, several at a time: they mostly wait.
+// eachPoint runs a test for each point and wire, several at a time, beside others: they mostly wait.
 func eachPoint(t *testing.T, points map[string]point, test func(*testing.T, wire, point)) {
+	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(points)) {
 		for _, w := range wiresOf(i) {
 			t.Run(fmt.Sprint(w, " ", name), func(t *testing.T) {

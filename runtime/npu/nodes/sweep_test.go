@@ -82,6 +82,7 @@ func (p *process) calls() map[string]int {
 // outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing has said so; a
 // communicator that could not be destroyed is told in the log alone, as nothing of the node's memory stays with it.
 func TestEveryCallFailsOnce(t *testing.T) {
+	t.Parallel()
 	all := []sweep{{"offload", roce, nil}, {"push", roce, nil}, {"push", hccs, older}}
 	if testing.Short() {
 		all = all[:1] // It calls most.
