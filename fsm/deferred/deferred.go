@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Deferred are offers whose chunks stay with their senders until the engine fetches them. They know no message: an
+// Deferred are offers whose chunks stay with their senders until the engine fetches them, and prefixes that peers lend
+// who were asked for them. They know no message: an
 // offer comes as values, and that one ended is in a list which whoever called empties at once, because its sender is
 // told then and not later (tellEnded).
 type Deferred struct {
@@ -22,6 +23,7 @@ type Deferred struct {
 	byOperation table.Index
 	of          []countOf // by class
 	ended       []End     `snap:"scratch"`
+	returned    []End     `snap:"scratch"` // of what we asked for
 	dirty       bool      // something came or left by which a fetch may begin
 	losses      kernel.Losses
 	condemned   table.List // those that are so one by one
@@ -48,16 +50,22 @@ type Kept struct {
 	What      uint64 // hash of its keys, in order, and of its last tokens
 	lease.Right
 	Address table.Handle // where to tell the end
+	Asked   Asked        // nobody offered it
 	Already []int64
 	items   []keptItem
+	tally
+	renews bool // its sender takes renewals
+	looked looked
+	fate
+	timer kernel.TimerID `snap:"set"`
+}
+
+// A tally is how far an offer is.
+type tally struct {
 	Left    uint32 // chunks that have not left
 	readers uint32 // fetches that may be reading it
 	missing uint32 // chunks that left without having been read for their request
 	Code    effects.Code
-	renews  bool // its sender takes renewals
-	looked  looked
-	fate
-	timer kernel.TimerID `snap:"set"`
 }
 
 // A looked is the last plan of a fetch that an offer is a source of, and which one there.
@@ -73,15 +81,6 @@ type keptItem struct {
 	length uint32
 }
 
-// A End is an offer that has ended: nothing of it is left, and nobody reads it.
-type End struct {
-	Class     int
-	Operation uint64
-	Address   table.Handle
-	Over      effects.Time
-	Done
-}
-
 // Kinds of deadlines.
 const (
 	kindOffer uint8 = 1 + iota // when an offer is to be prolonged, or cannot be read any more
@@ -90,16 +89,6 @@ const (
 
 // IsFetch says whether a deadline of this room is that of a fetch, not of an offer.
 func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
-
-// A Done says that an offer is not read any more.
-type Done struct {
-	Pull    [16]byte
-	Us      effects.Incarnation // who we are to its sender
-	To      effects.Incarnation
-	Grant   uint64
-	Code    effects.Code
-	Missing uint32
-}
 
 // countOf counts what is kept for one class.
 type countOf struct{ offers, locations int }
@@ -111,7 +100,7 @@ func New(cfg Config, classes int) Deferred { return new(Deferred).Emptied(cfg, c
 func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
 	return Deferred{
 		cfg: cfg, rows: d.rows.Emptied(cfg.OffersMax), of: table.Zeroed(d.of, classes), losses: d.losses.Emptied(classes),
-		byOperation: d.byOperation.Emptied(), ended: d.ended,
+		byOperation: d.byOperation.Emptied(), ended: d.ended, returned: d.returned,
 	}
 }
 
@@ -129,7 +118,9 @@ func (d *Deferred) Keep(what Kept, already []int64) table.Handle {
 	what.born = d.losses.Of(what.Class)
 	*o = what
 	d.of[o.Class].offers++
-	d.byOperation.Add(table.Hash(o.Operation, o.Peer[:]), h)
+	if o.Asked.Of == 0 {
+		d.byOperation.Add(table.Hash(o.Operation, o.Peer[:]), h)
+	}
 	d.dirty = true
 	return h
 }
@@ -227,29 +218,6 @@ func (d *Deferred) Drop(v *env.Env, s *store.Store, h table.Handle, code effects
 		}
 	}
 }
-
-// maybeOver ends an offer that nothing of is left, and that nobody reads: only then are the pages its sender's again.
-func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
-	if o.Left > 0 || o.readers > 0 {
-		return
-	}
-	v.Timers.Stop(&o.timer)
-	d.Executed(h)
-	d.ended = append(d.ended, End{
-		Class: o.Class, Operation: o.Operation, Address: o.Address, Over: o.Over,
-		Done: Done{Pull: o.Pull, Us: o.Us, To: o.Peer, Grant: o.Grant, Code: o.Code, Missing: o.missing},
-	})
-	d.of[o.Class].offers--
-	d.byOperation.Remove(table.Hash(o.Operation, o.Peer[:]), h)
-	o.items, o.Already = table.Shed(o.items), table.Shed(o.Already)
-	d.rows.Remove(h)
-}
-
-// Over are the offers that ended since heardOver, in their order.
-func (d *Deferred) Over() []End { return d.ended }
-
-// HeardOver says that all of them were told.
-func (d *Deferred) HeardOver() { d.ended = d.ended[:0] }
 
 // At is the offer at a slot, for sweeps in their order; nil if there is none. Whoever sweeps may drop it.
 func (d *Deferred) At(slot int32) (table.Handle, *Kept) {

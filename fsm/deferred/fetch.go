@@ -213,7 +213,7 @@ func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handl
 		o := d.get(offer)
 		code = effects.Unreachable
 		why = effects.Why{
-			Name: v.Name(o.Class), Peer: o.Peer, Stage: effects.StagePlane, Field: "transfer_channel",
+			Name: o.name(v), Peer: o.Peer, Stage: effects.StagePlane, Field: "transfer_channel",
 			Ours: "no way to its pages",
 		}
 	}

@@ -35,8 +35,13 @@ func (x *Fetches) Fetched(
 ) {
 	lost := effects.Link(0)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
-		lost = x.pipe.Link(ref)
-		l.Unreach(v, lost)
+		from := x.pipe.Source(ref)
+		lost = from.Link
+		if o := d.get(from.ID); o.Asked.Of == 0 {
+			l.Unreach(v, lost)
+		} else if now, _ := l.Of(o.Asked.Of).Link(); now == lost {
+			l.Fail(v, o.Asked.Of, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
+		}
 	}
 	x.pipe.OnTransferDone(v, d, ref, ev)
 	if lost != 0 {

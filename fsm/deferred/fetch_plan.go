@@ -41,7 +41,7 @@ func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Li
 			f.from = f.stuck - 1
 			return true
 		}
-		if offer, _ := s.Offered(at); l.Reach(v, d.get(offer).Class) == 0 {
+		if offer, _ := s.Offered(at); d.get(offer).way(v, l) == 0 {
 			return true
 		}
 	}
@@ -71,7 +71,7 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 		}
 		offer, item := s.Offered(at)
 		o := d.get(offer)
-		to := l.Reach(v, o.Class)
+		to := o.way(v, l)
 		if to == 0 {
 			if all = false; f.stuck == 0 { // All senders are reached for at once.
 				f.stuck = i + 1
@@ -81,7 +81,7 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 		if o.looked.plan != x.resolved {
 			o.looked = looked{plan: x.resolved, source: uint32(len(p.Sources))}
 			p.Sources = append(p.Sources, pipeline.Source{
-				ID: offer, Name: v.Name(o.Class), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
+				ID: offer, Name: o.name(v), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{

@@ -24,11 +24,16 @@ type Env struct {
 	Work    *kernel.Work    // what this step may still do of what can wait; nil: all
 }
 
-// Names knows what peers call themselves, for people.
+// Names knows what peers call themselves, for people, and which links lead anywhere.
 type Names interface {
 	// Name is that of the guest of a class; empty if it has none.
 	Name(class int) string
+	// Leads says whether a link stands.
+	Leads(link effects.Link) bool
 }
+
+// Leads says whether a link stands, as far as is known: one that was dropped is not read over.
+func (v *Env) Leads(link effects.Link) bool { return v.Names == nil || v.Names.Leads(link) }
 
 // Name is what the guest of a class calls itself; empty if it is not known.
 func (v *Env) Name(class int) string {

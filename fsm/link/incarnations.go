@@ -59,6 +59,9 @@ func (t *incarnations) behind(link effects.Link) table.Handle {
 	return 0
 }
 
+// Leads says whether a link stands.
+func Leads(l *Links, link effects.Link) bool { return l.rows.behind(link) != 0 }
+
 // ofClass is the row of a class, or zero.
 func (t *incarnations) ofClass(class int) table.Handle { return t.rows.At(int32(class) - 1) }
 

@@ -35,6 +35,7 @@
 //
 //		linking ──► asking ──► reading ──► leaving ──► telling ──► gone
 //		              │           └──► settling ──►┘
+//		              ├──► keeping ──► leaving
 //		              └──► ghost: it has its outcome, and a late answer's loan is given back
 //
 //	  - All gets of a peer share one lookup lane. Where that is lost, each question on it is asked again on the next one,
@@ -48,6 +49,9 @@
 //	    question that is asked again names again while it stands. What lands is the store's. The rest is free by the
 //	    answer; without one, on fenced planes by a revocation as the get has its outcome, on leased ones by a late answer
 //	    or by the proof that follows the grant's time.
+//	  - Delayed, what was lent is kept as an offer is (package deferred), and no page is taken: the outcome says how much is
+//	    here or kept for the request, and a fetch reads it. It is kept until that has ended, for as long as the loan stands,
+//	    its request is wanted and the link over which it was asked for is up.
 //	  - Each loan that an answer named is given back, once nothing of ours reads under it, whatever became of the read.
 //
 // Who may touch what: a pin keeps a chunk in the store, a read grant keeps its page from writers, and both last as long

@@ -94,6 +94,8 @@ type get struct {
 	granted effects.Time // Push: since when pages are
 	places  []uint32     // Push: of each chunk, among these
 
+	kept table.Handle // Delayed: in the room of what is kept
+
 	read move.Transfer
 	code effects.Code // how it ends, if it has failed
 	why  effects.Why
@@ -109,6 +111,7 @@ const (
 	settling              // it ended, but something may still store into the pages
 	leaving               // waits for its turn to say that the loan is finished with
 	telling               // said it
+	keeping               // delivered; what was lent is kept until it is fetched, or over
 	phases
 )
 
@@ -143,6 +146,7 @@ type Requester struct {
 type line struct {
 	asks  table.List // that have a question
 	words table.List // that have a last word: they go first, for they set memory free
+	kept  table.List // that keep what was lent
 }
 
 // RequesterConfig is what a Requester goes by, beside what all flows do.
@@ -152,6 +156,8 @@ type RequesterConfig struct {
 	Timeout      effects.Duration // of a Bring that says none
 	LookupTime   effects.Duration // of one question
 	RequestIDMax uint32
+	Keeps        bool             // Brings may be Delayed
+	LeadMin      effects.Duration // for which a loan must still stand to be kept
 	Directory    registrar.Config // whom Brings are for that name nobody
 }
 
@@ -215,7 +221,8 @@ const RequesterStates = int(phases) + 2
 // RequesterStateNames are their names.
 func RequesterStateNames() []string {
 	return []string{
-		"get idle", "get linking", "get asking", "get reading", "get settling", "get leaving", "get telling", "get ghost",
+		"get idle", "get linking", "get asking", "get reading", "get settling", "get leaving", "get telling", "get keeping",
+		"get ghost",
 	}
 }
 

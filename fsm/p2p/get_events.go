@@ -61,7 +61,7 @@ func outOfTime(r *get) effects.Why {
 		w.Theirs = "not connected, or busy with what came before"
 	case reading:
 		w.Theirs = "not all arrived"
-	case asking, settling, leaving, telling, phases:
+	case asking, settling, leaving, telling, keeping, phases:
 	}
 	return w
 }
@@ -71,6 +71,7 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
 	case flow.Changed:
+		(*Keeper)(f).lose(e, ref.Subject)
 		f.pump(e, ref.Subject)
 	case flow.Ended:
 		(*Target)(f).ended(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
@@ -107,7 +108,7 @@ func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code)
 		e.Out.Mark(MarkStopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code)
-	case settling, leaving, telling, phases:
+	case settling, leaving, telling, keeping, phases:
 		panic("BUG: a get has its outcome before it is finished with")
 	}
 }

@@ -54,6 +54,8 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 		})
 	case unwanted(e, r) != effects.OK:
 		f.finish(e, h, r, unwanted(e, r))
+	case r.mode == Delayed:
+		(*Keeper)(f).become(e, h, r)
 	default:
 		f.becomeReading(e, h, r)
 	}

@@ -14,7 +14,7 @@ import (
 func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
 	code, why := f.check(e, c)
 	if code == effects.OK {
-		here := e.Readable(c.Keys)
+		here := prefix(e, c.Mode, e.Store.RequestHash(c.Request), c.Keys)
 		switch {
 		case int(here) == len(c.Keys):
 			keep(e, c.Keys, e.Store.RequestHash(c.Request))
@@ -96,8 +96,10 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 			Field: "From", Theirs: effects.Words([]byte(c.From.Host)) + ":" + flow.Number(uint32(c.From.InitPort)),
 			Ours: "a host and a port, or nothing where directories are configured",
 		}
-	case c.Mode != Pull && c.Mode != Push:
-		return effects.Unsupported, &effects.Why{Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String() + " or " + Push.String()}
+	case c.Mode > Delayed || c.Mode == Delayed && !f.cfg.Keeps:
+		return effects.Unsupported, &effects.Why{
+			Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String() + " or " + Push.String(), Remedy: "for delayed set p2p_delay_pull: true",
+		}
 	}
 	if e.Abandons.Has(e.Now, e.Store.RequestHash(c.Request)) {
 		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)
@@ -140,7 +142,10 @@ func keep(e *flow.Env, keys [][]byte, request uint64) {
 		return
 	}
 	for _, key := range keys {
-		e.Store.Claim(e.Store.Find(e.Store.Hash(key), key), own, request, &e.Env)
+		at := e.Store.Find(e.Store.Hash(key), key)
+		if _, here := e.Store.Ready(at); here { // Else it is kept where it is.
+			e.Store.Claim(at, own, request, &e.Env)
+		}
 	}
 }
 
@@ -156,7 +161,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	e.Timers.Stop(&r.timer)
 	(*Target)(f).withdraw(e, r)
 	f.keys = r.all(f.keys)
-	hits := e.Readable(f.keys)
+	hits := prefix(e, r.mode, r.request, f.keys)
 	keep(e, f.keys[:hits], r.request)
 	out := effects.Deliver{Ticket: r.ticket, Code: code, Hits: hits}
 	if code != effects.OK {

@@ -41,6 +41,9 @@ const (
 	MarkPushAgain
 	MarkPushFailed
 	MarkPushBuried
+	MarkKeptTooLate
+	MarkKeptFull
+	MarkKeptLost
 	markEnd
 )
 
@@ -52,8 +55,8 @@ func MarkNames() []string {
 		"answer-after-link", "ghost-answered", "refused", "failed", "introduce-again", "miss", "no-room", "came-elsewhere",
 		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
 		"named-late", "named-stale", "nobody-answers", "pushes-full", "push-too-late", "push-unsettled", "push-again",
-		"push-failed", "push-buried",
+		"push-failed", "push-buried", "kept-too-late", "kept-full", "kept-lost",
 	}
 }
 
-const _ = uint(markEnd - MarkLookupMalformed - 37)
+const _ = uint(markEnd - MarkLookupMalformed - 40)

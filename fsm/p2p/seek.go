@@ -187,7 +187,7 @@ func (l *Seeks) ended(h table.Handle, out *effects.Deliver) {
 func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 	s := l.rows.Get(h)
 	keys := l.wanted(s)
-	here := e.Readable(keys)
+	here := prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), keys)
 	if s.tried > 0 && here < s.promised {
 		e.Out.Mark(MarkNamedStale)
 		l.lookups.Forget(keys[s.from:])
@@ -279,7 +279,7 @@ func (l *Seeks) stop(e *flow.Env, f *Requester, h table.Handle, code effects.Cod
 	}
 	here := uint32(0)
 	if s.code, s.why = code, (effects.Why{}); !s.locates {
-		here = e.Readable(l.wanted(s))
+		here = prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), l.wanted(s))
 	}
 	l.finish(e, h, here)
 }

@@ -23,6 +23,8 @@ type Settings struct {
 	Lookups       uint16           // default 16 at a time to one peer
 	// PushesMax is how many peers' questions are answered by a write at a time: no peer has more than it leaves.
 	PushesMax uint32 // default 4 (p2p_max_concurrent_gets)
+	// Keeps: chunks that are brought may stay with their peers until they are fetched (p2p_delay_pull).
+	Keeps bool
 }
 
 // Fill puts defaults where nothing is said.

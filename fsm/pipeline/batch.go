@@ -66,7 +66,7 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 			v.Out.Mark(MarkLeaseOver)
 			p.fail(v, h, f, effects.Expired, s.why("kvf_lease_ns", "over before it was read"))
 			return false
-		case slices.Contains(p.lost, s.Link): // It is condemned, and the pass has not come to it.
+		case slices.Contains(p.lost, s.Link) || !v.Leads(s.Link): // It is condemned, and the pass has not come to it.
 			p.fail(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 			return false
 		}

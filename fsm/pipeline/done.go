@@ -81,8 +81,7 @@ func (p *Pipeline) OnScattered(v *env.Env, of Rights, ref kernel.Ref, ev *effect
 	p.tidy(v, h, f)
 }
 
-// Link is the link over which a read goes: one that ended as PeerLost or Stale has shown
-// it to be of no use.
-func (p *Pipeline) Link(ref kernel.Ref) effects.Link {
-	return p.fetches.Get(ref.Subject).sources[ref.Attempt].Link
+// Source is what a read is of: one that ended as PeerLost or Stale has shown its link to be of no use.
+func (p *Pipeline) Source(ref kernel.Ref) Source {
+	return p.fetches.Get(ref.Subject).sources[ref.Attempt].Source
 }

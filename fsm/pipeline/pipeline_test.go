@@ -291,7 +291,7 @@ func TestSourcesMixed(t *testing.T) {
 	if len(r.scatters) != 0 {
 		t.Fatal("scattered before all of the batch was read")
 	}
-	if got := r.p.Link(corrsRef(r)); got != r.reads[0].e.Link {
+	if got := r.p.Source(corrsRef(r)).Link; got != r.reads[0].e.Link {
 		t.Errorf("the read goes over link %d, it says %d", r.reads[0].e.Link, got)
 	}
 	r.run()

@@ -146,7 +146,7 @@ func (c *Config) connsMax() int {
 func (c *Config) highWater() uint32 { return c.HighWater(c.Shared()) }
 
 // entriesMax bounds the keys known.
-func (c *Config) entriesMax() uint32 { return c.Entries(c.Pages, c.BatchMax, c.Delay) }
+func (c *Config) entriesMax() uint32 { return c.Entries(c.Pages, c.BatchMax, c.Delay || c.Keeps) }
 
 // need is what all parts may have outstanding at a time.
 func (c *Config) need() kernel.Need {

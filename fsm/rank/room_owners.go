@@ -47,6 +47,10 @@ func (l *links) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16(state)
 }
 
+// Name and Leads are what rooms that know no peer are told of one.
+func (l *links) Name(class int) string       { return (*link.Links)(l).Name(class) }
+func (l *links) Leads(way effects.Link) bool { return link.Leads((*link.Links)(l), way) }
+
 type commands engine.Engine
 
 func (c *commands) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {

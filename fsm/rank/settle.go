@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -68,6 +69,9 @@ func (r *Rank) settle(e *flow.Env) {
 	if receives {
 		r.rooms.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 		r.pullTarget.StartFetches(e)
+	}
+	if r.cfg.Shares {
+		(*p2p.Keeper)(&r.p2pRequester).GiveBack(e)
 	}
 	if r.cfg.Knows() {
 		r.registrar.Pump(v, &r.rooms.Store)

@@ -104,6 +104,7 @@ func TestTranscripts(t *testing.T) {
 					cfg.Retention = store.Cache
 				}
 				if cfg.Shares = d.HasArg("shares"); cfg.Shares {
+					cfg.Keeps = d.HasArg("keeps")
 					cfg.LookupAddr, cfg.PeerDoneAddr = effects.Addr{Host: first, Port: 5}, effects.Addr{Host: first, Port: 6}
 				}
 				if d.HasArg("loans") {

@@ -107,10 +107,12 @@ func (t *Target) connLost(e *flow.Env, ref kernel.Ref) {
 
 // LinkLost handles that the link to a class's pages is gone: what is fetched over it fails, and what its sender still
 // has for us is looked for at once over another one.
+//
+// Class 0 is that of what we asked for: who asked gives that up.
 func (t *Target) LinkLost(e *flow.Env, class int, lost effects.Link) {
 	e.Fetches.LinkLost(&e.Env, &e.Store, &e.Deferred, lost)
 	t.tellEnded(e)
-	if e.Deferred.KeepsOf(class) {
+	if class != 0 && e.Deferred.KeepsOf(class) {
 		e.Links.Reach(&e.Env, class)
 	}
 }

@@ -57,7 +57,7 @@ func sharers(d *expand.Draft) {
 // draws draws requests whose chunks another node has, as far as it still has them.
 func draws(d *expand.Draft) {
 	p := d.Plan
-	sent := len(p.Jobs)
+	sent, keepers := len(p.Jobs), draw.Hash(p.Seed, draw.Plan, 9, 50)
 	for i := range sent {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 1000+uint64(i)<<8|n) }
 		j := &p.Jobs[i]
@@ -81,6 +81,9 @@ func draws(d *expand.Draft) {
 		r.Batch = len(r.Keys)
 		if at(6).Permille(500) {
 			r.Said = r.Said.With(writing)
+		}
+		if keepers.Permille(500) && at(7).Permille(500) { // Others of its receiver are kept with it.
+			r.Said = r.Said.With(keeping)
 		}
 		p.Jobs = append(p.Jobs, r)
 	}

@@ -18,7 +18,7 @@ import (
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "p2p", World: sharers, Jobs: draws}},
-	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = true },
+	Cast:     cast,
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		c.Shares = true
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
@@ -88,18 +88,14 @@ func start(w *pd.Cluster, j *pd.Job) {
 	if j.Said[finding] {
 		locates(w, n, j)
 	}
-	if j.Said[writing] {
-		b.Mode = ops.Push
-	}
+	b.Mode = mode(n, j)
 	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
 // ended has the engine take what came.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if e.Hits > 0 {
-		w.Jobs[c.Job].Get(w)
-	}
+	comes(w, n, e, c)
 	seeksAgain(w, n, e, c)
 }
 

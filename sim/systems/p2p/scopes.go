@@ -20,6 +20,11 @@ func small() []explore.Scope {
 			Faults: 1, Strikes: lost, Shape: writes},
 		{Name: "leased-push-share-lost", About: "likewise, on a leased plane", Leased: true, Jobs: there,
 			Faults: 1, Strikes: lost, Shape: writes},
+		{Name: "keep-share", About: "one chunk is sent, kept where it is by who has it brought, and fetched", Jobs: there,
+			Shape: stays},
+		{Name: "leased-keep-share", About: "likewise, on a leased plane", Leased: true, Jobs: there, Shape: stays},
+		{Name: "keep-share-lost", About: "one chunk is sent, kept and fetched, a question or an answer is lost", Jobs: there,
+			Faults: 1, Strikes: lost, Shape: stays},
 	}
 	for i := range all {
 		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
@@ -33,6 +38,12 @@ func small() []explore.Scope {
 // shares has the second job of a scope bring what there is of it.
 func shares(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+}
+
+// stays has it stay where it is until it is fetched.
+func stays(p *plan.Plan) {
+	shares(p)
+	p.Jobs[1].Said = p.Jobs[1].Said.With(keeping)
 }
 
 // writes has who has it write it.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -154,9 +155,12 @@ func (h *heard) over(s *seek) {
 	h.seeks = slices.DeleteFunc(h.seeks, func(x seek) bool { return x.node == s.node && x.ticket == s.ticket })
 }
 
-// looks says whether directories are asked for a command.
+// looks says whether directories are asked for a command, of all that is not here: of what is kept for its request they
+// are not.
 func looks(w *pd.Cluster, c *pd.Command) bool {
-	return c.Want == locate || c.Want == want && w.Jobs[c.Job].Said[finding]
+	j := &w.Jobs[c.Job]
+	again := j.Given[want] > 1 && mode(w.Nodes[c.Node], j) == ops.Delayed
+	return c.Want == locate || c.Want == want && j.Said[finding] && !again
 }
 
 // here is how many of some chunks, from the first on, a node has.

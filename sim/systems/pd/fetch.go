@@ -53,6 +53,12 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	}
 }
 
+// FetchFirst is an engine wanting the first chunks of a request, which its node keeps or has.
+func (j *Job) FetchFirst(w *Cluster, count int) {
+	j.prefix = count
+	j.FetchChunks(w, 0, false)
+}
+
 func (j *Job) abandon(w *Cluster, n *world.Node) {
 	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
 	j.abandonOthers(w, n)

@@ -22,10 +22,11 @@ type Judges interface {
 	OnReturned(n *world.Node, c *Command)               // the memory of a put is its engine's again
 	// the same, of a put that goes on with the copy of its chunks
 	OnCopied(n *world.Node, t effects.Ticket)
-	OnStored(n *world.Node, c *Command)        // a cache has taken over what its engine filled
-	OnShared(n *world.Node, c *Command)        // peers may read pages that an engine keeps
-	OnWithdrawn(n *world.Node, c *Command)     // it has them back
-	OnRelease(n *world.Node, t effects.Ticket) // an engine gives back what it had by a ticket
+	OnKept(n *world.Node, e *effects.Deliver, c *Command) // so many chunks are here, or kept where they are
+	OnStored(n *world.Node, c *Command)                   // a cache has taken over what its engine filled
+	OnShared(n *world.Node, c *Command)                   // peers may read pages that an engine keeps
+	OnWithdrawn(n *world.Node, c *Command)                // it has them back
+	OnRelease(n *world.Node, t effects.Ticket)            // an engine gives back what it had by a ticket
 	// a word to the proxy, and whether the transport took it
 	OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool)
 	OnEndTold(n *world.Node, m *protocol.PullDoneSignal, taken bool) // the word that an offer has ended, likewise

@@ -41,6 +41,9 @@ func (o *Oracles) Wanted(n *world.Node, e effects.Effect) {
 	if x, ok := e.(*effects.Confirm); ok {
 		o.claimed.told(n, x.Code)
 	}
+	if x, ok := e.(*effects.Drop); ok {
+		o.kept.dropping(n, x)
+	}
 	if x, ok := e.(*effects.Close); ok {
 		o.shared.closing(n, x)
 	}
@@ -162,6 +165,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.words.heard(n, c, body)
 	o.shared.replied(n, c)
 	o.shared.pushHeard(n, c, corr, body)
+	o.kept.lent(n, c, corr, body)
 }
 
 func (o *OfNetwork) OnUnreachable(n *world.Node, c *world.Conn) {
@@ -201,6 +205,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.recall.saying(n, c, body)
 	o.shared.saying(n, c, body)
 	o.shared.asking(n, c, corr, body)
+	o.kept.asking(n, c, corr, body)
 	o.renew.asking(n, body)
 	o.again.sent(n, c, corr, body)
 	o.words.saying(n, c, body)

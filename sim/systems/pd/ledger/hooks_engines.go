@@ -112,6 +112,9 @@ func (o *OfEngines) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n
 // OnCopied: the same, of a put that goes on with the copy of its chunks, which can be offered from now on.
 func (o *OfEngines) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
 
+// OnKept: an engine is told how many chunks of what it wants to fetch are here or kept.
+func (o *OfEngines) OnKept(n *world.Node, e *effects.Deliver, c *pd.Command) { o.kept.told(n, e, c) }
+
 // OnStored: a cache has taken over what its engine filled.
 func (o *OfEngines) OnStored(n *world.Node, c *pd.Command) {
 	o.lent.stored(n, c)

@@ -225,6 +225,11 @@ func (or *hopeOracle) waitsForKept(n *world.Node) {
 			c.From, c.Hoped = 0, false
 			continue
 		}
+		if n.Lends && n.Caches && or.truth().stored[n.ID][j.Ids[c.From]] { // The Get may be past it: it was here.
+			or.void(checkHopeKept)
+			c.Hoped = false
+			continue
+		}
 		kept := or.all().kept.promisedHere(n, j.Ids[c.From])
 		if c.Hoped && c.From == was && !kept {
 			or.judged(checkHopeKept)

@@ -27,6 +27,8 @@ var (
 type keptOracle struct {
 	judge
 	perLife[keptLife]
+	get   protocol.AscendBatchedLookupAndGetMsg    `snap:"scratch"`
+	lends protocol.AscendBatchedLookupAndGetRetMsg `snap:"scratch"`
 }
 
 type keptLife struct {
@@ -34,9 +36,12 @@ type keptLife struct {
 	here      []bool                `snap:"scratch"` // of the chunks that this step's Contains asks for
 	came      cameOffer             `snap:"scratch"` // in this step
 	unreached []effects.Incarnation // senders that could not be read from at some time
+	asks      []lentAsk
 }
 
-func (s *keptLife) empty() { *s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0]} }
+func (s *keptLife) empty() {
+	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0]}
+}
 
 // A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
 // promised if nothing happens to its sender, and never once the offer has ended.
@@ -49,6 +54,7 @@ type keptOffer struct {
 	chunks []keptChunk
 	at     int64        `snap:"instant"`
 	until  effects.Time // for so long it must be kept, by the receiver's clock
+	lent   bool         // its reader asked for it
 	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
 	shaky  bool         // something happened by which it may have ended
 	ending bool         // it is being given up: others may read it until that is done

@@ -112,6 +112,7 @@ func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 			n.It(), n.ItsGrant(effects.GrantID(m.Ext.Grant)))
 		return
 	}
+	or.all().kept.returned(n, m)
 	if t := or.lastWord(n, m.Ext.To, m.Ext.Grant); t != nil {
 		or.fail(checkSharedDone, "node %d says that grant %d has ended while transfer %d may still read",
 			n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))

@@ -1,0 +1,59 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Chunks that are brought may stay where they are until they are fetched.
+
+// keeping is said of a job that is shared: what its receiver has brought, unless it is written, stays where it is.
+var keeping = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *plan.Job) string {
+	if !j.Said[word] {
+		return "it needs share; leave it out, or set that"
+	}
+	return ""
+}})
+
+// cast says what a node does that shares: it lends, and it keeps if any job to it says so.
+func cast(p *plan.Plan, n *world.Node) {
+	n.Lends = true
+	n.Delays = slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[keeping] && j.To == plan.Node(n.ID) })
+}
+
+// delays has the rank of such a node keep.
+func delays(n *world.Node, c *rank.Config) {
+	c.Delay, c.Keeps = false, n.Delays
+}
+
+// mode is how the chunks of a job come.
+func mode(n *world.Node, j *pd.Job) ops.Mode {
+	switch {
+	case j.Said[writing]:
+		return ops.Push
+	case n.Delays:
+		return ops.Delayed
+	}
+	return ops.Pull
+}
+
+// comes has the engine take what came, or fetch what is kept.
+func comes(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	j := &w.Jobs[c.Job]
+	switch {
+	case e.Hits == 0:
+	case mode(n, j) == ops.Delayed:
+		if w.Jury.OnKept(n, e, c); w.Failure != nil {
+			return
+		}
+		j.FetchFirst(w, int(e.Hits))
+	default:
+		j.Get(w)
+	}
+}

@@ -1,0 +1,148 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What a peer lends to who asked for it is kept as an offer is: a node may keep it from the answer on, and must when it has
+// told its engine so.
+
+// What is judged here.
+var (
+	checkLentKept   = oracle.NewCheck("S9", "outcomes that say that chunks are kept")
+	checkLentMissed = oracle.NewCheck("S9", "fetches of chunks that were said to be kept")
+)
+
+// A lentAsk is a question about chunks, by a node that keeps, until it is answered.
+type lentAsk struct {
+	conn uint64
+	corr effects.Corr `snap:"skip"`
+	to   effects.Incarnation
+	job  int
+}
+
+// asking notes such a question as it leaves.
+func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	m := &or.get
+	if !n.Delays || c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || !m.PullMode {
+		return
+	}
+	my := or.at(n)
+	my.asks = append(my.asks, lentAsk{c.ID, corr, effects.Incarnation(m.Ext.To), int(or.w.JobNamed(m.LookupID))})
+}
+
+// lent takes the answer as it reaches who asked: what it names may be kept, for no longer than its owner lends it.
+func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	my := or.at(n)
+	i := slices.IndexFunc(my.asks, func(a lentAsk) bool { return a.conn == c.ID && a.corr == corr })
+	if i < 0 {
+		return
+	}
+	ask := my.asks[i]
+	my.asks = slices.Delete(my.asks, i, i+1)
+	m := &or.lends
+	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.Ext.Grant == 0 || c.Server < 0 {
+		return
+	}
+	owner := or.w.Nodes[c.Server]
+	g := owner.Grants[effects.GrantID(m.Ext.Grant)]
+	if g == nil || !g.Read || !pd.IsNameOf(n, g.Peer) || !or.waited(n, ask.job) {
+		return // What nobody waits for is not kept.
+	}
+	k := keptOffer{loan: g, owner: owner.Pool, peer: ask.to, job: ask.job, at: or.w.Now, shaky: true, lent: true}
+	for at, held := range g.Loan.Held {
+		if !slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return c.id == held.Key() }) {
+			k.chunks = append(k.chunks, keptChunk{id: held.Key(), index: int64(at)})
+		}
+	}
+	k.until = or.w.Clock(n).Add(pd.Its(n).Cfg.LeadMin)
+	my.kept = append(my.kept, k)
+}
+
+// waited says whether an engine waits to hear what is kept of a job.
+func (or *keptOracle) waited(n *world.Node, job int) bool {
+	return slices.ContainsFunc(or.w.Undone.Some, func(t effects.Ticket) bool {
+		c := &or.w.Commands[t-1]
+		b, is := c.Body.(*p2p.Bring)
+		return is && b.Mode == p2p.Delayed && c.Node == n.ID && c.Life == n.Life && c.Job == job && !c.Over
+	})
+}
+
+// told takes the outcome by which an engine hears how many of its chunks are here or kept: each is one or the other, and
+// what is kept is so for a while.
+func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	my, ids := or.at(n), or.w.Jobs[c.Job].Ids
+	for i := range min(int(e.Hits), len(ids)) {
+		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here {
+			continue
+		}
+		or.judged(checkLentKept)
+		has := slices.IndexFunc(my.kept, func(k keptOffer) bool {
+			return k.lent && k.job == c.Job && or.stands(&k) &&
+				slices.ContainsFunc(k.chunks, func(x keptChunk) bool { return x.id == ids[i] && !x.left })
+		})
+		if has < 0 {
+			or.fail(checkLentKept, "node %d says that it keeps chunk %d of request %q, which nobody lends to it for that",
+				n.It(), i, oracle.Request(or.w.Jobs[c.Job].Name))
+			return
+		}
+		my.kept[has].shaky = my.kept[has].shaky && my.kept[has].at != or.w.Now
+	}
+	for i := range my.kept {
+		k := &my.kept[i]
+		for m := range k.chunks { // What was here already is not kept beside that.
+			if _, here := pd.ReadyAt(n, or.w.Keys[k.chunks[m].id]); here && k.lent && k.at == or.w.Now {
+				k.chunks[m].perhaps = true
+			}
+		}
+	}
+}
+
+// returned notes the last word about a loan, as it leaves.
+func (or *keptOracle) returned(n *world.Node, m *protocol.AscendBatchedLookupAndGetDoneMsg) {
+	for i := range or.at(n).kept {
+		k := &or.at(n).kept[i]
+		if !k.lent || uint64(k.loan.ID) != m.Ext.Grant || !pd.IsNameOf(k.owner.Node, effects.Incarnation(m.Ext.To)) {
+			continue
+		}
+		or.judged(checkLentMissed)
+		if !n.Draining && or.sure(n, k) && or.openFor(n, k.job) == 0 &&
+			slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
+			or.fail(checkLentMissed, "node %d gives grant %d back although it said that it keeps more of its chunks",
+				n.It(), n.ItsGrant(k.loan.ID))
+		}
+		k.over = true
+	}
+}
+
+// openFor is how many fetches of a job are open.
+func (or *keptOracle) openFor(n *world.Node, job int) (open int) {
+	for _, t := range or.w.Undone.Some {
+		if c := &or.w.Commands[t-1]; c.Want == plan.WantFetch && c.Node == n.ID && c.Life == n.Life && c.Job == job && !c.Over {
+			open++
+		}
+	}
+	return open
+}
+
+// dropping notes that n gives a link up: what it keeps that was lent over it ends.
+func (or *keptOracle) dropping(n *world.Node, e *effects.Drop) {
+	for _, l := range n.Links {
+		if !n.Lends || l.ID != uint64(e.Link) {
+			continue
+		}
+		or.outOfReach(n, l.Peer, effects.PeerLost)
+		for i := range or.at(n).kept {
+			k := &or.at(n).kept[i]
+			k.ending = k.ending || k.lent && k.peer == l.Peer
+		}
+	}
+}
