@@ -64,6 +64,20 @@ func (n *Node) checkKeys(op string, keys []string) error {
 	return nil
 }
 
+// checkTold says which key no directory can be told of, where some are told or asked.
+func (n *Node) checkTold(op string, keys []string) error {
+	if !n.directories {
+		return nil
+	}
+	for i, key := range keys {
+		if _, ok := protocol.ChunkHashOfKey([]byte(key)); !ok {
+			return wrong(op, "Keys["+strconv.Itoa(i)+"]", strconv.Quote(short(key)), "a key whose chunk hash has at most 64 bits",
+				"directories can be told of no other: hash chunks with 64 bits, or set enable_controller: false")
+		}
+	}
+	return nil
+}
+
 // short is the beginning of what may be long.
 func short(s string) string {
 	const most = 80

@@ -33,7 +33,8 @@ func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 // then on peers may read it, and directories are told. It stays until its page is wanted for another chunk; one that is
 // there already is left as it is. The other pages of the handle stay the engine's.
 //
-// More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not.
+// More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not. Where directories are
+// told, a key whose chunk hash has more than 64 bits is Invalid: none of them can name it.
 func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int) error {
 	n := s.node
 	if err := n.checkStore("store", keys, pages, first); err != nil {
@@ -86,7 +87,10 @@ func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) err
 	case first < 0 || first > all-count:
 		return wrong(op, "first", strconv.Itoa(first), upTo(0, all-count), "each key takes a page from there on")
 	}
-	return n.checkKeys(op, keys)
+	if err := n.checkKeys(op, keys); err != nil {
+		return err
+	}
+	return n.checkTold(op, keys)
 }
 
 // SharingPeer is where a peer shakes hands: its p2p_host and one of its p2p_init_ports.
@@ -191,7 +195,10 @@ func (n *Node) checkSharedGet(g *SharedGet) error {
 		e.Code = effects.Unsupported
 		return e
 	}
-	return n.checkKeys("get", g.Keys)
+	if err := n.checkKeys("get", g.Keys); err != nil || g.From != (SharingPeer{}) {
+		return err
+	}
+	return n.checkTold("get", g.Keys)
 }
 
 // Lookup says how many chunks, from the first key on, are here, and how many of them one other node has, as directories
@@ -202,6 +209,9 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 		return 0, 0, err
 	}
 	if local, err = Receiver(s).Contains(ctx, keys); err != nil || len(keys) == 0 {
+		return local, 0, err
+	}
+	if err := n.checkTold("lookup", keys); err != nil {
 		return local, 0, err
 	}
 	t, err := n.submit("lookup", work, &p2p.Locate{Keys: keyBytes(keys[:min(len(keys), n.batch)]),

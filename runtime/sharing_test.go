@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -231,6 +232,34 @@ func TestSharingRefuses(t *testing.T) {
 	_, err = r.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
 	wantCode(t, err, effects.Unsupported)
 	mustClose(t, r)
+}
+
+// Directories can be told of no hash of more than 64 bits: who hands one over hears so, and nothing is stored.
+func TestSharingOfLongHashes(t *testing.T) {
+	d, at := startDirectory(t)
+	n := open(t, sharerConfig(t, "shm", "a", at))
+	keys := append(keysOf("long", 1), "long@1@0@ffeeddccbbaa99887766@bfloat16")
+	pages, err := n.Sharing().Reserve(within(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.Sharing().Share(within(t), keys, pages, 0)
+	_, got := n.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
+	_, _, looked := n.Sharing().Lookup(within(t), keys)
+	for _, err := range []error{n.Sharing().Store(within(t), keys, pages, 0), err, got, looked} {
+		if wantCode(t, err, effects.Invalid); err != nil && !strings.Contains(err.Error(), "Keys[1]") {
+			t.Errorf("%v: want the key by its place", err)
+		}
+	}
+	if here, err := n.Receiver().Contains(within(t), keys); here != 0 || err != nil {
+		t.Errorf("%d chunks are stored: %v", here, err)
+	}
+	mustRelease(t, pages)
+	wantNothingHeld(t, n)
+	mustClose(t, n)
+	if err := d.Close(within(t)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // An engine shares its own pages: a peer reads them, and cannot after they were withdrawn, though the engine has not

@@ -23,5 +23,5 @@
 // connection that is lost to one, and each registration but the first, ends in a full sync that nobody asked for.
 //
 // Keys that differ by anything but their chunk's hash are one chunk to a directory, and one whose hash has more than 64
-// bits is none: no message of LMCache's can name it.
+// bits is none: no message of LMCache's can name it. Who hands it keys of an engine refuses such, and says so.
 package registrar
