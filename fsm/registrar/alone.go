@@ -71,7 +71,9 @@ func (a *Alone) Step(v *env.Env, s *store.Store, ev effects.Event) {
 		}
 	default: // A tick, or a command of who owns it.
 	}
-	for range a.timers.Len() { // What becomes due meanwhile is for the next step.
+	// What becomes due meanwhile is for the next step. A step takes a deadline of each directory and lookup at the most:
+	// 64, and [Config.Questions].
+	for range a.timers.Len() {
 		ref, ok := a.timers.Pop(v.Now)
 		if !ok {
 			break

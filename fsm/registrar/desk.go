@@ -142,6 +142,8 @@ func (l *Lookups) close(v *env.Env, n int) {
 	l.scatter(v, n)
 }
 
+// scatter has all questions of a desk wait at others: in one step, each of [Config.Questions] at the most, of which 256
+// are the default. Each looks at every desk once.
 func (l *Lookups) scatter(v *env.Env, n int) {
 	d := &l.desks[n]
 	for _, from := range [...]*table.List{&d.asked, &d.waiting} {
