@@ -98,6 +98,7 @@ func (b *building) build() (*Node, error) {
 	}
 	if b.cfg.Share.Enabled {
 		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
+		n.sharedKeeps = b.cfg.Share.Delay
 	}
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))

@@ -41,6 +41,7 @@ type Node struct {
 	recallTimeout time.Duration // 0: it does not recall
 	sharedTimeout time.Duration // 0: it does not share
 	sharedMode    p2p.Mode
+	sharedKeeps   bool // chunks may stay with peers
 	directories   bool // it asks some who has what
 	batch         int  // the most chunks of one command
 	keyBytes      int  // the longest key

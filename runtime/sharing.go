@@ -113,26 +113,16 @@ type SharedGet struct {
 // Chunks beyond what one message holds come in parts, one after the other.
 func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	n := s.node
-	if err := n.checkSharedGet(&g); err != nil {
+	if err := n.checkSharedGet("get", &g); err != nil {
 		return nil, err
 	}
-	until, request, keys := time.Now().Add(n.sharedTimeout), []byte(g.Request), keyBytes(g.Keys)
-	if g.Patience > 0 {
-		until = time.Now().Add(g.Patience)
-	}
+	until, request, keys := n.sharedUntil(&g), []byte(g.Request), keyBytes(g.Keys)
 	var pages []effects.Page
 	var releases []effects.CommandBody
 	var failed error
 	for len(pages) < len(keys) && failed == nil {
 		rest := keys[len(pages):]
-		fits := n.machine.BringFits(request, rest, n.sharedMode) // Of the configuration alone, so not the loop's to ask.
-		if fits == 0 {
-			failed = tooLarge("get", "Keys["+strconv.Itoa(len(pages))+"]", strconv.Itoa(len(rest[0]))+" bytes",
-				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
-			break
-		}
-		out, err := n.bring(ctx, &p2p.Bring{From: g.From, Request: request, Keys: rest[:fits], Mode: n.sharedMode,
-			Patience: patienceOf(ctx, max(time.Until(until), 1), 0)})
+		out, err := n.bring(ctx, "get", &g, n.sharedMode, rest, len(pages), until)
 		if err != nil {
 			failed = err
 			break
@@ -149,56 +139,72 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 			}
 		}
 		if out.Code != effects.OK {
-			failed = sharedEnded(ctx, &g, out, len(pages))
+			failed = sharedEnded(ctx, "get", &g, out, len(pages))
 		}
 	}
 	return n.newPages(pages, releases...), failed
 }
 
-// bring has one part brought.
-func (n *Node) bring(ctx context.Context, body *p2p.Bring) (Outcome, error) {
-	t, err := n.submit("get", work, body)
+// sharedUntil is when a get must have come to its end.
+func (n *Node) sharedUntil(g *SharedGet) time.Time {
+	if g.Patience > 0 {
+		return time.Now().Add(g.Patience)
+	}
+	return time.Now().Add(n.sharedTimeout)
+}
+
+// bring has the first of some chunks brought, as many as fit a message. They are those of a get from the chunk at on.
+func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int, until time.Time) (
+	Outcome, error) {
+	request := []byte(g.Request)
+	fits := n.machine.BringFits(request, rest, mode) // Of the configuration alone, so not the loop's to ask.
+	if fits == 0 {
+		return Outcome{}, tooLarge(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
+			"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
+	}
+	t, err := n.submit(op, work, &p2p.Bring{From: g.From, Request: request, Keys: rest[:fits], Mode: mode,
+		Patience: patienceOf(ctx, max(time.Until(until), 1), 0)})
 	if err != nil {
 		return Outcome{}, err
 	}
 	return n.await(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedEnded is the error of a Get that has the first chunks only.
-func sharedEnded(ctx context.Context, g *SharedGet, out Outcome, first int) *Error {
+// sharedEnded is the error of a Get or a Keep that has the first chunks only.
+func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, first int) *Error {
 	code, cause := endOf(ctx, out.Code)
-	e := (&Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
+	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
 	if code == effects.NotFound {
 		e.Remedy = fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
 	}
 	return e
 }
 
-// checkSharedGet says what is wrong with a Get.
-func (n *Node) checkSharedGet(g *SharedGet) error {
-	if err := n.wantSharing("get"); err != nil {
+// checkSharedGet says what is wrong with a Get or a Keep.
+func (n *Node) checkSharedGet(op string, g *SharedGet) error {
+	if err := n.wantSharing(op); err != nil {
 		return err
 	}
 	switch {
 	case len(g.Keys) == 0:
-		return wrong("get", "Keys", "empty", "at least one", "name each chunk by its key")
+		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")
 	case g.Request == "":
-		return wrong("get", "Request", "empty", "the id of the request", "name the request that the chunks are for")
+		return wrong(op, "Request", "empty", "the id of the request", "name the request that the chunks are for")
 	case len(g.Request) > n.requestBytes:
-		return tooLarge("get", "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
+		return tooLarge(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
 			"shorten it, or raise limits.request_bytes")
 	case g.Patience < 0:
-		return wrong("get", "Patience", fmt.Sprint(g.Patience), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
+		return wrong(op, "Patience", fmt.Sprint(g.Patience), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
 	case g.From == SharingPeer{} && !n.directories:
-		e := wrong("get", "From", "nobody", "a peer", "name who has the chunks, or set enable_controller: true and name a "+
+		e := wrong(op, "From", "nobody", "a peer", "name who has the chunks, or set enable_controller: true and name a "+
 			"controller that knows")
 		e.Code = effects.Unsupported
 		return e
 	}
-	if err := n.checkKeys("get", g.Keys); err != nil || g.From != (SharingPeer{}) {
+	if err := n.checkKeys(op, g.Keys); err != nil || g.From != (SharingPeer{}) {
 		return err
 	}
-	return n.checkTold("get", g.Keys)
+	return n.checkTold(op, g.Keys)
 }
 
 // Lookup says how many chunks, from the first key on, are here, and how many of them one other node has, as directories

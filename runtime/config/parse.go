@@ -45,7 +45,7 @@ type draft struct {
 	// Of a node that shares.
 	p2pHost               string
 	p2pInit               []uint16
-	p2pNPU, p2pDelay      bool
+	p2pNPU                bool
 	p2pTTL                time.Duration
 	controller            bool
 	askingMS, syncPauseMS uint32
@@ -58,7 +58,6 @@ type draft struct {
 	word       string
 	unused     time.Duration
 	unusedPort uint16
-	unusedSize uint64
 }
 
 // A setting is a key's value, and where it stands.

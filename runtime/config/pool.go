@@ -92,18 +92,24 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 var (
 	stagingKey = ownPath("pull.staging_bytes")
 	loanMaxKey = ownPath("pull.loan_max")
+
+	sharedStagingKey = "p2p_npu_buffer_size"
 )
 
 // staging is how many pages of the pool fetches read into. It rounds down, because it is a bound.
 func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
-	if !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay {
+	key, bytes := stagingKey, c.Pull.StagingBytes
+	switch {
+	case c.Share.Delay: // It pulls nothing that is put to it.
+		key, bytes = sharedStagingKey, c.Share.StagingBytes
+	case !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay:
 		return 0, Problem{}, true
 	}
-	n := c.Pull.StagingBytes / c.PageBytes
-	p = Problem{Code: Conflict, Field: stagingKey, Value: fmt.Sprint(c.Pull.StagingBytes)}
+	n := bytes / c.PageBytes
+	p = Problem{Code: Conflict, Field: key, Value: fmt.Sprint(bytes)}
 	switch {
-	case c.Pull.StagingBytes == 0:
+	case bytes == 0:
 		return min(max(2, c.Pages/share), c.Pages), Problem{}, true
 	case n == 0:
 		p.Remedy = fmt.Sprintf("a page has %d bytes; make it one page or better two, so that one is read while the other "+

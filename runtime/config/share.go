@@ -25,6 +25,9 @@ type Share struct {
 	// this node writes at a time.
 	Pull bool
 	Gets uint32
+	// Delay: chunks may stay with peers until they are fetched, into the pages that StagingBytes are of (Config.StagingPages).
+	Delay        bool
+	StagingBytes uint64
 
 	// Feeds and Replies are where controllers are told and asked; none: who has what is for the engine to know.
 	Feeds, Replies []protocol.Endpoint
@@ -76,6 +79,9 @@ func (d *draft) validateShare() {
 	if d.cfg.Pull.Enabled && d.enablePD {
 		d.at(p2pKey, Unsupported, refusal+"a node that shares pushes what it prefills; set pd_pull_mode: false")
 	}
+	if s.Delay && !s.Pull {
+		d.at("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
+	}
 	if d.cfg.Recall.Enabled {
 		d.at(p2pKey, Unsupported, refusal+"recalls and sharing do not go together; set pd_bidirectional: false")
 	}
@@ -102,8 +108,9 @@ func (d *draft) noteShare() {
 	if d.p2pNPU {
 		d.note("p2p_use_npu", "one pool serves the engine and peers, where pd_buffer_device says; there is no second one")
 	}
-	if d.p2pDelay {
-		d.note("p2p_delay_pull", "chunks are read when they are asked for")
+	if !d.cfg.Share.Delay {
+		d.note(sharedStagingKey, "no effect without p2p_delay_pull: nothing else reads when its engine fetches")
+		d.cfg.Share.StagingBytes = 0
 	}
 }
 

@@ -20,7 +20,7 @@ func TestSharingExamplesLoad(t *testing.T) {
 		noted        string
 	}{
 		"example1.yaml": {[]uint16{9960, 9961}, []uint16{9962, 9963}, 9800, 9900,
-			"p2p_use_npu p2p_delay_pull p2p_npu_buffer_size"},
+			"p2p_use_npu"},
 		"example2.yaml": {[]uint16{9964, 9965}, []uint16{9966, 9967}, 8600, 8700, ""},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", "p2p", file))
