@@ -98,12 +98,13 @@ func Asks() []Scenario[WireStage] {
 			return end
 		}),
 		// The answer may be in the mailbox when Close is carried out: then it counts.
-		asking("a connection is closed while the answer is under way", may(Asking, effects.OK, effects.Closed), func(s *aTalk) Ending {
-			corr := s.asks("close call")
-			s.answers(s.hears("close call"), "just so")
-			s.do(A, &effects.Close{Conn: s.conn})
-			return s.ends(corr, "just so")
-		}),
+		asking("a connection is closed while the answer is under way", may(Asking, effects.OK, effects.Closed),
+			func(s *aTalk) Ending {
+				corr := s.asks("close call")
+				s.answers(s.hears("close call"), "just so")
+				s.do(A, &effects.Close{Conn: s.conn})
+				return s.ends(corr, "just so")
+			}),
 		asking("a connection is closed behind its answer", may(Asking, effects.OK), func(s *aTalk) Ending {
 			corr := s.asks("in time")
 			s.answers(s.hears("in time"), "unread")
@@ -144,12 +145,13 @@ func Asks() []Scenario[WireStage] {
 		}),
 		// Each has its own end, however many there are, and whatever it is.
 		{Name: "several messages wait on a connection that is closed", May: may(Telling, effects.OK), run: closedOnMany},
-		{Name: "a connection to where nobody is", May: may(Opening, effects.OK, effects.Unreachable), run: func(p *play, stage WireStage) Ending {
-			s := &aTalk{play: p, stage: stage}
-			ev := s.opens(effects.ChannelInit, stage.Nowhere())
-			end, _ := EndingOf(&ev)
-			return end
-		}},
+		{Name: "a connection to where nobody is", May: may(Opening, effects.OK, effects.Unreachable),
+			run: func(p *play, stage WireStage) Ending {
+				s := &aTalk{play: p, stage: stage}
+				ev := s.opens(effects.ChannelInit, stage.Nowhere())
+				end, _ := EndingOf(&ev)
+				return end
+			}},
 	}
 }
 

@@ -64,8 +64,9 @@ const (
 // New returns a Checker for a new life, whose driver is either fenced or leased.
 func New(fenced bool) *Checker {
 	return &Checker{
-		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{}, device: map[effects.Corr]scatter{},
-		wires: newWires(), planes: newPlanes(fenced),
+		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{},
+		device: map[effects.Corr]scatter{},
+		wires:  newWires(), planes: newPlanes(fenced),
 	}
 }
 

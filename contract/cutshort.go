@@ -24,29 +24,30 @@ func pushesCutShort() []Scenario[DataStage] {
 			}
 			return end
 		}),
-		pushing("a grant is revoked while a push under it is under way", append(may(Transferring, effects.OK), failing(effects.Withdrawn)...), func(s *aPush) Ending {
-			corr := s.start()
-			s.do(B, &effects.Revoke{Grant: s.grant})
-			grant, revoked := s.grant, false
-			var end Ending
-			for s.err == nil && (!revoked || end == Ending{}) {
-				at, ev, ok := s.next()
-				if !ok {
-					s.fail("neither the end of the push nor that of the revocation came")
-					break
-				}
-				switch e := ev.(type) {
-				case *effects.Revoked:
-					revoked = revoked || at == B && e.Grant == grant
-				case *effects.TransferDone:
-					if e.Corr == corr {
-						end, _ = EndingOf(e)
+		pushing("a grant is revoked while a push under it is under way",
+			append(may(Transferring, effects.OK), failing(effects.Withdrawn)...), func(s *aPush) Ending {
+				corr := s.start()
+				s.do(B, &effects.Revoke{Grant: s.grant})
+				grant, revoked := s.grant, false
+				var end Ending
+				for s.err == nil && (!revoked || end == Ending{}) {
+					at, ev, ok := s.next()
+					if !ok {
+						s.fail("neither the end of the push nor that of the revocation came")
+						break
 					}
-				default: // Landings are confirmed by next.
+					switch e := ev.(type) {
+					case *effects.Revoked:
+						revoked = revoked || at == B && e.Grant == grant
+					case *effects.TransferDone:
+						if e.Corr == corr {
+							end, _ = EndingOf(e)
+						}
+					default: // Landings are confirmed by next.
+					}
 				}
-			}
-			return end
-		}),
+				return end
+			}),
 		pushing("a link is dropped while a push is under way", lost, func(s *aPush) Ending {
 			corr := s.start()
 			s.do(A, &effects.Drop{Link: s.link})
@@ -94,16 +95,17 @@ func pushesCutShort() []Scenario[DataStage] {
 			return s.drops()
 		}),
 		// The owner of the pages hears of it, and its revocation ends.
-		{Name: "the initiator dies before its landing is confirmed", May: may(Revoking, effects.OK), run: func(p *play, stage DataStage) Ending {
-			s := newPush(p, stage)
-			who := s.a.Incarnation
-			s.confirm = nil
-			s.start()
-			until(p, B, whatever[*effects.Landed])
-			s.kill(A)
-			until(p, B, func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 })
-			s.revokes()
-			return Ending{Of: Revoking}
-		}},
+		{Name: "the initiator dies before its landing is confirmed", May: may(Revoking, effects.OK),
+			run: func(p *play, stage DataStage) Ending {
+				s := newPush(p, stage)
+				who := s.a.Incarnation
+				s.confirm = nil
+				s.start()
+				until(p, B, whatever[*effects.Landed])
+				s.kill(A)
+				until(p, B, func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 })
+				s.revokes()
+				return Ending{Of: Revoking}
+			}},
 	}
 }

@@ -114,14 +114,18 @@ var legal = [verbEnd][]effects.Code{
 		effects.Faulted, effects.Unsupported, effects.Closed},
 	Dropping: {effects.OK},
 	Revoking: {effects.OK},
-	// On fenced planes the owner of the pages checks what it is asked for, or a reader that needs no help of it does: Stale to
-	// NotFound are their answers. Of a push Withdrawn and Faulted may also be the word of the target's machine. Mismatch
-	// ends no read: one may take less than was granted.
-	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
-		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
+	// On fenced planes the owner of the pages checks what it is asked for, or a reader that needs no help of it does:
+	// Stale to NotFound are their answers. Of a push Withdrawn and Faulted may also be the word of the target's machine.
+	// Mismatch ends no read: one may take less than was granted.
+	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
+		effects.Closed,
+		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
+		effects.NotFound},
 	// OK: the device reported that it did complete. Otherwise what the TransferDone said.
-	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
-		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
+	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
+		effects.Closed,
+		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
+		effects.NotFound},
 	// Unsupported: the driver was given no device code. Closed: the driver ends before its turn came.
 	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
 	// Faulted: the device reported an error. Closed: the driver ends before its turn came.

@@ -259,7 +259,8 @@ func (p *planes) landed(ev *effects.Landed) error {
 			return broken(Driver, "landing %d brings page %d in generation %d, which is not under grant %d",
 				ev.Landing, page.Index, page.Generation, ev.Grant)
 		case page.Length > is.length:
-			return broken(Driver, "landing %d brings %d bytes of page %d; %d were granted", ev.Landing, page.Length, page.Index, is.length)
+			return broken(Driver, "landing %d brings %d bytes of page %d; %d were granted", ev.Landing, page.Length, page.Index,
+				is.length)
 		}
 		is.grant = 0
 		p.pages[at] = is

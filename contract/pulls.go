@@ -36,7 +36,8 @@ func (s *aPull) takes(first uint32) []effects.Page {
 
 // transfer is the read as an effect, to be changed before it is done.
 func (s *aPull) transfer() *effects.Transfer {
-	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant, Read: true, NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
+	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant, Read: true,
+		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
 	for i, page := range s.into {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: page,
 			Remote: effects.RemotePage{Buffer: s.b.Buffer, Index: s.from[i].Index, Generation: s.from[i].Generation}})
@@ -73,7 +74,8 @@ func (s *aPull) both(one, two effects.Corr) (x, y Ending) {
 }
 
 func pulling(name string, ends []Ending, run func(s *aPull) Ending) Scenario[DataStage] {
-	return Scenario[DataStage]{Name: name, May: ends, run: func(p *play, stage DataStage) Ending { return run(newPull(p, stage)) }}
+	return Scenario[DataStage]{Name: name, May: ends,
+		run: func(p *play, stage DataStage) Ending { return run(newPull(p, stage)) }}
 }
 
 // Pulls are the scenarios of reads on fenced data planes. Who owns the pages has no part in most of them: a

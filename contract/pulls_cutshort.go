@@ -70,15 +70,16 @@ func pullsCutShort() []Scenario[DataStage] {
 			return s.ends(s.start())
 		}),
 		// The owner hears of it, and its revocation ends.
-		{Name: "the reader dies while a read is under way", May: may(Revoking, effects.OK), run: func(p *play, stage DataStage) Ending {
-			s := newPull(p, stage)
-			who := s.a.Incarnation
-			s.start()
-			s.kill(A)
-			until(p, B, func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 })
-			s.revokes()
-			return Ending{Of: Revoking}
-		}},
+		{Name: "the reader dies while a read is under way", May: may(Revoking, effects.OK),
+			run: func(p *play, stage DataStage) Ending {
+				s := newPull(p, stage)
+				who := s.a.Incarnation
+				s.start()
+				s.kill(A)
+				until(p, B, func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 })
+				s.revokes()
+				return Ending{Of: Revoking}
+			}},
 	}
 }
 

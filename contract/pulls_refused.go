@@ -30,13 +30,14 @@ func pullsRefused() []Scenario[DataStage] {
 			e.Grant += 7
 			return s.ended(e)
 		}),
-		pulling("a read under a grant that is over, of pages under a newer one", failing(effects.Withdrawn), func(s *aPull) Ending {
-			old := s.grant
-			s.revokes()
-			s.offers(s.a.Incarnation, s.from)
-			s.grant = old
-			return s.ends(s.start())
-		}),
+		pulling("a read under a grant that is over, of pages under a newer one", failing(effects.Withdrawn),
+			func(s *aPull) Ending {
+				old := s.grant
+				s.revokes()
+				s.offers(s.a.Incarnation, s.from)
+				s.grant = old
+				return s.ends(s.start())
+			}),
 		pulling("a read under a grant of another peer", failing(effects.Refused), func(s *aPull) Ending {
 			s.revokes()
 			other := s.a.Incarnation

@@ -21,7 +21,8 @@ func newPush(p *play, stage DataStage) *aPush {
 
 // transfer is the push as an effect, to be changed before it is done.
 func (s *aPush) transfer() *effects.Transfer {
-	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant, NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
+	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant,
+		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
 	for i, page := range s.from {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: page,
 			Remote: effects.RemotePage{Buffer: s.b.Buffer, Index: s.into[i].Index, Generation: s.into[i].Generation}})
@@ -36,7 +37,8 @@ func (s *aPush) start() effects.Corr {
 }
 
 func pushing(name string, ends []Ending, run func(s *aPush) Ending) Scenario[DataStage] {
-	return Scenario[DataStage]{Name: name, May: ends, run: func(p *play, stage DataStage) Ending { return run(newPush(p, stage)) }}
+	return Scenario[DataStage]{Name: name, May: ends,
+		run: func(p *play, stage DataStage) Ending { return run(newPush(p, stage)) }}
 }
 
 // Pushes are the scenarios of fenced data planes.

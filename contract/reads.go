@@ -59,8 +59,8 @@ func (p *planes) settled(corr effects.Corr) {
 	p.copySettled(corr)
 }
 
-// still says why a page may not be stored into, or get another life: somebody reads it, a read or copy fills it, or it is scattered or copied. On leased
-// planes time alone may end a grant to read.
+// still says why a page may not be stored into, or get another life: somebody reads it, a read or copy fills it, or it
+// is scattered or copied. On leased planes time alone may end a grant to read.
 func (p *planes) still(index uint32, is life) error {
 	switch {
 	case p.fenced && is.lent > 0:

@@ -6,22 +6,24 @@ import "github.com/kvferry/kvferry/effects"
 // although a correct machine may ask for them: it cannot know better, or was lied to.
 func pushesRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
-		{Name: "an import of another incarnation", May: may(Importing, effects.Stale), run: func(p *play, stage DataStage) Ending {
-			s := strangers(p, stage)
-			other := s.b.Incarnation
-			other[3]++
-			ev := s.imports(other)
-			end, _ := EndingOf(&ev)
-			return end
-		}},
+		{Name: "an import of another incarnation", May: may(Importing, effects.Stale),
+			run: func(p *play, stage DataStage) Ending {
+				s := strangers(p, stage)
+				other := s.b.Incarnation
+				other[3]++
+				ev := s.imports(other)
+				end, _ := EndingOf(&ev)
+				return end
+			}},
 		// Stale: another life of it is there by now.
-		{Name: "an import of a peer that is gone", May: may(Importing, effects.Unreachable, effects.Stale), run: func(p *play, stage DataStage) Ending {
-			s := strangers(p, stage)
-			s.kill(B)
-			ev := s.imports(s.b.Incarnation)
-			end, _ := EndingOf(&ev)
-			return end
-		}},
+		{Name: "an import of a peer that is gone", May: may(Importing, effects.Unreachable, effects.Stale),
+			run: func(p *play, stage DataStage) Ending {
+				s := strangers(p, stage)
+				s.kill(B)
+				ev := s.imports(s.b.Incarnation)
+				end, _ := EndingOf(&ev)
+				return end
+			}},
 		pushing("a push after its time", may(Transferring, effects.Expired), func(s *aPush) Ending {
 			e := s.transfer()
 			e.NotAfter = s.stage.Now(A) - 1

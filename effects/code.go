@@ -49,7 +49,8 @@ const (
 	Unsupported Code = 19
 	// BackedOff: the peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
 	BackedOff Code = 20
-	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or raise retention.
+	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or
+	// raise retention.
 	Lapsed Code = 21
 	// Failed: an assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
 	Failed Code = 22

@@ -77,7 +77,8 @@ func checkJSON(b []byte) error {
 			}
 			continue
 		}
-		if same := slices.Contains(controls(), tag) && slices.Contains(controls(), want); peekErr != nil || tag != want && !same {
+		if same := slices.Contains(controls(), tag) && slices.Contains(controls(), want); peekErr != nil || tag != want &&
+			!same {
 			return fmt.Errorf("%T accepted, but PeekControllerTag says %v, %w", m, tag, peekErr)
 		}
 		if isJSON(b) {

@@ -112,7 +112,8 @@ func inJSON(t *testing.T, vectors []seed) (all []seed) {
 		all = append(all, seed{v.name, b})
 	}
 	for i, s := range []string{
-		`{`, `{}`, `{"type":"ErrorMsg","error":"x"}}`, `{"type":"ErrorMsg","error":"\ud83d"}`, `{"type":"ErrorMsg","error":"\u00"}`,
+		`{`, `{}`, `{"type":"ErrorMsg","error":"x"}}`, `{"type":"ErrorMsg","error":"\ud83d"}`,
+		`{"type":"ErrorMsg","error":"\u00"}`,
 		`{"type":"Nobody","type":"ErrorMsg","error":1,"error":"x"}`, `{"type":"ErrorMsg","error":"` + "\xff" + `"}`,
 		`{"type":"KVAdmitMsg","instance_id":"i","worker_id":0,"location":"","key":18446744073709551616}`,
 		`{"type":"KVAdmitMsg","instance_id":"i","worker_id":-0,"location":"","key":-9223372036854775808}`,
@@ -208,17 +209,20 @@ func wantSeeds(t *testing.T) map[string][]seed {
 		"Memory":            append(attacks(), vectors...),
 		"Key": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
-		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
+		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef",
+			"0123456789abcdef0123456789abcde",
 			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
 		"SharedLog": sharedLogs(),
-		"Endpoint":  texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
+		"Endpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1",
+			":1", "h:01"),
 	}
 }
 
 // sharedLogs are one of each form, and frames.
 func sharedLogs() []seed {
 	subject := sharedlog.Subject{By: 7, Rank: 1, Instance: []byte("a")}
-	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want, subject.Append(nil))
+	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want,
+		subject.Append(nil))
 	entry := (&sharedlog.Entry{Teller: 7, Nth: 3, Frames: frames}).Append(nil)
 	return []seed{
 		{"frames", frames}, {"entry", entry}, {"append", (&sharedlog.Request{Entry: entry, Keep: 100}).Append(nil)},

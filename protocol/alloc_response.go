@@ -44,12 +44,12 @@ func ParseReplyForm(s string) (ReplyForm, bool) {
 //
 // What the caller of Append supplies depends on the form; nothing is rearranged or checked here:
 //
-//	form    AlreadySent            RemoteIndexes                        RemoteUUIDs     on failure
-//	Ascend  indexes of ready keys  one per other key, in key order      one per index   AllocFailed, the lists empty
-//	Sync    indexes of ready keys  one per other key, in key order      none            RemoteIndexes empty: there is no word for it,
-//	                                                                                    but the peer's length check then raises
-//	Async1  empty                  one per key, all N                   none            -1 at each key that got no page
-//	Async2  indexes of ready keys  one per other key, in key order      none            all -1, max(N, 1) of them
+//	form    AlreadySent            RemoteIndexes                    RemoteUUIDs     on failure
+//	Ascend  indexes of ready keys  one per other key, in key order  one per index   AllocFailed, the lists empty
+//	Sync    indexes of ready keys  one per other key, in key order  none            RemoteIndexes empty: it has no word,
+//	                                                                                but the peer's length check raises
+//	Async1  empty                  one per key, all N               none            -1 at each key that got no page
+//	Async2  indexes of ready keys  one per other key, in key order  none            all -1, max(N, 1) of them
 //
 // RemoteIndexes without a UUID mean the first buffer that the receiver registered.
 type AllocResponse struct {

@@ -11,7 +11,8 @@ import (
 func batch64() *AllocRequest {
 	m := &AllocRequest{Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 256}
 	for i := range 64 {
-		key := fmt.Sprintf("%s@8@%d@%064x@bfloat16", "models/Organisation/A-Large-Model-70B-it", i%8, 0x9e3779b97f4a7c15*uint64(i+1))
+		key := fmt.Sprintf("%s@8@%d@%064x@bfloat16", "models/Organisation/A-Large-Model-70B-it", i%8,
+			0x9e3779b97f4a7c15*uint64(i+1))
 		m.Keys = append(m.Keys, []byte(key))
 	}
 	return m
@@ -142,7 +143,8 @@ func BenchmarkPullDoneDecode(b *testing.B) {
 }
 
 func BenchmarkRenewDecode256Grants(b *testing.B) {
-	m := RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Stamps: Stamps{3_000_000_000, 7_000_000_000}}
+	m := RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11,
+		Stamps: Stamps{3_000_000_000, 7_000_000_000}}
 	for i := range uint64(256) {
 		m.Grants = append(m.Grants, 1<<40+i)
 	}

@@ -125,8 +125,8 @@ func (m *RegisterRetMsg) Append(b []byte) []byte {
 	return appendNonEmptyText(b, "heartbeat_url", m.HeartbeatURL)
 }
 
-// Decode fills m from b, which may be JSON; HeartbeatURL is a view. Of extra_config nothing else is looked at. The error
-// is a *DecodeError.
+// Decode fills m from b, which may be JSON; HeartbeatURL is a view. Of extra_config nothing else is looked at. The
+// error is a *DecodeError.
 func (m *RegisterRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = RegisterRetMsg{}
 	r, from := openEither(b, lim)

@@ -70,8 +70,8 @@
 // # JSON
 //
 // Messages of FamilyController may come as JSON, when their first byte is a brace; none is ever sent. JSON is made into
-// msgpack and then decoded by the rules above, with the places of faults in the JSON. Only here the last of two fields of
-// one name counts: LMCache's controller reads JSON so, and programs beyond our reach write it.
+// msgpack and then decoded by the rules above, with the places of faults in the JSON. Only here the last of two fields
+// of one name counts: LMCache's controller reads JSON so, and programs beyond our reach write it.
 //
 // # Encoding
 //

@@ -94,12 +94,14 @@ var (
 
 	genHolder = rapid.Custom(func(t *rapid.T) Holder {
 		return Holder{
-			InstanceID: rapid.Map(rapid.StringN(1, 300, 1024), func(s string) []byte { return []byte(s) }).Draw(t, "instance"), Location: genText.Draw(t, "location"),
-			HitChunks: max(1, genUint32.Draw(t, "hits")), PeerInitURL: genText.Draw(t, "url"),
+			InstanceID: rapid.Map(rapid.StringN(1, 300, 1024), func(s string) []byte { return []byte(s) }).Draw(t, "instance"),
+			Location:   genText.Draw(t, "location"),
+			HitChunks:  max(1, genUint32.Draw(t, "hits")), PeerInitURL: genText.Draw(t, "url"),
 		}
 	})
 	genOperation = rapid.Custom(func(t *rapid.T) KVOperation {
-		return KVOperation{OpType(rapid.IntRange(0, int(opTypes)-1).Draw(t, "type")), genHash.Draw(t, "key"), genUint64.Draw(t, "seq")}
+		return KVOperation{OpType(rapid.IntRange(0, int(opTypes)-1).Draw(t, "type")), genHash.Draw(t, "key"),
+			genUint64.Draw(t, "seq")}
 	})
 	genCommand = rapid.Custom(func(t *rapid.T) Command {
 		return Command{CommandType(rapid.IntRange(0, int(commandTypes)-1).Draw(t, "type")), genText.Draw(t, "reason")}
@@ -111,7 +113,8 @@ var (
 		}
 	})
 	genAdmit = rapid.Custom(func(t *rapid.T) KVAdmitMsg {
-		return KVAdmitMsg{genWorker.Draw(t, "worker"), genHash.Draw(t, "key"), genText.Draw(t, "location"), genUint64.Draw(t, "seq")}
+		return KVAdmitMsg{genWorker.Draw(t, "worker"), genHash.Draw(t, "key"), genText.Draw(t, "location"),
+			genUint64.Draw(t, "seq")}
 	})
 )
 

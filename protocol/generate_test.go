@@ -7,8 +7,11 @@ import (
 // Generators of well-formed messages. Numbers favour the edges where encodings change width.
 
 var (
-	genUint64 = rapid.OneOf(rapid.Uint64(), rapid.SampledFrom([]uint64{0, 127, 128, 255, 256, 1<<16 - 1, 1 << 16, 1<<32 - 1, 1 << 32, 1<<64 - 1}))
-	genInt64  = rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, -32, -33, -128, -129, -1 << 15, -1<<15 - 1, -1 << 31, -1<<31 - 1, -1 << 63, 127, 128, 1<<63 - 1}))
+	genUint64 = rapid.OneOf(rapid.Uint64(),
+		rapid.SampledFrom([]uint64{0, 127, 128, 255, 256, 1<<16 - 1, 1 << 16, 1<<32 - 1, 1 << 32, 1<<64 - 1}))
+	genInt64 = rapid.OneOf(rapid.Int64(),
+		rapid.SampledFrom([]int64{0, -1, -32, -33, -128, -129, -1 << 15, -1<<15 - 1, -1 << 31, -1<<31 - 1, -1 << 63, 127, 128,
+			1<<63 - 1}))
 	genUint32 = rapid.Map(genUint64, func(v uint64) uint32 { return uint32(v) })
 	genText   = rapid.Map(rapid.StringN(0, 300, 1024), func(s string) []byte { return []byte(s) })
 	genKey    = rapid.Map(rapid.StringN(0, 128, 512), func(s string) []byte { return []byte(s) })
@@ -239,7 +242,8 @@ var (
 			}
 			return m
 		case TagHixlInitRequest:
-			m := &HixlInitRequest{LocalID: genText.Draw(t, "local"), EngineID: genText.Draw(t, "engine"), HasExt: rapid.Bool().Draw(t, "ext")}
+			m := &HixlInitRequest{LocalID: genText.Draw(t, "local"), EngineID: genText.Draw(t, "engine"),
+				HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {
 				m.Ext = genHello.Draw(t, "hello")
 			}
@@ -257,7 +261,8 @@ var (
 				OK: rapid.Bool().Draw(t, "ok"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			}
 		case TagHixlMemInfoRequest:
-			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
+			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"),
+				HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {
 				m.Stamps = genStamps.Draw(t, "stamps")
 				m.Planes = rapid.SliceOfN(genText, 0, 16).Draw(t, "planes")

@@ -147,7 +147,8 @@ var goldenPD = map[string]Message{
 	},
 	"renew-request-empty": &RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1},
 	"renew-response": &RenewResponse{
-		Version: 1, Incarnation: uuid1, Extended: []uint64{3}, LeaseNS: 30_000_000_000, Gone: []uint64{1 << 40}, Done: []uint64{300},
+		Version: 1, Incarnation: uuid1, Extended: []uint64{3}, LeaseNS: 30_000_000_000, Gone: []uint64{1 << 40},
+		Done:   []uint64{300},
 		Stamps: Stamps{7_000_000_000, 3_000_000_000},
 	},
 	"renew-response-empty": &RenewResponse{Version: 1, Incarnation: uuid1},

@@ -76,7 +76,8 @@ func (m *HixlMemInfoRequest) Append(b []byte) []byte {
 	return appendBlobs(b, m.Blobs)
 }
 
-// Decode fills m from b; LocalID, Planes and Blobs are views of it. Either stamp sets HasExt. The error is a *DecodeError.
+// Decode fills m from b; LocalID, Planes and Blobs are views of it. Either stamp sets HasExt. The error is a
+// *DecodeError.
 func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 	*m = HixlMemInfoRequest{Buffers: m.Buffers[:0], Planes: m.Planes[:0], Blobs: m.Blobs[:0]}
 	r := open(b, lim)

@@ -87,7 +87,8 @@ func TestFaultsOfJSONHaveTheirPlace(t *testing.T) {
 		b.WriteString(`{"type": "ErrorMsg"`)
 		for range rapid.IntRange(0, 30).Draw(t, "fields") {
 			b.WriteString(rapid.SampledFrom([]string{
-				`, "error": "said before"`, `, "error":["twice", {"a": 1, "a": 2}]`, ` , "x" : {"y": {"z":[1, -1.5e3, null]}, "y": 7}`,
+				`, "error": "said before"`, `, "error":["twice", {"a": 1, "a": 2}]`,
+				` , "x" : {"y": {"z":[1, -1.5e3, null]}, "y": 7}`,
 				`, "x":1`, "\n,\t\"type\": \"Nobody\", \"type\": \"ErrorMsg\"",
 			}).Draw(t, "field"))
 		}
@@ -129,8 +130,10 @@ func TestMutatedJSON(t *testing.T) {
 func TestHostileJSONAllocatesLittle(t *testing.T) {
 	const multiple, fixed = 64, 8 << 10
 	for _, inner := range []string{
-		strings.Repeat(`{"":0},`, 40_000), strings.Repeat(`[],`, 80_000), strings.Repeat(`0,`, 100_000), strings.Repeat(`"",`, 80_000),
-		strings.Repeat(`{"a":0,"a":0,"a":0},`, 20_000), strings.Repeat(`[[[[[[0]]]]]],`, 20_000), strings.Repeat("[", 200_000),
+		strings.Repeat(`{"":0},`, 40_000), strings.Repeat(`[],`, 80_000), strings.Repeat(`0,`, 100_000),
+		strings.Repeat(`"",`, 80_000),
+		strings.Repeat(`{"a":0,"a":0,"a":0},`, 20_000), strings.Repeat(`[[[[[[0]]]]]],`, 20_000),
+		strings.Repeat("[", 200_000),
 		strings.Repeat(`1e9,`, 50_000),
 	} {
 		b := []byte(`{"type": "ErrorMsg", "error": [` + strings.TrimSuffix(inner, ",") + `]}`)

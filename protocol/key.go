@@ -60,8 +60,9 @@ var keyTexts = [keyCodes]struct{ field, remedy string }{
 	KeyWorldSize: {"world_size", "write a positive decimal number without leading zeros"},
 	KeyWorkerID:  {"worker_id", "write a decimal number without leading zeros"},
 	KeyHash:      {"hash", "write lower-case hex digits"},
-	KeyDtype:     {"dtype", "use a current name such as bfloat16; keys of revisions before 0.4 start with the engine's name and are not read"},
-	KeyTags:      {"tag", "write name%value; keys of single layers are not read"},
+	KeyDtype: {"dtype", "use a current name such as bfloat16; keys of revisions before 0.4 start with the engine's " +
+		"name and are not read"},
+	KeyTags: {"tag", "write name%value; keys of single layers are not read"},
 }
 
 // A KeyError says why a text is not a key.

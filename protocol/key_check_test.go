@@ -87,7 +87,8 @@ func TestChunkHashOfKey(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{"", "m", "m@1@0", "m@1@0@abc", "m@1@0@@bfloat16", "m@1@0@xyz@bfloat16", "m@1@0@10000000000000000@bfloat16"} {
+	for _, key := range []string{"", "m", "m@1@0", "m@1@0@abc", "m@1@0@@bfloat16", "m@1@0@xyz@bfloat16",
+		"m@1@0@10000000000000000@bfloat16"} {
 		if got, ok := ChunkHashOfKey([]byte(key)); ok {
 			t.Errorf("%q has the hash %v", key, got)
 		}

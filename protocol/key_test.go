@@ -16,12 +16,16 @@ func TestKeysParse(t *testing.T) {
 	}{
 		{"m@2@0@1f@bfloat16", Key{Model: "m", WorldSize: 2, Hash: "1f", Dtype: DtypeBFloat16}},
 		{"m@2@0@-2a@bfloat16", Key{Model: "m", WorldSize: 2, Hash: "-2a", Dtype: DtypeBFloat16}},
-		{"org/Model-70B v2%é@8@7@0@half", Key{Model: "org/Model-70B v2%é", WorldSize: 8, WorkerID: 7, Hash: "0", Dtype: DtypeHalf}},
+		{"org/Model-70B v2%é@8@7@0@half", Key{Model: "org/Model-70B v2%é", WorldSize: 8, WorkerID: 7, Hash: "0",
+			Dtype: DtypeHalf}},
 		{"m@1@-1@00ff@fp8_e5m2", Key{Model: "m", WorldSize: 1, WorkerID: -1, Hash: "00ff", Dtype: DtypeFP8E5M2}},
-		{"m@1@0@" + strings.Repeat("9c", 32) + "@float", Key{Model: "m", WorldSize: 1, Hash: strings.Repeat("9c", 32), Dtype: DtypeFloat}},
+		{"m@1@0@" + strings.Repeat("9c", 32) + "@float",
+			Key{Model: "m", WorldSize: 1, Hash: strings.Repeat("9c", 32), Dtype: DtypeFloat}},
 		{"m@1@0@a@int8@user%u1", Key{Model: "m", WorldSize: 1, Hash: "a", Dtype: DtypeInt8, Tags: []KeyTag{{"user", "u1"}}}},
-		{"m@1@0@a@int8@a%@b%c%d", Key{Model: "m", WorldSize: 1, Hash: "a", Dtype: DtypeInt8, Tags: []KeyTag{{"a", ""}, {"b", "c%d"}}}},
-		{"m@2147483647@2147483647@a@int8", Key{Model: "m", WorldSize: 1<<31 - 1, WorkerID: 1<<31 - 1, Hash: "a", Dtype: DtypeInt8}},
+		{"m@1@0@a@int8@a%@b%c%d", Key{Model: "m", WorldSize: 1, Hash: "a", Dtype: DtypeInt8,
+			Tags: []KeyTag{{"a", ""}, {"b", "c%d"}}}},
+		{"m@2147483647@2147483647@a@int8", Key{Model: "m", WorldSize: 1<<31 - 1, WorkerID: 1<<31 - 1, Hash: "a",
+			Dtype: DtypeInt8}},
 	}
 	for _, test := range tests {
 		got, err := ParseKey([]byte(test.text))

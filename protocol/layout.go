@@ -92,7 +92,8 @@ func (l Layout) Validate() error {
 	for i, d := range l.Shape.Dims {
 		if i >= int(f.rank) {
 			if d != 0 { // It would make equal shapes differ.
-				return &LayoutError{LayoutDimension, "shape", l.Shape.String(), "make the unused dimension " + strconv.Itoa(i) + " zero"}
+				return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
+					"make the unused dimension " + strconv.Itoa(i) + " zero"}
 			}
 			continue
 		}

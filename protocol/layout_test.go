@@ -86,7 +86,8 @@ func TestLayoutsRefused(t *testing.T) {
 		{"no tokens", Layout{FormatKV2LTD, shape(2, 36, 0, 512), DtypeInt8}, LayoutDimension},
 		{"key without value", Layout{FormatKV2LTD, shape(1, 36, 256, 512), DtypeInt8}, LayoutDimension},
 		{"mla with a value", Layout{FormatKVMLA, shape(2, 36, 256, 512), DtypeInt8}, LayoutDimension},
-		{"hidden dimension beyond the rank", Layout{FormatECTD, Shape{[4]uint32{256, 512, 0, 7}, 2}, DtypeInt8}, LayoutDimension},
+		{"hidden dimension beyond the rank", Layout{FormatECTD, Shape{[4]uint32{256, 512, 0, 7}, 2}, DtypeInt8},
+			LayoutDimension},
 		{"no dtype", Layout{FormatKV2LTD, shape(2, 36, 256, 512), DtypeNone}, LayoutDtype},
 		{"unknown dtype", Layout{FormatKV2LTD, shape(2, 36, 256, 512), dtypes}, LayoutDtype},
 		{"2^64 elements", Layout{FormatKV2LTD, shape(2, 1<<31, 1<<31, 2), DtypeInt8}, LayoutOverflow},
@@ -163,8 +164,9 @@ func TestDtypes(t *testing.T) {
 	}{
 		"half": {DtypeHalf, 2}, "bfloat16": {DtypeBFloat16, 2}, "float": {DtypeFloat, 4}, "double": {DtypeDouble, 8},
 		"bool": {DtypeBool, 1}, "int64": {DtypeInt64, 8}, "int32": {DtypeInt32, 4}, "int16": {DtypeInt16, 2},
-		"uint8": {DtypeUint8, 1}, "int8": {DtypeInt8, 1}, "fp8_e4m3fn": {DtypeFP8E4M3FN, 1}, "fp8_e5m2fnuz": {DtypeFP8E5M2FNUZ, 1},
-		"fp8": {DtypeUint8, 1}, "fp8_e4m3": {DtypeFP8E4M3FN, 1}, "fp8_e5m2": {DtypeFP8E5M2, 1}, // The old names.
+		"uint8": {DtypeUint8, 1}, "int8": {DtypeInt8, 1}, "fp8_e4m3fn": {DtypeFP8E4M3FN, 1},
+		"fp8_e5m2fnuz": {DtypeFP8E5M2FNUZ, 1},
+		"fp8":          {DtypeUint8, 1}, "fp8_e4m3": {DtypeFP8E4M3FN, 1}, "fp8_e5m2": {DtypeFP8E5M2, 1}, // The old names.
 	} {
 		if got, ok := ParseDtype([]byte(name)); !ok || got != want.dtype || got.Size() != want.size {
 			t.Errorf("%s: %v of %d bytes, %v", name, got, got.Size(), ok)

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The real classes of LMCache are the oracle of every message that is not ours alone: tools/lmcache runs them out of the
-// wheel. What they once wrote is kept in testdata/lmcache.txt; `make lmcache-oracle` asks them anew.
+// The real classes of LMCache are the oracle of every message that is not ours alone: tools/lmcache runs them out of
+// the wheel. What they once wrote is kept in testdata/lmcache.txt; `make lmcache-oracle` asks them anew.
 
 // sameAsLMCache says whether we read what a class wrote, and write the same.
 func sameAsLMCache(dialect, class string, payload []byte) error {

@@ -117,16 +117,20 @@ func TestMutatedBytes(t *testing.T) {
 func TestHostileBytesAllocateLittle(t *testing.T) {
 	const multiple, fixed = 64, 8 << 10
 	claims := [][]byte{
-		unhex(t, "ddffffffff"), unhex(t, "dfffffffff"), unhex(t, "dbffffffff"), unhex(t, "c6ffffffff"), unhex(t, "c9ffffffff"),
-		unhex(t, "dcffff"), listOf(4096, []byte{0xa0}), listOf(4096, []byte{0}), listOf(4096, []byte{0xc0}), listOf(256, []byte{0x80}),
-		bytes.Repeat([]byte{0x91}, 1<<19), bytes.Repeat([]byte{0x81, 0xa0}, 1<<18), bytes.Repeat([]byte{0xdd, 0, 0, 0, 1}, 1<<16),
+		unhex(t, "ddffffffff"), unhex(t, "dfffffffff"), unhex(t, "dbffffffff"), unhex(t, "c6ffffffff"),
+		unhex(t, "c9ffffffff"),
+		unhex(t, "dcffff"), listOf(4096, []byte{0xa0}), listOf(4096, []byte{0}), listOf(4096, []byte{0xc0}),
+		listOf(256, []byte{0x80}),
+		bytes.Repeat([]byte{0x91}, 1<<19), bytes.Repeat([]byte{0x81, 0xa0}, 1<<18),
+		bytes.Repeat([]byte{0xdd, 0, 0, 0, 1}, 1<<16),
 	}
 	try := func(payload []byte, by ...Tag) {
 		t.Helper()
 		for _, tag := range by {
 			m := NewMessage(tag)
 			if got := allocated(func() { _ = m.Decode(payload, nil) }); got > multiple*uint64(len(payload))+fixed {
-				t.Fatalf("%v allocates %d bytes for %d, which begin with %x", tag, got, len(payload), payload[:min(64, len(payload))])
+				t.Fatalf("%v allocates %d bytes for %d, which begin with %x", tag, got, len(payload),
+					payload[:min(64, len(payload))])
 			}
 		}
 		if got := allocated(func() { _, _ = PeekTag(payload, nil) }); got > fixed {
@@ -160,8 +164,10 @@ func allocated(f func()) uint64 {
 func TestHotPathAllocatesNothing(t *testing.T) {
 	b := make([]byte, 0, 64<<10)
 	for _, m := range []Message{
-		golden["alloc-request-async-ext"], golden["alloc-response-ascend-ext"], golden["alloc-response-sync"], golden["proxy-notif-ext"], batch64(),
-		golden["pull-ready-notif-ext"], golden["pull-ready-notif-withdraw"], golden["pull-ready-done-ack-delayed"], golden["pull-done-signal-missing"],
+		golden["alloc-request-async-ext"], golden["alloc-response-ascend-ext"], golden["alloc-response-sync"],
+		golden["proxy-notif-ext"], batch64(),
+		golden["pull-ready-notif-ext"], golden["pull-ready-notif-withdraw"], golden["pull-ready-done-ack-delayed"],
+		golden["pull-done-signal-missing"],
 		golden["renew-request"], golden["renew-response"], offer64(),
 		golden["p2p-get-push-ext"], golden["p2p-get-ret-ext"], golden["p2p-done-ext"], golden["p2p-lookup"],
 		golden["p2p-lookup-ret-two"], golden["kv-batch-ext"], golden["sync-batch-ext"], golden["heartbeat"],

@@ -246,7 +246,8 @@ func TestRequiredFields(t *testing.T) {
 		TagAllocResponse:       "remote_indexes",
 		TagAscendAllocResponse: "already_sent_indexes remote_indexes remote_buffer_uuids",
 		TagProxyNotif:          "req_id",
-		TagPullReadyNotif:      "pull_id keys sender_buffer_uuids sender_mem_indexes sender_id sender_done_url fmt shape dtype last_chunk_toks",
+		TagPullReadyNotif: "pull_id keys sender_buffer_uuids sender_mem_indexes sender_id sender_done_url fmt shape " +
+			"dtype last_chunk_toks",
 		TagPullReadyDoneAck:    "already_sent_indexes",
 		TagPullDoneSignal:      "pull_id",
 		TagHixlInitRequest:     "local_id engine_id",

@@ -1,7 +1,7 @@
 package protocol
 
-// An AscendBatchedLookupAndPutMsg offers a peer chunks that it did not ask for. LMCache-Ascend declares it and serves it
-// nowhere: whoever gets one answers with a P2PErrorMsg of P2PServerError.
+// An AscendBatchedLookupAndPutMsg offers a peer chunks that it did not ask for. LMCache-Ascend declares it and serves
+// it nowhere: whoever gets one answers with a P2PErrorMsg of P2PServerError.
 type AscendBatchedLookupAndPutMsg struct {
 	BatchedLookupAndPutMsg
 	BufferUUIDs []UUID // as long as MemIndexes or empty, which Decode checks

@@ -40,13 +40,14 @@ type PullReadyExt struct {
 	Generations []uint64 // kvf_gens: the granted generation of each page, as long as Keys or empty
 	// GrantedNS is when the grant began on the sender's clock, nanoseconds, never negative; 0 is unsaid.
 	// The grant stands for LeaseNS from there, whenever the message arrives and whatever becomes of it.
-	GrantedNS int64    // kvf_granted_ns
-	LeaseNS   uint64   // kvf_lease_ns
-	Stamps    Stamps   // of the sender, when it wrote this attempt
-	Renew     []byte   // kvf_renew: the sender's init socket, which takes RenewRequest, host:port; empty: it renews nothing
-	Withdraw  []PullID // kvf_withdraw: offers that are withdrawn; no read of theirs may start any more
-	Code      uint32   // kvf_code: why they are withdrawn; 0 is unsaid
-	Reason    []byte   // kvf_reason: the same for people
+	GrantedNS int64  // kvf_granted_ns
+	LeaseNS   uint64 // kvf_lease_ns
+	Stamps    Stamps // of the sender, when it wrote this attempt
+	// kvf_renew: the sender's init socket, which takes RenewRequest, host:port; empty: it renews nothing
+	Renew    []byte
+	Withdraw []PullID // kvf_withdraw: offers that are withdrawn; no read of theirs may start any more
+	Code     uint32   // kvf_code: why they are withdrawn; 0 is unsaid
+	Reason   []byte   // kvf_reason: the same for people
 }
 
 // Fields of PullReadyNotif.

@@ -107,7 +107,8 @@ func TestPullIDs(t *testing.T) {
 			t.Fatalf("%q: got %v, %v, library %x, %v", b, got, ok, want, err)
 		}
 	})
-	for _, text := range []string{"", "0", strings.Repeat("0", 31), strings.Repeat("0", 33), uuid1.String(), strings.Repeat("A", 32)} {
+	for _, text := range []string{"", "0", strings.Repeat("0", 31), strings.Repeat("0", 33), uuid1.String(),
+		strings.Repeat("A", 32)} {
 		if got, ok := ParsePullID([]byte(text)); ok {
 			t.Errorf("%q is read as %v", text, got)
 		}

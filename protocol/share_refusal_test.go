@@ -182,7 +182,9 @@ func jsonRefusals() []refusal {
 			DecodeTooDeep, "", "9 levels, want at most 8 (Limits.Depth)",
 		},
 		{
-			"json: operation nobody knows", "kv-batch", []byte(`{"type": "BatchedKVOperationMsg", "operations": [{"op_type": "admit", "key": 1, "seq_num": 0}, {"op_type": "move"}]}`),
+			"json: operation nobody knows", "kv-batch",
+			[]byte(`{"type": "BatchedKVOperationMsg", "operations": [{"op_type": "admit", "key": 1, "seq_num": 0}, ` +
+				`{"op_type": "move"}]}`),
 			DecodeUnknownValue, "op_type", "at byte 107",
 		},
 	}
@@ -204,7 +206,8 @@ func TestLeaseOfAnAnswer(t *testing.T) {
 // "int where float is declared, or float32: accepted."
 func TestNumbersForSeconds(t *testing.T) {
 	for value, want := range map[string]float64{
-		"3c": 60, "ff": -1, "d3ffffffffffffffff": -1, "cfffffffffffffffff": 1 << 64, "ca42700000": 60, "cb404e000000000000": 60,
+		"3c": 60, "ff": -1, "d3ffffffffffffffff": -1, "cfffffffffffffffff": 1 << 64, "ca42700000": 60,
+		"cb404e000000000000": 60,
 	} {
 		payload := with(t, "p2p-get-ret-miss", "lease_ttl_s", unhex(t, value))
 		var m AscendBatchedLookupAndGetRetMsg
@@ -225,7 +228,8 @@ func TestChunkHashes(t *testing.T) {
 			t.Errorf("%s is %v, %v, want %s", digits, h, ok, want)
 		}
 	}
-	for _, digits := range []string{"", "-", "+1", "-8000000000000001", "10000000000000000", "x", strings.Repeat("0f", 32)} {
+	for _, digits := range []string{"", "-", "+1", "-8000000000000001", "10000000000000000", "x",
+		strings.Repeat("0f", 32)} {
 		if h, ok := ChunkHashOf(digits); ok {
 			t.Errorf("%s is %v", digits, h)
 		}

@@ -56,7 +56,8 @@ func (u UUID) text(b []byte) []byte {
 // takeUUID takes a UUID written as every encoder writes it, or nothing: hex digits need no check of their encoding.
 func (r *reader) takeUUID() (UUID, bool) {
 	const header = 2
-	if !r.ok() || uuidTextLen > r.lim.StringBytes || len(r.b)-r.off < header+uuidTextLen || r.b[r.off] != 0xd9 || r.b[r.off+1] != uuidTextLen {
+	if !r.ok() || uuidTextLen > r.lim.StringBytes || len(r.b)-r.off < header+uuidTextLen || r.b[r.off] != 0xd9 ||
+		r.b[r.off+1] != uuidTextLen {
 		return UUID{}, false
 	}
 	u, ok := parseUUID(r.b[r.off+header : r.off+header+uuidTextLen])

@@ -71,7 +71,8 @@ func (n *Node) checkTold(op string, keys []string) error {
 	}
 	for i, key := range keys {
 		if _, ok := protocol.ChunkHashOfKey([]byte(key)); !ok {
-			return wrong(op, "Keys["+strconv.Itoa(i)+"]", strconv.Quote(short(key)), "a key whose chunk hash has at most 64 bits",
+			return wrong(op, "Keys["+strconv.Itoa(i)+"]", strconv.Quote(short(key)),
+				"a key whose chunk hash has at most 64 bits",
 				"directories can be told of no other: hash chunks with 64 bits, or set enable_controller: false")
 		}
 	}

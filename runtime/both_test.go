@@ -85,8 +85,8 @@ func putAndTake(t *testing.T, from, to *runtime.Node, request, mode string) {
 	mustRelease(t, pages)
 }
 
-// Two nodes put to each other and read what the other one shares, at the same time and out of one pool each. What was put
-// to one is the cache's too: whoever put it gets it back.
+// Two nodes put to each other and read what the other one shares, at the same time and out of one pool each. What was
+// put to one is the cache's too: whoever put it gets it back.
 func TestBothSidesAndSharing(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {

@@ -97,7 +97,8 @@ func (b *building) build() (*Node, error) {
 		n.recallTimeout = b.cfg.Recall.Timeout
 	}
 	if b.cfg.Share.Enabled {
-		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
+		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share),
+			len(b.cfg.Share.Feeds) > 0
 		n.sharedKeeps = b.cfg.Share.Delay
 	}
 	if n.share = n.pages; n.role == config.Both {

@@ -29,7 +29,8 @@ func TestNodesShareOnNPUs(t *testing.T) {
 	}
 	mustRelease(t, pages)
 	put := reader.filled(t, keysOf("put", 2))
-	if _, err := reader.Sender().Put(within(t), runtime.Put{Peer: peerOf(owner.Node), Keys: keysOf("put", 2), Pages: put}); err != nil {
+	if _, err := reader.Sender().Put(within(t),
+		runtime.Put{Peer: peerOf(owner.Node), Keys: keysOf("put", 2), Pages: put}); err != nil {
 		t.Fatal(err)
 	}
 	mustRelease(t, put)

@@ -84,7 +84,8 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), upTo(0, len(p.pages)-1), "pages count from 0")
 	}
 	if p.given != nil && p.given[i] {
-		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), "one that the handle has", "it was stored: the cache has it")
+		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), "one that the handle has",
+			"it was stored: the cache has it")
 	}
 	return p.pages[i], nil
 }

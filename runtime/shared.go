@@ -18,9 +18,10 @@ type Shared struct {
 	hits  int
 }
 
-// Share lets peers read pages that the engine goes on reading itself: chunk i has the key keys[i] and fills page first+i.
-// Nobody writes to them until Withdraw has returned, and the handle cannot be released before. What is shared stays,
-// whatever room is wanted, but for a drain. Chunks that are here already stay where they are: Hits counts the others.
+// Share lets peers read pages that the engine goes on reading itself: chunk i has the key keys[i] and fills page
+// first+i. Nobody writes to them until Withdraw has returned, and the handle cannot be released before. What is shared
+// stays, whatever room is wanted, but for a drain. Chunks that are here already stay where they are: Hits counts the
+// others.
 //
 // After an error beside a Shared so many chunks are not shared as that counts; withdraw the others.
 func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int) (*Shared, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/p2p"
 )
 
-// Sharing is the side of a node that shares (enable_p2p): what its engine has computed is a cache that peers read, and it
-// reads what they have. A node without it refuses its calls as Unsupported.
+// Sharing is the side of a node that shares (enable_p2p): what its engine has computed is a cache that peers read, and
+// it reads what they have. A node without it refuses its calls as Unsupported.
 type Sharing struct{ node *Node }
 
 // Sharing is the node's shared cache; a node that does not share refuses its commands.
@@ -21,7 +21,8 @@ func (n *Node) Sharing() Sharing { return Sharing{n} }
 // Node is the node that this side belongs to.
 func (s Sharing) Node() *Node { return s.node }
 
-// Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. What the cache has makes room.
+// Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. What the cache has makes
+// room.
 func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if err := s.node.wantSharing("reserve"); err != nil {
 		return nil, err
@@ -33,8 +34,8 @@ func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 // then on peers may read it, and directories are told. It stays until its page is wanted for another chunk; one that is
 // there already is left as it is. The other pages of the handle stay the engine's.
 //
-// More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not. Where directories are
-// told, a key whose chunk hash has more than 64 bits is Invalid: none of them can name it.
+// More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not. Where directories
+// are told, a key whose chunk hash has more than 64 bits is Invalid: none of them can name it.
 func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int) error {
 	n := s.node
 	if err := n.checkStore("store", keys, pages, first); err != nil {
@@ -98,19 +99,20 @@ type SharingPeer = p2p.Peer
 
 // SharedGet names chunks that an engine wants, in order.
 type SharedGet struct {
-	Request  string // that they are for; it is told to peers, and must not be empty
-	Keys     []string
-	From     SharingPeer   // who has them; nobody: directories are asked
-	Patience time.Duration // 0: the configured extra_config.p2p_sync_get_timeout_s. A context's deadline that is earlier counts instead
+	Request string // that they are for; it is told to peers, and must not be empty
+	Keys    []string
+	From    SharingPeer // who has them; nobody: directories are asked
+	// 0: the configured extra_config.p2p_sync_get_timeout_s. A context's deadline that is earlier counts instead
+	Patience time.Duration
 }
 
-// Get returns the longest prefix that is here or that peers have, which is read from them first: as many pages, in order,
-// as chunks from the first key on. They are only to be read; release the handle then.
+// Get returns the longest prefix that is here or that peers have, which is read from them first: as many pages, in
+// order, as chunks from the first key on. They are only to be read; release the handle then.
 //
 // Where a chunk is missing the error is NotFound and says which is the first, beside the prefix; compute from it on. So
-// it is where directories are down, know of nobody or name who has nothing any more. With From that peer is asked alone,
-// and what became of it is the error: Unreachable, Expired, or as it says. NoMemory and TooMany are this node's own.
-// Chunks beyond what one message holds come in parts, one after the other.
+// it is where directories are down, know of nobody or name who has nothing any more. With From that peer is asked
+// alone, and what became of it is the error: Unreachable, Expired, or as it says. NoMemory and TooMany are this node's
+// own. Chunks beyond what one message holds come in parts, one after the other.
 func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	n := s.node
 	if err := n.checkSharedGet("get", &g); err != nil {
@@ -154,7 +156,8 @@ func (n *Node) sharedUntil(g *SharedGet) time.Time {
 }
 
 // bring has the first of some chunks brought, as many as fit a message. They are those of a get from the chunk at on.
-func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int, until time.Time) (
+func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int,
+	until time.Time) (
 	Outcome, error) {
 	request := []byte(g.Request)
 	fits := n.machine.BringFits(request, rest, mode) // Of the configuration alone, so not the loop's to ask.

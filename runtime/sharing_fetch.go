@@ -15,9 +15,10 @@ type SharedFetch struct {
 	Device  DeviceScatter
 }
 
-// Keep has peers lend what they have, and leaves it with them until it is fetched (p2p_delay_pull): it says how many chunks,
-// from the first key on, are here or kept for the request. No page of this node is theirs meanwhile. They are kept for as
-// long as peers lend them (their p2p_pull_pending_ttl), and the connection to them lasts; Abandon gives them back.
+// Keep has peers lend what they have, and leaves it with them until it is fetched (p2p_delay_pull): it says how many
+// chunks, from the first key on, are here or kept for the request. No page of this node is theirs meanwhile. They are
+// kept for as long as peers lend them (their p2p_pull_pending_ttl), and the connection to them lasts; Abandon gives
+// them back.
 //
 // Where a chunk is missing the error is NotFound and says which is the first; else it is as with [Sharing.Get].
 func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
@@ -45,8 +46,9 @@ func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
 }
 
 // Fetch hands the longest prefix that is here, or that peers have, to the engine's device code batch by batch, as
-// [Receiver.Fetch] does: it reads into a few pages (p2p_npu_buffer_size), one batch while the one before is scattered. What
-// is not kept for the request by then is asked for first. It returns how many chunks, from the first key on, were taken.
+// [Receiver.Fetch] does: it reads into a few pages (p2p_npu_buffer_size), one batch while the one before is scattered.
+// What is not kept for the request by then is asked for first. It returns how many chunks, from the first key on, were
+// taken.
 //
 // A chunk that is nowhere is NotFound, beside the prefix. So is what was kept and lapsed, if its peer has it no more. A
 // read that fails ends the fetch: compute the rest.

@@ -24,15 +24,16 @@ func keeperConfig(t *testing.T, channel string) *config.Config {
 	return cfg
 }
 
-// What a peer has is kept where it is until it is fetched, over either plane, byte by byte: through two pages, and then it
-// is given back. What nobody has ends the prefix; what is abandoned is given back as well.
+// What a peer has is kept where it is until it is fetched, over either plane, byte by byte: through two pages, and then
+// it is given back. What nobody has ends the prefix; what is abandoned is given back as well.
 func TestSharingFetch(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
 			owner, reader := open(t, sharerConfig(t, channel, "a", config.MonitorPorts{})), open(t, keeperConfig(t, channel))
 			keys := keysOf("kept", 4)
 			stores(t, owner, keys[:3])
-			get := runtime.SharedGet{Request: "r", Keys: keys, From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}}
+			get := runtime.SharedGet{Request: "r", Keys: keys,
+				From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}}
 			kept, err := reader.Sharing().Keep(within(t), get)
 			if wantCode(t, err, effects.NotFound); kept != 3 {
 				t.Errorf("%d chunks are kept, want 3", kept)

@@ -113,8 +113,8 @@ func wantShared(t *testing.T, n *runtime.Node, keys []string, hits int) {
 	mustRelease(t, got)
 }
 
-// What one node has stored another one gets, over either plane, read or written: found by a real directory, byte by byte.
-// What nobody has ends the prefix. When the directory is gone that is a miss, and what is here is still had.
+// What one node has stored another one gets, over either plane, read or written: found by a real directory, byte by
+// byte. What nobody has ends the prefix. When the directory is gone that is a miss, and what is here is still had.
 func TestSharing(t *testing.T) {
 	for _, is := range []struct {
 		channel string
@@ -147,7 +147,8 @@ func TestSharing(t *testing.T) {
 
 // An engine may say itself who has chunks; then nobody else is asked, and needs no directory.
 func TestSharingWithoutDirectory(t *testing.T) {
-	owner, reader := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})), open(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
+	owner, reader := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})),
+		open(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
 	keys := keysOf("named", 2)
 	stores(t, owner, keys)
 	got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
@@ -167,8 +168,8 @@ func TestSharingWithoutDirectory(t *testing.T) {
 	}
 }
 
-// The owner dies while its chunks are asked for, or read. That is a miss, or what came before; the reader holds nothing of
-// it, goes on, and stores what it computes itself.
+// The owner dies while its chunks are asked for, or read. That is a miss, or what came before; the reader holds nothing
+// of it, goes on, and stores what it computes itself.
 func TestSharingOwnerDies(t *testing.T) {
 	for name, at := range map[string]strike{
 		"before it answers":         {After: "*effects.Grant", At: "*effects.Reply"},

@@ -266,8 +266,8 @@ func (x *told) tryOpen(name string, cfg *config.Config, opts ...runtime.Option) 
 }
 
 // closeAll ends the nodes, those who are asked first, and tells their logs, each cause once. A node may see another one
-// close, or be closed before it does. So what is new since then is told only if it was before: who wants a new line told
-// waits for it, with logs.
+// close, or be closed before it does. So what is new since then is told only if it was before: who wants a new line
+// told waits for it, with logs.
 func (x *told) closeAll() {
 	for _, f := range x.last {
 		f()

@@ -25,7 +25,8 @@ type cast struct {
 }
 
 // ownChannels are those of ours that users' machines may serve: ranks listen on the others.
-var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat,
+var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirectory, effects.ChannelFeed,
+	effects.ChannelHeartbeat,
 	effects.ChannelLog}
 
 // castOf says who takes part, or what is wrong with that.

@@ -39,7 +39,8 @@ func isOurs(s *System) bool {
 
 // systemOf is one as users give theirs.
 func systemOf(x *own.System) *System {
-	s := &System{Name: x.Name, Do: x.Do, Oracles: x.Oracles, Facts: x.Facts, Legible: x.Legible, Patience: x.Patience, DriftPPM: x.DriftPPM}
+	s := &System{Name: x.Name, Do: x.Do, Oracles: x.Oracles, Facts: x.Facts, Legible: x.Legible, Patience: x.Patience,
+		DriftPPM: x.DriftPPM}
 	s.Draw = func(d Draws, p *plan.Plan) { x.Draw(d, p) }
 	s.Nodes = func(p *plan.Plan) (all []Process) {
 		for _, n := range x.Nodes(p) {

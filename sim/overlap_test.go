@@ -57,8 +57,8 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 	return took
 }
 
-// With ten batches or more, a fetch takes at most 5 % more than its reads or its scatters alone, whichever are longer, and
-// one batch of the others. Without a second staging page it takes both.
+// With ten batches or more, a fetch takes at most 5 % more than its reads or its scatters alone, whichever are longer,
+// and one batch of the others. Without a second staging page it takes both.
 func TestFetchOverlaps(t *testing.T) {
 	for _, leased := range []bool{false, true} {
 		for _, chunks := range []int{10, 17, 40} {
@@ -69,15 +69,18 @@ func TestFetchOverlaps(t *testing.T) {
 					if batches < 10 {
 						continue
 					}
-					reads, scatters := fetchTime(t, leased, chunks, staging, device, 0), fetchTime(t, leased, chunks, staging, 0, scatter)
+					reads, scatters := fetchTime(t, leased, chunks, staging, device, 0), fetchTime(t, leased, chunks, staging, 0,
+						scatter)
 					took := fetchTime(t, leased, chunks, staging, device, scatter)
 					most := max(reads, scatters)*105/100 + min(reads, scatters)/effects.Duration(batches)
 					if took > most {
-						t.Errorf("leased %v: %d chunks by %d staging pages take %d ns; reads alone take %d, scatters %d, so at most %d are allowed",
+						t.Errorf("leased %v: %d chunks by %d staging pages take %d ns; reads alone take %d, scatters %d, so at most %d "+
+							"are allowed",
 							leased, chunks, staging, took, reads, scatters, most)
 					}
 				}
-				if took, apart := fetchTime(t, leased, chunks, 1, device, scatter), fetchTime(t, leased, chunks, 1, device, 0)+fetchTime(t, leased, chunks, 1, 0, scatter); took != apart {
+				if took, apart := fetchTime(t, leased, chunks, 1, device, scatter), fetchTime(t, leased, chunks, 1, device,
+					0)+fetchTime(t, leased, chunks, 1, 0, scatter); took != apart {
 					t.Errorf("leased %v: through one staging page %d chunks take %d ns instead of %d", leased, chunks, took, apart)
 				}
 			}

@@ -82,7 +82,8 @@ func TestSpared(t *testing.T) {
 		}
 	}
 	p.Rates, p.Strikes, p.Spared = nil, []plan.Strike{{Fault: plan.FaultDMA, About: plan.AboutTransfer(0, 9, 1)}}, nil
-	if r := mustRun(t, Options{Plan: &p}); len(r.Unused) == 0 || !strings.Contains(strings.Join(r.Unused, "\n"), "dma failed: n0.9 transfer#1, 0") {
+	if r := mustRun(t, Options{Plan: &p}); len(r.Unused) == 0 || !strings.Contains(strings.Join(r.Unused, "\n"),
+		"dma failed: n0.9 transfer#1, 0") {
 		t.Errorf("a strike without occasion is not told: %v", r.Unused)
 	}
 }
@@ -94,15 +95,19 @@ func TestPlanRefused(t *testing.T) {
 		{"version: 1\ntopology: {colour: true}\n", "topology.colour is unknown: leave it out"},
 		{"version: 1\ntopology: {find: true}\n", "topology.find is unknown: leave it out"},
 		{"version: 1\ntopology: {share: true}\n", "topology.share is true: who shares does both"},
-		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1, recall: true}]\n", "jobs[0].recall is true: it needs topology.recall"},
+		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1, recall: true}]\n",
+			"jobs[0].recall is true: it needs topology.recall"},
 		{"version: 1\ntopology: {senders: 900}\n", "topology.senders is 900: give 1 to 119"},
 		{"version: 1\ntopology: {senders: 60, receivers: 61}\n", "together is 121: give 2 to 120"},
 		{"version: 1\ntimeouts: {put: 3}\n", "`3`"},
 		{"version: 1\ntimeouts: {put: -3s}\n", "timeouts.put is -3s: give 1µs to 1h0m0s"},
 		{"version: 1\ntimeouts: {reply: 1ms}\n", "timeouts.reply is 1ms: give more than timeouts.alloc"},
-		{"version: 1\njobs: [{request: 1, from: n1, to: n1, keys: [1], batch: 1}]\n", "jobs[0].from is n1: give a sender, n0 to n0"},
+		{"version: 1\njobs: [{request: 1, from: n1, to: n1, keys: [1], batch: 1}]\n",
+			"jobs[0].from is n1: give a sender, n0 to n0"},
 		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [], batch: 1}]\n", "the count of jobs[0].keys is 0"},
-		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1}, {request: 1, from: n0, to: n1, keys: [1], batch: 1}]\n", "an earlier job has"},
+		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1}, {request: 1, from: n0, to: n1, keys: " +
+			"[1], " +
+			"batch: 1}]\n", "an earlier job has"},
 		{"version: 1\nfaults: [{fault: flood}]\n", `fault "flood" is unknown: use one of crash,`},
 		{"version: 1\nfaults: [{fault: dma failed}]\n", "no instant"},
 		{"version: 1\nfaults: [{fault: crash, node: n7}]\n", "faults[0].node is n7"},
@@ -206,7 +211,8 @@ func TestStale(t *testing.T) {
 	}
 	r := mustRun(t, Options{Plan: &p})
 	told := strings.Join(Stale(&p, &r), "\n")
-	for _, want := range []string{"link cut: 1 of 1 found nothing to strike", "mark sender/no-such-mark is not reached any more"} {
+	for _, want := range []string{"link cut: 1 of 1 found nothing to strike",
+		"mark sender/no-such-mark is not reached any more"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %q in %q", want, told)
 		}

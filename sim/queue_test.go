@@ -31,7 +31,10 @@ func TestQueueAgainstModel(t *testing.T) {
 				if len(model) == 0 {
 					t.Skip("empty")
 				}
-				least := slices.MinFunc(model, func(x, y item) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.i, y.i)) })
+				least := slices.MinFunc(model, func(x, y item) int {
+					return cmp.Or(cmp.Compare(x.at, y.at),
+						cmp.Compare(x.i, y.i))
+				})
 				if q.Next() != least.at {
 					t.Fatalf("the next is at %d, want %d", q.Next(), least.at)
 				}

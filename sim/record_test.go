@@ -48,7 +48,8 @@ func TestRecordingChangesNothing(t *testing.T) {
 func wholeTrace(t *testing.T, r *Result) {
 	t.Helper()
 	tr := r.Trace
-	if uint64(len(tr.Events)+tr.Dropped) < r.Events || uint64(len(tr.Transfers)) != r.Transfers || uint64(len(tr.Grants)) != r.Grants {
+	if uint64(len(tr.Events)+tr.Dropped) < r.Events || uint64(len(tr.Transfers)) != r.Transfers ||
+		uint64(len(tr.Grants)) != r.Grants {
 		t.Fatalf("seed %d: %d events, %d transfers, %d grants in the trace, %d, %d, %d in the run", r.Seed,
 			len(tr.Events), len(tr.Transfers), len(tr.Grants), r.Events, r.Transfers, r.Grants)
 	}
@@ -95,8 +96,10 @@ func wholeTrace(t *testing.T, r *Result) {
 			if end == trace.Never {
 				end = tr.End
 			}
-			if s.From < last || end < s.From || !slices.ContainsFunc(states, func(p trace.PageState) bool { return p.Name == s.State }) {
-				t.Fatalf("seed %d: page %d of node %d is %q from %d to %d after %d", r.Seed, tr.Pages[i].Index, tr.Pages[i].Node, s.State, s.From, end, last)
+			if s.From < last || end < s.From ||
+				!slices.ContainsFunc(states, func(p trace.PageState) bool { return p.Name == s.State }) {
+				t.Fatalf("seed %d: page %d of node %d is %q from %d to %d after %d", r.Seed, tr.Pages[i].Index, tr.Pages[i].Node,
+					s.State, s.From, end, last)
 			}
 			last = end
 		}
@@ -168,12 +171,15 @@ func TestFailureTellsItsStory(t *testing.T) {
 	tr := w.Journal.Rec.(*story.Recorder).End()
 	for _, i := range tr.Violation.Steps {
 		e := &tr.Events[i]
-		answered := slices.ContainsFunc(tr.Violation.Steps, func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })
-		if !answered && e.Group != trace.Fault && !slices.ContainsFunc(e.Refs, func(ref int) bool { return slices.Contains(tr.Violation.Concerns, ref) }) {
+		answered := slices.ContainsFunc(tr.Violation.Steps,
+			func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })
+		if !answered && e.Group != trace.Fault && !slices.ContainsFunc(e.Refs,
+			func(ref int) bool { return slices.Contains(tr.Violation.Concerns, ref) }) {
 			t.Errorf("a step that touches nothing of it: %s", e.Text)
 		}
 	}
-	if got := f.String(); !strings.Contains(got, "concerns: ") || !strings.Contains(got, "the last steps that touched them") {
+	if got := f.String(); !strings.Contains(got, "concerns: ") ||
+		!strings.Contains(got, "the last steps that touched them") {
 		t.Errorf("the text does not tell it:\n%s", got)
 	}
 }

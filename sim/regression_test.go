@@ -23,7 +23,8 @@ func TestRegressions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Defect == "" || p.Property == "" {
-				t.Errorf("%s does not say which defect it is of and which property that broke: write it with sim replay --defect", file)
+				t.Errorf("%s does not say which defect it is of and which property that broke: write it with sim replay --defect",
+					file)
 			}
 			r := mustRun(t, Options{Plan: &p})
 			if r.Failure != nil {

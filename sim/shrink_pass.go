@@ -153,7 +153,8 @@ func sooner(s *shrinker) {
 
 // round: numbers that a person can read.
 func round(s *shrinker) {
-	for _, unit := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond, 100 * time.Microsecond} {
+	for _, unit := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond,
+		100 * time.Microsecond} {
 		s.change(func(p *plan.Plan) bool {
 			moved := false
 			for _, at := range p.Instants() {

@@ -51,7 +51,8 @@ func TestShrink(t *testing.T) {
 		if len(s.Plan.Jobs) == 1 && len(s.Plan.Jobs[0].Keys) == 1 && len(s.Plan.Strikes)+len(s.Plan.Faults) <= 2 {
 			small++
 		} else {
-			t.Logf("seed %d: %d jobs, %d faults and %d strikes are left", seed, len(s.Plan.Jobs), len(s.Plan.Faults), len(s.Plan.Strikes))
+			t.Logf("seed %d: %d jobs, %d faults and %d strikes are left", seed, len(s.Plan.Jobs), len(s.Plan.Faults),
+				len(s.Plan.Strikes))
 		}
 		if small == 3 {
 			twice, err := Shrink(context.Background(), p, o)

@@ -28,7 +28,8 @@ func drawGrove(t *rapid.T) *grove {
 }
 
 func groveRules() []Rule {
-	return []Rule{{Type: reflect.TypeFor[animal](), Are: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}}}
+	return []Rule{{Type: reflect.TypeFor[animal](),
+		Are: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}}}
 }
 
 // A clone over another is as one in memory of its own, whatever stood there before: equal, and apart.
@@ -40,7 +41,8 @@ func TestCloneOver(t *testing.T) {
 			from := drawGrove(t)
 			last = CloneOver(w, last, from)
 			want := Hash(w, from)
-			if Hash(w, last) != want || last.Memory != nil || !reflect.DeepEqual(last.Leaves, from.Leaves) && len(from.Leaves) > 0 {
+			if Hash(w, last) != want || last.Memory != nil || !reflect.DeepEqual(last.Leaves, from.Leaves) &&
+				len(from.Leaves) > 0 {
 				t.Fatalf("%+v was cloned as %+v", from, last)
 			}
 			for i := range last.Leaves { // Who has it may change it, and what is cloned over it stays right.

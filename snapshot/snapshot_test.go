@@ -84,7 +84,8 @@ func drawLeaf(t *rapid.T) leaf {
 }
 
 func drawRoot(t *rapid.T) *root {
-	r := &root{Fixed: [2]leaf{drawLeaf(t), drawLeaf(t)}, ByKey: map[uint32]leaf{}, Memory: []uint64{1}, Cache: map[string]int{"a": 1}, now: new(int64)}
+	r := &root{Fixed: [2]leaf{drawLeaf(t), drawLeaf(t)}, ByKey: map[uint32]leaf{}, Memory: []uint64{1},
+		Cache: map[string]int{"a": 1}, now: new(int64)}
 	for range rapid.IntRange(0, 4).Draw(t, "leaves") {
 		r.Leaves = append(r.Leaves, drawLeaf(t))
 		r.Nested = append(r.Nested, rapid.SliceOfN(rapid.Uint16(), 0, 3).Draw(t, "nested"))
@@ -153,7 +154,8 @@ func TestHashSees(t *testing.T) {
 		"the instant":  func(r *root) { r.At++ },
 	}
 	make := func() *root {
-		return &root{Leaves: []leaf{{Name: "x", Bytes: []byte{1, 2}}}, Nested: [][]uint16{{1}, {}}, A: &shared{1}, B: &shared{1},
+		return &root{Leaves: []leaf{{Name: "x", Bytes: []byte{1, 2}}}, Nested: [][]uint16{{1}, {}}, A: &shared{1},
+			B:     &shared{1},
 			ByKey: map[uint32]leaf{3: {}}}
 	}
 	w := New(rules()...)

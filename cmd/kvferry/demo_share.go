@@ -17,7 +17,8 @@ type shareFlags struct{ directories, pages int }
 
 func (f *shareFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.directories, "directories", 2, "with --mode p2p: how many directories there are")
-	cmd.Flags().IntVar(&f.pages, "pages", 1024, "with --mode p2p: how many chunks of 128 KiB the cache of an instance holds")
+	cmd.Flags().IntVar(&f.pages, "pages", 1024,
+		"with --mode p2p: how many chunks of 128 KiB the cache of an instance holds")
 }
 
 // check says what is wrong with a call of the demo whose mode is one of nodes that share, or with one that is not.

@@ -26,7 +26,8 @@ func TestDirectorySaysWhatItServes(t *testing.T) {
 		ports[i] = p.Addr().Port
 	}
 	file := filepath.Join(t.TempDir(), "directory.yaml")
-	text := fmt.Sprintf("controller_host: 127.0.0.1\ncontroller_monitor_ports: {pull: %d, reply: %d}\n", ports[0], ports[1])
+	text := fmt.Sprintf("controller_host: 127.0.0.1\ncontroller_monitor_ports: {pull: %d, reply: %d}\n", ports[0],
+		ports[1])
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

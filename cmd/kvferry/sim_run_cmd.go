@@ -35,7 +35,8 @@ func newSimRunCommand() *cobra.Command {
 		Long: `Run many seeds and report the first broken promise.
 
 A failure is made smaller as long as it breaks the same promise, and written into a
-folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C ends the campaign with what it has.
+folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C ends the campaign with what it
+has.
 With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.
 With --continue, a file says which seeds were run before, of each profile, and what came of them; the campaign goes on
 from there and notes what it has run.`,

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An Asked is where something is kept from that we asked a peer for: it was offered by nobody, and is read over the link
-// that it was asked over or not at all. Zero: its sender offered it.
+// An Asked is where something is kept from that we asked a peer for: it was offered by nobody, and is read over the
+// link that it was asked over or not at all. Zero: its sender offered it.
 type Asked struct {
 	Of   table.Handle // whom we call
 	Name string       // that is told to people

@@ -16,7 +16,8 @@ func spread(n uint64) uint64 {
 	return s.Next()
 }
 
-// timed runs what is benchmarked and tells the median, which is what it takes on a machine that does other things as well.
+// timed runs what is benchmarked and tells the median, which is what it takes on a machine that does other things as
+// well.
 func timed(b *testing.B, f func()) {
 	took := []time.Duration{}
 	for b.Loop() {

@@ -41,8 +41,8 @@ func (a *actual) does(hash uint64, evict bool) {
 	a.way = append(a.way, func(d *Directory, now effects.Time) { d.Operate(now, r) })
 }
 
-// tells all that it has, if the directory lets it begin. Each batch has what is there when it is sent, and operations go
-// on in between, but for those of a worker that does not say at which one it began: it keeps still.
+// tells all that it has, if the directory lets it begin. Each batch has what is there when it is sent, and operations
+// go on in between, but for those of a worker that does not say at which one it began: it keeps still.
 func (a *actual) tells(d *Directory, now effects.Time, between func()) {
 	a.syncs++
 	id, from := []byte{a.syncs}, a.Sender
@@ -93,7 +93,8 @@ func TestItConverges(t *testing.T) {
 		d := New(c)
 		var all []*actual
 		for i := range 3 {
-			a := &actual{Sender: Sender{Instance: []byte{'a' + byte(i)}}, named: rapid.Bool().Draw(t, "named"), at: Address{URL: []byte("u")}}
+			a := &actual{Sender: Sender{Instance: []byte{'a' + byte(i)}}, named: rapid.Bool().Draw(t, "named"),
+				at: Address{URL: []byte("u")}}
 			a.starts(&d, now)
 			all = append(all, a)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Directory is told facts, each at the instant at which it was taken up, and asked. Whoever tells it calls Advance once
-// in each step, and again when Deadline has passed.
+// A Directory is told facts, each at the instant at which it was taken up, and asked. Whoever tells it calls Advance
+// once in each step, and again when Deadline has passed.
 type Directory struct {
 	config Config `snap:"share"`
 	now    effects.Time

@@ -18,6 +18,6 @@
 //     before it, where that one's last facts come late; the next full sync ends that.
 //   - A full sync changes nothing that is answered before its end, and then all at once.
 //   - Time is this machine's. No worker's clock counts.
-//   - A step does a bounded amount of work, and there is a bound on everything that facts can make grow, with a code for
-//     who comes upon it. No instance takes more chunks or syncs than it leaves to others.
+//   - A step does a bounded amount of work, and there is a bound on everything that facts can make grow, with a code
+//     for who comes upon it. No instance takes more chunks or syncs than it leaves to others.
 package directory

@@ -14,7 +14,8 @@ type Figures struct {
 // Figures counts.
 func (d *Directory) Figures() Figures {
 	return Figures{
-		Instances: d.known.instances.Len(), Workers: d.known.workers.Len(), Locations: d.feeds.Len(), Syncs: d.syncs.rows.Len(),
+		Instances: d.known.instances.Len(), Workers: d.known.workers.Len(), Locations: d.feeds.Len(),
+		Syncs:   d.syncs.rows.Len(),
 		Figures: d.chunks.Figures(),
 	}
 }

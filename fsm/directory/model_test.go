@@ -190,7 +190,8 @@ func (w *modelWorker) feed(location string) *modelFeed {
 	return f
 }
 
-func (m *model) operate(now effects.Time, n named, life byte, location string, ops []Operation, unnumbered bool) effects.Code {
+func (m *model) operate(now effects.Time, n named, life byte, location string, ops []Operation,
+	unnumbered bool) effects.Code {
 	w, code := m.heard(now, n, life)
 	if w == nil {
 		return code
@@ -254,7 +255,8 @@ func (m *model) beginSync(now effects.Time, n named, life byte, location, id str
 	return effects.OK
 }
 
-func (m *model) syncing(now effects.Time, n named, life byte, location, id string) (*modelWorker, *modelFeed, effects.Code) {
+func (m *model) syncing(now effects.Time, n named, life byte, location, id string) (*modelWorker, *modelFeed,
+	effects.Code) {
 	w, code := m.heard(now, n, life)
 	if w == nil {
 		return nil, nil, code
@@ -265,7 +267,8 @@ func (m *model) syncing(now effects.Time, n named, life byte, location, id strin
 	return nil, nil, effects.NotFound
 }
 
-func (m *model) batch(now effects.Time, n named, life byte, location, id string, batch int64, hashes []uint64) effects.Code {
+func (m *model) batch(now effects.Time, n named, life byte, location, id string, batch int64,
+	hashes []uint64) effects.Code {
 	w, f, code := m.syncing(now, n, life, location, id)
 	switch {
 	case f == nil:
@@ -305,7 +308,8 @@ func (f *modelFeed) went(now effects.Time, w *modelWorker) (code effects.Code) {
 }
 
 // status is what is known of an id: who syncs under it, and whether one has come to its end.
-func (m *model) status(now effects.Time, n named, life byte, id string) (begun []*modelSync, ended bool, code effects.Code) {
+func (m *model) status(now effects.Time, n named, life byte, id string) (begun []*modelSync, ended bool,
+	code effects.Code) {
 	w, code := m.heard(now, n, life)
 	if code == effects.Stale && life == 0 {
 		w = m.workers[n]

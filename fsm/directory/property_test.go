@@ -62,7 +62,8 @@ func TestDirectoryAgainstModel(t *testing.T) {
 				next++
 			}
 			want := m.operate(s.now, n, l, location, ops, unnumbered)
-			got := s.Operate(s.now, &Report{Sender: sender(n, l), Location: []byte(location), Operations: ops, Unnumbered: unnumbered})
+			got := s.Operate(s.now, &Report{Sender: sender(n, l), Location: []byte(location), Operations: ops,
+				Unnumbered: unnumbered})
 			same(t, "operate", got, want)
 		}
 		actions := map[string]func(*rapid.T){
@@ -88,9 +89,11 @@ func TestDirectoryAgainstModel(t *testing.T) {
 			"report more": report,
 			"begin sync": func(t *rapid.T) {
 				n := names.Draw(t, "name")
-				l, location, id, batches := life(t, n), locations.Draw(t, "location"), ids.Draw(t, "id"), rapid.Int64Range(0, 2).Draw(t, "batches")
+				l, location, id, batches := life(t, n), locations.Draw(t, "location"), ids.Draw(t, "id"),
+					rapid.Int64Range(0, 2).Draw(t, "batches")
 				want := m.beginSync(s.now, n, l, location, id, batches)
-				got := s.BeginSync(s.now, &SyncBegin{Sender: sender(n, l), Location: []byte(location), ID: []byte(id), Batches: batches})
+				got := s.BeginSync(s.now, &SyncBegin{Sender: sender(n, l), Location: []byte(location), ID: []byte(id),
+					Batches: batches})
 				same(t, "begin sync", got, want)
 			},
 			"whole sync": func(t *rapid.T) {
@@ -123,7 +126,8 @@ func TestDirectoryAgainstModel(t *testing.T) {
 			},
 			"end sync": func(t *rapid.T) {
 				n := names.Draw(t, "name")
-				l, location, id, said := life(t, n), locations.Draw(t, "location"), ids.Draw(t, "id"), rapid.Int64Range(0, 6).Draw(t, "said")
+				l, location, id, said := life(t, n), locations.Draw(t, "location"), ids.Draw(t, "id"),
+					rapid.Int64Range(0, 6).Draw(t, "said")
 				want := m.endSync(s.now, n, l, location, id, said)
 				got := s.EndSync(s.now, &SyncEnd{Sender: sender(n, l), Location: []byte(location), ID: []byte(id), Chunks: said})
 				same(t, "end sync", got, want)

@@ -6,8 +6,8 @@ import (
 )
 
 // Register makes a worker known, at an address. If it was known it has begun anew: what it had is forgotten, and it is
-// where it says now. The same incarnation may register again, which changes nothing but its address; the one before does
-// not come back.
+// where it says now. The same incarnation may register again, which changes nothing but its address; the one before
+// does not come back.
 func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.candidate(&s, &a)
 	if code != effects.OK {

@@ -146,7 +146,8 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.
 	r.instances.Get(in).workers++
 	h, w := r.workers.Add()
 	*w = worker{
-		instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now, by: s.By, gaps: s.Gaps,
+		instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now, by: s.By,
+		gaps: s.Gaps,
 	}
 	w.moves(a)
 	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)

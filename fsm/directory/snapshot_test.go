@@ -20,8 +20,10 @@ func TestSnapshot(t *testing.T) {
 	was := snapshot.Hash(w, d)
 	copied := snapshot.Clone(w, d)
 	goOn := func(d *Directory) {
-		d.SyncBatch(2, &SyncBatch{Sender: s, Location: []byte("cpu"), ID: []byte("s"), Batch: 69, Hashes: []uint64{1, 2, 9999}})
-		d.Operate(2, &Report{Sender: s, Location: []byte("cpu"), Unnumbered: true, Operations: []Operation{{Hash: 4000}, {Evict: true}}})
+		d.SyncBatch(2, &SyncBatch{Sender: s, Location: []byte("cpu"), ID: []byte("s"), Batch: 69,
+			Hashes: []uint64{1, 2, 9999}})
+		d.Operate(2, &Report{Sender: s, Location: []byte("cpu"), Unnumbered: true,
+			Operations: []Operation{{Hash: 4000}, {Evict: true}}})
 		d.Register(3, Sender{Instance: []byte("b")}, Address{URL: []byte("new")})
 		for range 3 {
 			d.Lookup(3, s, []uint64{0, 1, 2}, nil)

@@ -143,8 +143,8 @@ func (d *Directory) giveUp(h table.Handle) {
 	d.endSync(h)
 }
 
-// SyncStatus says how far a sync is, and appends to missing the batches that have not come, as many as it has room for. A
-// worker whose sync nobody knows need not wait for it: it is asked for another one.
+// SyncStatus says how far a sync is, and appends to missing the batches that have not come, as many as it has room for.
+// A worker whose sync nobody knows need not wait for it: it is asked for another one.
 func (d *Directory) SyncStatus(now effects.Time, from Sender, id []byte, missing []int64) (Progress, effects.Code) {
 	w, code := d.asker(now, &from)
 	if code != effects.OK {

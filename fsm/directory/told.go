@@ -5,17 +5,18 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Others is a directory as far as it has to do with other ones. Several tell each other what workers told them. Who hears
-// a worker itself believes that alone, and what another tells of it is for those who do not hear it. What is told comes
-// in the order in which it was heard, so it leads to what the teller knows; where something of it was lost, the worker is
-// wanted, and whoever hears it asks it for all that it has.
+// Others is a directory as far as it has to do with other ones. Several tell each other what workers told them. Who
+// hears a worker itself believes that alone, and what another tells of it is for those who do not hear it. What is told
+// comes in the order in which it was heard, so it leads to what the teller knows; where something of it was lost, the
+// worker is wanted, and whoever hears it asks it for all that it has.
 type Others struct{ d *Directory }
 
 // Others is the directory in this regard.
 func (d *Directory) Others() Others { return Others{d} }
 
-// passes says whether a fact comes the way on which its worker is known. Who was heard by nobody on that way for a while
-// is known by whichever way it is heard now. What was missed meanwhile nobody can say: so it is to tell all that it has.
+// passes says whether a fact comes the way on which its worker is known. Who was heard by nobody on that way for a
+// while is known by whichever way it is heard now. What was missed meanwhile nobody can say: so it is to tell all that
+// it has.
 func (o Others) passes(now effects.Time, h table.Handle, w *worker, s *Sender) bool {
 	if w.by != s.By {
 		if s.By != 0 && !o.yields(now, w) {
@@ -65,8 +66,8 @@ func (o Others) Take(now effects.Time, s Sender, from uint64) {
 	}
 }
 
-// CaughtUp says that all was heard by now that other directories told. A worker of theirs is silent if they tell nothing
-// of it: while nothing can be heard of them, none is.
+// CaughtUp says that all was heard by now that other directories told. A worker of theirs is silent if they tell
+// nothing of it: while nothing can be heard of them, none is.
 func (o Others) CaughtUp(now effects.Time) { o.d.read = max(o.d.read, now) }
 
 // silent is the worker of which was told longest ago, if that is too long ago; 0: there is none.

@@ -35,7 +35,8 @@ func (w *town) wants(what string, got, want any) {
 }
 
 func (w *town) operates(s Sender, evict bool, hash, sequence uint64) effects.Code {
-	return w.d.Operate(w.now, &Report{Sender: s, Location: []byte("cpu"), Operations: []Operation{{evict, hash, sequence}}})
+	return w.d.Operate(w.now, &Report{Sender: s, Location: []byte("cpu"),
+		Operations: []Operation{{evict, hash, sequence}}})
 }
 
 func (w *town) beats(s Sender) Reason {
@@ -47,7 +48,8 @@ func (w *town) beats(s Sender) Reason {
 func (w *town) syncs(s Sender, hash, next, gaps uint64) {
 	w.Helper()
 	id, at := []byte("id"), []byte("cpu")
-	w.wants("begin", w.d.BeginSync(w.now, &SyncBegin{Sender: s, Location: at, ID: id, Batches: 1, Next: next, Numbered: true}), effects.OK)
+	w.wants("begin", w.d.BeginSync(w.now, &SyncBegin{Sender: s, Location: at, ID: id, Batches: 1, Next: next,
+		Numbered: true}), effects.OK)
 	s.Gaps = gaps
 	w.wants("batch", w.d.SyncBatch(w.now, &SyncBatch{Sender: s, Location: at, ID: id, Hashes: []uint64{hash}}), effects.OK)
 	w.wants("end", w.d.EndSync(w.now, &SyncEnd{Sender: s, Location: at, ID: id, Chunks: 1}), effects.OK)

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The transcripts in testdata/stories are stories of a directory and who speaks with it. A worker is its instance and rank, such
-// as a/0; chunks are numbers, and 3..5 are three of them. Directives:
+// The transcripts in testdata/stories are stories of a directory and who speaks with it. A worker is its instance and
+// rank, such as a/0; chunks are numbers, and 3..5 are three of them. Directives:
 //
 //	directory [FIELD=N] ...                            begins; bounds that are not named are wide
 //	register | heartbeat | deregister W [ip=] [port=] [url=] [life=N] [by=N]
@@ -102,14 +102,17 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "report":
 		coded(s.Operate(s.now, &Report{
-			Sender: who, Location: location, Operations: operations(d.Input, uint64(number("from"))), Unnumbered: d.HasArg("unnumbered"),
+			Sender: who, Location: location, Operations: operations(d.Input, uint64(number("from"))),
+			Unnumbered: d.HasArg("unnumbered"),
 		}))
 	case "begin-sync":
 		coded(s.BeginSync(s.now, &SyncBegin{
-			Sender: who, Location: location, ID: id, Batches: number("batches"), Next: uint64(number("next")), Numbered: d.HasArg("next"),
+			Sender: who, Location: location, ID: id, Batches: number("batches"), Next: uint64(number("next")),
+			Numbered: d.HasArg("next"),
 		}))
 	case "batch":
-		coded(s.SyncBatch(s.now, &SyncBatch{Sender: who, Location: location, ID: id, Batch: number("n"), Hashes: hashes(d.Input)}))
+		coded(s.SyncBatch(s.now, &SyncBatch{Sender: who, Location: location, ID: id, Batch: number("n"),
+			Hashes: hashes(d.Input)}))
 	case "end-sync":
 		coded(s.EndSync(s.now, &SyncEnd{Sender: who, Location: location, ID: id, Chunks: number("chunks")}))
 	case "status":
@@ -164,8 +167,10 @@ func (s *stage) pass(until effects.Time) {
 // bounds are the fields that a story may set.
 func bounds(c *Config) map[string]*int {
 	return map[string]*int{
-		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.OfOne, "of-source": &c.OfSource, "locations": &c.Locations, "holders": &c.Holders,
-		"chunks": &c.Chunks, "of-chunk": &c.OfChunk, "text": &c.Text, "syncs": &c.Syncs, "batches": &c.Batches, "hashes": &c.Hashes,
+		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.OfOne, "of-source": &c.OfSource,
+		"locations": &c.Locations, "holders": &c.Holders,
+		"chunks": &c.Chunks, "of-chunk": &c.OfChunk, "text": &c.Text, "syncs": &c.Syncs, "batches": &c.Batches,
+		"hashes": &c.Hashes,
 		"prefix": &c.Prefix, "peers": &c.Peers, "sweep": &c.Sweep,
 	}
 }
@@ -199,7 +204,8 @@ func operations(text string, sequence uint64) (all []Operation) {
 
 func told(n Note) string {
 	what := map[Event]string{
-		Joined: "registered", Renewed: "registered anew: what it had is forgotten", Met: "was met by its heartbeat", Left: "left",
+		Joined: "registered", Renewed: "registered anew: what it had is forgotten", Met: "was met by its heartbeat",
+		Left:       "left",
 		WentSilent: "went silent", OrderLost: "lost its order", SyncBegan: "begins a sync", SyncTaken: "is synced",
 		SyncGivenUp: "has its sync given up", LeftOut: "has chunks that are left out",
 	}[n.Event]

@@ -59,7 +59,8 @@ func TestManyEndAtOnce(t *testing.T) {
 		s := Sender{Instance: []byte{'a' + byte(i)}}
 		d.Register(0, s, Address{URL: []byte("u")})
 		if i < c.Syncs/2 {
-			if code := d.BeginSync(0, &SyncBegin{Sender: s, Location: []byte("cpu"), ID: []byte("s"), Batches: 1}); code != effects.OK {
+			if code := d.BeginSync(0, &SyncBegin{Sender: s, Location: []byte("cpu"), ID: []byte("s"),
+				Batches: 1}); code != effects.OK {
 				t.Fatal(code)
 			}
 		}

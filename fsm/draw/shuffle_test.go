@@ -39,7 +39,8 @@ func TestShuffleHides(t *testing.T) {
 		lane, n := rapid.Uint16().Draw(t, "lane"), rapid.Uint64Range(0, 1<<48-2).Draw(t, "n")
 		same := 0
 		for _, other := range []uint64{
-			NewShuffle(s.k0^1, s.k1).Nth(lane, n), NewShuffle(s.k0, s.k1^1<<60).Nth(lane, n), s.Nth(lane^1, n), s.Nth(lane, n+1<<48),
+			NewShuffle(s.k0^1, s.k1).Nth(lane, n), NewShuffle(s.k0, s.k1^1<<60).Nth(lane, n), s.Nth(lane^1, n),
+			s.Nth(lane, n+1<<48),
 		} {
 			if other == s.Nth(lane, n) {
 				same++

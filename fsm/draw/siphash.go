@@ -2,9 +2,9 @@ package draw
 
 import "math/bits"
 
-// prf is SipHash-1-3 of one word: a function that nobody can tell from chance who does not have its key, and that takes a
-// few nanoseconds. (J.-P. Aumasson, D. J. Bernstein: SipHash: a fast short-input PRF. One round for the message and three
-// to finish is the form that hash tables use against attackers.)
+// prf is SipHash-1-3 of one word: a function that nobody can tell from chance who does not have its key, and that takes
+// a few nanoseconds. (J.-P. Aumasson, D. J. Bernstein: SipHash: a fast short-input PRF. One round for the message and
+// three to finish is the form that hash tables use against attackers.)
 func prf(k0, k1, m uint64) uint64 {
 	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d
 	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573

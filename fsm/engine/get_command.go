@@ -8,9 +8,9 @@ import "github.com/kvferry/kvferry/effects"
 // this request, and was kept for ClaimTTL in vain. Nothing is
 // pinned while it waits.
 //
-// With the Request that the chunks were sent for, the Get consumes: of each chunk that it gives it ends the claim of that
-// request, or where it has none the oldest claim that names no request (chunks of plain senders). It leaves
-// those of others alone. A chunk leaves when it has no claim and no pin. Without a Request it consumes nothing.
+// With the Request that the chunks were sent for, the Get consumes: of each chunk that it gives it ends the claim of
+// that request, or where it has none the oldest claim that names no request (chunks of plain senders). It leaves those
+// of others alone. A chunk leaves when it has no claim and no pin. Without a Request it consumes nothing.
 type Get struct {
 	Request []byte // request id, as the sender knows it; empty: a look
 	Keys    [][]byte
@@ -28,14 +28,16 @@ type Fetch struct {
 	Patience effects.Duration
 }
 
-// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins and consumes nothing, so it names no request.
+// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins and consumes nothing, so it names
+// no request.
 type Contains struct{ Keys [][]byte }
 
 // Unpin unpins what the Get with ticket Got gave, and consumes nothing: the Get did. A second Release is NotFound.
 type Unpin struct{ Got effects.Ticket }
 
-// Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is being
-// written or read for them and what waits for memory. Their senders learn of it, also those that come within a while.
+// Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is
+// being written or read for them and what waits for memory. Their senders learn of it, also those that come within a
+// while.
 type Abandon struct{ Request []byte }
 
 // GiveUp does for chunks of a request what a Fetch does that begins and fails: claims of the request on those that

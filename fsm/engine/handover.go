@@ -19,8 +19,8 @@ type Store struct {
 // IsCommand marks a command body.
 func (*Store) IsCommand() {}
 
-// HandOver takes pages from what the engine has reserved: their references are the caller's. They are named in the order
-// in which the Reserve gave them. The error says what keeps them; then none was taken.
+// HandOver takes pages from what the engine has reserved: their references are the caller's. They are named in the
+// order in which the Reserve gave them. The error says what keeps them; then none was taken.
 func (x *Engine) HandOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 	return x.reserves.handOver(v, c)
 }
@@ -47,7 +47,8 @@ func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 }
 
 // has is what a ticket reserved, if these pages are of it, in its order, and nothing else has one of them.
-func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code, *effects.Why) {
+func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
+	*effects.Why) {
 	of := v.Tickets.Find(reserved)
 	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
 		return nil, effects.NotFound, &effects.Why{

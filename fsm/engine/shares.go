@@ -9,10 +9,10 @@ import (
 )
 
 // Share lets the store have pages that the engine goes on reading itself: chunk i has key Keys[i] and lies in Pages[i],
-// which nobody writes to from now on, the engine included. They stay as they are until Withdraw, whatever room is wanted,
-// and their Reserve cannot be released before. Hits counts those that are shared: where a chunk is here already its page
-// is the engine's alone, though it goes the same way. All pages or none: one that a put or another Share has is refused
-// with Invalid.
+// which nobody writes to from now on, the engine included. They stay as they are until Withdraw, whatever room is
+// wanted, and their Reserve cannot be released before. Hits counts those that are shared: where a chunk is here already
+// its page is the engine's alone, though it goes the same way. All pages or none: one that a put or another Share has
+// is refused with Invalid.
 type Share struct {
 	Reserved effects.Ticket
 	Keys     [][]byte
@@ -169,6 +169,7 @@ func (x *Engine) maybeWithdrawn(v *env.Env, h table.Handle, r *shared) {
 func (x *shares) abort(v *env.Env, h table.Handle) {
 	r := x.rows.Get(h)
 	v.Tickets.Remove(r.ending)
-	TurnDown(v, r.ending, effects.Cancelled, &effects.Why{Field: "Shared", Theirs: number(r.chunks.Len()) + " chunks that are read"})
+	TurnDown(v, r.ending, effects.Cancelled,
+		&effects.Why{Field: "Shared", Theirs: number(r.chunks.Len()) + " chunks that are read"})
 	r.ending = 0
 }

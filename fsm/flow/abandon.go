@@ -84,8 +84,8 @@ func (a *Abandons) forget(h table.Handle) {
 	a.slab.Remove(h)
 }
 
-// Note remembers a request for so long, once; the oldest goes where there is no room. Of those whose time is over two go
-// as one comes, and never all at once.
+// Note remembers a request for so long, once; the oldest goes where there is no room. Of those whose time is over two
+// go as one comes, and never all at once.
 func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) {
 	if a.slab.Max() == 0 || ttl <= 0 {
 		return

@@ -192,8 +192,8 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	}
 }
 
-// LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody watches
-// and if that is believed.
+// LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody
+// watches and if that is believed.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, keep bool) {
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
 		v.Out.Mark(MarkCommitLate)

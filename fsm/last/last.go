@@ -118,8 +118,8 @@ func (t *Words) Say(x Said) {
 
 // Left takes a class from its peer for another one. Who had it may come back in any class that is left: so whoever
 // gets one has the watermark of all that ever went, and that is no lower than what any of them was told last. It walks
-// the words of one class, which are no more than half of all (table.Share), and is not cut: at the default bounds, 4,096
-// of them, that takes 0.15 ms, and a hello may do so once.
+// the words of one class, which are no more than half of all (table.Share), and is not cut: at the default bounds,
+// 4,096 of them, that takes 0.15 ms, and a hello may do so once.
 func (t *Words) Left(class int) {
 	g := &t.of[class]
 	for t.past = max(t.past, g.watermark); g.count > 0; {

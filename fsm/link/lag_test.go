@@ -35,7 +35,8 @@ func TestLaggingDriver(t *testing.T) {
 
 	// Nobody wants it for a while, and yet it cannot go: what it is owed would be forgotten.
 	r.links.Unwant(h)
-	if r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2}) == 0 || r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2}) != 0 || r.want(where) != h {
+	if r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2}) == 0 ||
+		r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2}) != 0 || r.want(where) != h {
 		t.Fatal("a peer with many completions outstanding gave up its place")
 	}
 

@@ -22,7 +22,8 @@ func TestHandshakeAndLanes(t *testing.T) {
 	r.wantState(h, Greeting)
 	init := r.answered(nil)
 	r.wantState(h, Importing)
-	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob[:1]) != "s" || len(e.Blob) != 17 || e.Us != ours || e.Peer != theirs {
+	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob[:1]) != "s" || len(e.Blob) != 17 ||
+		e.Us != ours || e.Peer != theirs {
 		t.Fatalf("imported %s with %q of %x", e.Plane, e.Blob, e.Peer)
 	}
 	r.wantState(h, Listing)
@@ -159,7 +160,8 @@ func TestEachStageCanFail(t *testing.T) {
 				if _, cause := r.links.Outbound(h).State(); cause != code {
 					t.Fatalf("failed as %v", cause)
 				}
-				if hadConn := step.state == Greeting || step.state == Importing || step.state == Listing; (len(r.closes) > 0) != hadConn {
+				if hadConn := step.state == Greeting || step.state == Importing ||
+					step.state == Listing; (len(r.closes) > 0) != hadConn {
 					t.Fatalf("closed %v", r.closes)
 				}
 				if hadLink != (len(r.drops) > 0) {

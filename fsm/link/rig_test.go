@@ -28,7 +28,8 @@ var (
 	ours       = key1.To("h1", 11, 12)
 	theirs     = key2.For(ours)
 	where      = Where{Host: "h1", InitPort: 11, AllocPort: 12}
-	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
+		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
 )
 
 // rig is the room alone, with a driver that only remembers what it was asked for.
@@ -179,7 +180,8 @@ func (r *rig) answered(change func([]byte) []byte) effects.Conn {
 	e, body := r.sends[0], r.bodies[0]
 	r.sends, r.bodies = r.sends[1:], r.bodies[1:]
 	r.do(func(v *env.Env) {
-		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body}, make([]uint32, r.peer.Classes()))
+		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body},
+			make([]uint32, r.peer.Classes()))
 	})
 	answer := r.replies[len(r.replies)-1]
 	if change != nil {

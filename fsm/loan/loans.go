@@ -1,9 +1,9 @@
 // Package loan has the prefixes of ready chunks that peers may read: who answers a peer looks one up and lends it here.
 //
 // Three hold the pages of a loan for the same time. A pin says that the store does not give the chunk up, so that the
-// next one who asks finds it; a read grant says that nobody writes the page; the lease says until when. A caller may rely
-// on this: in one step all three begin, and in one step all three end; an operation that is asked for again has the loan
-// that it has; and no class has more of them, or of pages under them, than it leaves. It knows no message.
+// next one who asks finds it; a read grant says that nobody writes the page; the lease says until when. A caller may
+// rely on this: in one step all three begin, and in one step all three end; an operation that is asked for again has
+// the loan that it has; and no class has more of them, or of pages under them, than it leaves. It knows no message.
 package loan
 
 import (

@@ -56,9 +56,11 @@ func key(i int) []byte { return fmt.Appendf(nil, "model@1@0@%x", i+1) }
 
 func newDesk(t *rapid.T) *desk {
 	d := &desk{
-		t: t, leased: rapid.Bool().Draw(t, "leased"), pools: memory.New(64, peers+1, draw.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: pagesMax}),
+		t: t, leased: rapid.Bool().Draw(t, "leased"),
+		pools:  memory.New(64, peers+1, draw.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: pagesMax}),
 		timers: kernel.NewTimers(64), have: make([]effects.Page, pagesMax),
-		store: store.New(store.Config{Seed: 1, Entries: 16, Pages: pagesMax, Claims: 4, Classes: peers + 1, TTL: ttl, Retention: store.Cache}),
+		store: store.New(store.Config{Seed: 1, Entries: 16, Pages: pagesMax, Claims: 4, Classes: peers + 1, TTL: ttl,
+			Retention: store.Cache}),
 	}
 	d.loans = d.loans.Emptied(Config{
 		Owner: kernel.OwnerRecallTarget, Kind: 3, LoansMax: loansMax, PagesMax: pagesMax, TTL: ttl, Leased: d.leased,
@@ -136,7 +138,8 @@ func (d *desk) ask(peer, keys int, operation uint64) {
 	if found == 0 || !d.loans.May(&d.v, class) {
 		return
 	}
-	x := d.loans.Lend(&d.v, &d.store, For{To: lease.Reader{Who: who(peer), Us: us, Keeps: true}, Class: class, Operation: operation})
+	x := d.loans.Lend(&d.v, &d.store, For{To: lease.Reader{Who: who(peer), Us: us, Keeps: true}, Class: class,
+		Operation: operation})
 	if x.Left(d.v.Now) != ttl || !slices.Equal(x.Pages(), d.have[:found]) {
 		d.t.Fatalf("lent %v for %v", x.Pages(), x.Left(d.v.Now))
 	}

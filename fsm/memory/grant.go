@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the low 16 bits, so that it is found
-// without a search, below what a secret shuffle makes of how often the slot was used: nobody who has seen ids can tell
-// another. A slot repeats none before its 2^48th grant; at a million a second in that one slot these are 8.9 years, and as
-// slots take turns, many times that. Even then it goes on in another order (draw.Shuffle), so what somebody
-// kept for so long names a grant that stands with a chance of 2^-48; and no two that stand have one slot.
+// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the low 16 bits, so that it is
+// found without a search, below what a secret shuffle makes of how often the slot was used: nobody who has seen ids can
+// tell another. A slot repeats none before its 2^48th grant; at a million a second in that one slot these are 8.9
+// years, and as slots take turns, many times that. Even then it goes on in another order (draw.Shuffle), so what
+// somebody kept for so long names a grant that stands with a chance of 2^-48; and no two that stand have one slot.
 type grant struct {
 	id          effects.GrantID
 	nth         uint64     // how often the slot was used

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
-// Ids of grants go on over every width that they had or have: 2^32 grants, which took 49.7 days at a thousand a second; and
-// 2^48 of one slot, after which they come in another order. None that stands is found by another's id.
+// Ids of grants go on over every width that they had or have: 2^32 grants, which took 49.7 days at a thousand a second;
+// and 2^48 of one slot, after which they come in another order. None that stands is found by another's id.
 func TestGrantIDsGoOnForever(t *testing.T) {
 	for _, from := range []uint64{0, 1<<32 - 3, 1<<48 - 3, 7<<48 - 3} {
 		p := New(2, 1, draw.NewShuffle(1, 2), PoolConfig{Pages: 4, Share: 4})

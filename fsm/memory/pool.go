@@ -96,7 +96,8 @@ func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 
 // Lives says whether the page is in this life and referenced.
 func (p *Pool) Lives(g effects.Page) bool {
-	return g.Pool == p.id && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation && p.pages[g.Index].refs > 0
+	return g.Pool == p.id && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation &&
+		p.pages[g.Index].refs > 0
 }
 
 // Written says whether a peer may store into the page: it can be leased to nobody.

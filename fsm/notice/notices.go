@@ -78,7 +78,8 @@ func New(cfg Config, classes int) Notices { return new(Notices).Emptied(cfg, cla
 // Emptied returns what New does, in the memory of n, which is not used any more.
 func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	return Notices{
-		cfg: cfg, addresses: n.addresses.Emptied(AddressesMax(cfg.Peers)), byText: n.byText.Emptied(), rows: n.rows.Emptied(cfg.Words),
+		cfg: cfg, addresses: n.addresses.Emptied(AddressesMax(cfg.Peers)), byText: n.byText.Emptied(),
+		rows:  n.rows.Emptied(cfg.Words),
 		inUse: table.Zeroed(n.inUse, classes), others: n.others.Emptied(cfg.Peers, classes),
 		words: n.words.Emptied(cfg.Words, classes),
 	}

@@ -14,7 +14,8 @@ const triesMax = 5
 func aloneNotices(peers, words, classes int) (*Notices, *env.Env, *kernel.Timers) {
 	n := New(Config{BackoffMin: 1, BackoffMax: 1, Peers: peers, Words: words, TriesMax: triesMax}, classes)
 	queue, owed, conns := kernel.NewTimers(64), kernel.NewCorrs(64), kernel.NewConns(64)
-	return &n, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed, Conns: &conns}, &queue
+	return &n, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed,
+		Conns: &conns}, &queue
 }
 
 // A word that finds no room while its host's address is to be tried again later leaves the host as it is until then.

@@ -17,10 +17,10 @@ type Peer struct {
 	InitPort uint16
 }
 
-// Bring has the chunks of Keys brought here that a peer has, as far as they are not here and as they form a prefix. Where
-// From says nothing, directories are asked who has them, and those that they name are asked in their order.
-// Hits says how long the prefix is that is readable here at its outcome, whatever that is; each of its chunks is kept
-// for Request as if it had been pushed for it. A peer that has nothing is NotFound, and so are chunks that are missing
+// Bring has the chunks of Keys brought here that a peer has, as far as they are not here and as they form a prefix.
+// Where From says nothing, directories are asked who has them, and those that they name are asked in their order. Hits
+// says how long the prefix is that is readable here at its outcome, whatever that is; each of its chunks is kept for
+// Request as if it had been pushed for it. A peer that has nothing is NotFound, and so are chunks that are missing
 // behind those that came.
 type Bring struct {
 	From     Peer
@@ -56,8 +56,8 @@ func (m Mode) String() string {
 // IsCommand marks a command body.
 func (*Bring) IsCommand() {}
 
-// A get is one Bring. Its outcome and its end are two things: after Deliver it stays until nothing stores into the pages
-// that it took, no late answer can bring a loan, and its peer was told that the loan is finished with.
+// A get is one Bring. Its outcome and its end are two things: after Deliver it stays until nothing stores into the
+// pages that it took, no late answer can bring a loan, and its peer was told that the loan is finished with.
 type get struct {
 	ticket    effects.Ticket
 	by        table.Handle // the seek that began it; zero: an engine

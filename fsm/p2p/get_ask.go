@@ -87,7 +87,8 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 		LookupID: r.lookup, ReceiverID: []byte(f.cfg.ReceiverID), Keys: m.Keys[:0], PullMode: true, HasExt: true,
 		MemIndexes: m.MemIndexes[:0], BufferUUIDs: m.BufferUUIDs[:0],
 		Ext: protocol.P2PGetExt{
-			Version: link.VersionMax, Generations: m.Ext.Generations[:0], Incarnation: protocol.UUID(r.us), To: protocol.UUID(r.who), Operation: r.operation,
+			Version: link.VersionMax, Generations: m.Ext.Generations[:0], Incarnation: protocol.UUID(r.us),
+			To: protocol.UUID(r.who), Operation: r.operation,
 			Attempt: r.attempt, PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))),
 		},
 	}
@@ -97,7 +98,8 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	if r.mode == Push {
 		(*Target)(f).name(e, r)
 	}
-	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindAsk, h)), Conn: r.conn, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
+	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindAsk, h)), Conn: r.conn,
+		Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 	e.Timers.Set(&r.answer, e.Now.Add(f.cfg.LookupTime), getRef(timerAnswer, h))
 }
 
@@ -111,7 +113,8 @@ func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 			Attempt: r.attempt, Grant: r.grant,
 		},
 	}
-	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindDone, h)), Conn: r.conn, Body: e.Out.Cut(f.done.Append(e.Out.Arena()))})
+	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindDone, h)), Conn: r.conn,
+		Body: e.Out.Cut(f.done.Append(e.Out.Arena()))})
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), getRef(timerAnswer, h))
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// How chunks come that stay with their owner until they are fetched: what it lent is kept as an offer is, in the room of
-// those, which reads it and says when nothing of it is left that anybody may read. Then the owner is told.
+// How chunks come that stay with their owner until they are fetched: what it lent is kept as an offer is, in the room
+// of those, which reads it and says when nothing of it is left that anybody may read. Then the owner is told.
 
 // A Keeper is a Requester as who keeps what is lent.
 type Keeper Requester
@@ -34,7 +34,8 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	}
 	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
 		e.Out.Mark(MarkKeptFull)
-		r.blame(effects.TooMany, effects.Why{Field: "tables.offers", Ours: "as many are kept as may be", Remedy: "fetch sooner, or raise tables.offers"})
+		r.blame(effects.TooMany, effects.Why{Field: "tables.offers", Ours: "as many are kept as may be",
+			Remedy: "fetch sooner, or raise tables.offers"})
 		f.finish(e, h, r, effects.TooMany)
 		return
 	}

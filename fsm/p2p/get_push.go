@@ -80,7 +80,8 @@ func (t *Target) name(e *flow.Env, r *get) {
 		m.MemIndexes, m.BufferUUIDs = append(m.MemIndexes, int64(page.Index)), append(m.BufferUUIDs, e.Cfg.Buffer)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
-	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.granted), uint64(x.Ends.Sub(r.granted))
+	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.granted),
+		uint64(x.Ends.Sub(r.granted))
 	m.Ext.PatienceNS = min(m.Ext.PatienceNS, uint64(f.cfg.LookupTime))
 	m.Ext.Stamps = e.Links.Of(r.peer).Stamps(e.Now)
 }
@@ -117,7 +118,8 @@ func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
 		e.Out.Mark(MarkAnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
-			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.Number(r.size()-int(r.here)) + " hits, of who was asked",
+			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.Number(r.size()-int(r.here)) +
+				" hits, of who was asked",
 			Theirs: flow.Number(m.HitChunks) + " hits, or another's",
 		})
 		return
@@ -170,8 +172,8 @@ func (t *Target) withdraw(e *flow.Env, r *get) {
 	}
 }
 
-// Lost takes pages back that a peer was granted which is gone, on fenced planes: it cannot write any more. Whoever asked
-// may ask again, with others.
+// Lost takes pages back that a peer was granted which is gone, on fenced planes: it cannot write any more. Whoever
+// asked may ask again, with others.
 func (t *Target) Lost(e *flow.Env, peer effects.Incarnation) {
 	f := (*Requester)(t)
 	for slot := range f.gets.Slots() {

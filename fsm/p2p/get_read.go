@@ -49,7 +49,8 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	case !f.sensible(e, r):
 		e.Out.Mark(MarkAnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
-			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "a prefix of " + flow.Number(r.size()-int(r.here)) + " keys, under a grant",
+			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "a prefix of " + flow.Number(r.size()-int(r.here)) +
+				" keys, under a grant",
 			Theirs: flow.Number(m.HitChunks) + " hits, or such without a page and a generation of a buffer that was listed",
 		})
 	case unwanted(e, r) != effects.OK:
@@ -232,8 +233,8 @@ func (f *Requester) finish(e *flow.Env, h table.Handle, r *get, code effects.Cod
 	f.giveBack(e, h, r)
 }
 
-// giveBack has the peer told that the loan is finished with, so that it need not wait for its end. Nothing of ours reads
-// under it any more.
+// giveBack has the peer told that the loan is finished with, so that it need not wait for its end. Nothing of ours
+// reads under it any more.
 func (f *Requester) giveBack(e *flow.Env, h table.Handle, r *get) {
 	if r.grant == 0 {
 		f.end(e, h, r)

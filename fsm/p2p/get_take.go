@@ -44,7 +44,8 @@ func (f *Requester) patience(asked effects.Duration) effects.Duration {
 }
 
 // begin begins a get, for an engine or for a seek, or says why it cannot: then everything is as it was.
-func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code, *effects.Why) {
+func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code,
+	*effects.Why) {
 	if f.gets.Full() {
 		e.Out.Mark(MarkBringsFull)
 		return tooMany(f.gets.Max())
@@ -98,7 +99,8 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 		}
 	case c.Mode > Delayed || c.Mode == Delayed && !f.cfg.Keeps:
 		return effects.Unsupported, &effects.Why{
-			Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String() + " or " + Push.String(), Remedy: "for delayed set p2p_delay_pull: true",
+			Field: "Mode", Theirs: c.Mode.String(), Ours: Pull.String() + " or " + Push.String(),
+			Remedy: "for delayed set p2p_delay_pull: true",
 		}
 	}
 	if e.Abandons.Has(e.Now, e.Store.RequestHash(c.Request)) {
@@ -106,7 +108,8 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 	}
 	if fits := Fits(e.Cfg, c.Request, c.Keys, c.Mode); fits < len(c.Keys) {
 		return effects.TooLarge, &effects.Why{
-			Field: "Keys", Theirs: flow.Number(len(c.Keys)), Ours: "at most " + flow.Number(fits) + " of these, which fill a message",
+			Field: "Keys", Theirs: flow.Number(len(c.Keys)), Ours: "at most " + flow.Number(fits) +
+				" of these, which fill a message",
 			Remedy: "ask for fewer at a time, or raise limits.message_bytes at both ends",
 		}
 	}
@@ -119,8 +122,8 @@ const (
 	placeBytes = 58  // where a chunk is, or is to be written: a uuid, an index, a generation
 )
 
-// Fits is how many of these chunks, from the first on, one Bring for such a request can take: their keys in one question,
-// and their places in its answer, or in the question.
+// Fits is how many of these chunks, from the first on, one Bring for such a request can take: their keys in one
+// question, and their places in its answer, or in the question.
 func Fits(cfg *flow.Config, request []byte, keys [][]byte, mode Mode) int {
 	most := min(len(keys), int(cfg.BatchMax))
 	ask, answer := headBytes+len(request), headBytes
@@ -187,7 +190,8 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 		e.Out.Deliver(out)
 	}
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactBrought, Code: code, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who, Why: out.Why,
+		Fact: effects.FactBrought, Code: code, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who,
+		Why: out.Why,
 	})
 }
 

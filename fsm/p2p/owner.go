@@ -37,7 +37,8 @@ const (
 func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
 	cfg.Loans.Owner, cfg.Loans.Kind = kernel.OwnerP2POwner, kindLoan
 	return Owner{
-		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes), pushes: o.pushes.emptied(cfg.PushesMax, cfg.Loans.LoansMax, classes), get: o.get, reply: o.reply, done: o.done,
+		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes),
+		pushes: o.pushes.emptied(cfg.PushesMax, cfg.Loans.LoansMax, classes), get: o.get, reply: o.reply, done: o.done,
 	}
 }
 

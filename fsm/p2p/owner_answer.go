@@ -77,8 +77,8 @@ func (o *Owner) malformed(e *flow.Env, ev *effects.Received, err error) {
 	o.fail(e, ev, protocol.P2PServerError)
 }
 
-// onDone takes a word that chunks are read no more. It ends the loan that it names, if it is its speaker's: a word of no
-// loan, or of who is not known, changes nothing, and is answered alike.
+// onDone takes a word that chunks are read no more. It ends the loan that it names, if it is its speaker's: a word of
+// no loan, or of who is not known, changes nothing, and is answered alike.
 func (o *Owner) onDone(e *flow.Env, ev *effects.Received) {
 	switch m := &o.done; {
 	case !m.HasExt:

@@ -13,8 +13,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A push is one question whose chunks we write into pages of who asked. What it is of is pinned from the step in which it
-// came until the write has settled, and its one answer goes out then: so the answer says that nothing writes any more.
+// A push is one question whose chunks we write into pages of who asked. What it is of is pinned from the step in which
+// it came until the write has settled, and its one answer goes out then: so the answer says that nothing writes any
+// more.
 type push struct {
 	asker     effects.Request `snap:"skip"` // of the attempt that came last
 	echo      int64           // its clock, as that says
@@ -118,7 +119,8 @@ func (o *Owner) mayPush(e *flow.Env, class int) (effects.Code, effects.Why) {
 	m := &o.get
 	if len(m.BufferUUIDs) != len(m.Keys) || len(m.Ext.Generations) != len(m.Keys) || m.Ext.Grant == 0 {
 		return effects.Invalid, effects.Why{
-			Field: "AscendBatchedLookupAndGetMsg", Ours: "kvf_grant, and a page and a generation for each key", Theirs: "one is missing",
+			Field: "AscendBatchedLookupAndGetMsg", Ours: "kvf_grant, and a page and a generation for each key",
+			Theirs: "one is missing",
 		}
 	}
 	for i, index := range m.MemIndexes {

@@ -41,7 +41,8 @@ func (o *Owner) settledPush(e *flow.Env, h table.Handle) {
 	o.endPush(e, h, x)
 }
 
-// pushAgain notes that an operation that is in progress is asked for again: who asks now has the answer, when it is there.
+// pushAgain notes that an operation that is in progress is asked for again: who asks now has the answer, when it is
+// there.
 func (o *Owner) pushAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(MarkPushAgain)
 	x := o.pushes.rows.Get(h)
@@ -127,7 +128,8 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 
 // bury remembers that a question whose pages we may write into was answered: its asker may use them from then on, and
 // where nobody watches nobody but us keeps us from writing, if the question comes again (rule M2).
-func (o *Owner) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code, over effects.Time) {
+func (o *Owner) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
+	over effects.Time) {
 	o.pushes.said.Say(last.Said{
 		Class: class, Peer: who, Operation: operation, Done: true, Code: code, When: e.Now, Over: over,
 	})

@@ -93,7 +93,8 @@ func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, pati
 	}
 	h, s := l.rows.Add()
 	*s = seek{
-		ticket: t, how: *c, locates: locates, lookup: append(s.lookup[:0], c.Request...), keys: s.keys[:0], ends: s.ends[:0], holders: s.holders[:0],
+		ticket: t, how: *c, locates: locates, lookup: append(s.lookup[:0], c.Request...), keys: s.keys[:0], ends: s.ends[:0],
+		holders:  s.holders[:0],
 		deadline: e.Now.Add(patience), from: here,
 	}
 	s.how.Request, s.how.Keys = nil, nil
@@ -164,7 +165,8 @@ func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effect
 	switch {
 	case code != effects.OK:
 	case !l.lookups.Any():
-		code, why = effects.Unsupported, &effects.Why{Field: "controller_reply_url", Theirs: "none", Ours: "a directory to ask"}
+		code, why = effects.Unsupported, &effects.Why{Field: "controller_reply_url", Theirs: "none",
+			Ours: "a directory to ask"}
 	default:
 		code, why = l.begin(e, t, &Bring{Keys: c.Keys}, 0, patience, true)
 	}

@@ -21,7 +21,8 @@ type fetcher struct {
 
 func newFetcher(items, depth int) *fetcher {
 	pages := uint32(2 * depth)
-	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items), SourcesMax: 2, FetchesMax: 4})}
+	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items),
+		SourcesMax: 2, FetchesMax: 4})}
 	pools, deadlines := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}), kernel.NewTimers(4)
 	outstanding := kernel.NewCorrs(int(b.p.cfg.StagingMax + b.p.cfg.FetchesMax))
 	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: pools.Pool(0), Timers: &deadlines, Corrs: &outstanding}

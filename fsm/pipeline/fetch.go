@@ -42,8 +42,8 @@ type Source struct {
 	Since effects.Time `snap:"skip"` // when it was lent, at the earliest: for drivers
 }
 
-// Rights say when our right to read from a source ends, by our clock (rule M4), renewals included. Who has them is asked
-// when it matters: so a renewal looks for no fetch. A source has one as long as it was not reported on.
+// Rights say when our right to read from a source ends, by our clock (rule M4), renewals included. Who has them is
+// asked when it matters: so a renewal looks for no fetch. A source has one as long as it was not reported on.
 type Rights interface {
 	NotAfter(source table.Handle) effects.Time
 }
@@ -95,7 +95,8 @@ func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.
 		}
 	}
 	*f = fetch{
-		ticket: c.Ticket, deadline: c.Deadline, items: append(f.items[:0], c.Items...), sources: f.sources[:0], idle: f.idle[:0],
+		ticket: c.Ticket, deadline: c.Deadline, items: append(f.items[:0], c.Items...), sources: f.sources[:0],
+		idle:   f.idle[:0],
 		halves: [2]half{{pages: f.halves[0].pages[:0]}, {pages: f.halves[1].pages[:0]}},
 	}
 	for _, s := range c.Sources {

@@ -53,7 +53,8 @@ func TestOverlap(t *testing.T) {
 		took := timed(t, g, strings.Repeat("0", depth*batches), r, s)
 		longest := max(r, s) * effects.Duration(batches)
 		if least := longest + min(r, s); took < least {
-			t.Fatalf("%d ns for %d batches: no two reads or scatters of a fetch run at a time, so %d is the least", took, batches, least)
+			t.Fatalf("%d ns for %d batches: no two reads or scatters of a fetch run at a time, so %d is the least", took,
+				batches, least)
 		}
 		if most := longest + longest/20 + min(r, s); took > most {
 			t.Fatalf("%d ns for %d batches of %d ns to read and %d to scatter; at most %d is wanted", took, batches, r, s, most)

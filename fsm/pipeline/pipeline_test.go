@@ -174,9 +174,14 @@ func TestFailures(t *testing.T) {
 		want effects.Code
 		held bool
 	}{
-		"read fails":      {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.Faulted, true, r.now) }, effects.Faulted, true},
-		"read unsettled":  {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.PeerLost, false, r.now) }, effects.PeerLost, true},
-		"read too late":   {func(r *rig, f *asked) { r.readEnds(r.reads[0], effects.OK, true, r.NotAfter(f.Sources[0].ID)+1) }, effects.Expired, true},
+		"read fails": {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.Faulted, true, r.now) }, effects.Faulted,
+			true},
+		"read unsettled": {func(r *rig, _ *asked) { r.readEnds(r.reads[0], effects.PeerLost, false, r.now) },
+			effects.PeerLost, true},
+		"read too late": {func(r *rig,
+			f *asked) {
+			r.readEnds(r.reads[0], effects.OK, true, r.NotAfter(f.Sources[0].ID)+1)
+		}, effects.Expired, true},
 		"scatter fails":   {func(r *rig, _ *asked) { r.scatterEnds(r.scatters[0], effects.Faulted) }, effects.Faulted, false},
 		"deadline passes": {func(r *rig, _ *asked) { r.advance(patience) }, effects.Expired, true},
 		"aborted": {func(r *rig, f *asked) {
@@ -230,7 +235,8 @@ func TestLeases(t *testing.T) {
 	r := newRig(t, 8, Config{Depth: 1, StagingMax: 8})
 	var fetches []*asked
 	for n := range 2 {
-		f := &asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: r.now.Add(patience), Items: []Item{{Length: 1}, {Length: 2}},
+		f := &asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: r.now.Add(patience),
+			Items:   []Item{{Length: 1}, {Length: 2}},
 			Sources: []Source{{ID: table.Handle(n + 1), Link: 1, Grant: effects.GrantID(n + 1)}}}}
 		r.until[table.Handle(n+1)] = r.now + 10
 		fetches = append(fetches, f)

@@ -22,9 +22,11 @@ func corrsRef(r *rig) kernel.Ref {
 func TestPipeline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages := rapid.Uint32Range(1, 12).Draw(t, "pages")
-		r := newRig(t, pages, Config{Depth: rapid.Uint32Range(1, 4).Draw(t, "depth"), StagingMax: rapid.Uint32Range(1, pages).Draw(t, "staging")})
+		r := newRig(t, pages, Config{Depth: rapid.Uint32Range(1, 4).Draw(t, "depth"),
+			StagingMax: rapid.Uint32Range(1, pages).Draw(t, "staging")})
 		var stolen []effects.Page
-		bad := rapid.SampledFrom([]effects.Code{effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale})
+		bad := rapid.SampledFrom([]effects.Code{effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn,
+			effects.Faulted, effects.Stale})
 		under := func(t *rapid.T, over bool) *read {
 			for n, from := 0, rapid.IntRange(0, 99).Draw(t, "which"); n < len(r.reads); n++ {
 				if rd := r.reads[(from+n)%len(r.reads)]; rd.over == over {
@@ -43,7 +45,9 @@ func TestPipeline(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"open": func(t *rapid.T) {
 				items := rapid.StringMatching(`(L|0|1|2){1,14}`).Draw(t, "items")
-				if _, code := r.open(items, effects.Duration(rapid.IntRange(1, 20).Draw(t, "s"))*effects.Second); code != effects.OK && code != effects.TooMany && code != effects.Invalid && code != effects.Draining {
+				if _, code := r.open(items, effects.Duration(rapid.IntRange(1, 20).Draw(t,
+					"s"))*effects.Second); code != effects.OK && code != effects.TooMany && code != effects.Invalid &&
+					code != effects.Draining {
 					t.Fatalf("refused as %v", code)
 				}
 			},

@@ -34,7 +34,8 @@ func (r *rig) open(items string, patience effects.Duration) (*asked, effects.Cod
 	}
 	for i := range sources {
 		n := uint64(r.tickets)*10 + uint64(i)
-		f.Sources = append(f.Sources, Source{ID: table.Handle(n), Link: effects.Link(i + 1), Peer: effects.Incarnation{byte(i + 1)},
+		f.Sources = append(f.Sources, Source{ID: table.Handle(n), Link: effects.Link(i + 1),
+			Peer:  effects.Incarnation{byte(i + 1)},
 			Grant: effects.GrantID(n)})
 		r.until[table.Handle(n)] = r.lease
 	}
@@ -160,7 +161,8 @@ func (r *rig) wantNothingLeft() {
 		case f.outcome.Held != f.returned:
 			r.t.Fatalf("ticket %d: held %v, returned %v", f.Ticket, f.outcome.Held, f.returned)
 		case len(f.pins) != locals || len(f.released) != len(f.Sources):
-			r.t.Fatalf("ticket %d: %d of %d locals and %d of %d sources were released", f.Ticket, len(f.pins), locals, len(f.released), len(f.Sources))
+			r.t.Fatalf("ticket %d: %d of %d locals and %d of %d sources were released", f.Ticket, len(f.pins), locals,
+				len(f.released), len(f.Sources))
 		case f.outcome.Code == effects.OK && (int(f.next) != len(f.Items) || f.outcome.Hits != f.next):
 			r.t.Fatalf("ticket %d is well with %d of %d items, and says %d", f.Ticket, f.next, len(f.Items), f.outcome.Hits)
 		}
@@ -168,7 +170,8 @@ func (r *rig) wantNothingLeft() {
 	if r.pool.Free() != r.pool.Total() || r.p.Staged() != 0 || r.p.Left() != 0 || r.p.Short() != 0 ||
 		r.corrs.Len() != 0 || r.timers.Len() != 0 ||
 		r.p.byTicket.Len() != 0 {
-		r.t.Fatalf("left: %d of %d pages, %d staged, %d fetches, %d short, %d completions, %d deadlines", r.pool.Total()-r.pool.Free(), r.pool.Total(),
+		r.t.Fatalf("left: %d of %d pages, %d staged, %d fetches, %d short, %d completions, %d deadlines",
+			r.pool.Total()-r.pool.Free(), r.pool.Total(),
 			r.p.Staged(), r.p.Left(), r.p.Short(), r.corrs.Len(), r.timers.Len())
 	}
 }

@@ -302,15 +302,18 @@ func (r *rig) scatter(e *effects.Scatter) {
 	r.t.Helper()
 	f := r.fetch(e.Ticket)
 	if e.First != f.next || len(e.Pages) == 0 || f.outcome != nil || r.scattering(f) {
-		r.t.Fatalf("ticket %d scatters %d items from %d; the next is %d, its outcome %+v", e.Ticket, len(e.Pages), e.First, f.next, f.outcome)
+		r.t.Fatalf("ticket %d scatters %d items from %d; the next is %d, its outcome %+v", e.Ticket, len(e.Pages), e.First,
+			f.next, f.outcome)
 	}
 	for i, page := range e.Pages {
 		it := f.Items[int(e.First)+i]
 		switch {
 		case it.local() && page != it.Local:
 			r.t.Fatalf("item %d of ticket %d is scattered from %+v, not from %+v", int(e.First)+i, e.Ticket, page, it.Local)
-		case !it.local() && (r.content[page.Index] != it.Remote || page.Length != it.Length || r.touched(page.Index) || !r.pool.Lives(page)):
-			r.t.Fatalf("item %d of ticket %d, %+v, is scattered from %+v, which holds %+v", int(e.First)+i, e.Ticket, it, page, r.content[page.Index])
+		case !it.local() && (r.content[page.Index] != it.Remote || page.Length != it.Length || r.touched(page.Index) ||
+			!r.pool.Lives(page)):
+			r.t.Fatalf("item %d of ticket %d, %+v, is scattered from %+v, which holds %+v", int(e.First)+i, e.Ticket, it, page,
+				r.content[page.Index])
 		}
 	}
 	f.next += uint32(len(e.Pages))
@@ -347,10 +350,12 @@ func (r *rig) conserve() {
 		r.t.Fatalf("%d staging pages, at most %d", r.p.Staged(), r.cfg.StagingMax)
 	}
 	for _, f := range r.fetches {
-		if in := r.p.fetches.Get(r.p.find(f.Ticket)); in != nil && in.staged > 2*r.cfg.Depth || len(f.staging) > int(2*r.cfg.Depth) {
+		if in := r.p.fetches.Get(r.p.find(f.Ticket)); in != nil && in.staged > 2*r.cfg.Depth ||
+			len(f.staging) > int(2*r.cfg.Depth) {
 			r.t.Fatalf("ticket %d has %d staging pages in use, with depth %d", f.Ticket, len(f.staging), r.cfg.Depth)
 		}
-		if f.outcome == nil && len(f.staging) == 0 && !r.scattering(f) && r.pool.Free() > 0 && r.p.Staged() < r.cfg.StagingMax {
+		if f.outcome == nil && len(f.staging) == 0 && !r.scattering(f) && r.pool.Free() > 0 &&
+			r.p.Staged() < r.cfg.StagingMax {
 			r.t.Fatalf("ticket %d stands still while pages are free", f.Ticket)
 		}
 		if (f.outcome != nil) != (f.ended == 1) || f.outcome == nil && f.ended > 0 {

@@ -78,8 +78,8 @@ func (p *Pipeline) endLost(v *env.Env, h table.Handle) {
 	p.end(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 }
 
-// sourceOf is the first source of a fetch that is one of these, and of which there are reads to do, or under way; nil if
-// there is none.
+// sourceOf is the first source of a fetch that is one of these, and of which there are reads to do, or under way; nil
+// if there is none.
 func (p *Pipeline) sourceOf(v *env.Env, h table.Handle, is func(*source) bool) *source {
 	f := p.fetches.Get(h)
 	if f.delivered {

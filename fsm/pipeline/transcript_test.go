@@ -111,7 +111,8 @@ func TestTranscripts(t *testing.T) {
 			}
 			for ticket := effects.Ticket(1); ticket <= r.tickets; ticket++ {
 				if is := r.p.SituationOf(ticket); is != Gone {
-					fmt.Fprintf(&log, "-- #%d: %s, %d staged\n", ticket, SituationNames()[is], r.p.fetches.Get(r.p.find(ticket)).staged)
+					fmt.Fprintf(&log, "-- #%d: %s, %d staged\n", ticket, SituationNames()[is],
+						r.p.fetches.Get(r.p.find(ticket)).staged)
 				}
 			}
 			if r.p.Left() == 0 && r.tickets > 0 && len(taken) == 0 {

@@ -112,7 +112,8 @@ func (p *pulled) step(who int, ev effects.Event) {
 			p.opened = effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(p.channels))}
 			p.push(who, &p.opened)
 		case *effects.Send:
-			p.asked = effects.Received{Conn: 99, Channel: p.channels[e.Conn-1], Request: 1, Body: append(p.asked.Body[:0], e.Body...)}
+			p.asked = effects.Received{Conn: 99, Channel: p.channels[e.Conn-1], Request: 1,
+				Body: append(p.asked.Body[:0], e.Body...)}
 			p.replied.Corr = e.Corr
 			p.push(1, &p.asked)
 		case *effects.Reply:

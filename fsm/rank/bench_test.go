@@ -115,7 +115,8 @@ func (l *loop) stepSender(ev effects.Event) {
 		case *effects.Transfer:
 			l.pages = l.pages[:0]
 			for _, p := range e.Pairs {
-				l.pages = append(l.pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
+				l.pages = append(l.pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation,
+					Length: p.Local.Length})
 			}
 			l.landed = effects.Landed{Landing: 1, Grant: e.Grant, Peer: l.sender, Pages: l.pages, Complete: true}
 			l.done = effects.TransferDone{Corr: e.Corr, Settled: true}

@@ -195,7 +195,8 @@ func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects
 		}
 	case r.cfg.Retention != store.Cache:
 		return effects.Unsupported, &effects.Why{
-			Field: "store.retention", Theirs: "consume", Ours: "cache", Remedy: "else a chunk that nobody expects is gone at once",
+			Field: "store.retention", Theirs: "consume", Ours: "cache",
+			Remedy: "else a chunk that nobody expects is gone at once",
 		}
 	case !e.Store.Room(len(keys)):
 		return effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}

@@ -129,8 +129,8 @@ func (c *Config) asksPeers() uint32 {
 	return c.PeersMax
 }
 
-// connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls us,
-// where ends are told and leases renewed.
+// connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls
+// us, where ends are told and leases renewed.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
 	if c.Knows() {

@@ -26,7 +26,8 @@ func TestBearerIsAPropertyOfThePlanes(t *testing.T) {
 		c.change(&cfg)
 		_, err := New(cfg, 1, 0)
 		if (err == nil) != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
-			t.Errorf("leased %v, bearer %v, trust %v: %v; want an error about %q", cfg.Leased, cfg.Bearer, cfg.TrustUncommitted, err, c.field)
+			t.Errorf("leased %v, bearer %v, trust %v: %v; want an error about %q", cfg.Leased, cfg.Bearer, cfg.TrustUncommitted,
+				err, c.field)
 		}
 	}
 }

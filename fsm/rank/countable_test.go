@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
-// Counts at the edge of their width are refused by name, or make tables as large as they say: none comes out small because a
-// product of 32 bits had come round.
+// Counts at the edge of their width are refused by name, or make tables as large as they say: none comes out small
+// because a product of 32 bits had come round.
 func TestCountsDoNotWrap(t *testing.T) {
 	base := Config{
 		Role: RoleReceiver, Planes: []Plane{{Name: "sim"}},

@@ -9,7 +9,8 @@ import (
 
 // What peers say about offers that they should not, or that comes too late. Directives:
 //
-//	offer NAME inc=WHO to=WHO keys=(a) [page=9] [buffer=none] [grant=0] [gens=none] [done=0.0.0.0:1] [plain=1] [withdraw=(1)]
+//	offer NAME inc=WHO to=WHO keys=(a) [page=9] [buffer=none] [grant=0] [gens=none] [done=0.0.0.0:1] [plain=1]
+//	      [withdraw=(1)]
 //	done NAME inc=WHO to=WHO of=1 [grant=2] [plain=1] [how=HOW]
 //	renew NAME inc=WHO to=WHO [grants=(1)] [done=(1)]
 //
@@ -69,7 +70,8 @@ func (r *rig) hostilePull(cmd, first string, arg func(string) []string) bool {
 		}
 		receive(effects.ChannelDone, m.Append(nil))
 	case "renew":
-		m := protocol.RenewRequest{Version: 1, Operation: 1, Grants: r.grantIDs(r.node(first), arg("grants")), Done: r.grantIDs(r.node(first), arg("done"))}
+		m := protocol.RenewRequest{Version: 1, Operation: 1, Grants: r.grantIDs(r.node(first), arg("grants")),
+			Done: r.grantIDs(r.node(first), arg("done"))}
 		m.Incarnation, m.To = ids()
 		receive(effects.ChannelInit, m.Append(nil))
 	default:
@@ -78,12 +80,14 @@ func (r *rig) hostilePull(cmd, first string, arg func(string) []string) bool {
 	return true
 }
 
-func (r *rig) receiveOffer(arg func(string) []string, has func(string) bool, ids func() (inc, to protocol.UUID), receive func(effects.Channel, []byte)) {
+func (r *rig) receiveOffer(arg func(string) []string, has func(string) bool, ids func() (inc, to protocol.UUID),
+	receive func(effects.Channel, []byte)) {
 	m := protocol.PullReadyNotif{
 		PullID: protocol.PullID{1, 2, 3}, Keys: keys(arg("keys")), SenderID: []byte("x:3"), SenderDoneURL: []byte("x:3"),
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4, HasExt: !has("plain"),
 	}
-	m.Ext = protocol.PullReadyExt{Version: 1, Operation: 999 + r.id(), Attempt: 1, PatienceNS: 1e9, Grant: 5 << 16, GrantedNS: int64(r.now), LeaseNS: 60e9,
+	m.Ext = protocol.PullReadyExt{Version: 1, Operation: 999 + r.id(), Attempt: 1, PatienceNS: 1e9, Grant: 5 << 16,
+		GrantedNS: int64(r.now), LeaseNS: 60e9,
 		Stamps: protocol.Stamps{ClockNS: int64(r.now), EchoNS: 1}, Withdraw: r.pullIDs(arg("withdraw"))}
 	m.Ext.Incarnation, m.Ext.To = ids()
 	if has("grant") {

@@ -59,7 +59,8 @@ func spoilt(t *testing.T, body []byte, how string) []byte {
 	case "list": // of who said no hello
 		return (&protocol.HixlMemInfoRequest{LocalID: []byte("nobody")}).Append(nil)
 	case "alloc":
-		return (&protocol.AllocRequest{Keys: keys([]string{"a"}), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4}).Append(nil)
+		return (&protocol.AllocRequest{Keys: keys([]string{"a"}), Format: layout.Format, Shape: layout.Shape,
+			Dtype: layout.Dtype, LastChunkTokens: 4}).Append(nil)
 	}
 	t.Fatalf("bytes cannot be spoilt as %q", how)
 	return nil
@@ -171,7 +172,8 @@ func (r *rig) say(n *node, arg func(string) []string) {
 	if how := one("how", ""); how != "" {
 		body = spoilt(r.t, body, how)
 	}
-	channel := map[string]effects.Channel{"init": effects.ChannelInit, "alloc": effects.ChannelAlloc, "proxy": effects.ChannelProxy}[one("channel", "alloc")]
+	channel := map[string]effects.Channel{"init": effects.ChannelInit, "alloc": effects.ChannelAlloc,
+		"proxy": effects.ChannelProxy}[one("channel", "alloc")]
 	request := effects.Request(r.id())
 	if channel == effects.ChannelProxy {
 		request = 0
@@ -277,7 +279,8 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			pages = append(pages, pg)
 		}
 		r.step(n, &effects.Landed{
-			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]), Peer: r.peerOf(n, arg("peer")[0]),
+			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]),
+			Peer:  r.peerOf(n, arg("peer")[0]),
 			Pages: pages, Complete: true,
 		})
 	default:

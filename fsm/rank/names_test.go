@@ -15,8 +15,8 @@ const tokenBytes = 16
 
 func (r *rig) nameFor(a, b *node) effects.Incarnation { return nameFor(a.rank, a.name, b.rank, b.name) }
 
-// namesSaid are the names in a message that somebody says to n as inc, to whom he takes for to. Who is no rank knows no name: it says what everybody
-// may know of a life.
+// namesSaid are the names in a message that somebody says to n as inc, to whom he takes for to. Who is no rank knows no
+// name: it says what everybody may know of a life.
 func (r *rig) namesSaid(n *node, inc, to string) (effects.Incarnation, effects.Incarnation) {
 	from, whom := r.who(inc), r.who(to)
 	speaker := r.find(inc)

@@ -41,7 +41,8 @@ func TestPartsAreTakenTogether(t *testing.T) {
 		return codes
 	}
 	open(13)
-	if codes, s := parts(), w.ranks[0].Stats(); !slices.Equal(codes, slices.Repeat([]effects.Code{effects.TooMany}, 4)) || s.Puts != 13 || s.Requests != 0 {
+	if codes, s := parts(), w.ranks[0].Stats(); !slices.Equal(codes, slices.Repeat([]effects.Code{effects.TooMany}, 4)) ||
+		s.Puts != 13 || s.Requests != 0 {
 		t.Errorf("with room for three of four: %v, %d puts, %d requests", codes, s.Puts, s.Requests)
 	}
 	w = newWorkers(t, "parts", 8)
@@ -57,7 +58,8 @@ func TestPutFits(t *testing.T) {
 		name  string
 		bytes int
 		batch uint32
-	}{{"push by keys", 1 << 20, 5}, {"push by bytes", 4096, 1000}, {"pull by keys", 1 << 20, 5}, {"pull by bytes", 4096, 1000}} {
+	}{{"push by keys", 1 << 20, 5}, {"push by bytes", 4096, 1000}, {"pull by keys", 1 << 20, 5}, {"pull by bytes", 4096,
+		1000}} {
 		w := newWorkers(t, c.name, 200, func(cfg *Config) {
 			cfg.Wire = protocol.DefaultLimits()
 			cfg.Wire.MessageBytes, cfg.BatchMax = c.bytes, c.batch

@@ -79,8 +79,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	return Renew(new(Rank), cfg, seed, now)
 }
 
-// Renew returns what New does, in the memory of a rank that has ended: neither it nor anything that was borrowed from it
-// is used any more. It saves who runs many ranks one after the other their tables.
+// Renew returns what New does, in the memory of a rank that has ended: neither it nor anything that was borrowed from
+// it is used any more. It saves who runs many ranks one after the other their tables.
 func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -237,7 +237,8 @@ func (r *Rank) has(of kernel.Owner, calls bool) {
 // Limits are the rank's credits.
 func (r *Rank) Limits() effects.Limits { return r.cfg.need().Limits }
 
-// PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the configuration alone.
+// PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the
+// configuration alone.
 func (r *Rank) PutFits(keys [][]byte) int {
 	if r.cfg.Pull {
 		return r.pullSource.Fits(&r.shared, keys)
@@ -255,7 +256,8 @@ func (r *Rank) BringFits(request []byte, keys [][]byte, mode p2p.Mode) int {
 	return p2p.Fits(&r.shared, request, keys, mode)
 }
 
-// Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.
+// Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin
+// like it.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
 // Buffer is the wire identity of the rank's pool into which peers store, or from which they read.

@@ -215,7 +215,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		to := r.node(c.peer)
 		r.items = append(r.items, item{
 			to: to, what: tag(e.Body),
-			ev: &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Request: c.request, Body: append([]byte(nil), e.Body...)},
+			ev: &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Request: c.request,
+				Body: append([]byte(nil), e.Body...)},
 		})
 	case *effects.Reply:
 		r.printf("%s Reply: %s", n.name, tag(e.Body))
@@ -231,7 +232,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.printf("%s Post: %s", n.name, tag(e.Body))
 		r.push(n, "SendDone", &effects.SendDone{Corr: e.Corr})
 		if c := n.conn(e.Conn); c.channel == effects.ChannelDone {
-			r.push(r.node(c.peer), tag(e.Body), &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Body: append([]byte(nil), e.Body...)})
+			r.push(r.node(c.peer), tag(e.Body),
+				&effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Body: append([]byte(nil), e.Body...)})
 		}
 	case *effects.Import:
 		id := effects.Link(r.id())
@@ -266,7 +268,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.printf("%s Confirm %v", n.name, e.Code)
 		for _, other := range r.nodes {
 			for i := range r.items {
-				if d, ok := r.items[i].ev.(*effects.TransferDone); ok && r.items[i].to == other && r.items[i].conn == effects.Conn(e.Landing) {
+				if d, ok := r.items[i].ev.(*effects.TransferDone); ok && r.items[i].to == other &&
+					r.items[i].conn == effects.Conn(e.Landing) {
 					d.Code = e.Code
 					r.items[i].conn = 0
 				}
@@ -280,7 +283,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		if e.Begun {
 			held += " begun"
 		}
-		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held, indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
+		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held,
+			indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
 		r.because(e.Why)
 		if e.Why != nil && r.told != nil {
 			r.told(e.Why)

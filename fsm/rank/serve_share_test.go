@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A peer that asks without end for pages that are not there leaves as many places to wait at as it has: who comes then waits, and is
-// served as pages become free.
+// A peer that asks without end for pages that are not there leaves as many places to wait at as it has: who comes then
+// waits, and is served as pages become free.
 func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	r := newServing(t, nil)
 	greedy, honest := r.guest(1), r.guest(2)
@@ -39,8 +39,8 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	}
 }
 
-// A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put lands is
-// kept for its request all the same, and dedup goes on for that one.
+// A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put
+// lands is kept for its request all the same, and dedup goes on for that one.
 func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 	r := newServing(t, func(c *Config) { c.ClaimsMax = 8 })
 	greedy, honest := r.guest(1), r.guest(2)

@@ -36,7 +36,8 @@ func TestFirstInFirstOut(t *testing.T) {
 	r := newServing(t, nil)
 	who := r.guest(1)
 	r.ask(who, numbered(0, 3), nil)
-	large, small, third := r.ask(who, numbered(10, 3), nil), r.ask(who, numbered(20, 1), nil), r.ask(who, numbered(30, 1), nil)
+	large, small, third := r.ask(who, numbered(10, 3), nil), r.ask(who, numbered(20, 1), nil), r.ask(who, numbered(30, 1),
+		nil)
 	r.wantWaits(large, small, third)
 	r.do(&effects.ConnLost{Conn: effects.Conn(large)})
 	r.wantGranted(small, 1)
@@ -96,12 +97,16 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		{"another dtype", keysOf("a"), func(m *protocol.AllocRequest) { m.Dtype = protocol.DtypeBFloat16 }, effects.Mismatch},
 		{"another format", keysOf("a"), func(m *protocol.AllocRequest) { m.Format = protocol.FormatKVMLA }, effects.Mismatch},
 		{"another shape", keysOf("a"), func(m *protocol.AllocRequest) { m.Shape.Dims[3]++ }, effects.Mismatch},
-		{"a short shape of many", keysOf("a", "b"), func(m *protocol.AllocRequest) { m.Shape.Dims[2], m.LastChunkTokens = 2, 2 }, effects.Mismatch},
+		{"a short shape of many", keysOf("a", "b"), func(m *protocol.AllocRequest) {
+			m.Shape.Dims[2], m.LastChunkTokens = 2,
+				2
+		}, effects.Mismatch},
 		{"no tokens", keysOf("a"), func(m *protocol.AllocRequest) { m.LastChunkTokens = 0 }, effects.Invalid},
 		{"more tokens than a chunk", keysOf("a"), func(m *protocol.AllocRequest) { m.LastChunkTokens = 5 }, effects.Invalid},
 		{"a key that is none", [][]byte{[]byte("k")}, nil, effects.Malformed},
 		{"another life of ours", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To[3]++ }, effects.Stale},
-		{"a name of ours for another", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To = protocol.UUID(key1.For(effects.Incarnation{9})) }, effects.Stale},
+		{"a name of ours for another", keysOf("a"),
+			func(m *protocol.AllocRequest) { m.Ext.To = protocol.UUID(key1.For(effects.Incarnation{9})) }, effects.Stale},
 		{"no name of ours", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To = protocol.UUID{} }, effects.Stale},
 		{"nobody's incarnation", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.Incarnation[3]++ }, effects.Stale},
 	} {
@@ -152,7 +157,8 @@ func TestGets(t *testing.T) {
 	r.ask(who, keysOf("a"), nil)
 	r.ask(who, keysOf("b"), nil)
 	a, b := r.grants[0], r.grants[1]
-	whole, part, none := r.get(5*effects.Second, keysOf("a", "b")), r.get(2*effects.Second, keysOf("a", "b", "c")), r.get(effects.Second, keysOf("d"))
+	whole, part, none := r.get(5*effects.Second, keysOf("a", "b")), r.get(2*effects.Second, keysOf("a", "b", "c")),
+		r.get(effects.Second, keysOf("d"))
 	r.land(b, b.Pages)
 	if len(r.outcomes) != 0 {
 		t.Fatalf("delivered %v before the first key was ready", r.outcomes)
@@ -171,7 +177,8 @@ func TestGets(t *testing.T) {
 	if d := r.outcomes[none]; d.Code != effects.NotFound || d.Hits != 0 {
 		t.Fatalf("the Get of nothing: %+v", d)
 	}
-	for got, want := range map[effects.Ticket]effects.Code{whole: effects.OK, none: effects.NotFound, 999: effects.NotFound} {
+	for got, want := range map[effects.Ticket]effects.Code{whole: effects.OK, none: effects.NotFound,
+		999: effects.NotFound} {
 		if code := r.release(got); code != want {
 			t.Errorf("release of %d: %v, want %v", got, code, want)
 		}
@@ -299,7 +306,8 @@ func TestReceiver(t *testing.T) {
 		}
 		if r.pool.Free() != pagesMax || r.rooms.Store.Entries() != 0 || r.rooms.Store.Claims() != 0 ||
 			r.rooms.Pending.Len() != 0 || r.rooms.Gets.Len() != 0 || r.rank.timers.Len() != 0 {
-			t.Fatalf("left: %d of %d pages, %d entries, %d claims, %d waiters, %d gets, %d deadlines", pagesMax-r.pool.Free(), pagesMax,
+			t.Fatalf("left: %d of %d pages, %d entries, %d claims, %d waiters, %d gets, %d deadlines", pagesMax-r.pool.Free(),
+				pagesMax,
 				r.rooms.Store.Entries(), r.rooms.Store.Claims(), r.rooms.Pending.Len(), r.rooms.Gets.Len(), r.rank.timers.Len())
 		}
 	})

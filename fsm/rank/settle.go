@@ -53,7 +53,8 @@ func (r *Rank) settle(e *flow.Env) {
 	}
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up. So many are served in a step. Where one ends without work left, all are asked in the next.
-	for e.Work.Left() && (rest || r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.rooms.Pending.Shifted()) {
+	for e.Work.Left() && (rest || r.freed != r.pools.Freed() || sends && r.shifted() || receives &&
+		r.rooms.Pending.Shifted()) {
 		r.freed, rest = r.pools.Freed(), false
 		if sends {
 			if !e.Draining {

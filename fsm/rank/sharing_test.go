@@ -76,7 +76,8 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 	if !ok {
 		r.t.Fatalf("no channel is called %q", one("channel", ""))
 	}
-	r.step(n, &effects.Received{Conn: effects.Conn(r.id()), Channel: channel, Request: effects.Request(r.id()), Body: body})
+	r.step(n, &effects.Received{Conn: effects.Conn(r.id()), Channel: channel, Request: effects.Request(r.id()),
+		Body: body})
 }
 
 // twistLookup changes the answer to a lookup in place, and says whether it is one.

@@ -21,8 +21,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
-// Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool that peers
-// touch, which is another one with offload.
+// Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool
+// that peers touch, which is another one with offload.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // at a time, since the start
@@ -49,8 +49,9 @@ func (r *Rank) Stats() Stats {
 	}
 	return Stats{
 		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
-		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
-		HostTotal: int(host.Total()), HostFree: int(host.Free()),
+		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()),
+		PagesLentMost: int(shared.LentMost()),
+		HostTotal:     int(host.Total()), HostFree: int(host.Free()),
 		Puts: r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests, Tombstones: told,
 		Gets: here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
 		Spare: int(here.Store.Spare()), Entries: here.Store.Entries(), Claims: here.Store.Claims(),

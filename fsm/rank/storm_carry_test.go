@@ -69,7 +69,8 @@ func (s *storm) open(n *stormNode, e effects.Open) {
 	n.out[e.Corr] = "send"
 	s.complete(n, "Opened", e.Corr, func() effects.Event {
 		code, c := s.outcome(effects.OK, effects.Unreachable), &stormConn{channel: e.Channel, peer: s.at(e.Addr.Host)}
-		if code != effects.OK || c.peer == nil && e.Channel != effects.ChannelProxy || s.deaf && e.Channel == effects.ChannelDone {
+		if code != effects.OK || c.peer == nil && e.Channel != effects.ChannelProxy || s.deaf &&
+			e.Channel == effects.ChannelDone {
 			return &effects.Opened{Corr: e.Corr, Code: effects.Unreachable}
 		}
 		id := effects.Conn(s.id())
@@ -89,7 +90,8 @@ func (s *storm) close(n *stormNode, id effects.Conn) {
 	delete(n.conns, id)
 	for _, a := range c.open() {
 		c.over(a)
-		s.complete(n, "Unanswered", a.corr, func() effects.Event { return &effects.Unanswered{Corr: a.corr, Code: effects.Closed} })
+		s.complete(n, "Unanswered", a.corr,
+			func() effects.Event { return &effects.Unanswered{Corr: a.corr, Code: effects.Closed} })
 	}
 	if peer := c.peer; peer != nil {
 		s.push(peer, "ConnLost", func() { s.step(peer, &effects.ConnLost{Conn: serverConn(id)}) }, func() {})
@@ -209,7 +211,8 @@ func (s *storm) importPeer(n *stormNode, e *effects.Import) {
 }
 
 // ends lets a copy or a read end, at once settled or not.
-func (s *storm) ends(n *stormNode, what string, corr effects.Corr, ev func(code effects.Code, settled bool) effects.Event) {
+func (s *storm) ends(n *stormNode, what string, corr effects.Corr,
+	ev func(code effects.Code, settled bool) effects.Event) {
 	n.out[corr] = what
 	s.push(n, what+" ends", func() {
 		code := s.outcome(effects.OK, effects.Faulted, effects.Cancelled, effects.PeerLost, effects.Withdrawn)
@@ -245,7 +248,8 @@ func (s *storm) read(n *stormNode, e effects.Transfer) {
 		case s.clock(n) > e.NotAfter:
 			done.Code = effects.Expired
 		case !link.peer.lent(e.Grant) && s.leased:
-			s.t.Fatalf("%s reads under grant %d of %s, which is over, and would believe it (S2)", n.name, e.Grant, link.peer.name)
+			s.t.Fatalf("%s reads under grant %d of %s, which is over, and would believe it (S2)", n.name, e.Grant,
+				link.peer.name)
 		case !link.peer.lent(e.Grant):
 			done.Code = effects.Withdrawn
 		}

@@ -123,7 +123,8 @@ func (s *storm) draw(n *stormNode) {
 			}
 		}
 		s.command(n, &p2p.Bring{
-			From: p2p.Peer{Host: from.name, InitPort: 1}, Request: append([]byte("w"), request...), Keys: keys(names), Patience: ms(1500),
+			From: p2p.Peer{Host: from.name, InitPort: 1}, Request: append([]byte("w"), request...), Keys: keys(names),
+			Patience: ms(1500),
 		})
 		return
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // Whatever engines ask for, and in whatever order what is under way ends, is lost, fails or is heard twice, while
-// nodes crash and clocks are apart: no machine panics, pages are conserved (S5), the high-water mark and the limits hold at each step,
-// each command has one outcome and its memory comes back once, nothing is answered twice, and no reader believes
-// what it read under a loan that was over. When faults cease and time has passed, nothing is left. The simulator looks
-// for all of that but one: that what is outstanding keeps to Limits, by which drivers make room. And TestRenewedIsNew
-// begins where a storm has left its ranks.
+// nodes crash and clocks are apart: no machine panics, pages are conserved (S5), the high-water mark and the limits
+// hold at each step, each command has one outcome and its memory comes back once, nothing is answered twice, and no
+// reader believes what it read under a loan that was over. When faults cease and time has passed, nothing is left. The
+// simulator looks for all of that but one: that what is outstanding keeps to Limits, by which drivers make room. And
+// TestRenewedIsNew begins where a storm has left its ranks.
 func TestStormsOfPulls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStorm(t, false)
@@ -99,7 +99,8 @@ func newStorm(t *rapid.T, shares bool) *storm {
 			},
 			Reading: Reading{ReadTimeout: effects.Second},
 		}
-		n := &stormNode{name: fmt.Sprintf("r%d", i), skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
+		n := &stormNode{name: fmt.Sprintf("r%d", i),
+			skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
 		switch cfg.Role = RoleReceiver; {
 		case both:
 			n.name = fmt.Sprintf("b%d", i)
@@ -251,7 +252,8 @@ func (s *storm) end() {
 				s.t.Fatalf("%s: the memory of #%d never came back (M8)", n.name, t)
 			}
 		}
-		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+st.Staged+st.Outstanding+st.Offers+st.Locations+st.Requests+st.Claims > 0 {
+		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+
+			st.Staged+st.Outstanding+st.Offers+st.Locations+st.Requests+st.Claims > 0 {
 			s.t.Fatalf("%s: left before the drain: %+v (S17)", n.name, st)
 		}
 		for len(n.engine.got) > 0 {
@@ -268,7 +270,8 @@ func (s *storm) end() {
 	}
 	s.settle(4)
 	for _, n := range s.nodes {
-		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages), HostTotal: int(n.cfg.HostPages), HostFree: int(n.cfg.HostPages)}
+		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages), HostTotal: int(n.cfg.HostPages),
+			HostFree: int(n.cfg.HostPages)}
 		got := n.rank.Stats()
 		want.Peers, want.Guests = got.Peers, got.Guests // They stay until others need their place.
 		want.PagesLentMost, want.StagedMost = got.PagesLentMost, got.StagedMost

@@ -120,7 +120,8 @@ func (s *storm) start(n *stormNode) {
 	n.rank = rank
 	n.life++
 	n.out, n.conns, n.links = map[effects.Corr]string{}, map[effects.Conn]*stormConn{}, map[effects.Link]*stormLink{}
-	n.grants, n.asked, n.commands, n.drops = map[effects.GrantID]bool{}, map[effects.Request]bool{}, map[effects.Ticket]*stormCommand{}, 0
+	n.grants, n.asked, n.commands, n.drops = map[effects.GrantID]bool{}, map[effects.Request]bool{},
+		map[effects.Ticket]*stormCommand{}, 0
 	n.engine = stormEngine{}
 }
 
@@ -167,8 +168,9 @@ func (s *storm) check(n *stormNode) {
 		count[what]++
 	}
 	for what, got := range map[string][2]int{
-		"transfers": {count["read"], lim.Transfers}, "copies": {count["copy"], lim.Copies}, "scatters": {count["scatter"], lim.Scatters},
-		"revokes": {len(n.grants), lim.Revokes}, "sends": {count["send"] + n.drops, lim.Sends},
+		"transfers": {count["read"], lim.Transfers}, "copies": {count["copy"], lim.Copies},
+		"scatters": {count["scatter"], lim.Scatters},
+		"revokes":  {len(n.grants), lim.Revokes}, "sends": {count["send"] + n.drops, lim.Sends},
 	} {
 		if got[0] > got[1] {
 			s.t.Fatalf("%s has %d %s under way, its limit is %d", n.name, got[0], what, got[1])
@@ -267,7 +269,8 @@ func (s *storm) loseLink(n *stormNode, id effects.Link) {
 }
 
 // deliver brings a message to a node's server.
-func (s *storm) deliver(to *stormNode, from effects.Conn, channel effects.Channel, body []byte, answer effects.Request) {
+func (s *storm) deliver(to *stormNode, from effects.Conn, channel effects.Channel, body []byte,
+	answer effects.Request) {
 	if answer != 0 {
 		to.asked[answer] = true
 	}

@@ -181,7 +181,8 @@ func TestTranscripts(t *testing.T) {
 				r.advance(effects.Duration(ms) * effects.Millisecond)
 			case "stats":
 				s := r.node(first).rank.Stats()
-				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
+				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted,
+					s.PagesQuarantined)
 				if s.Offers+s.Locations+s.Fetches+s.Staged > 0 {
 					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Locations, s.Fetches, s.Staged)
 				}
@@ -191,7 +192,8 @@ func TestTranscripts(t *testing.T) {
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)
 				}
-				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves, s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
+				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves,
+					s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
 			default:
 				if r.hostile(d.Cmd, first, arg) {
 					break

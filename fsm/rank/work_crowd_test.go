@@ -59,20 +59,21 @@ var crowdsOfWork = []worldOfWork{
 		w.run()
 		w.wantAll(t, n)
 	}},
-	{"delayed pull, of one chunk that is offered again and again by a sender that is out of reach", func(t *testing.T, w *workers, n int) {
-		w.holds = true
-		w.put(1, w.keys[:1], false)
-		w.engine(1, &engine.Fetch{Keys: w.keys[:1]})
-		for range n {
+	{"delayed pull, of one chunk that is offered again and again by a sender that is out of reach",
+		func(t *testing.T, w *workers, n int) {
+			w.holds = true
 			w.put(1, w.keys[:1], false)
-		}
-		if s := w.ranks[1].Stats(); s.Locations < n || len(w.held) != 1 {
-			t.Fatalf("%d locations, %d imports wait", s.Locations, len(w.held))
-		}
-		w.push(1, &effects.Imported{Corr: w.held[0], Link: 2})
-		w.run()
-		w.wantAll(t, 1)
-	}},
+			w.engine(1, &engine.Fetch{Keys: w.keys[:1]})
+			for range n {
+				w.put(1, w.keys[:1], false)
+			}
+			if s := w.ranks[1].Stats(); s.Locations < n || len(w.held) != 1 {
+				t.Fatalf("%d locations, %d imports wait", s.Locations, len(w.held))
+			}
+			w.push(1, &effects.Imported{Corr: w.held[0], Link: 2})
+			w.run()
+			w.wantAll(t, 1)
+		}},
 	{"requests that expect one chunk, for which none comes in time", func(t *testing.T, w *workers, n int) {
 		w.put(1, w.keys[:1], true)
 		who := w.guest(1)

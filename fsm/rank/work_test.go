@@ -18,7 +18,8 @@ import (
 // What machines do for a chunk does not depend on how many chunks go with it. Work is counted, in statements that were
 // executed in the machines and codecs, and not timed: a nested loop over a batch shows on any machine.
 
-// few and many are the sizes compared. A loop over a batch within a loop over it costs four times as much for each chunk.
+// few and many are the sizes compared. A loop over a batch within a loop over it costs four times as much for each
+// chunk.
 const few, many = 256, 2048
 
 // workMost is how much more a chunk of many may cost than one of few: the logarithm in the heap of deadlines.
@@ -76,7 +77,8 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 	dir := t.TempDir()
 	exe := filepath.Join(dir, "counted")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", exe, "-covermode=count", "-coverpkg=../...,../../effects,../../protocol", ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", exe, "-covermode=count",
+		"-coverpkg=../...,../../effects,../../protocol", ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -94,7 +96,8 @@ func TestWorkIsLinear(t *testing.T) {
 // executed counts the statements that a move of n chunks executes.
 func executed(t *testing.T, exe, name string, n int) (statements float64) {
 	profile := filepath.Join(t.TempDir(), "profile")
-	run := exec.CommandContext(t.Context(), exe, "-test.run=^TestWorkIsLinear$/^"+strings.ReplaceAll(name, " ", "_")+"$", "-test.coverprofile="+profile)
+	run := exec.CommandContext(t.Context(), exe, "-test.run=^TestWorkIsLinear$/^"+strings.ReplaceAll(name, " ", "_")+"$",
+		"-test.coverprofile="+profile)
 	run.Env = append(os.Environ(), fmt.Sprintf("KVFERRY_TEST_CHUNKS=%d", n))
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -253,7 +256,8 @@ func (w *workers) step(who int, ev effects.Event) {
 				break
 			}
 			w.asked = append(w.asked, e.Corr)
-			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)), Body: e.Body})
+			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)),
+				Body: e.Body})
 		case *effects.Reply:
 			if e.Request >= stranger {
 				if limits := protocol.DefaultLimits(); w.onReply != nil && len(e.Body) > 0 {
@@ -282,7 +286,8 @@ func (w *workers) step(who int, ev effects.Event) {
 			if !e.Read {
 				landed := effects.Landed{Landing: 1, Grant: e.Grant, Peer: nameFor(w.ranks[0], "", w.ranks[1], "r"), Complete: true}
 				for _, p := range e.Pairs {
-					landed.Pages = append(landed.Pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
+					landed.Pages = append(landed.Pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation,
+						Length: p.Local.Length})
 				}
 				w.push(1, &landed)
 			}

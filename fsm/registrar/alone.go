@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Alone is a registrar and its lookups without a rank: it has the tables that they need, and finds whose a completion is.
+// Alone is a registrar and its lookups without a rank: it has the tables that they need, and finds whose a completion
+// is.
 type Alone struct {
 	Registrar Registrar
 	Lookups   Lookups

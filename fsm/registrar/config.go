@@ -152,7 +152,8 @@ func (c *Config) checkTimes() error {
 	case c.BackoffMax < c.BackoffMin:
 		return fmt.Errorf("registrar: the most backoff is %v: give at least the least, %v", c.BackoffMax, c.BackoffMin)
 	case c.SyncMost < c.SyncEvery:
-		return fmt.Errorf("registrar: the most time between syncs is %v: give at least the least, %v", c.SyncMost, c.SyncEvery)
+		return fmt.Errorf("registrar: the most time between syncs is %v: give at least the least, %v", c.SyncMost,
+			c.SyncEvery)
 	case c.Report < 0 || c.SyncPause < 0 || c.Keep < 0:
 		return fmt.Errorf("registrar: times are %v, %v and %v: give 0 or more", c.Report, c.SyncPause, c.Keep)
 	}

@@ -24,8 +24,8 @@ func (l *Lookups) askRef(h table.Handle, n int) kernel.Ref {
 	return kernel.Ref{Owner: l.cfg.Asker, Kind: kindLookup, Subject: h, Attempt: uint64(n + 1)}
 }
 
-// next has a question wait at the next desk, or ends it if there is none: then no directory can be asked now. Those that
-// cannot be reached just now are passed over.
+// next has a question wait at the next desk, or ends it if there is none: then no directory can be asked now. Those
+// that cannot be reached just now are passed over.
 func (l *Lookups) next(v *env.Env, h table.Handle) {
 	q := l.rows.Get(h)
 	n := -1

@@ -57,8 +57,8 @@ func lies() [][]byte {
 	return all
 }
 
-// A directory that lies costs itself what it does not know, and no work beyond what time brings: the worker says no more
-// to it than it would to any other.
+// A directory that lies costs itself what it does not know, and no work beyond what time brings: the worker says no
+// more to it than it would to any other.
 func lied(t failer, body []byte) {
 	l := &liar{rig: newRig(t, 100, nil)}
 	l.admit(1)

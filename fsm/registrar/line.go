@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
-// A line is a connection to a directory. What it awaits completions of, it awaits before it is opened again: so none can
-// be taken for a later one's, and there are never more of them than its window.
+// A line is a connection to a directory. What it awaits completions of, it awaits before it is opened again: so none
+// can be taken for a later one's, and there are never more of them than its window.
 type line struct {
 	conn  effects.Conn // 0: there is none
 	to    effects.Addr `snap:"skip"`

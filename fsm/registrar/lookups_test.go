@@ -50,7 +50,8 @@ func TestLookupsEnd(t *testing.T) {
 				t.Fatalf("%v names %+v", a.Code, a.Holders)
 			}
 			for _, h := range a.Holders {
-				if h.Instance != "b" || h.Location != "cpu" || h.At != (effects.Addr{Host: "b0", Port: 7000}) || h.Chunks != min(q.chunks, has) {
+				if h.Instance != "b" || h.Location != "cpu" || h.At != (effects.Addr{Host: "b0", Port: 7000}) ||
+					h.Chunks != min(q.chunks, has) {
 					t.Fatalf("of %d chunks %+v", q.chunks, h)
 				}
 			}

@@ -21,7 +21,8 @@ func (r *Registrar) register(v *env.Env, i int) {
 func (r *Registrar) introduction(i int) protocol.RegisterMsg {
 	w := &r.cfg.Worker
 	return protocol.RegisterMsg{
-		Worker: r.cfg.Worker.name(), Listener: r.cfg.Worker.listener(), PeerInitURL: []byte(w.URL), Incarnation: r.incarnation(i),
+		Worker: r.cfg.Worker.name(), Listener: r.cfg.Worker.listener(), PeerInitURL: []byte(w.URL),
+		Incarnation: r.incarnation(i),
 	}
 }
 
@@ -71,8 +72,8 @@ func (r *Registrar) beats(i int) bool {
 	return r.rows[i].beats != effects.Addr{} || !r.cfg.Directories[i].Plain
 }
 
-// beat says that the worker lives. Where nothing was told since the last heartbeat, and nothing is to be, something true
-// is told before: who missed the last operation learns so by the number of this one.
+// beat says that the worker lives. Where nothing was told since the last heartbeat, and nothing is to be, something
+// true is told before: who missed the last operation learns so by the number of this one.
 func (r *Registrar) beat(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	if v.Now < d.beatAt || !r.beats(i) || !r.use(v, i, heartbeat) {
@@ -166,7 +167,8 @@ func (r *Registrar) post(v *env.Env, i int, read uint64) {
 	}
 	d.posted, d.then = operations, told{next: d.next + uint64(len(r.ops)), read: read}
 	m := protocol.BatchedKVOperationMsg{
-		Worker: r.cfg.Worker.name(), Location: []byte(r.cfg.Worker.Location), Operations: r.ops, Incarnation: r.incarnation(i),
+		Worker: r.cfg.Worker.name(), Location: []byte(r.cfg.Worker.Location), Operations: r.ops,
+		Incarnation: r.incarnation(i),
 	}
 	d.line[feed].post(v, r.ref(i, feed), m.Append(v.Out.Arena()))
 }
@@ -178,7 +180,8 @@ func (r *Registrar) deregister(v *env.Env, i int) {
 		return
 	}
 	d.posted = deregistration
-	m := protocol.DeRegisterMsg{Worker: r.cfg.Worker.name(), Listener: r.cfg.Worker.listener(), Incarnation: r.incarnation(i)}
+	m := protocol.DeRegisterMsg{Worker: r.cfg.Worker.name(), Listener: r.cfg.Worker.listener(),
+		Incarnation: r.incarnation(i)}
 	d.line[feed].post(v, r.ref(i, feed), m.Append(v.Out.Arena()))
 }
 

@@ -66,7 +66,8 @@ func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	y.batches, y.batch, y.keys, y.polls, y.again = (slots+of-1)/of, 0, 0, 0, table.Shed(y.again)
 	d.next = max(d.next, 1) // Who forgot the sync would take number 0 for the first thing that ever happened.
 	m := protocol.FullSyncStartMsg{
-		Worker: r.cfg.Worker.name(), Location: []byte(r.cfg.Worker.Location), SyncID: y.name(), TotalKeys: uint64(s.Entries()),
+		Worker: r.cfg.Worker.name(), Location: []byte(r.cfg.Worker.Location), SyncID: y.name(),
+		TotalKeys:  uint64(s.Entries()),
 		BatchCount: y.batches, Incarnation: r.incarnation(i), Next: d.next, Numbered: !r.cfg.Directories[i].Plain,
 	}
 	d.asked = syncBegin
@@ -156,8 +157,8 @@ func (r *Registrar) poll(v *env.Env, i int) {
 	d.line[questions].send(v, r.ref(i, questions), m.Append(v.Out.Arena()), r.cfg.Patience)
 }
 
-// syncStands takes the answer to that: it has come, or batches of it are told again, or its end. What came to nothing is
-// begun anew.
+// syncStands takes the answer to that: it has come, or batches of it are told again, or its end. What came to nothing
+// is begun anew.
 func (r *Registrar) syncStands(v *env.Env, d *row, body []byte) {
 	var m protocol.FullSyncStatusRetMsg
 	y := &d.sync

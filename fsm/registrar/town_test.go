@@ -41,7 +41,8 @@ func newTown(t *rapid.T, directories, journal int) *town {
 	w.rig = newRig(t, journal, func(c *Config) {
 		c.Directories = nil
 		for i := range directories {
-			c.Directories = append(c.Directories, Directory{Asks: towerAt(i, effects.ChannelDirectory), Feed: towerAt(i, effects.ChannelFeed)})
+			c.Directories = append(c.Directories,
+				Directory{Asks: towerAt(i, effects.ChannelDirectory), Feed: towerAt(i, effects.ChannelFeed)})
 		}
 		c.Operations, c.Patience = 3, effects.Second
 		c.BackoffMax, c.Beat, c.SyncEvery, c.SyncMost = effects.Second, effects.Second, effects.Second, 4*effects.Second
@@ -221,7 +222,8 @@ func TestDirectoriesConverge(t *testing.T) {
 		for i := range w.towers {
 			for n := range chunks {
 				if _, has := w.has[n]; w.knows(i, n) != has {
-					t.Fatalf("directory %d knows chunk %d: %v; it is there: %v; %+v", i, n, !has, has, w.Registrar.Standing(&w.store, i))
+					t.Fatalf("directory %d knows chunk %d: %v; it is there: %v; %+v", i, n, !has, has,
+						w.Registrar.Standing(&w.store, i))
 				}
 			}
 			if x := w.Registrar.Standing(&w.store, i); !x.Known || x.Syncing || x.Behind != 0 {

@@ -21,7 +21,8 @@ import (
 //	look N ...                         somebody asks who has them
 //	forget N ...                       what was answered has turned out wrong
 //	wait MS                            so many milliseconds pass
-//	answer CHANNEL                     the directory answers the question there; input: as JSON, or any bytes; ID is that of the sync
+//	answer CHANNEL                     the directory answers the question there; input: as JSON, or any bytes;
+//	                                   ID is that of the sync
 //	lose CHANNEL                       the connection is lost
 //	refuse N                           the next N connections or messages are refused
 //	leave                              the worker is to be forgotten
@@ -121,7 +122,8 @@ func (s *scene) answers(t *testing.T, ch effects.Channel, d *datadriven.TestData
 	}
 	corr := s.asked[n].corr
 	s.asked = slices.Delete(s.asked, n, n+1)
-	s.hears(t, &effects.Replied{Corr: corr, Body: []byte(strings.ReplaceAll(d.Input, "ID", string(s.Registrar.rows[0].sync.name())))})
+	s.hears(t, &effects.Replied{Corr: corr,
+		Body: []byte(strings.ReplaceAll(d.Input, "ID", string(s.Registrar.rows[0].sync.name())))})
 }
 
 func (s *scene) passes(t *testing.T, until effects.Time) {

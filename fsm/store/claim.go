@@ -42,9 +42,9 @@ func (s *Store) Beyond() (counted, there int) {
 // ClaimsLeft is how many claims of class fit, whatever they are on.
 func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
 
-// Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept; one beyond
-// is refused when class has its share of those: then the chunk may be gone when the request comes for it, which is a
-// miss, never wrong. A request that is told twice has one claim, from the second time on.
+// Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept;
+// one beyond is refused when class has its share of those: then the chunk may be gone when the request comes for it,
+// which is a miss, never wrong. A request that is told twice has one claim, from the second time on.
 func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	e := s.entries.Get(h)
 	c := s.ownClaim(h, e, request)
@@ -134,8 +134,9 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 }
 
 // Due ends the claims on an entry whose time is over, tells of them, and remembers that they lapsed. The page goes with
-// the last of them only if nobody reads it (Settle). All claims there are may be on one page: so many end in a step, and
-// for the oldest of the others the deadline is now. A claim whose time is over is good for its request until it ends.
+// the last of them only if nobody reads it (Settle). All claims there are may be on one page: so many end in a step,
+// and for the oldest of the others the deadline is now. A claim whose time is over is good for its request until it
+// ends.
 func (s *Store) Due(h Entry, v *env.Env) {
 	hash := s.HashOf(h)
 	if n := s.expire(h, v); n > 0 {

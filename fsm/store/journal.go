@@ -47,9 +47,9 @@ func (s *Store) Journal(after uint64, into []Change) ([]Change, bool) {
 	return into, true
 }
 
-// ReadyAt is the key of the ready chunk at a slot, if there is one. Who goes through all slots, over as many steps as it
-// likes, and then follows the journal from what Changed was before, knows all that the store has. The key is valid until
-// the next call.
+// ReadyAt is the key of the ready chunk at a slot, if there is one. Who goes through all slots, over as many steps as
+// it likes, and then follows the journal from what Changed was before, knows all that the store has. The key is valid
+// until the next call.
 func (s *Store) ReadyAt(slot int32) ([]byte, bool) {
 	e := s.entries.Get(s.entries.At(slot))
 	if e == nil || !e.ready() {

@@ -23,8 +23,8 @@ func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (En
 	return h, true
 }
 
-// Admit makes a page the chunk of key, and the caller's reference to it the store's. It says false if the key has a page
-// already: then nothing has changed. Room must hold.
+// Admit makes a page the chunk of key, and the caller's reference to it the store's. It says false if the key has a
+// page already: then nothing has changed. Room must hold.
 func (s *Store) Admit(v *env.Env, hash uint64, key []byte, page effects.Page) bool {
 	h := s.need(hash, key)
 	e := s.entries.Get(h)

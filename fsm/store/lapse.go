@@ -13,8 +13,8 @@ type lapse struct {
 	until   effects.Time
 }
 
-// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request. Those whose time
-// is over count for nobody. They go a few at a time as others come, and never all at once.
+// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request. Those whose
+// time is over count for nobody. They go a few at a time as others come, and never all at once.
 type lapses struct {
 	slab    table.Slab[lapse]
 	byOwner table.Index

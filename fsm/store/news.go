@@ -1,8 +1,8 @@
 package store
 
 // News are what happened to keys that others wait for: Gets, fetches and requests that were short. Who hears of them
-// empties the list, in the same step or in as many as it takes. So who makes a chunk ready or loses one knows nobody who
-// waits.
+// empties the list, in the same step or in as many as it takes. So who makes a chunk ready or loses one knows nobody
+// who waits.
 type news struct {
 	became  []uint64 // hashes of keys that became ready
 	readied uint64   // how many ever did

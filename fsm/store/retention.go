@@ -32,8 +32,8 @@ const (
 )
 
 // Settle removes what nothing keeps: the ready page when no claim and no pin is left and Retention says so, the entry
-// when no fill and no location is left either. It is the one place that asks the policy, and never makes room itself: who
-// ends a claim or a pin is in the middle of something.
+// when no fill and no location is left either. It is the one place that asks the policy, and never makes room itself:
+// who ends a claim or a pin is in the middle of something.
 func (s *Store) Settle(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins > 0 || e.claims.Len() > 0 {

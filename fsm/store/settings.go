@@ -31,7 +31,8 @@ func (s *Settings) Check() error {
 		kernel.Count{Name: "LocationsMax", Value: s.LocationsMax})
 }
 
-// Entries bounds the keys known: one for each page, each fill under way, and each location at a sender if there are any.
+// Entries bounds the keys known: one for each page, each fill under way, and each location at a sender if there are
+// any.
 func (s *Settings) Entries(pages, batch uint32, locations bool) uint32 {
 	n := 2*uint64(pages) + uint64(batch)
 	if locations {

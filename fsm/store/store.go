@@ -93,7 +93,8 @@ func (s *Store) Emptied(cfg Config) Store {
 		entries: s.entries.Emptied(cfg.Entries), byKey: s.byKey.Emptied(), names: s.names.emptied(cfg.Entries),
 		claims: s.claims.Emptied(cfg.Pages + cfg.Claims), byOwner: s.byOwner.Emptied(),
 		beyond: s.beyond.Emptied(cfg.Claims, cfg.Classes), locations: s.locations.Emptied(cfg.Locations),
-		lapses: s.lapses.emptied(cfg.Claims), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(), noted: s.noted,
+		lapses: s.lapses.emptied(cfg.Claims), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(),
+		noted: s.noted,
 	}
 }
 

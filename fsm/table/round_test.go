@@ -2,7 +2,8 @@ package table
 
 import "testing"
 
-// A slot whose lives come round goes on: handles are never zero, the last one is not the next one's, and lists and lookups work.
+// A slot whose lives come round goes on: handles are never zero, the last one is not the next one's, and lists and
+// lookups work.
 func TestHandlesComeRound(t *testing.T) {
 	s := NewSlab[int](1)
 	h, _ := s.Add()

@@ -8,9 +8,9 @@
 package table
 
 // Handle names one life of one slot of a Slab. Zero names nothing. A handle of an
-// earlier life is not valid again before the slot's 2^32nd next one. Nobody keeps one so long: lists, indexes and deadlines let go
-// of what they name when it ends, drivers hold what is outstanding only, and what refers to somebody who may be gone
-// compares a number of its own that does not end (kernel.Ref.Attempt, grant ids).
+// earlier life is not valid again before the slot's 2^32nd next one. Nobody keeps one so long: lists, indexes and
+// deadlines let go of what they name when it ends, drivers hold what is outstanding only, and what refers to somebody
+// who may be gone compares a number of its own that does not end (kernel.Ref.Attempt, grant ids).
 type Handle uint64
 
 func handle(slot int32, life uint32) Handle { return Handle(life)<<32 | Handle(uint32(slot+1)) }
@@ -239,8 +239,8 @@ func (s *Slab[T]) Listed(h Handle) bool { return s.cells.At(int(h.Slot())).list 
 // Next is the element after h in its list, or zero.
 func (s *Slab[T]) Next(h Handle) Handle { return s.listed(s.cells.At(int(h.Slot())).next) }
 
-// What a free slot keeps for its next life: enough for most, so that a steady state allocates nothing. Were it what the largest
-// life needed, a table could hold as many times its largest entry as it ever had slots.
+// What a free slot keeps for its next life: enough for most, so that a steady state allocates nothing. Were it what the
+// largest life needed, a table could hold as many times its largest entry as it ever had slots.
 const (
 	keepElements = 256
 	keepBytes    = 32 << 10

@@ -2,7 +2,8 @@ package sharedlog
 
 import "encoding/binary"
 
-// An Entry is what one directory has to tell the others, at a time. Its frames stand in the order in which it heard them.
+// An Entry is what one directory has to tell the others, at a time. Its frames stand in the order in which it heard
+// them.
 type Entry struct {
 	Teller uint64 // one life of a directory
 	Nth    uint64 // of its entries, from 0

@@ -92,7 +92,8 @@ func (s *Stream) copyBatch(t *Thread, copies []Copy, kind C.int) error {
 	if code == 0 {
 		return nil
 	}
-	return t.answer(code, "aclrtMemcpyBatchAsync", "count=%d kind=%d stream=%#x failed=%d", n, kind, s.handle, int64(failed))
+	return t.answer(code, "aclrtMemcpyBatchAsync", "count=%d kind=%d stream=%#x failed=%d", n, kind, s.handle,
+		int64(failed))
 }
 
 // arrange lays the arguments of the copies out for the library, without the empty ones, and counts them.

@@ -82,7 +82,8 @@ func BenchmarkNotify(b *testing.B) {
 // BenchmarkWaiting waits for a copy that takes 200 ms, as the library can and as an old one makes us, and
 // tells how much of a core that took: cpu/wall is the processor's time over the clock's.
 func BenchmarkWaiting(b *testing.B) {
-	for name, hidden := range map[string][]string{"inside the library": nil, "asking with pauses": {"aclrtSynchronizeEventWithTimeout"}} {
+	for name, hidden := range map[string][]string{"inside the library": nil,
+		"asking with pauses": {"aclrtSynchronizeEventWithTimeout"}} {
 		b.Run(name, func(b *testing.B) {
 			r := newRig(b, hidden...)
 			c := r.context(ContextOptions{})

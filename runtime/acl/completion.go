@@ -173,7 +173,8 @@ type pause struct {
 func (p *pause) once(t *Thread, event C.acl_handle) (bool, error) {
 	if !p.polls {
 		ms := C.int32_t(slice / time.Millisecond)
-		err := t.answer(C.call_synchronize_event(t.call, event, ms), "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", event, ms)
+		err := t.answer(C.call_synchronize_event(t.call, event, ms), "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d",
+			event, ms)
 		switch {
 		case err == nil:
 			return true, nil

@@ -264,8 +264,8 @@ func (t *Thread) resetDevice() error {
 }
 
 // Close gives the context and its device back and ends its thread. It refuses with ErrBusy, naming
-// what is left, while streams, events or memory of it are open or functions run Apart. After an error of the library, which may
-// have given some of it back, only Close and Abandon are of use. A second Close does nothing.
+// what is left, while streams, events or memory of it are open or functions run Apart. After an error of the library,
+// which may have given some of it back, only Close and Abandon are of use. A second Close does nothing.
 func (c *Context) Close() error {
 	err := c.do(func(t *Thread) error {
 		if open := c.live.open(c.guests.count.Load()); open != "" && !c.left.begun {

@@ -55,7 +55,8 @@ func (s *Stream) copy(t *Thread, c Copy, kind C.int) error {
 	}
 	code := C.call_copy_async(t.call, c.Dst.start(), c.Src.start(), C.size_t(c.Src.Size), kind, s.handle)
 	if code != 0 {
-		return t.answer(code, "aclrtMemcpyAsync", "dst=%#x src=%#x count=%d kind=%d stream=%#x", c.Dst.start(), c.Src.start(), c.Src.Size, kind, s.handle)
+		return t.answer(code, "aclrtMemcpyAsync", "dst=%#x src=%#x count=%d kind=%d stream=%#x", c.Dst.start(), c.Src.start(),
+			c.Src.Size, kind, s.handle)
 	}
 	return nil
 }
@@ -70,7 +71,8 @@ func (s *Stream) Fill(t *Thread, dst Range, with byte) error {
 	}
 	code := C.call_set_async(t.call, dst.start(), C.int32_t(with), C.size_t(dst.Size), s.handle)
 	if code != 0 {
-		return t.answer(code, "aclrtMemsetAsync", "address=%#x value=%d count=%d stream=%#x", dst.start(), with, dst.Size, s.handle)
+		return t.answer(code, "aclrtMemsetAsync", "address=%#x value=%d count=%d stream=%#x", dst.start(), with, dst.Size,
+			s.handle)
 	}
 	return nil
 }

@@ -78,8 +78,10 @@ func TestCopyAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantBytes(t, back.Bytes(), want, "what came back")
-			if stats := r.stats(); hidden == nil && (stats["calls.aclrtMemcpyBatchAsync"] != 4 || stats["calls.aclrtMemcpyAsync"] != 0) {
-				t.Errorf("%d batched calls and %d single ones, want 4 and 0", stats["calls.aclrtMemcpyBatchAsync"], stats["calls.aclrtMemcpyAsync"])
+			if stats := r.stats(); hidden == nil &&
+				(stats["calls.aclrtMemcpyBatchAsync"] != 4 || stats["calls.aclrtMemcpyAsync"] != 0) {
+				t.Errorf("%d batched calls and %d single ones, want 4 and 0", stats["calls.aclrtMemcpyBatchAsync"],
+					stats["calls.aclrtMemcpyAsync"])
 			}
 			err := c.Do(func(t *Thread) error { return s.CopyAll(t, []Copy{in[0], out[0]}) })
 			if !errors.Is(err, ErrInvalid) {

@@ -21,15 +21,20 @@ func TestErrorText(t *testing.T) {
 		},
 		{
 			&Error{Code: 107001, Call: "aclrtSetDevice", Args: "device=9"},
-			"aclrtSetDevice(device=9): ACL_ERROR_RT_INVALID_DEVICEID (107001, configuration); see npu-smi info for the devices of this machine, and ASCEND_RT_VISIBLE_DEVICES for the visible ones",
+			"aclrtSetDevice(device=9): ACL_ERROR_RT_INVALID_DEVICEID (107001, configuration); see npu-smi info for the " +
+				"devices " +
+				"of this machine, and ASCEND_RT_VISIBLE_DEVICES for the visible ones",
 		},
 		{
 			&MissingError{Symbol: "aclrtStreamAbort", Library: "libascendcl.so"},
 			"acl: libascendcl.so has no aclrtStreamAbort: a newer CANN is needed for it",
 		},
 		{
-			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"}, {Library: "b.so", Missing: []string{"aclInit", "aclrtFree"}}}},
-			"acl: no usable AscendCL library; tried a.so: no such file; tried b.so: it has no aclInit, aclrtFree; install CANN and source its set_env.sh, or name the library in KVFERRY_ASCENDCL",
+			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"},
+				{Library: "b.so", Missing: []string{"aclInit", "aclrtFree"}}}},
+			"acl: no usable AscendCL library; tried a.so: no such file; tried b.so: it has no aclInit, aclrtFree; install " +
+				"CANN " +
+				"and source its set_env.sh, or name the library in KVFERRY_ASCENDCL",
 		},
 	} {
 		if got := c.err.Error(); got != c.want {

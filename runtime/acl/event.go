@@ -106,7 +106,8 @@ func (e *Event) rewind(t *Thread, s *Stream) error {
 	if e.reusable || !e.recorded {
 		return nil
 	}
-	err := t.answer(C.call_reset_event(t.call, e.handle, s.handle), "aclrtResetEvent", "event=%#x stream=%#x", e.handle, s.handle)
+	err := t.answer(C.call_reset_event(t.call, e.handle, s.handle), "aclrtResetEvent", "event=%#x stream=%#x", e.handle,
+		s.handle)
 	if !errors.Is(err, Unsupported) {
 		e.recorded = err != nil
 		return err
@@ -177,7 +178,8 @@ func (e *Event) Elapsed(t *Thread, since *Event) (time.Duration, error) {
 		return 0, err
 	}
 	var ms C.float
-	err := t.answer(C.call_elapsed(t.call, since.handle, e.handle, &ms), "aclrtEventElapsedTime", "start=%#x end=%#x", since.handle, e.handle)
+	err := t.answer(C.call_elapsed(t.call, since.handle, e.handle, &ms), "aclrtEventElapsedTime", "start=%#x end=%#x",
+		since.handle, e.handle)
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 

@@ -97,7 +97,8 @@ func TestElapsed(t *testing.T) {
 	start, end := made(t, c, event), made(t, c, event)
 	r.fault("done:of=copy,delay=2000")
 	do(t, c, func(thread *Thread) error {
-		err := errors.Join(s.Record(thread, start), s.Copy(thread, m.All(), h.All()), s.Record(thread, end), s.Synchronize(thread, longEnough))
+		err := errors.Join(s.Record(thread, start), s.Copy(thread, m.All(), h.All()), s.Record(thread, end),
+			s.Synchronize(thread, longEnough))
 		if err != nil {
 			return err
 		}

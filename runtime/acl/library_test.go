@@ -43,7 +43,8 @@ func TestOpenTwiceTakesTwoReferences(t *testing.T) {
 	if n, err := first.lib.DeviceCount(); n == 0 || err != nil {
 		t.Errorf("%d devices, %v", n, err)
 	}
-	if stats := first.stats(); stats["calls.aclInit"] != 2 || stats["calls.aclFinalizeReference"] != 1 || stats["calls.aclFinalize"] != 0 {
+	if stats := first.stats(); stats["calls.aclInit"] != 2 || stats["calls.aclFinalizeReference"] != 1 ||
+		stats["calls.aclFinalize"] != 0 {
 		t.Errorf("%d times initialised, %d times given back, %d times finalised for all; want 2, 1, 0",
 			stats["calls.aclInit"], stats["calls.aclFinalizeReference"], stats["calls.aclFinalize"])
 	}
@@ -55,7 +56,8 @@ func TestInfo(t *testing.T) {
 	if info.Library != softnpuPath || info.SoC == "" || info.ACL.Major != 1 || info.CANN == "" {
 		t.Errorf("got %+v", info)
 	}
-	if !slices.Contains(info.Missing, "aclrtStreamAbort") || r.lib.Has("aclrtStreamAbort") || !r.lib.Has("aclrtStreamQuery") {
+	if !slices.Contains(info.Missing, "aclrtStreamAbort") || r.lib.Has("aclrtStreamAbort") ||
+		!r.lib.Has("aclrtStreamQuery") {
 		t.Errorf("missing: %v", info.Missing)
 	}
 	if len(info.Signals) != 0 {
@@ -116,7 +118,8 @@ func TestEachRequiredSymbolIsNamedWhenItIsMissing(t *testing.T) {
 			continue
 		}
 		attempts := tried(t, err)
-		if len(attempts) != 1 || !slices.Equal(attempts[0].Missing, []string{s.Name}) || !strings.Contains(err.Error(), s.Name) {
+		if len(attempts) != 1 || !slices.Equal(attempts[0].Missing, []string{s.Name}) || !strings.Contains(err.Error(),
+			s.Name) {
 			t.Errorf("without %s: %+v", s.Name, attempts)
 		}
 	}

@@ -119,19 +119,22 @@ func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	case err != nil:
 		return nil, err
 	case (p == OnDevice) != (is.location._type == C.ACL_LOCATION_DEVICE), is.location._type == C.ACL_LOCATION_UNREGISTERED:
-		return nil, fmt.Errorf("%w: lent memory at %#x is not %v memory: the library says location %d", ErrInvalid, address, p, is.location._type)
+		return nil, fmt.Errorf("%w: lent memory at %#x is not %v memory: the library says location %d", ErrInvalid, address,
+			p, is.location._type)
 	case p != OnDevice:
 		return m, nil
 	}
 	var base C.acl_address
 	var length C.size_t
-	err = t.answer(C.call_address_range(t.call, m.address, &base, &length), "aclrtMemGetAddressRange", "address=%#x", address)
+	err = t.answer(C.call_address_range(t.call, m.address, &base, &length), "aclrtMemGetAddressRange", "address=%#x",
+		address)
 	switch {
 	case errors.Is(err, Unsupported):
 	case err != nil:
 		return nil, err
 	case uint64(address)+size > uint64(base)+uint64(length):
-		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x: its allocation ends at %#x", ErrRange, size, address, uint64(base)+uint64(length))
+		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x: its allocation ends at %#x", ErrRange, size, address,
+			uint64(base)+uint64(length))
 	}
 	return m, nil
 }
@@ -199,7 +202,8 @@ func (r Range) check(t *Thread, what string) error {
 	case m.ctx.lib != t.lib, m.place == OnDevice && m.ctx.device != t.ctx.device:
 		return fmt.Errorf("%w: the memory of the %s, which is another device's", ErrForeign, what)
 	case r.Offset > m.size, r.Size > m.size-r.Offset:
-		return fmt.Errorf("%w: the %s is %d bytes from %d on, of memory of %d bytes", ErrRange, what, r.Size, r.Offset, m.size)
+		return fmt.Errorf("%w: the %s is %d bytes from %d on, of memory of %d bytes", ErrRange, what, r.Size, r.Offset,
+			m.size)
 	}
 	return nil
 }

@@ -73,7 +73,8 @@ func TestRangesAreChecked(t *testing.T) {
 			if err := s.Copy(thread, test.dst, test.src); !errors.Is(err, test.want) {
 				t.Errorf("%s: %v, want %v", name, err, test.want)
 			}
-			if err := s.CopyAll(thread, []Copy{{m.Range(0, 64), h.Range(0, 64)}, {test.dst, test.src}}); !errors.Is(err, test.want) {
+			if err := s.CopyAll(thread, []Copy{{m.Range(0, 64), h.Range(0, 64)}, {test.dst, test.src}}); !errors.Is(err,
+				test.want) {
 				t.Errorf("%s, the second of two: %v, want %v", name, err, test.want)
 			}
 		}

@@ -22,13 +22,16 @@ const registerAlign = 4096
 func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 	start := unsafe.Pointer(unsafe.SliceData(mapping))
 	if len(mapping) == 0 || uintptr(start)%registerAlign != 0 {
-		return nil, fmt.Errorf("%w: a mapping of %d bytes at %p: it must start at a multiple of %d", ErrInvalid, len(mapping), start, registerAlign)
+		return nil, fmt.Errorf("%w: a mapping of %d bytes at %p: it must start at a multiple of %d", ErrInvalid, len(mapping),
+			start, registerAlign)
 	}
 	if !t.lib.Has("aclrtHostUnregister") {
 		return nil, &MissingError{Symbol: "aclrtHostUnregister", Library: t.lib.info.Library} // there would be no way back
 	}
-	m := &Memory{ctx: t.ctx, place: OnHost, address: C.acl_address(uintptr(start)), size: uint64(len(mapping)), give: unregister}
-	err := t.answer(C.call_host_register(t.call, m.address, C.uint64_t(m.size), &m.mapped), "aclrtHostRegister", "address=%#x size=%d type=mapped", m.address, m.size)
+	m := &Memory{ctx: t.ctx, place: OnHost, address: C.acl_address(uintptr(start)), size: uint64(len(mapping)),
+		give: unregister}
+	err := t.answer(C.call_host_register(t.call, m.address, C.uint64_t(m.size), &m.mapped), "aclrtHostRegister",
+		"address=%#x size=%d type=mapped", m.address, m.size)
 	if errors.Is(err, Unsupported) {
 		err = t.registerV2(m)
 	}
@@ -41,7 +44,8 @@ func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 
 // registerV2 uses the newer pair of calls.
 func (t *Thread) registerV2(m *Memory) error {
-	err := t.answer(C.call_host_register_v2(t.call, m.address, C.uint64_t(m.size)), "aclrtHostRegisterV2", "address=%#x size=%d flags=mapped|pinned", m.address, m.size)
+	err := t.answer(C.call_host_register_v2(t.call, m.address, C.uint64_t(m.size)), "aclrtHostRegisterV2",
+		"address=%#x size=%d flags=mapped|pinned", m.address, m.size)
 	if err != nil {
 		return err
 	}

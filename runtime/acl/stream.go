@@ -50,15 +50,18 @@ func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 		return nil, fmt.Errorf("%w: CompletionsMax is %d: give a positive number", ErrInvalid, o.CompletionsMax)
 	}
 	if o.StopOnFailure && t.ctx.primary {
-		return nil, fmt.Errorf("%w: StopOnFailure in a primary context would stop the engine's streams: use an own context", ErrInvalid)
+		return nil, fmt.Errorf("%w: StopOnFailure in a primary context would stop the engine's streams: use an own context",
+			ErrInvalid)
 	}
 	s := &Stream{ctx: t.ctx, completionsMax: o.CompletionsMax, completions: make(chan completion, o.CompletionsMax)}
-	err := t.answer(C.call_create_stream(t.call, C.ACL_STREAM_FAST_LAUNCH, &s.handle), "aclrtCreateStreamWithConfig", "flags=%#x", C.ACL_STREAM_FAST_LAUNCH)
+	err := t.answer(C.call_create_stream(t.call, C.ACL_STREAM_FAST_LAUNCH, &s.handle), "aclrtCreateStreamWithConfig",
+		"flags=%#x", C.ACL_STREAM_FAST_LAUNCH)
 	if err != nil {
 		return nil, err
 	}
 	if o.StopOnFailure {
-		err = t.answer(C.call_set_failure_mode(t.call, s.handle, C.ACL_STOP_ON_FAILURE), "aclrtSetStreamFailureMode", "stream=%#x mode=stop", s.handle)
+		err = t.answer(C.call_set_failure_mode(t.call, s.handle, C.ACL_STOP_ON_FAILURE), "aclrtSetStreamFailureMode",
+			"stream=%#x mode=stop", s.handle)
 		if err != nil {
 			return nil, errors.Join(err, t.destroyStream(s, false))
 		}

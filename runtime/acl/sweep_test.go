@@ -248,7 +248,8 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 func TestEachCallFailingOnce(t *testing.T) {
 	npu := findNPU(t)
 	// Calls whose failure concerns nobody: the texts of logs and errors, and what is tried again later.
-	silent := []string{"aclrtGetVersion", "aclsysGetVersionStr", "aclrtGetSocName", "aclGetRecentErrMsg", "aclrtDestroyEvent"}
+	silent := []string{"aclrtGetVersion", "aclsysGetVersionStr", "aclrtGetSocName", "aclGetRecentErrMsg",
+		"aclrtDestroyEvent"}
 	for age, hidden := range sweepsThrough {
 		r := &rig{t: t, npu: npu, left: control(t, npu, "leaks")}
 		control(t, npu, "forget")
@@ -286,7 +287,8 @@ func TestEachCallFailingOnce(t *testing.T) {
 // Memory runs out at every allocation in turn: an outcome each time, and nothing is lost.
 func TestEachAllocationRunningOut(t *testing.T) {
 	npu := findNPU(t)
-	for _, symbol := range []string{"aclrtMalloc", "aclrtMallocHost", "aclrtCreateEventExWithFlag", "aclrtCreateStreamWithConfig", "aclrtCreateContext"} {
+	for _, symbol := range []string{"aclrtMalloc", "aclrtMallocHost", "aclrtCreateEventExWithFlag",
+		"aclrtCreateStreamWithConfig", "aclrtCreateContext"} {
 		for nth := 1; ; nth++ {
 			r := &rig{t: t, npu: npu, left: control(t, npu, "leaks")}
 			r.control(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=207001", symbol, nth))

@@ -93,8 +93,8 @@ type Config struct {
 	BufferBytes, PageBytes uint64
 	Pages                  uint32
 	// StagingPages of them are what the fetches of a receiver of delayed pull read into: the whole pages of
-	// Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to half of them.
-	// Zero at every other node, and before Layout is known.
+	// Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to
+	// half of them. Zero at every other node, and before Layout is known.
 	StagingPages uint32
 	// Device is where the pool lies.
 	Device Device

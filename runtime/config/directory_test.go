@@ -64,7 +64,9 @@ func readOf(c *Directory) string {
 	if c.Shared.At.Host != "" {
 		shared = fmt.Sprintf("log %+v\n", c.Shared)
 	}
-	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v\ntables %+v\nlimits %d bytes, %d hashes, %d operations\n",
-		c.Host, c.Advertise, c.Monitors, c.Silence, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount, c.Limits.OperationCount) +
+	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v\ntables %+v\nlimits %d bytes, %d hashes, %d "+
+		"operations\n",
+		c.Host, c.Advertise, c.Monitors, c.Silence, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
+		c.Limits.OperationCount) +
 		shared
 }

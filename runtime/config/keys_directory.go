@@ -33,7 +33,9 @@ var controllerKeys = []key{
 // directoryKeys are kvferry's own for a directory.
 var directoryKeys = []key{
 	{name: "directory.advertise_host", kind: host(func(d *draft) *string { return &d.directory.Advertise }),
-		doc: "under which workers reach its heartbeat ports; `controller_host` if unset, and where that is every interface, " +
+		doc: "under which workers reach its heartbeat ports; `controller_host` if unset, and where that is every " +
+			"interface, " +
+			"" +
 			"the first address of this machine that is not the loopback's"},
 	{name: "directory.instances", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.Instances }),
 		def: "1024", doc: "instances that it knows"},
@@ -67,7 +69,8 @@ var directoryKeys = []key{
 	{name: "directory.log_entries",
 		kind: integer(100, 1<<24, func(d *draft) *uint32 { return &d.directory.Shared.Entries }), def: "20000",
 		doc: "that it keeps, of up to 16 KiB and some of 1 MiB; who starts reads all, and has the rest told again"},
-	{name: "limits.lookup_hashes", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }), def: "65536",
+	{name: "limits.lookup_hashes", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }),
+		def: "65536",
 		doc: "the most chunks of a lookup; one of more is refused"},
 }
 
@@ -76,7 +79,8 @@ var sharedKeys = []string{"limits.message_bytes", "link.handshake_timeout", "lin
 	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
 
 var directorySchema = schema{
-	top: controllerKeys, own: slices.Concat(directoryKeys, shared(nodeKeys, sharedKeys)), variable: "LMCACHE_CONTROLLER_", whose: "LMCache's controller",
+	top: controllerKeys, own: slices.Concat(directoryKeys, shared(nodeKeys, sharedKeys)), variable: "LMCACHE_CONTROLLER_",
+	whose: "LMCache's controller",
 }
 
 // shared are rows of another table, by their names.

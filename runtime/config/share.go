@@ -25,7 +25,8 @@ type Share struct {
 	// this node writes at a time.
 	Pull bool
 	Gets uint32
-	// Delay: chunks may stay with peers until they are fetched, into the pages that StagingBytes are of (Config.StagingPages).
+	// Delay: chunks may stay with peers until they are fetched, into the pages that StagingBytes are of
+	// (Config.StagingPages).
 	Delay        bool
 	StagingBytes uint64
 
@@ -71,7 +72,8 @@ func (d *draft) validateShare() {
 			d.cfg.BufferBytes = d.localBytes
 		}
 	case d.cfg.Role != Both:
-		d.at(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or enable_pd: false")
+		d.at(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or "+
+			"enable_pd: false")
 	case d.cfg.PeerHost != d.p2pHost || !slices.Equal(d.cfg.InitPorts, d.p2pInit):
 		d.at(p2pInitKey, Conflict, "a node has one port for handshakes: give the host and the ports of pd_peer_host and "+
 			"pd_peer_init_port")
@@ -144,7 +146,8 @@ func (d *draft) forgetShare() {
 		d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.File == s.file && p.Field == s.field })
 	}
 	const why = "no effect while enable_p2p is false"
-	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, "p2p_use_npu", "p2p_pull_mode", "p2p_delay_pull", controllerKey} {
+	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, "p2p_use_npu", "p2p_pull_mode", "p2p_delay_pull",
+		controllerKey} {
 		d.note(name, why)
 	}
 	d.cfg.Share = Share{}

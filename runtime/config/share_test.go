@@ -36,7 +36,8 @@ func TestSharingExamplesLoad(t *testing.T) {
 			!slices.Equal(c.InitPorts, want.init) || !slices.Equal(s.LookupPorts, want.lookup) || c.Ranks() != 2 ||
 			!slices.Equal(s.Feeds, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.feed}}) ||
 			!slices.Equal(s.Replies, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.reply}}) ||
-			s.TTL != time.Minute || s.LookupTimeout != 3*time.Second || s.GetTimeout != 11*time.Second || s.Asking != 500*time.Millisecond {
+			s.TTL != time.Minute || s.LookupTimeout != 3*time.Second || s.GetTimeout != 11*time.Second ||
+			s.Asking != 500*time.Millisecond {
 			t.Errorf("%s: %+v", file, c)
 		}
 		noted := map[string]bool{}

@@ -39,7 +39,8 @@ func (d *draft) validate() {
 func (d *draft) validatePD() {
 	d.require("enable_pd", "set enable_pd: true")
 	if d.given("enable_pd") && !d.enablePD {
-		d.at("enable_pd", Range, "set enable_pd: true, or enable_p2p: true; without either LMCache does not transfer between "+
+		d.at("enable_pd", Range, "set enable_pd: true, or enable_p2p: true; without either LMCache does not transfer "+
+			"between "+
 			"nodes, and kvferry has nothing to do")
 	}
 	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")

@@ -1,5 +1,5 @@
-// Package device is the interface between a node and the memory of an accelerator. A node without one keeps its pages in
-// memory of its own process and serves them by fenced planes; with one its pages lie where ordinary code cannot
+// Package device is the interface between a node and the memory of an accelerator. A node without one keeps its pages
+// in memory of its own process and serves them by fenced planes; with one its pages lie where ordinary code cannot
 // follow an address, leased planes serve them, and what the node knows of a page is where it is.
 package device
 
@@ -19,8 +19,8 @@ type Pool struct {
 	PageBytes uint64
 }
 
-// A Page is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of pinned
-// host memory.
+// A Page is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of
+// pinned host memory.
 type Page struct {
 	Address uintptr
 	Bytes   uint32
@@ -30,8 +30,8 @@ type Page struct {
 type Env struct {
 	// Engine is the pool that the engine fills or reads.
 	Engine Pool
-	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them (pd_use_cpu_offload);
-	// nil: they serve Engine.
+	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them
+	// (pd_use_cpu_offload); nil: they serve Engine.
 	Offload *Pool
 	// Buffer is the served pool's name on the wire.
 	Buffer effects.BufferID

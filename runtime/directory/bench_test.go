@@ -27,8 +27,8 @@ const (
 )
 
 // BenchmarkLookups has clients look a prefix up at a directory, each as soon as it was answered, and, in the same run,
-// ask a bare ROUTER of libzmq, which gives back what it gets. A turn of the one follows a turn of the other; the medians
-// of all turns are compared.
+// ask a bare ROUTER of libzmq, which gives back what it gets. A turn of the one follows a turn of the other; the
+// medians of all turns are compared.
 func BenchmarkLookups(b *testing.B) {
 	for _, clients := range []int{1, 16, 256} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
@@ -157,7 +157,8 @@ type askers struct {
 
 func newAskers(b *testing.B, n int, to effects.Addr) *askers {
 	b.Helper()
-	a := &askers{opened: make(chan *effects.Opened, 1), over: make(chan struct{}, 1), again: make(chan int, n), asked: make([]time.Time, n)}
+	a := &askers{opened: make(chan *effects.Opened, 1), over: make(chan struct{}, 1), again: make(chan int, n),
+		asked: make([]time.Time, n)}
 	x := protocol.BatchedP2PLookupMsg{Worker: protocol.Worker{InstanceID: []byte("asker")}}
 	for i := range benchHashes {
 		x.Hashes = append(x.Hashes, protocol.ChunkHash{Bits: uint64(i + 1)})

@@ -49,8 +49,8 @@ func shut(t *testing.T, d *directory.Directory) {
 	}
 }
 
-// freePorts is a file of a directory with sockets of its own, whose ports stay the same. They are free on every interface,
-// as a directory without a host takes them on all.
+// freePorts is a file of a directory with sockets of its own, whose ports stay the same. They are free on every
+// interface, as a directory without a host takes them on all.
 func freePorts(t testing.TB, sets int) string {
 	t.Helper()
 	var list []string

@@ -16,10 +16,11 @@ type limit struct {
 	bytes  uint64 // ours: a batch that was begun is waited for, and so must be short
 }
 
-// batches cuts a transfer into what the library takes in one call each. Each descriptor has a fixed price of up to 23 µs
-// (docs/ascend.md), so pages that are neighbours at both ends become one. Every byte is in exactly one piece, and the order is the
-// pages'.
-func batches(pairs []effects.Pair, local func(effects.Page) uintptr, remote func(effects.RemotePage) uintptr, most limit) [][]piece {
+// batches cuts a transfer into what the library takes in one call each. Each descriptor has a fixed price of up to 23
+// µs (docs/ascend.md), so pages that are neighbours at both ends become one. Every byte is in exactly one piece, and
+// the order is the pages'.
+func batches(pairs []effects.Pair, local func(effects.Page) uintptr, remote func(effects.RemotePage) uintptr,
+	most limit) [][]piece {
 	var list [][]piece
 	var batch []piece
 	var bytes uint64

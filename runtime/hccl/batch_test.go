@@ -21,8 +21,8 @@ func page(index, length uint32) (p effects.Pair) {
 	return p
 }
 
-// Whatever the pages: every byte is moved once to where it belongs, in the pages' order, within the limits, and two pieces that could
-// be one are two only where a batch ends.
+// Whatever the pages: every byte is moved once to where it belongs, in the pages' order, within the limits, and two
+// pieces that could be one are two only where a batch ends.
 func TestBatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pairs []effects.Pair
@@ -86,7 +86,8 @@ func TestNeighboursAreOne(t *testing.T) {
 	for i := range pairs {
 		pairs[i].Remote.Index = uint32(2 * i)
 	}
-	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 2 || len(got[0]) != 256 || len(got[1]) != 44 {
+	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 2 || len(got[0]) != 256 ||
+		len(got[1]) != 44 {
 		t.Fatalf("%d batches", len(got))
 	}
 }

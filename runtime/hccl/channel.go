@@ -33,8 +33,8 @@ type channel struct {
 const (
 	// framesMax bounds what waits to be written. A link says a few words for each epoch.
 	framesMax = 64
-	// farewell is how long the peer is given to close its side first, so that what it said last does not turn our close into a
-	// reset.
+	// farewell is how long the peer is given to close its side first, so that what it said last does not turn our close
+	// into a reset.
 	farewell = time.Second
 )
 
@@ -57,7 +57,8 @@ func (c *channel) say(frame []byte) bool {
 	}
 }
 
-// write writes what is said until finish. After an error it drops the rest and calls failed; it does not close the connection.
+// write writes what is said until finish. After an error it drops the rest and calls failed; it does not close the
+// connection.
 func (c *channel) write(failed func(error)) {
 	defer close(c.ended)
 	broken := false
@@ -139,8 +140,8 @@ func (c *channel) drain() error {
 	return err
 }
 
-// proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead. A reset
-// says so only between processes of one host: from elsewhere it may come from anybody on the way.
+// proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead.
+// A reset says so only between processes of one host: from elsewhere it may come from anybody on the way.
 func proves(err error, sameHost bool) bool {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// What ends a connection proves only what the peer's kernel alone can say. A reset may come from anybody on the way, and a timeout, or what was
-// read badly, says nothing.
+// What ends a connection proves only what the peer's kernel alone can say. A reset may come from anybody on the way,
+// and a timeout, or what was read badly, says nothing.
 func TestProves(t *testing.T) {
 	read := func(err error) error {
 		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}

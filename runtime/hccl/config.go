@@ -36,13 +36,16 @@ type Config struct {
 	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves them to HCCL.
 	TrafficClass, ServiceLevel *uint32
 
-	// Host is where the channel listens and what peers are told to dial; 127.0.0.1 if empty. Port is chosen by the system if zero.
+	// Host is where the channel listens and what peers are told to dial; 127.0.0.1 if empty. Port is chosen by the system
+	// if zero.
 	Host string
 	Port uint16
 
-	// TransferTimeout is the longest time in which a batch must end; by default a little longer than NICs try, and 3 s at least.
+	// TransferTimeout is the longest time in which a batch must end; by default a little longer than NICs try, and 3 s at
+	// least.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a cancelled transfer is waited for before its communicator is given up for it; 200 ms.
+	// CancelGrace is how long a batch of a cancelled transfer is waited for before its communicator is given up for it;
+	// 200 ms.
 	CancelGrace time.Duration
 	// PrepareTimeout bounds each of the three phases in which communicators meet, in whole seconds; 10 s.
 	PrepareTimeout time.Duration
@@ -50,16 +53,17 @@ type Config struct {
 	DestroyTimeout time.Duration
 	// RebuildTries is how many communicators in a row may fail before a link is lost; 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (as many as the library takes),
-	// and BatchBytes bytes (256 MiB) if it has more than one.
+	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (as many as the
+	// library takes), and BatchBytes bytes (256 MiB) if it has more than one.
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
 	// Links bounds peers in each direction; what Bounds has, but 64 at most.
 	Links int
 
-	// Filled is told of every read, on the context's thread, when it has been put into a stream and nothing was put there behind it: what other
-	// streams that use the memory have to wait for. Its error is the batch's. nil: nobody asks. It keeps nothing of the list.
+	// Filled is told of every read, on the context's thread, when it has been put into a stream and nothing was put there
+	// behind it: what other streams that use the memory have to wait for. Its error is the batch's. nil: nobody asks. It
+	// keeps nothing of the list.
 	Filled func(t *acl.Thread, s *acl.Stream, memory []plane.Region) error
 }
 
@@ -109,7 +113,8 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	c.BatchBytes = cmp.Or(c.BatchBytes, 256<<20)
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
 	// A rank that no table takes is better refused here than at the first peer.
-	other := comm.Rank{Server: c.Rank.Server, Device: c.Rank.Device + 1, Address: c.Rank.Address, Port: c.Rank.Port + 1, Pod: c.Rank.Pod}
+	other := comm.Rank{Server: c.Rank.Server, Device: c.Rank.Device + 1, Address: c.Rank.Address, Port: c.Rank.Port + 1,
+		Pod: c.Rank.Pod}
 	if _, _, _, err := comm.Table(c.Rank, other); err != nil {
 		return c, fmt.Errorf("%w: %w", plane.ErrInvalid, err)
 	}

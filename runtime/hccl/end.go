@@ -30,8 +30,8 @@ type end struct {
 	hccs   bool
 }
 
-// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. Where it fails, gone
-// says that nothing is left of it.
+// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout.
+// Where it fails, gone says that nothing is left of it.
 func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
 	o := comm.CommOptions{
 		Name: pair.name(epoch), Rank: pair.rank, Table: pair.table,
@@ -69,7 +69,8 @@ func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) 
 // busyTries is how often a communicator that is busy is tried to be destroyed; one try takes seconds.
 const busyTries = 20
 
-// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes long or will not come.
+// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes
+// long or will not come.
 func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	for try := range busyTries {
 		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
@@ -93,8 +94,8 @@ const (
 	abortPause = 10 * time.Millisecond // the first; each is twice the one before
 )
 
-// abort ends what is in an initiator's stream and returns when it did; zero says that the library does not. Without it a
-// batch that hangs keeps its communicator for good.
+// abort ends what is in an initiator's stream and returns when it did; zero says that the library does not. Without it
+// a batch that hangs keeps its communicator for good.
 func (p *Plane) abort(e *end) time.Time {
 	for try := range abortTries {
 		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
@@ -138,8 +139,8 @@ func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	return true
 }
 
-// dropStream gives the stream back and reports whether it is gone, and with it all of its work. Where it could not be aborted, its work ends
-// by itself now that the communicator is gone.
+// dropStream gives the stream back and reports whether it is gone, and with it all of its work. Where it could not be
+// aborted, its work ends by itself now that the communicator is gone.
 func (p *Plane) dropStream(e *end) (gone bool) {
 	deadline := time.Now().Add(p.cfg.TransferTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

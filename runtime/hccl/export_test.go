@@ -35,8 +35,8 @@ func (p *Plane) SayGone(link effects.Link, epoch uint64) {
 	p.links[link].ch.say(appendEpoch(nil, kindGone, epoch))
 }
 
-// SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the clock before, and reports
-// whether it was refused.
+// SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the
+// clock before, and reports whether it was refused.
 func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	p.mu.Lock()
 	o := p.links[link]

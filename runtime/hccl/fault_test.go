@@ -55,8 +55,8 @@ func mine(t *testing.T, n *planetest.LeasedNode, first, count int) (holds func()
 	}
 }
 
-// A batch that fails, in each way that there is, fails its transfer, which is settled when nothing of it can land any more. Transfers
-// beside it are none the wiser.
+// A batch that fails, in each way that there is, fails its transfer, which is settled when nothing of it can land any
+// more. Transfers beside it are none the wiser.
 func TestBatchesThatFail(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"the call", "call:sym=HcclBatchPut,nth=2,code=12"},
@@ -120,8 +120,8 @@ func TestFaultyDescriptor(t *testing.T) {
 	holdsStats(t, p, 1)
 }
 
-// A batch that does not end: its transfer is cancelled at once, unsettled, and settled when the communicator is gone. What the stream had
-// begun may land late, up to R: never in a page that was given back.
+// A batch that does not end: its transfer is cancelled at once, unsettled, and settled when the communicator is gone.
+// What the stream had begun may land late, up to R: never in a page that was given back.
 func TestCancelOfABatchThatHangs(t *testing.T) {
 	for _, rule := range []string{"done:hang=2", "done:hang=2;late:ms=30"} {
 		for _, hccs := range []bool{false, true} {
@@ -207,8 +207,8 @@ func TestBatchThatTakesTooLong(t *testing.T) {
 	holds()
 }
 
-// A link that is lost below the library shows as a failed stream, as one that hangs while the library knows, or as one that hangs and
-// nobody knows. The next communicator has another link.
+// A link that is lost below the library shows as a failed stream, as one that hangs while the library knows, or as one
+// that hangs and nobody knows. The next communicator has another link.
 func TestLostLinks(t *testing.T) {
 	for _, c := range []struct {
 		mode string
@@ -260,7 +260,8 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	p := faulty(t, r, hccltest.Options{})
 	push := p.Push(t, 0, 1)
 	descriptors := r.Stat(t, "descriptors")
-	if !p.A.Plane.(*hccl.Plane).SubmitsLate(p.Link, effects.Pair{Local: push.Local[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Remote[0].Index}}) {
+	if !p.A.Plane.(*hccl.Plane).SubmitsLate(p.Link,
+		effects.Pair{Local: push.Local[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Remote[0].Index}}) {
 		t.Error("a batch was submitted after its time")
 	}
 	if queued := r.Stat(t, "descriptors") - descriptors; queued != 0 {
@@ -269,8 +270,8 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	goesOn(t, p)
 }
 
-// Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read before each
-// submission, so nothing of it is stored.
+// Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read
+// before each submission, so nothing of it is stored.
 func TestTimePassesInTheQueue(t *testing.T) {
 	for _, rebuilds := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {

@@ -98,7 +98,8 @@ func appendRank(b []byte, r comm.Rank) []byte {
 func parseRank(b []byte) (r comm.Rank, err error) {
 	length := int(b[39])
 	if length > serverMax || b[22] > 1 {
-		return r, fmt.Errorf("%w: rank with a server id of %d bytes and the pod mark %d; give at most %d bytes, and 0 or 1", framing.ErrMalformed, length, b[22], serverMax)
+		return r, fmt.Errorf("%w: rank with a server id of %d bytes and the pod mark %d; give at most %d bytes, and 0 or 1",
+			framing.ErrMalformed, length, b[22], serverMax)
 	}
 	r = comm.Rank{
 		Device: binary.LittleEndian.Uint32(b), Port: binary.LittleEndian.Uint16(b[4:]),
@@ -126,7 +127,8 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, framing.WrongSize("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
-		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends", framing.ErrMalformed, m, magic)
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends",
+			framing.ErrMalformed, m, magic)
 	}
 	h.from, h.to, h.proof = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), [16]byte(b[36:52])
 	h.session, h.boot = [16]byte(b[52:68]), [16]byte(b[68:84])
@@ -180,11 +182,14 @@ func parseWelcome(b []byte) (w welcome, err error) {
 		return w, err
 	}
 	b = b[34+rankBytes:]
-	w.buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]), PageBytes: binary.LittleEndian.Uint64(b[20:])}
+	w.buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
+		PageBytes: binary.LittleEndian.Uint64(b[20:])}
 	w.served = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
 	w.regions, w.proof = b[37], [16]byte(b[38:])
-	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 || p.PageBytes > (math.MaxUint64-uint64(w.served.Base))/uint64(p.Pages) || w.regions == 0 {
-		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x in %d regions", framing.ErrMalformed, p.Pages, p.PageBytes, w.served.Base, w.regions)
+	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 ||
+		p.PageBytes > (math.MaxUint64-uint64(w.served.Base))/uint64(p.Pages) || w.regions == 0 {
+		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x in %d regions", framing.ErrMalformed, p.Pages,
+			p.PageBytes, w.served.Base, w.regions)
 	}
 	w.served.Bytes = uint64(w.buffer.Pages) * w.buffer.PageBytes
 	return w, nil
@@ -251,7 +256,8 @@ func parseAccept(b []byte) (a accept, err error) {
 	a.more = b[9] == 1
 	n, root := int(binary.LittleEndian.Uint16(b[10:])), int(binary.LittleEndian.Uint16(b[12:]))
 	if b[9] > 1 || n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
-		return a, fmt.Errorf("%w: accept of %d bytes with the mark %d, %d grants and %d bytes of root info", framing.ErrMalformed, len(b), b[9], n, root)
+		return a, fmt.Errorf("%w: accept of %d bytes with the mark %d, %d grants and %d bytes of root info",
+			framing.ErrMalformed, len(b), b[9], n, root)
 	}
 	rest := b[acceptBytes:]
 	for range n {

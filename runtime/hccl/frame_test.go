@@ -15,10 +15,14 @@ import (
 )
 
 var (
-	someRank  = comm.Rank{Server: "node-a", Device: 3, Address: netip.MustParseAddr("192.168.1.10"), Port: 16666, Pod: &comm.Pod{ID: 7, Device: 67108867}}
-	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, proof: [16]byte{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
-	someWord  = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS, rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
-		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true, Base: 0x1000, Bytes: 400}, regions: 2}
+	someRank = comm.Rank{Server: "node-a", Device: 3, Address: netip.MustParseAddr("192.168.1.10"), Port: 16666,
+		Pod: &comm.Pod{ID: 7, Device: 67108867}}
+	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, proof: [16]byte{3}, session: [16]byte{4},
+		boot: [16]byte{5}, rank: someRank, regions: 2}
+	someWord = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS,
+		rank:   comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
+		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true,
+			Base: 0x1000, Bytes: 400}, regions: 2}
 	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
@@ -33,13 +37,16 @@ func body(t *testing.T, frame []byte, want kind) []byte {
 }
 
 func TestFramesComeBack(t *testing.T) {
-	if h, err := parseHello(body(t, appendHello(nil, someHello), kindHello)); err != nil || !reflect.DeepEqual(h, someHello) {
+	if h, err := parseHello(body(t, appendHello(nil, someHello), kindHello)); err != nil ||
+		!reflect.DeepEqual(h, someHello) {
 		t.Errorf("%+v, %v", h, err)
 	}
-	if w, err := parseWelcome(body(t, appendWelcome(nil, someWord), kindWelcome)); err != nil || !reflect.DeepEqual(w, someWord) {
+	if w, err := parseWelcome(body(t, appendWelcome(nil, someWord), kindWelcome)); err != nil ||
+		!reflect.DeepEqual(w, someWord) {
 		t.Errorf("%+v, %v", w, err)
 	}
-	if a, err := parseAccept(body(t, appendAccept(nil, someAccept), kindAccept)); err != nil || !reflect.DeepEqual(a, someAccept) {
+	if a, err := parseAccept(body(t, appendAccept(nil, someAccept), kindAccept)); err != nil ||
+		!reflect.DeepEqual(a, someAccept) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	epoch, root, err := parseOffer(body(t, appendOffer(nil, 5, []byte("r")), kindOffer))
@@ -50,7 +57,8 @@ func TestFramesComeBack(t *testing.T) {
 		t.Errorf("%d, %v", epoch, err)
 	}
 	// A refusal says nothing else.
-	if w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil || w.code != effects.Stale {
+	if w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil ||
+		w.code != effects.Stale {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -136,7 +144,8 @@ func FuzzFrames(f *testing.F) {
 			if err != nil || w.code != effects.OK {
 				return
 			}
-			if other, err := parseWelcome(appendWelcome(nil, w)[framing.HeadBytes:]); err != nil || !reflect.DeepEqual(w, other) {
+			if other, err := parseWelcome(appendWelcome(nil, w)[framing.HeadBytes:]); err != nil ||
+				!reflect.DeepEqual(w, other) {
 				t.Fatalf("took %+v, wrote %+v, %v", w, other, err)
 			}
 		case kindOffer:

@@ -15,9 +15,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Where neither the stream can be aborted nor the communicator destroyed, there is no proof: the transfer ends and never settles, the link is
-// lost, nothing is revoked, and the memory is not given back. Over HCCS, where copies are the stream's, it takes the end of
-// the stream besides that of the communicator. In a process of its own, because that is what becomes of it.
+// Where neither the stream can be aborted nor the communicator destroyed, there is no proof: the transfer ends and
+// never settles, the link is lost, nothing is revoked, and the memory is not given back. Over HCCS, where copies are
+// the stream's, it takes the end of the stream besides that of the communicator. In a process of its own, because that
+// is what becomes of it.
 func TestNoProof(t *testing.T) {
 	hccltest.Load(t)
 	for _, c := range links {
@@ -30,11 +31,12 @@ func TestNoProof(t *testing.T) {
 	}
 }
 
-// Where the stream was aborted and the communicator cannot be destroyed, time is the proof: what lands late has landed by R, and is
-// settled then and not before.
+// Where the stream was aborted and the communicator cannot be destroyed, time is the proof: what lands late has landed
+// by R, and is settled then and not before.
 func TestProofByTime(t *testing.T) {
 	hccltest.Load(t)
-	p := startPeer(t, "undestroyed", false, "HCCL_RDMA_TIMEOUT=16") // R is 2.1 s, of which the landing needs little on any machine.
+	// R is 2.1 s, of which the landing needs little on any machine.
+	p := startPeer(t, "undestroyed", false, "HCCL_RDMA_TIMEOUT=16")
 	if l := p.read(t); !l.Same {
 		t.Fatal("see what the child said")
 	}
@@ -52,8 +54,10 @@ func undestroyed(t testing.TB) {
 	done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 	p.A.Settled(t, corr)
 	own := p.B.Life(t, 0, 2)
-	if done.Code != effects.Cancelled || done.Settled || r.Stat(t, "late_landings") != 1 || r.Stat(t, "live.late_transfers") != 0 {
-		t.Fatalf("ended as %s, settled %v, after %d late landings, with %d to come", done.Code, done.Settled, r.Stat(t, "late_landings"), r.Stat(t, "live.late_transfers"))
+	if done.Code != effects.Cancelled || done.Settled || r.Stat(t, "late_landings") != 1 ||
+		r.Stat(t, "live.late_transfers") != 0 {
+		t.Fatalf("ended as %s, settled %v, after %d late landings, with %d to come", done.Code, done.Settled,
+			r.Stat(t, "late_landings"), r.Stat(t, "live.late_transfers"))
 	}
 	p.B.Holds(t, own, p.B, own)
 }
@@ -101,7 +105,8 @@ func hopeless(t testing.TB) {
 	if err := b.Plane.Close(short); err == nil {
 		t.Fatalf("the target closed")
 	}
-	if planetest.Has(a, func(*effects.Settled) bool { return true })+planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+	if planetest.Has(a, func(*effects.Settled) bool { return true })+planetest.Has(b,
+		func(*effects.Revoked) bool { return true }) != 0 {
 		t.Fatal("something is settled or revoked without proof")
 	}
 }

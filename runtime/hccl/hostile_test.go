@@ -112,7 +112,8 @@ func TestLivesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answers[effects.OK] == 0 || answers[effects.TooMany] == 0 || answers[effects.OK]+answers[effects.TooMany] != offers {
+	if answers[effects.OK] == 0 || answers[effects.TooMany] == 0 ||
+		answers[effects.OK]+answers[effects.TooMany] != offers {
 		t.Errorf("%d offers were answered with %v", offers, answers)
 	}
 	_ = conn.CloseWrite()
@@ -126,7 +127,8 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
 			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true, Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
+			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
 			conn, grant := offering(t, b)
 			if lies {
 				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
@@ -154,7 +156,8 @@ func TestWordsThatProve(t *testing.T) {
 	}{{"gone", hccl.Frame("gone", 1)}, {"the next offer", hccl.Frame("offer", 2)}} {
 		t.Run(word.name, func(t *testing.T) {
 			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true, Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
+			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
 			conn, grant := offering(t, b)
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
@@ -194,7 +197,8 @@ func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gran
 // More initiators than a plane is to have are refused, and let in when another has left.
 func TestIncomingLinksAreBounded(t *testing.T) {
 	r := hccltest.Start(t)
-	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages, pageBytes)
+	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages,
+		pageBytes)
 	greet := func(n byte) (*net.TCPConn, error) {
 		conn := dial(t, b)
 		t.Cleanup(func() { _ = conn.Close() })

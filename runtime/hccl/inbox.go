@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the machine has a bound of
-// transfers, the library one of completions, and the peer is held to one here.
+// An inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the
+// machine has a bound of transfers, the library one of completions, and the peer is held to one here.
 type inbox struct {
 	mu      sync.Mutex
 	waiting []func(now effects.Time)

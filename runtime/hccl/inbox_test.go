@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// What was pushed comes out in order, once; the peer's words are bounded for as long as nobody listens, and nobody else is for it.
+// What was pushed comes out in order, once; the peer's words are bounded for as long as nobody listens, and nobody else
+// is for it.
 func TestInbox(t *testing.T) {
 	b := newInbox()
 	var order []int

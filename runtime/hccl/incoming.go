@@ -81,7 +81,8 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 		ends: map[uint64]*ourEnd{},
 	}
 	w := welcome{
-		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(), served: p.pool.Served(),
+		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(),
+		served:  p.pool.Served(),
 		regions: uint8(len(p.regions)),
 	}
 	in.log = p.log.With("peer", fmt.Sprintf("%x", h.from[:4]), "by", w.link)
@@ -111,10 +112,12 @@ func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.to[:4], p.env.Incarnation[:4])
 	}
 	if !identity.Same(h.proof, h.prove(p.token(h))) {
-		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control plane first", h.from[:4])
+		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control "+
+			"plane first", h.from[:4])
 	}
 	if link == comm.HCCS && p.pool.Served().Host {
-		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
+		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set " +
+			"HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
 	}
 	table, rank, _, err := comm.Table(p.cfg.Rank, h.rank)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An outgoing is a link that we opened in order to push and to read: one goroutine that feeds the link's machine with what happens
-// and carries out what it decides.
+// An outgoing is a link that we opened in order to push and to read: one goroutine that feeds the link's machine with
+// what happens and carries out what it decides.
 type outgoing struct {
 	plane   *Plane
 	id      effects.Link
@@ -137,7 +137,8 @@ func (o *outgoing) connect(blob []byte) error {
 func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	p := o.plane
 	rand.Read(o.pair.session[:])
-	h := hello{from: o.us, to: o.peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank, regions: uint8(len(p.regions))}
+	h := hello{from: o.us, to: o.peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank,
+		regions: uint8(len(p.regions))}
 	h.proof = h.prove(token)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
@@ -145,7 +146,8 @@ func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	k, body, _, err := framing.Read(conn, nil, frameMax)
 	switch {
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
+		return fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another "+
+			"version: %w", err)
 	case errors.Is(err, framing.ErrMalformed):
 		return refuse(effects.Malformed, "%w", err)
 	case err != nil:
@@ -168,7 +170,8 @@ func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	o.pair.regions = int(w.regions)
 	o.pair.hccs = w.link == comm.HCCS
 	if link := p.linkTo(w.rank, w.boot == p.boot); link != w.link {
-		return refuse(effects.Refused, "the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
+		return refuse(effects.Refused,
+			"the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
 	}
 	o.pair.table, o.pair.rank, _, err = comm.Table(p.cfg.Rank, w.rank)
 	if err != nil {
@@ -177,8 +180,8 @@ func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	return nil
 }
 
-// linkTo is what carries the bytes between this NPU and a peer's. By root info HCCL tells hosts apart itself, whatever the ranks
-// call them; then near counts, which says that the peer is on this host.
+// linkTo is what carries the bytes between this NPU and a peer's. By root info HCCL tells hosts apart itself, whatever
+// the ranks call them; then near counts, which says that the peer is on this host.
 func (p *Plane) linkTo(rank comm.Rank, near bool) comm.Link {
 	mine := p.cfg.Rank
 	if p.cfg.RootInfo {

@@ -127,15 +127,16 @@ func (p *Plane) deregister() error {
 	})
 }
 
-// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more, and those of which
-// there is none that our own hardware is done with them.
+// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more, and
+// those of which there is none that our own hardware is done with them.
 func (p *Plane) reachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := p.unproven
 	for _, in := range p.incoming {
 		if len(in.ends) > 0 {
-			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory stays until this process ends", in.hello.from[:4], in.link()))
+			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory "+
+				"stays until this process ends", in.hello.from[:4], in.link()))
 		}
 	}
 	return err
@@ -148,7 +149,8 @@ func (p *Plane) unprove(o *outgoing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unproven = errors.Join(p.unproven, fmt.Errorf(
-		"there is no proof that the hardware is done with the last communicator to %x: the pool's memory stays until this process ends", o.peer[:4]))
+		"there is no proof that the hardware is done with the last communicator to %x: the pool's memory stays until this "+
+			"process ends", o.peer[:4]))
 }
 
 // Name implements plane.Plane.
@@ -164,8 +166,8 @@ func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
 // Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for another one: how
-// such a connection ends is proof of something. There is room for as many strangers, who may be.
+// admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for
+// another one: how such a connection ends is proof of something. There is room for as many strangers, who may be.
 // Together they are a quarter of the files that the process may open, as on the other planes.
 func (p *Plane) admission() door.Config {
 	limit, _, err := door.Room()
@@ -186,7 +188,8 @@ func (p *Plane) doorFor(limit int) door.Config {
 		links = few
 	}
 	return door.Config{
-		Total: 2 * links, PerAddress: 2 * links, Strangers: min(p.env.Bounds.Strangers, links), Patience: p.env.Bounds.Handshake, Log: p.log,
+		Total: 2 * links, PerAddress: 2 * links, Strangers: min(p.env.Bounds.Strangers, links),
+		Patience: p.env.Bounds.Handshake, Log: p.log,
 	}
 }
 
@@ -222,8 +225,8 @@ func (p *Plane) untrack(conn net.Conn) {
 	delete(p.conns, conn)
 }
 
-// Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers, and takes the memory from
-// the NIC then. With an error the memory must stay: something may still be at it.
+// Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers, and takes
+// the memory from the NIC then. With an error the memory must stay: something may still be at it.
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.mu.Lock()

@@ -27,7 +27,8 @@ const childRole = "KVFERRY_HCCL_CHILD"
 const overHCCS = "KVFERRY_HCCL_HCCS"
 
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "67108864", "CANNEMU_HOST_MEMORY": "67108864"} {
+	for name, value := range map[string]string{"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "67108864",
+		"CANNEMU_HOST_MEMORY": "67108864"} {
 		os.Setenv(name, value)
 	}
 	if role := os.Getenv(childRole); role != "" {
@@ -90,7 +91,8 @@ func (p *peer) stopBetween(t *testing.T) {
 // child is the other process.
 func child(role string) bool {
 	t := proctest.TB{}
-	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed, "stays": stays}[role]; alone != nil {
+	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed,
+		"stays": stays}[role]; alone != nil {
 		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
 	}
@@ -133,7 +135,8 @@ func child(role string) bool {
 		if in.Decode(&l) != nil {
 			return true
 		}
-		corr := n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.Life(t, 0, len(l.Pages)), Remote: l.Pages, Buffer: parent.Buffer})
+		corr := n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.Life(t, 0, len(l.Pages)),
+			Remote: l.Pages, Buffer: parent.Buffer})
 		say(line{})
 		say(line{Code: n.Done(t, corr).Code})
 	}
@@ -200,7 +203,10 @@ func TestInitiatorIsKilled(t *testing.T) {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
 				p.Kill()
-				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{0: 1, 15: 1} && e.Link == 0 })
+				planetest.Await(t, b, func(e *effects.LinkLost) bool {
+					return e.Peer == effects.Incarnation{0: 1, 15: 1} &&
+						e.Link == 0
+				})
 				if !frozen {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
@@ -223,7 +229,8 @@ func TestTargetIsFrozen(t *testing.T) {
 			link := a.Import(t, b.Inc, b.Blob)
 			p.Freeze()
 			local := a.Life(t, 0, pages)
-			done := a.Done(t, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local, Remote: granted.Pages, Buffer: b.Buffer}))
+			done := a.Done(t, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
+				Remote: granted.Pages, Buffer: b.Buffer}))
 			if done.Code != effects.OK {
 				t.Fatalf("ended as %s", done.Code)
 			}
@@ -253,7 +260,8 @@ func TestTargetIsKilled(t *testing.T) {
 					granted := p.read(t)
 					link := a.Import(t, b.Inc, b.Blob)
 					r.Fault(t, "done:delay=50000")
-					corr := a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.Life(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer})
+					corr := a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.Life(t, 0, pages),
+						Remote: granted.Pages, Buffer: b.Buffer})
 					p.Kill()
 					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK {
 						t.Fatalf("ended as %s", done.Code)

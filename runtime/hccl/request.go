@@ -59,7 +59,8 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	})
 }
 
-// admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot look.
+// admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot
+// look.
 func (p *Plane) admit(o *outgoing, e *effects.Transfer) effects.Code {
 	switch {
 	case p.closed:

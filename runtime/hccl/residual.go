@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// How long hardware may still touch memory after its stream was aborted: the bound R that leases and quarantine rest on. This is the
-// only place where it is derived.
+// How long hardware may still touch memory after its stream was aborted: the bound R that leases and quarantine rest
+// on. This is the only place where it is derived.
 const (
 	// hccsDrain covers the copy that an abort finds running between devices. The vendor names no bound; its own
 	// transfer library waits as long (docs/ascend.md).
@@ -23,8 +23,8 @@ const (
 	peerMargin = 100 * time.Millisecond
 )
 
-// residual is R after an abort of a stream whose communicator could not be destroyed. timeout and retries are HCCL_RDMA_TIMEOUT and
-// HCCL_RDMA_RETRY_CNT as the library has them.
+// residual is R after an abort of a stream whose communicator could not be destroyed. timeout and retries are
+// HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT as the library has them.
 func residual(hccs bool, timeout, retries int) time.Duration {
 	if hccs {
 		return hccsDrain
@@ -37,7 +37,8 @@ func Residual(l comm.Link, i comm.Info) time.Duration {
 	return residual(l == comm.HCCS, i.RDMATimeout.Value, i.RDMARetries.Value)
 }
 
-// afterDestroy is what remains to be waited where the communicator was destroyed after the abort. Over HCCS the wait comes before it.
+// afterDestroy is what remains to be waited where the communicator was destroyed after the abort. Over HCCS the wait
+// comes before it.
 func afterDestroy(hccs bool) time.Duration {
 	if hccs {
 		return 0

@@ -20,7 +20,8 @@ import (
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 2 }})
-	p := &planetest.LeasedPair{A: planetest.OpenLeased(t, open, 1, pages, pageBytes), B: planetest.OpenLeased(t, open, 2, pages, pageBytes)}
+	p := &planetest.LeasedPair{A: planetest.OpenLeased(t, open, 1, pages, pageBytes),
+		B: planetest.OpenLeased(t, open, 2, pages, pageBytes)}
 	first := p.A.Import(t, p.B.Inc, p.B.Plane.Blob())
 	for range 2 {
 		var longest io.Reader

@@ -15,14 +15,16 @@ import (
 // variant marks a process that is one of TestVariants.
 const variant = "KVFERRY_HCCL_VARIANT"
 
-// The plane is the same on other chips and releases: where HCCL has only the older sequence of calls, by rank table and by root info, and no
-// stream can be aborted; and on chips whose rank tables have super pods. A process loads one library only, so each has a process.
+// The plane is the same on other chips and releases: where HCCL has only the older sequence of calls, by rank table and
+// by root info, and no stream can be aborted; and on chips whose rank tables have super pods. A process loads one
+// library only, so each has a process.
 func TestVariants(t *testing.T) {
 	if os.Getenv(variant) != "" {
 		t.Skip("this is one")
 	}
 	old := []string{
-		"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem", "HcclCommUnbindMem",
+		"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
+		"HcclCommUnbindMem",
 		"HcclCommPrepare", "aclrtStreamAbort",
 	}
 	for _, c := range []struct {
@@ -31,8 +33,11 @@ func TestVariants(t *testing.T) {
 		env   []string
 		run   string
 	}{
-		{"older release", softnpu.Variant{Hide: old}, nil, "TestContract/(roce|hccs|root_info)/(pushes|many|cancelled|drop|closing|a_revoked)|TestFaultyDescriptor|TestInitiatorIsKilled"},
-		{"super pods", softnpu.Variant{}, []string{"CANNEMU_SOC=Ascend910_9391"}, "TestContract/(roce|hccs)/(pushes|many|a_revoked)|TestHostMemory"},
+		{"older release", softnpu.Variant{Hide: old}, nil,
+			"TestContract/(roce|hccs|root_info)/(pushes|many|cancelled|drop|closing|a_revoked)|" +
+				"TestFaultyDescriptor|TestInitiatorIsKilled"},
+		{"super pods", softnpu.Variant{}, []string{"CANNEMU_SOC=Ascend910_9391"},
+			"TestContract/(roce|hccs)/(pushes|many|a_revoked)|TestHostMemory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path, err := c.build.Library()

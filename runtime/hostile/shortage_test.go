@@ -29,7 +29,8 @@ type shortage struct {
 }
 
 var shortages = map[string]shortage{
-	"the host has less":           {size: "4TiB", limit: unix.RLIMIT_AS, more: 1 << 30}, // So that only the victim dies of it.
+	// So that only the victim dies of it.
+	"the host has less":           {size: "4TiB", limit: unix.RLIMIT_AS, more: 1 << 30},
 	"no file may be so large":     {size: "64MiB", limit: unix.RLIMIT_FSIZE, more: 1 << 20},
 	"no address space is left":    {size: "1GiB", limit: unix.RLIMIT_AS, more: 256 << 20, overcommit: true},
 	"none left, and taken before": {size: "128MiB", limit: unix.RLIMIT_AS, more: 112 << 20},
@@ -129,7 +130,8 @@ func TestClocksThatDiffer(t *testing.T) {
 		h := newHonest(t, v, "h")
 		h.puts(5, nil)
 		if h.failed > 0 || h.wrong > 0 || h.last.Held != 0 {
-			t.Errorf("%d days apart: %d puts failed, %d bytes wrong, %d pages held: %s", days, h.failed, h.wrong, h.last.Held, h.why)
+			t.Errorf("%d days apart: %d puts failed, %d bytes wrong, %d pages held: %s", days, h.failed, h.wrong, h.last.Held,
+				h.why)
 		}
 	}
 }

@@ -64,7 +64,8 @@ func TestNames(t *testing.T) {
 		defer func() { _ = pages.Release(context.Background()) }()
 		at := v.peer
 		at.Host = host
-		_, err = n.Sender().Put(t.Context(), runtime.Put{Peer: at, Request: host, Keys: []string{host + "@1@0@1a@bfloat16"}, Pages: pages})
+		_, err = n.Sender().Put(t.Context(), runtime.Put{Peer: at, Request: host, Keys: []string{host + "@1@0@1a@bfloat16"},
+			Pages: pages})
 		return runtime.CodeOf(err)
 	}
 	ended := make(chan effects.Code)

@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// BenchmarkCopy is one Copy from the machine's effect to its completion, without the bytes: what a copy costs beside them.
+// BenchmarkCopy is one Copy from the machine's effect to its completion, without the bytes: what a copy costs beside
+// them.
 func BenchmarkCopy(b *testing.B) {
 	for _, pages := range []uint32{1, testPages} {
 		b.Run(fmt.Sprint(pages), func(b *testing.B) {

@@ -72,19 +72,22 @@ func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair)
 		c.done(corr, effects.OK, true)
 		return true
 	}
-	settled, err := k.run(func(t *acl.Thread, s *acl.Stream) error { return s.CopyAll(t, batch) }, c.pools.d.o.StuckAfter, c.yard.hurry.Done())
+	settled, err := k.run(func(t *acl.Thread, s *acl.Stream) error { return s.CopyAll(t, batch) }, c.pools.d.o.StuckAfter,
+		c.yard.hurry.Done())
 	if err == nil {
 		c.done(corr, effects.OK, true)
 		return true
 	}
-	c.pools.log.Error("chunks could not be copied to host memory", "device", c.pools.Name(), "pages", len(pairs), "err", err)
+	c.pools.log.Error("chunks could not be copied to host memory", "device", c.pools.Name(), "pages", len(pairs), "err",
+		err)
 	c.done(corr, effects.Faulted, settled)
 	if settled {
 		return true
 	}
 	completed, err := k.quieten(c.yard.stop)
 	if err != nil {
-		c.pools.log.Error("a stream could not be ended, so the pages of its copy stay in use", "device", c.pools.Name(), "pages", len(pairs), "err", err)
+		c.pools.log.Error("a stream could not be ended, so the pages of its copy stay in use", "device", c.pools.Name(),
+			"pages", len(pairs), "err", err)
 		return false
 	}
 	code := effects.Faulted

@@ -16,7 +16,8 @@ import (
 
 // pair is one page, and where its copy goes.
 func pair(i, length uint32) effects.CopyPair {
-	return effects.CopyPair{From: effects.Page{Index: i, Length: length}, To: effects.Page{Pool: offloadID, Index: testPages + 2 - i, Length: length}}
+	return effects.CopyPair{From: effects.Page{Index: i, Length: length},
+		To: effects.Page{Pool: offloadID, Index: testPages + 2 - i, Length: length}}
 }
 
 // offloading opens pools of which every page of the engine's is filled.
@@ -42,7 +43,8 @@ func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 
 // old hides what CANN had not always.
 var old = []string{
-	"aclrtStreamAbort", "aclrtDestroyStreamForce", "aclrtStreamQuery", "aclrtSynchronizeEventWithTimeout", "aclrtCreateEventExWithFlag", "aclrtMemcpyBatchAsync",
+	"aclrtStreamAbort", "aclrtDestroyStreamForce", "aclrtStreamQuery", "aclrtSynchronizeEventWithTimeout",
+	"aclrtCreateEventExWithFlag", "aclrtMemcpyBatchAsync",
 }
 
 // Bytes arrive, as many as are valid and no more; several copies run side by side; spans of the machine are not kept.
@@ -93,7 +95,8 @@ func TestCopiesWithinTheHost(t *testing.T) {
 func TestCopiesThatFail(t *testing.T) {
 	for name, fault := range map[string]string{
 		"on the device": "done:of=copy,fail=1,code=507056", "in part": "done:of=copy,partial=1,bytes=5000,code=507056",
-		"at submission": "call:sym=aclrtMemcpyBatchAsync,nth=1,count=1,code=507056", "without an event": "call:sym=aclrtRecordEvent,nth=1,count=1,code=207007",
+		"at submission":        "call:sym=aclrtMemcpyBatchAsync,nth=1,count=1,code=507056",
+		"without an event":     "call:sym=aclrtRecordEvent,nth=1,count=1,code=207007",
 		"unabortable at first": "done:of=copy,fail=1,code=507056;call:sym=aclrtStreamAbort,nth=1,count=3,code=507000",
 		"still there at first": "done:of=copy,fail=1,code=507056;call:sym=aclrtDestroyStreamForce,nth=1,count=2,code=507000",
 	} {
@@ -141,8 +144,8 @@ func TestCopiesThatHang(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
-// What an abort found under way gets its time before its pages count as settled. A slow machine takes longer and passes; of a few rounds one is
-// quick enough to tell.
+// What an abort found under way gets its time before its pages count as settled. A slow machine takes longer and
+// passes; of a few rounds one is quick enough to tell.
 func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	r := newRig(t)
 	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -255,7 +258,8 @@ func TestCopiesAtTheEnd(t *testing.T) {
 // A device that does not let go of a stream keeps its memory, and says so; when it does, all goes.
 func TestCopiesThatCannotBeEnded(t *testing.T) {
 	r, b := newRig(t), newBox()
-	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond, CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
+	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond,
+		CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +283,8 @@ func TestCopiesThatCannotBeEnded(t *testing.T) {
 // On a lost device everything fails, and nothing is said to be settled.
 func TestCopiesOnALostDevice(t *testing.T) {
 	r, b := newRig(t), newBox()
-	opened, err := r.open(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
+	opened, err := r.open(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(),
+		testEnv(b, true))
 	if err != nil {
 		t.Fatal(err)
 	}

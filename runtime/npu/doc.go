@@ -18,10 +18,10 @@
 //
 // # Settled
 //
-// Only a completion says that memory is settled. Work that failed, or did not end within Options.StuckAfter, has its outcome
-// at once, but its pages stay in use until its stream was aborted and destroyed and a moment has passed for
-// the piece that was under way. A library that cannot abort, or a device that refuses, is asked again and again: the
-// pages stay in use for as long as it takes, or until the node is closed, which then gives no memory back.
+// Only a completion says that memory is settled. Work that failed, or did not end within Options.StuckAfter, has its
+// outcome at once, but its pages stay in use until its stream was aborted and destroyed and a moment has passed for the
+// piece that was under way. A library that cannot abort, or a device that refuses, is asked again and again: the pages
+// stay in use for as long as it takes, or until the node is closed, which then gives no memory back.
 //
 // Where this was built without cgo the package is empty.
 package npu

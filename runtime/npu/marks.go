@@ -44,8 +44,8 @@ func (k *mark) fills(page device.Page) bool {
 	})
 }
 
-// Filled marks what was put into a stream so far as a read into memory of the node's pools. It is what hccl.Config.Filled
-// wants. Without a node, and while all marks are waited for, it does nothing.
+// Filled marks what was put into a stream so far as a read into memory of the node's pools. It is what
+// hccl.Config.Filled wants. Without a node, and while all marks are waited for, it does nothing.
 func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	p := d.opened()
 	if p == nil || len(memory) == 0 {
@@ -89,7 +89,8 @@ func (m *marks) oldest(t *acl.Thread) (*mark, error) {
 	return nil, nil
 }
 
-// wait makes a stream wait for the reads that filled pages, and returns their marks, which stay as they are until passed.
+// wait makes a stream wait for the reads that filled pages, and returns their marks, which stay as they are until
+// passed.
 func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind []*mark, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

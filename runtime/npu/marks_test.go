@@ -68,8 +68,8 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	}
 }
 
-// The stream of a scatter waits for the reads that filled its pages and for no others, for many more reads than there are
-// marks, and with events of both styles.
+// The stream of a scatter waits for the reads that filled its pages and for no others, for many more reads than there
+// are marks, and with events of both styles.
 func TestScattersWaitForReads(t *testing.T) {
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
@@ -187,7 +187,10 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 func TestFilledWithoutANode(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})
-	if err := d.context.Do(func(t *acl.Thread) error { return d.Filled(t, nil, []plane.Region{{Base: 1, Bytes: 1}}) }); err != nil {
+	if err := d.context.Do(func(t *acl.Thread) error {
+		return d.Filled(t, nil,
+			[]plane.Region{{Base: 1, Bytes: 1}})
+	}); err != nil {
 		t.Error(err)
 	}
 	opened, err := d.Open(t.Context(), testEnv(newBox(), false))

@@ -25,7 +25,8 @@ type pool struct {
 func newPool(p device.Pool) (*pool, error) {
 	const most = 1 << 56 // More than any address space, and nothing below overflows.
 	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > most/p.PageBytes {
-		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes, uint64(most))
+		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes,
+			uint64(most))
 	}
 	return &pool{Pool: p, bytes: roundUp(uint64(p.Pages)*p.PageBytes, hugePage)}, nil
 }
@@ -38,7 +39,8 @@ func (p *pool) region() plane.Region {
 func (p *pool) allocate(t *acl.Thread) error {
 	err := p.take(t, hugePage)
 	if errors.Is(err, acl.OutOfMemory) {
-		return fmt.Errorf("%w for %d pages of %d bytes: %d bytes of %s: %w", device.ErrNoMemory, p.Pages, p.PageBytes, p.bytes, p.source(t), err)
+		return fmt.Errorf("%w for %d pages of %d bytes: %d bytes of %s: %w", device.ErrNoMemory, p.Pages, p.PageBytes,
+			p.bytes, p.source(t), err)
 	}
 	return err
 }

@@ -75,7 +75,8 @@ func newPools(d *Device, env device.Env) (*pools, error) {
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[len(p.all)-1]
 	c := plane.LeasedConfig{
-		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(), Sink: env.Sink,
+		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(),
+		Sink: env.Sink,
 	}
 	for _, other := range p.all[:len(p.all)-1] {
 		c.Others = append(c.Others, other.region())
@@ -119,18 +120,21 @@ func (p *pools) of(page effects.Page) acl.Range {
 			return pool.memory.Range(pool.first+uint64(page.Index)*pool.PageBytes, uint64(page.Length))
 		}
 	}
-	panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes, which %s does not have", page.Index, page.Pool, page.Length, p.Name()))
+	panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes, which %s does not have", page.Index,
+		page.Pool, page.Length, p.Name()))
 }
 
 // at is the range of an address in one of the pools.
 func (p *pools) at(where device.Page) (acl.Range, error) {
 	for _, pool := range p.all {
 		r := pool.region()
-		if where.Address >= r.Base && uint64(where.Address-r.Base) < r.Bytes && uint64(where.Bytes) <= r.Bytes-uint64(where.Address-r.Base) {
+		if where.Address >= r.Base && uint64(where.Address-r.Base) < r.Bytes &&
+			uint64(where.Bytes) <= r.Bytes-uint64(where.Address-r.Base) {
 			return pool.memory.Range(pool.first+uint64(where.Address-r.Base), uint64(where.Bytes)), nil
 		}
 	}
-	return acl.Range{}, fmt.Errorf("%w: %d bytes at %#x are in no pool of %s", acl.ErrRange, where.Bytes, where.Address, p.Name())
+	return acl.Range{}, fmt.Errorf("%w: %d bytes at %#x are in no pool of %s", acl.ErrRange, where.Bytes, where.Address,
+		p.Name())
 }
 
 // Range is where a page is, for work that an engine puts into streams of its own on the device. ErrClosed: no

@@ -17,7 +17,8 @@ import (
 
 // Pages lie one behind the other, in memory as planes want it; what is on the device is not the program's to look at.
 func TestPools(t *testing.T) {
-	for name, c := range map[string]struct{ host, offload bool }{"device": {}, "host": {host: true}, "offload": {offload: true}, "host to host": {true, true}} {
+	for name, c := range map[string]struct{ host, offload bool }{"device": {}, "host": {host: true},
+		"offload": {offload: true}, "host to host": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			d := r.open(Options{Device: 1})
@@ -40,7 +41,8 @@ func TestPools(t *testing.T) {
 					t.Errorf("a region of %+v", region)
 				}
 			}
-			if want := (effects.Buffer{ID: env.Buffer, Pages: p.all[len(p.all)-1].Pages, PageBytes: testPageBytes}); leased.Buffer() != want {
+			if want := (effects.Buffer{ID: env.Buffer, Pages: p.all[len(p.all)-1].Pages,
+				PageBytes: testPageBytes}); leased.Buffer() != want {
 				t.Errorf("peers see %+v, want %+v", leased.Buffer(), want)
 			}
 			for i := range uint32(testPages) {
@@ -49,7 +51,8 @@ func TestPools(t *testing.T) {
 				if want := base + uintptr(i*testPageBytes); p.Address(page) != want {
 					t.Errorf("page %d is at %#x, want %#x", i, p.Address(page), want)
 				}
-				if got := p.Bytes(page); (got != nil) != c.host || c.host && (len(got) != int(page.Length) || cap(got) != len(got)) {
+				if got := p.Bytes(page); (got != nil) != c.host || c.host &&
+					(len(got) != int(page.Length) || cap(got) != len(got)) {
 					t.Errorf("page %d has %d bytes for the program", i, len(got))
 				}
 				p.fill(t, page, pattern(int(page.Length), i))
@@ -105,7 +108,9 @@ func TestPoolsWithoutMemory(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})
 	for what, change := range map[string]func(*device.Env){
-		"50331648 bytes of device 0, of whose 67108864 bytes 67108864 are free": func(e *device.Env) { e.Engine.Pages = 500; e.Engine.PageBytes = 96 << 10 },
+		"50331648 bytes of device 0, of whose 67108864 bytes 67108864 are free": func(e *device.Env) {
+			e.Engine.Pages, e.Engine.PageBytes = 500, 96<<10
+		},
 		"pinned memory of the host": func(e *device.Env) { e.Offload.Pages = 2000 },
 	} {
 		r.control("faults oom:device=0,after=41943040;oom:host,after=41943040")
@@ -117,7 +122,8 @@ func TestPoolsWithoutMemory(t *testing.T) {
 		}
 		r.control("clear")
 	}
-	for name, c := range map[string]device.Pool{"no pages": {PageBytes: 1}, "no bytes": {Pages: 1}, "too much": {Pages: 1 << 31, PageBytes: 1 << 32}} {
+	for name, c := range map[string]device.Pool{"no pages": {PageBytes: 1}, "no bytes": {Pages: 1},
+		"too much": {Pages: 1 << 31, PageBytes: 1 << 32}} {
 		env := testEnv(newBox(), false)
 		env.Engine = c
 		if _, err := d.Open(t.Context(), env); err == nil || errors.Is(err, device.ErrNoMemory) {
@@ -173,7 +179,8 @@ func TestRangesAreOfThePools(t *testing.T) {
 		}
 	}
 	end := p.Address(effects.Page{}) + hugePage
-	for name, page := range map[string]device.Page{"past the end": {Address: end - 5, Bytes: 6}, "behind it": {Address: end}, "nowhere": {Bytes: 1}} {
+	for name, page := range map[string]device.Page{"past the end": {Address: end - 5, Bytes: 6},
+		"behind it": {Address: end}, "nowhere": {Bytes: 1}} {
 		if _, err := d.Range(page); !errors.Is(err, acl.ErrRange) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -183,13 +190,15 @@ func TestRangesAreOfThePools(t *testing.T) {
 func TestOptions(t *testing.T) {
 	r := newRig(t)
 	for name, o := range map[string]Options{
-		"CopyStreams": {CopyStreams: -1}, "ScatterStreams": {ScatterStreams: -1}, "StuckAfter": {StuckAfter: -1}, "CloseTimeout": {CloseTimeout: -1},
+		"CopyStreams": {CopyStreams: -1}, "ScatterStreams": {ScatterStreams: -1}, "StuckAfter": {StuckAfter: -1},
+		"CloseTimeout": {CloseTimeout: -1},
 	} {
 		if _, err := Open(r.lib, o); err == nil || !strings.Contains(err.Error(), name+" is -1") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Open(r.lib, Options{Device: 77}); !errors.Is(err, acl.Config) || !strings.Contains(fmt.Sprint(err), "npu: device 77: ") {
+	if _, err := Open(r.lib, Options{Device: 77}); !errors.Is(err, acl.Config) || !strings.Contains(fmt.Sprint(err),
+		"npu: device 77: ") {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }

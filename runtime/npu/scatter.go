@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Enqueue is an engine's device code: it puts into the stream what copies chunks to where the engine computes, and returns
-// without waiting for it. Chunk i is that of a fetch's key first+i, on the device or in pinned memory, only to be read.
-// It runs on the thread of the device's context, for which everybody else there waits, and must not call Do of that context.
-// An error fails the fetch.
+// Enqueue is an engine's device code: it puts into the stream what copies chunks to where the engine computes, and
+// returns without waiting for it. Chunk i is that of a fetch's key first+i, on the device or in pinned memory, only to
+// be read. It runs on the thread of the device's context, for which everybody else there waits, and must not call Do of
+// that context. An error fails the fetch.
 type Enqueue func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error
 
 // Scatter makes of an engine's device code what Fetch.Device of a node on this device takes. The calls of
@@ -36,7 +36,8 @@ func (d *Device) Scatter(enqueue Enqueue) func(ctx context.Context, first int, c
 				return err
 			}
 		}
-		s := &scattering{pools: p, ctx: ctx, enqueue: enqueue, first: first, chunks: ranges, pages: chunks, done: make(chan error, 1)}
+		s := &scattering{pools: p, ctx: ctx, enqueue: enqueue, first: first, chunks: ranges, pages: chunks,
+			done: make(chan error, 1)}
 		j := &job{run: s.run, refuse: func() { s.done <- fmt.Errorf("%w: %s", ErrClosed, d.Name()) }}
 		p.scatter.add(j)
 		select {

@@ -89,7 +89,8 @@ func TestScatter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, k := scatterRig(t, newRig(t, c.hidden...), Options{ScatterStreams: 1}, c.host)
 			scatter := p.d.Scatter(k.enqueue)
-			if err := scatter(t.Context(), 0, p.where(effects.Page{Index: 3, Length: testPageBytes}, effects.Page{Index: 1, Length: testPageBytes})); err != nil {
+			if err := scatter(t.Context(), 0,
+				p.where(effects.Page{Index: 3, Length: testPageBytes}, effects.Page{Index: 1, Length: testPageBytes})); err != nil {
 				t.Fatal(err)
 			}
 			if err := scatter(t.Context(), 2, p.where(effects.Page{Index: 0, Length: 77})); err != nil {

@@ -132,7 +132,8 @@ func scatters(t *testing.T, d *Device) (failed error) {
 // end, and nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
 	// Calls whose failure concerns nobody: the texts of errors, what is tried again, and what has another way.
-	silent := []string{"aclGetRecentErrMsg", "aclrtDestroyEvent", "aclrtQueryEventStatus", "aclrtSynchronizeStreamWithTimeout"}
+	silent := []string{"aclGetRecentErrMsg", "aclrtDestroyEvent", "aclrtQueryEventStatus",
+		"aclrtSynchronizeStreamWithTimeout"}
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
 			r := newRig(t, hidden...)

@@ -36,7 +36,8 @@ func (k *track) open(t *acl.Thread) (err error) {
 
 // run has put put work into the stream and waits for its end: for limit, and when hurry is closed only for a
 // moment more. Unless it is settled, by nil or because nothing was put in, quieten must follow.
-func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duration, hurry <-chan struct{}) (settled bool, err error) {
+func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duration, hurry <-chan struct{}) (settled bool,
+	err error) {
 	ended := make(chan error, 1)
 	k.ended = ended
 	touched := false

@@ -18,8 +18,8 @@
 //
 // A read goes the other way: the owner lends pages that hold content, and the peer fetches them. Any number of
 // grants to read may cover a page, and any number of reads be under way under one grant; nobody stores into the page
-// until all of them are revoked. A peer on the same host reads by itself, by the pool's permits (see readpermit.go), and the
-// owner's process has no part in it. For others the owner's plane sends the bytes:
+// until all of them are revoked. A peer on the same host reads by itself, by the pool's permits (see readpermit.go),
+// and the owner's process has no part in it. For others the owner's plane sends the bytes:
 //
 //	reader                                   owner
 //	                                         Pool.Grant{Read}, told to the reader by a message
@@ -27,8 +27,8 @@
 //	store ◄───────── pages ───────────────── Loan.Hold, send, Loan.Unhold     for each part of a page
 //	TransferDone ◄── done(code) ────────────
 //
-// A read ends well only if its grant stood until the last byte was read, so what was delivered is what was lent, whatever
-// the owner did with its pages afterwards. Part of a read is nothing.
+// A read ends well only if its grant stood until the last byte was read, so what was delivered is what was lent,
+// whatever the owner did with its pages afterwards. Part of a read is nothing.
 //
 // # One pool, several planes
 //

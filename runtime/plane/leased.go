@@ -84,10 +84,12 @@ func NewLeased(c LeasedConfig) (*Leased, error) {
 	case c.Sink == nil:
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Served.Bytes/c.PageBytes:
-		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid, c.Pages, c.PageBytes, c.Served.Bytes)
+		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid,
+			c.Pages, c.PageBytes, c.Served.Bytes)
 	}
 	return &Leased{
-		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, others: slices.Clone(c.Others), sink: c.Sink,
+		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, others: slices.Clone(c.Others),
+		sink:  c.Sink,
 		given: map[uint16]given{}, forgot: map[effects.Incarnation]struct{}{},
 	}, nil
 }

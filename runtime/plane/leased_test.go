@@ -116,7 +116,8 @@ func TestLeasedAddresses(t *testing.T) {
 	if at := l.Address(effects.Page{Pool: 1, Index: 3, Length: 100}); at != 0x1000+300 {
 		t.Fatalf("page 3 is at %#x", at)
 	}
-	if l.Has(effects.Page{Pool: 1, Index: 4}) || l.Has(effects.Page{Index: 0}) || l.Has(effects.Page{Pool: 1, Length: 101}) {
+	if l.Has(effects.Page{Pool: 1, Index: 4}) || l.Has(effects.Page{Index: 0}) ||
+		l.Has(effects.Page{Pool: 1, Length: 101}) {
 		t.Fatal("a page that it has not")
 	}
 	if r := l.Regions(); len(r) != 2 || r[0] != l.Served() || !r[1].Host {

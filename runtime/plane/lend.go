@@ -20,7 +20,8 @@ type lending struct {
 
 // page is the page of that index, if it is lent.
 func (l *lending) page(index uint32) (effects.Page, bool) {
-	i, ok := slices.BinarySearchFunc(l.pages, index, func(p effects.Page, index uint32) int { return cmp.Compare(p.Index, index) })
+	i, ok := slices.BinarySearchFunc(l.pages, index,
+		func(p effects.Page, index uint32) int { return cmp.Compare(p.Index, index) })
 	if !ok {
 		return effects.Page{}, false
 	}
@@ -55,8 +56,8 @@ func (p *Pool) lend(e *effects.Grant) {
 	p.reads.issue(e.ID, e.Peer)
 }
 
-// call ends a grant to read. Peers that read by themselves are stopped by the permit, wherever they are just then, even if
-// they are frozen; what is waited for are holds of this process, and they are short.
+// call ends a grant to read. Peers that read by themselves are stopped by the permit, wherever they are just then, even
+// if they are frozen; what is waited for are holds of this process, and they are short.
 func (p *Pool) call(id effects.GrantID, l *lending) {
 	l.revoked = true
 	p.reads.withdraw(id)

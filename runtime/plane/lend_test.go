@@ -49,7 +49,8 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	if n := sink.revoked(id); n != 1 {
 		t.Fatalf("revoked %d times after the last holder left", n)
 	}
-	p.Grant(&effects.Grant{ID: 7, Peer: bob, Pages: []effects.Page{{Index: 0, Length: 100, Generation: 9}}}) // The pages are free.
+	// The pages are free.
+	p.Grant(&effects.Grant{ID: 7, Peer: bob, Pages: []effects.Page{{Index: 0, Length: 100, Generation: 9}}})
 	if one.Hold(0) != nil {
 		t.Fatal("a page was read under a grant that is over, while another stores into it")
 	}
@@ -121,7 +122,8 @@ func TestLoansAreChecked(t *testing.T) {
 		{"another peer", bob, 5, pages, effects.Refused},
 		{"another grant", alice, 4, pages, effects.Withdrawn},
 		{"a grant to store", alice, 6, []effects.Page{stored}, effects.Withdrawn},
-		{"a bearer grant", effects.Incarnation{}, 8, []effects.Page{{Index: 2, Length: 100, Generation: 7}}, effects.Withdrawn},
+		{"a bearer grant", effects.Incarnation{}, 8, []effects.Page{{Index: 2, Length: 100, Generation: 7}},
+			effects.Withdrawn},
 	} {
 		if _, code := p.Loan(c.peer, c.id, c.pages); code != c.want {
 			t.Errorf("%s: %s, want %s", c.name, code, c.want)
@@ -147,7 +149,11 @@ func TestGrantsToReadExcludeStores(t *testing.T) {
 			p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: one})
 			p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true, Pages: one})
 		},
-		"lent in another life": func(p *Pool) { p.Publish(one); p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true, Pages: two}) },
+		"lent in another life": func(p *Pool) {
+			p.Publish(one)
+			p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true,
+				Pages: two})
+		},
 		"a grant given twice": func(p *Pool) {
 			lent(p, 5, alice, 1)
 			p.Grant(&effects.Grant{ID: 5, Peer: alice, Read: true, Pages: one})

@@ -18,12 +18,12 @@ import (
 //  2. I's machine cancels, or the link ends. The engine gets p back and stores other content, in the same life.
 //  3. The thread goes on, copies what it should not, and finds the generation that it was told.
 //
-// I cannot reach T's threads, and must not wait for them: T may be frozen. Hence each transfer in progress has a word in
-// memory of I that peers map read-only. It holds the transfer's number while the transfer runs. I changes it
-// before it says that the transfer is settled; T compares it before and after each page's copy, between the
-// same barriers as the generation (see generation.go, with "withdraw" for W1 and W2). A copy that passes
-// was made of bytes that were lent from its first load to its last. What it copied stays right, so nothing
-// has to be compared again when the page lands: T's copy is T's.
+// I cannot reach T's threads, and must not wait for them: T may be frozen. Hence each transfer in progress has a word
+// in memory of I that peers map read-only. It holds the transfer's number while the transfer runs. I changes it before
+// it says that the transfer is settled; T compares it before and after each page's copy, between the same barriers as
+// the generation (see generation.go, with "withdraw" for W1 and W2). A copy that passes was made of bytes that were
+// lent from its first load to its last. What it copied stays right, so nothing has to be compared again when the page
+// lands: T's copy is T's.
 //
 // If I dies its words stand for good, as long as T has them mapped. So does its memory, in which nobody stores any
 // more; and nobody was storing in the pages of a transfer that ran, for they were whole when it began.

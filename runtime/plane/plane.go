@@ -66,12 +66,13 @@ type Env struct {
 
 // Bounds limits a plane. Zero fields take the defaults.
 type Bounds struct {
-	Links         int           // peers in each direction; 1024
-	Transfers     int           // pushes and reads in progress, by us and by each peer; 1024
-	PagesPerBatch int           // pages of one transfer; 4096
-	Strangers     int           // connections of one address that have not said who they are; 256, at most half of those that there may be
-	Handshake     time.Duration // longest time that a handshake takes; 5 s
-	Stall         time.Duration // longest time that one write to a peer, of a page at most, makes no end; 10 s
+	Links         int // peers in each direction; 1024
+	Transfers     int // pushes and reads in progress, by us and by each peer; 1024
+	PagesPerBatch int // pages of one transfer; 4096
+	// connections of one address that have not said who they are; 256, at most half of those that there may be
+	Strangers int
+	Handshake time.Duration // longest time that a handshake takes; 5 s
+	Stall     time.Duration // longest time that one write to a peer, of a page at most, makes no end; 10 s
 }
 
 // ErrInvalid is wrapped by errors that say what is wrong with an Env or a plane's configuration.
@@ -80,7 +81,8 @@ var ErrInvalid = errors.New("invalid data plane configuration")
 // Complete checks the env of a fenced plane and fills in the defaults.
 func (e Env) Complete() (Env, error) {
 	if e.Pool == nil && e.Leased != nil {
-		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: hccl, or pd_buffer_device: cpu", ErrInvalid)
+		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: "+
+			"hccl, or pd_buffer_device: cpu", ErrInvalid)
 	}
 	if e.Pool == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
@@ -91,7 +93,8 @@ func (e Env) Complete() (Env, error) {
 // CompleteLeased checks the env of a leased plane and fills in the defaults.
 func (e Env) CompleteLeased() (Env, error) {
 	if e.Leased == nil && e.Pool != nil {
-		return e, fmt.Errorf("%w: this plane serves memory of a device, and the pool is the process's; use pd_buffer_device: npu, or another transfer_channel", ErrInvalid)
+		return e, fmt.Errorf("%w: this plane serves memory of a device, and the pool is the process's; use "+
+			"pd_buffer_device: npu, or another transfer_channel", ErrInvalid)
 	}
 	if e.Leased == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)

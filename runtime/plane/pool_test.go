@@ -220,7 +220,8 @@ func TestRevokeOfWhatOpenedNothing(t *testing.T) {
 	p := testPool(t, &sink, 1, 100)
 	defer p.Close()
 	p.Grant(&effects.Grant{ID: 3, Pages: []effects.Page{{Length: 100, Generation: 9}}})
-	if _, code := p.Claim(effects.Incarnation{}, 3, []effects.Page{{Length: 100, Generation: 9}}); code != effects.Withdrawn {
+	if _, code := p.Claim(effects.Incarnation{}, 3,
+		[]effects.Page{{Length: 100, Generation: 9}}); code != effects.Withdrawn {
 		t.Fatalf("a bearer grant was claimed: %s", code)
 	}
 	p.Revoke(3)
@@ -256,7 +257,8 @@ func TestSealsHold(t *testing.T) {
 	if code := m.Copy(got, 7, 3, permit, Move); code != effects.OK || string(got) != "bytes of the seventh" {
 		t.Errorf("read %q, %s", got, code)
 	}
-	if one, two := m.Copy(got, 7, 2, permit, Move), m.Copy(got, 6, 3, permit, Move); one != effects.Stale || two != effects.Stale {
+	if one, two := m.Copy(got, 7, 2, permit, Move), m.Copy(got, 6, 3, permit, Move); one != effects.Stale ||
+		two != effects.Stale {
 		t.Errorf("copies of another life ended as %s and %s", one, two)
 	}
 }

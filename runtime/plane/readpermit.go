@@ -14,19 +14,19 @@ import (
 
 // # Permits to read
 //
-// Peers of the same host read a pool without a word to its process, so the pool shows them what they may read, in memory
-// that they map read-only: a record for each grant to read that stands, and for each page how many bytes of it are under any
-// of them. A reader compares the grant's word with the grant's id beside the page's generation, before and after each page's
-// copy, as a target compares the permit of a push (see permit.go, with "revoke" for "cancel" and "the reader" for T).
-// Revoke changes the word, with a full barrier, before it says Revoked: a copy that passes was made of bytes that nobody
-// stored into from its first load to its last.
+// Peers of the same host read a pool without a word to its process, so the pool shows them what they may read, in
+// memory that they map read-only: a record for each grant to read that stands, and for each page how many bytes of it
+// are under any of them. A reader compares the grant's word with the grant's id beside the page's generation, before
+// and after each page's copy, as a target compares the permit of a push (see permit.go, with "revoke" for "cancel" and
+// "the reader" for T). Revoke changes the word, with a full barrier, before it says Revoked: a copy that passes was
+// made of bytes that nobody stored into from its first load to its last.
 //
 // Any number of reads may be under way under one grant: the word is the grant's, and no reader changes anything.
 //
 // A record stands where the low 16 bits of the grant's id say, which no two grants that are in force have in common. It
 // also names the peer that was granted, and a reader takes another's grant for refused. That keeps order among honest
-// processes; there is no wall in it, for whoever has mapped the pool may look at all of it. Therefore only processes of the
-// same user are let map it.
+// processes; there is no wall in it, for whoever has mapped the pool may look at all of it. Therefore only processes of
+// the same user are let map it.
 //
 //	word                        of
 //	3s, 3s+1, 3s+2              the grant in slot s: its id, zero if there is none; its peer
@@ -128,7 +128,8 @@ func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 // Permit is the permit of a grant to reader for length bytes of a page. Codes: Withdrawn: no such grant stands, or no
 // grant covers the page; Refused: it is another peer's; TooLarge: fewer bytes are granted. Whether the page is under
 // this very grant is not looked at: whoever was offered it has it from the owner. The index must be within the mapping.
-func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index, length uint32) (Permit, effects.Code) {
+func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index,
+	length uint32) (Permit, effects.Code) {
 	slot := p.table.slot(id)
 	permit := Permit{&slot[0], uint64(id)}
 	mine := atomic.LoadUint64(&slot[1]) == binary.NativeEndian.Uint64(reader[:8]) &&

@@ -90,8 +90,8 @@ func TestMapReadPermitsDemandsSealsAndSize(t *testing.T) {
 	}
 }
 
-// The litmus test of Revoke: a page keeps its life, and its owner stores into it between two grants to read. A copy under
-// one grant must hold the bytes of that one only. As in generation_test.go, the race is meant.
+// The litmus test of Revoke: a page keeps its life, and its owner stores into it between two grants to read. A copy
+// under one grant must hold the bytes of that one only. As in generation_test.go, the race is meant.
 func TestCopiesPassForTheirGrantOnly(t *testing.T) {
 	t.Run("go's copy", func(t *testing.T) { copiesPassForTheirGrantOnly(t, Move) })
 	t.Run("non-temporal", func(t *testing.T) {

@@ -42,15 +42,16 @@ func TableBytes(n uint32) uint64 {
 	return (uint64(n)*8 + system - 1) / system * system
 }
 
-// newSegment makes sealed shared memory of size bytes and maps it. The name is what /proc shows. The memory behind it is taken at
-// once, as long as ctx lasts, or with overcommit at its first touch.
+// newSegment makes sealed shared memory of size bytes and maps it. The name is what /proc shows. The memory behind it
+// is taken at once, as long as ctx lasts, or with overcommit at its first touch.
 func newSegment(ctx context.Context, name string, size uint64, overcommit bool) (*os.File, []byte, error) {
 	if !overcommit {
 		if err := backing.Check(size); err != nil { // Before anything is taken.
 			return nil, nil, err
 		}
 	}
-	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), mfdCloexec|mfdAllowSealing, 0)
+	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])),
+		mfdCloexec|mfdAllowSealing, 0)
 	if e != 0 {
 		return nil, nil, fmt.Errorf("memfd_create: %w", e)
 	}

@@ -65,7 +65,8 @@ func TestToolkitVersion(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "version.info"), []byte("# comment\nVersion=8.5.0\ntimestamp=1\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "version.info"), []byte("# comment\nVersion=8.5.0\ntimestamp=1\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got := ToolkitVersion("runtime"); got != "8.5.0" {

@@ -95,7 +95,8 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		Scatter: plan.New().Delays.Scatter}
 	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
 	p.Timeouts = plan.Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
-		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
+		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8,
+		Residual: span(22, 50*ms, time.Second),
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
 		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: plan.New().Timeouts.PullTTL, Read: plan.New().Timeouts.Read,
 		Fetch: plan.New().Timeouts.Fetch, Lead: plan.New().Timeouts.Lead, Loan: plan.New().Timeouts.Loan}

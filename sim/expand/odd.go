@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Some seeds of each profile but calm and edge are about a table that fills, or a driver that lags, as ordinary ones are too
-// small for. TestCoverage demands the marks that machines leave there.
+// Some seeds of each profile but calm and edge are about a table that fills, or a driver that lags, as ordinary ones
+// are too small for. TestCoverage demands the marks that machines leave there.
 
 // oddly is how many seeds of a thousand those are.
 const oddly = 50

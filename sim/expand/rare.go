@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Some seeds of the profiles that draw most are about one [Conjunction]: faults that each are rare are put where they meet.
-// Such a seed is what it would have been but for that, and all draws have labels of their own.
+// Some seeds of the profiles that draw most are about one [Conjunction]: faults that each are rare are put where they
+// meet. Such a seed is what it would have been but for that, and all draws have labels of their own.
 
 // rarely is how many seeds of a thousand those are: few enough that ordinary stories stay ordinary.
 const rarely = 240
@@ -65,7 +65,8 @@ func loseAnswers(p *plan.Plan, j *plan.Job, d draw.Of) {
 // raise makes a fault that is drawn on the fly at least so frequent.
 func raise(p *plan.Plan, f plan.Fault, permille int) { p.Rates[f] = max(p.Rates[f], permille) }
 
-// drawDrainedKeeper: the answer to an offer is lost, and its receiver drains before it comes again, with reads under way.
+// drawDrainedKeeper: the answer to an offer is lost, and its receiver drains before it comes again, with reads under
+// way.
 func drawDrainedKeeper(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -143,8 +144,8 @@ func drawFetchesBeside(p *plan.Plan, at func(uint64) draw.Of) {
 		At: j.At + at(13).Time(20*time.Millisecond, 600*time.Millisecond), Pick: at(14).Below(1000)})
 }
 
-// drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver, which is
-// frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
+// drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver,
+// which is frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
 func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	first, keeps := p.Jobs[at(15).Below(uint64(len(p.Jobs)))], p.Topology.Delay
 	var writes []plan.Node // Who offers is not served as a plain sender.
@@ -216,7 +217,8 @@ func Unused(p *plan.Plan) (number uint32) {
 	return number
 }
 
-// drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has come again.
+// drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has
+// come again.
 func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -232,8 +234,8 @@ func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
 		For: at(14).Time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
 }
 
-// drawFullUnderWay: answers that a receiver is full come just as their sender loses patience, and stay in its mailbox until it has
-// asked again on another connection, whose answer comes too late as well.
+// drawFullUnderWay: answers that a receiver is full come just as their sender loses patience, and stay in its mailbox
+// until it has asked again on another connection, whose answer comes too late as well.
 func drawFullUnderWay(p *plan.Plan, at func(uint64) draw.Of) {
 	first := p.Jobs[at(12).Below(uint64(len(p.Jobs)))]
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).Between(4, 8)))

@@ -15,18 +15,24 @@ import (
 // small are the scopes that take a few seconds each at the most, of every sort; compared are
 // those that are walked twice as well, and slow those that are so by make scopes.
 var (
-	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
+	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort",
+		"push-cut",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall",
 		"push-device", "push-refused", "push-again", "leased-device", "leased-lost", "push-any", "batch-any", "leased-any",
-		"pull", "pull-batch", "pull-abort", "pull-crash-sender", "pull-device", "pull-doubled", "pull-lost", "leased-pull", "leased-pull-abort",
+		"pull", "pull-batch", "pull-abort", "pull-crash-sender", "pull-device", "pull-doubled", "pull-lost", "leased-pull",
+		"leased-pull-abort",
 		"leased-pull-crash", "leased-pull-device", "leased-pull-lost", "leased-pull-stall",
-		"delayed", "delayed-batch", "delayed-abandon", "delayed-abort", "delayed-crash-sender", "delayed-crash-receiver", "delayed-cut", "delayed-device",
-		"delayed-early", "delayed-lost", "delayed-stall", "leased-delayed", "leased-delayed-abort", "leased-delayed-crash", "leased-delayed-device",
+		"delayed", "delayed-batch", "delayed-abandon", "delayed-abort", "delayed-crash-sender", "delayed-crash-receiver",
+		"delayed-cut", "delayed-device",
+		"delayed-early", "delayed-lost", "delayed-stall", "leased-delayed", "leased-delayed-abort", "leased-delayed-crash",
+		"leased-delayed-device",
 		"leased-delayed-lost", "leased-delayed-stall", "leased-delayed-drain"}
-	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again", "push-any",
+	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost",
+		"push-device", "push-refused", "push-again", "push-any",
 		"pull-device", "pull-doubled", "pull-lost", "leased-pull-abort", "leased-pull-device", "leased-pull-lost",
 		"delayed-batch", "delayed-abandon", "delayed-device", "delayed-early", "leased-delayed", "leased-delayed-lost"}
-	slow = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash", "pull-abort", "leased-pull-stall", "delayed-abort", "delayed-crash-receiver", "leased-delayed-crash"}
+	slow = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash", "pull-abort",
+		"leased-pull-stall", "delayed-abort", "delayed-crash-receiver", "leased-delayed-crash"}
 )
 
 func scope(t testing.TB, name string) explore.Scope {

@@ -106,7 +106,8 @@ func (c *Cloner) Live(run Run) uint64 {
 				b.w.RunUntil(int64(b.w.Setting.Faulty)*(i+1)/20, nil)
 				b = c.s.clone(b)
 			}
-		}, func() { b.w.Heal() }, func() { b.w.Finish() }, func() { b.w.Probes() }, func() { b.w.Expire() }, func() { b.w.End() },
+		}, func() { b.w.Heal() }, func() { b.w.Finish() }, func() { b.w.Probes() }, func() { b.w.Expire() },
+		func() { b.w.End() },
 	} {
 		b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
 		phase()

@@ -28,11 +28,13 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	for i, n := range p {
 		all := b.choices(&s, nil)
 		if n >= len(all) {
-			return nil, fmt.Errorf("path: step %d is %d of %d choices: it was written for another scope or commit", i+1, n, len(all))
+			return nil, fmt.Errorf("path: step %d is %d of %d choices: it was written for another scope or commit", i+1, n,
+				len(all))
 		}
 		tell(fmt.Sprintf("%4d. %s", i+1, b.describe(all[n])))
 		if !x.try(b, all[n]) {
-			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or commit", i+1)
+			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or "+
+				"commit", i+1)
 		}
 		if b.w.Failure != nil {
 			break

@@ -9,18 +9,24 @@ var promises = map[string]string{
 	"S5": "free + in use = total after each step; no double free",
 	"S6": "pages leased, counted from the offer and with those being revoked, never exceed " +
 		"floor(pages × (1 − reserve)); a batch that can never fit is refused at once",
-	"S7":  "while a receiver that had no memory is left alone, no request for pages goes to it",
-	"S8":  "what is pinned is released once, however often it is asked",
-	"S9":  "the proxy hears of a request at most once, and after every chunk is ready, is kept to be read for a stated while, or is counted as missing",
+	"S7": "while a receiver that had no memory is left alone, no request for pages goes to it",
+	"S8": "what is pinned is released once, however often it is asked",
+	"S9": "the proxy hears of a request at most once, and after every chunk is ready, is kept to be read for a stated " +
+		"while, or is counted as missing",
 	"S10": "at most one reply to a request; malformed ones are answered too",
 	"S11": "no bytes of a peer crash a machine or grow it past its bounds",
 	"S12": "a reference from before a restart is never honoured after it",
-	"S15": "no read lands in a staging page that a scatter still reads, no more pages are used for staging than were set aside, and the engine is handed its chunks in order, whole",
+	"S15": "no read lands in a staging page that a scatter still reads, no more pages are used for staging than were " +
+		"set " +
+		"aside, and the engine is handed its chunks in order, whole",
 	"S16": "same seed, same event log",
-	"S17": "tables stay within bounds and are empty when nothing is open, but for ready chunks, links and what is remembered with a time to live",
-	"S18": "a peer that dies or starves delays no other beyond its share, and what fails for one command fails for no other",
+	"S17": "tables stay within bounds and are empty when nothing is open, but for ready chunks, links and what is " +
+		"remembered with a time to live",
+	"S18": "a peer that dies or starves delays no other beyond its share, and what fails for one command fails for no " +
+		"other",
 	"S19": "after memory was returned to the engine no transfer touches it",
-	"S20": "a delivered chunk is kept for its request for as long as was said, counted from its landing, and then its end is told",
+	"S20": "a delivered chunk is kept for its request for as long as was said, counted from its landing, and then its " +
+		"end is told",
 	"S21": "bytes beyond a chunk's valid length are never sent or delivered",
 	"S22": "nothing is transferred unless layouts agree",
 	"S23": "a page's content comes from one producer and one attempt",
@@ -39,10 +45,11 @@ var promises = map[string]string{
 	"L2":  "pinned pages come back by the lease and the revocation's bound",
 	"L3": "puts that wait for leased pages to come back go on as soon as they do, in order, and " +
 		"no peer holds up another",
-	"L4":       "a receiver is left alone no longer than was said, then the next put is tried",
-	"L5":       "after crashes transfers succeed again, without restarting the other side",
-	"L6":       "drain ends with everything released, or says what is left",
-	"L7":       "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded number of times, and never left waiting for what is free; what one peer is asked goes in order",
+	"L4": "a receiver is left alone no longer than was said, then the next put is tried",
+	"L5": "after crashes transfers succeed again, without restarting the other side",
+	"L6": "drain ends with everything released, or says what is left",
+	"L7": "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded " +
+		"number of times, and never left waiting for what is free; what one peer is asked goes in order",
 	"L8":       "each request that arrives is answered where no crash or disconnect came between",
 	"L9":       "every failure tells",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",

@@ -92,7 +92,8 @@ func (p *Plan) checkTopology(c *checker) {
 		}
 	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
-		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
+		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM,
+			t.offeredPages())
 	}
 	if t.Communicators && !t.Leased {
 		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
@@ -105,7 +106,8 @@ func (p *Plan) checkTopology(c *checker) {
 		return w.World(p), true
 	})
 	if t.HostPages > 0 && len(t.Pull) == 0 {
-		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
+		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out",
+			t.HostPages)
 	}
 	if t.HostPages > 0 && t.Both > 0 {
 		c.wrong("topology.host_pages is %d, but nodes of both sides have one pool: leave it out, or topology.both",
@@ -139,8 +141,10 @@ func (p *Plan) checkTimes(c *checker) {
 		name string
 		v    time.Duration
 	}{
-		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease}, {"lease_guard", t.LeaseGuard},
-		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax}, {"get_wait_max", t.GetWaitMax},
+		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease},
+		{"lease_guard", t.LeaseGuard},
+		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax},
+		{"get_wait_max", t.GetWaitMax},
 		{"pull_ttl", t.PullTTL}, {"read", t.Read}, {"fetch", t.Fetch}, {"lead", t.Lead}, {"loan", t.Loan},
 	} {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
@@ -153,8 +157,10 @@ func (p *Plan) checkTimes(c *checker) {
 		name string
 		v    uint32
 	}{
-		{"puts", b.Puts}, {"reserves", b.Reserves}, {"gets", b.Gets}, {"waiters", b.Waiters}, {"requests", b.Requests}, {"grants", b.Grants},
-		{"peers", b.Peers}, {"overtakes", b.Overtakes}, {"staging", b.Staging}, {"offers", b.Offers}, {"places", b.Places}, {"fetches", b.Fetches},
+		{"puts", b.Puts}, {"reserves", b.Reserves}, {"gets", b.Gets}, {"waiters", b.Waiters}, {"requests", b.Requests},
+		{"grants", b.Grants},
+		{"peers", b.Peers}, {"overtakes", b.Overtakes}, {"staging", b.Staging}, {"offers", b.Offers}, {"places", b.Places},
+		{"fetches", b.Fetches},
 	} {
 		within(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
@@ -171,13 +177,15 @@ func (p *Plan) checkTimes(c *checker) {
 	within(c, "delays.scatter", p.Delays.Scatter, 0, time.Minute)
 	within(c, "faults_end", p.FaultsEnd, 0, spanMax)
 	if t.Reply <= t.Alloc {
-		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a dead peer", t.Reply, t.Alloc)
+		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a "+
+			"dead peer", t.Reply, t.Alloc)
 	}
 	if len(p.Topology.Pull) > 0 && t.LeaseGuard >= t.PullTTL {
 		c.wrong("timeouts.lease_guard is %v: give less than timeouts.pull_ttl, which is %v", t.LeaseGuard, t.PullTTL)
 	}
 	if len(p.Topology.Delay) > 0 && t.Lead+t.LeaseGuard >= t.PullTTL {
-		c.wrong("timeouts.lead is %v: give less than timeouts.pull_ttl, which is %v, leaves after timeouts.lease_guard, or no offer is kept", t.Lead, t.PullTTL)
+		c.wrong("timeouts.lead is %v: give less than timeouts.pull_ttl, which is %v, leaves after timeouts.lease_guard, or "+
+			"no offer is kept", t.Lead, t.PullTTL)
 	}
 	if t.LeaseGuard >= t.Lease {
 		c.wrong("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)
@@ -209,7 +217,8 @@ func (p *Plan) checkJobs(c *checker) {
 			c.wrong("%s is n%d, as its sender is: give another node", at("to"), j.To)
 		}
 		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
-			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader", at("plain_to"), j.From)
+			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader",
+				at("plain_to"), j.From)
 		}
 		within(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
 		for _, k := range j.Keys {
@@ -231,7 +240,8 @@ func (p *Plan) checkJobs(c *checker) {
 
 func (p *Plan) checkFaults(c *checker) {
 	if len(p.Faults) > scheduledMax || len(p.Strikes)+len(p.Spared) > strikesMax {
-		c.wrong("faults are %d and strikes %d: give at most %d and %d", len(p.Faults), len(p.Strikes)+len(p.Spared), scheduledMax, strikesMax)
+		c.wrong("faults are %d and strikes %d: give at most %d and %d", len(p.Faults), len(p.Strikes)+len(p.Spared),
+			scheduledMax, strikesMax)
 		return
 	}
 	for i := range p.Faults {

@@ -110,7 +110,8 @@ var faultForms = [FaultKinds]faultForm{
 	// A lost request or reply leaves its connection silently dead.
 	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
 	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
-	FaultUnnoticed:   {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true}, // nobody is told of a lost connection
+	// nobody is told of a lost connection
+	FaultUnnoticed:   {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true},
 	FaultImport:      {name: "import failed", lo: 5, hi: 100},
 	FaultPushRefused: {name: "push refused", lo: 5, hi: 100},
 	FaultDMA:         {name: "dma failed", lo: 10, hi: 300}, // it stops half-way
@@ -140,16 +141,19 @@ var faultForms = [FaultKinds]faultForm{
 	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
 	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
 	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
-	FaultStall:          {name: "copy stalled", lo: 5, hi: 100},          // or the next submission, for up to seconds
-	FaultEarly:          {name: "settled while read", lo: 100, hi: 1000}, // a peer may go on reading pages that it cannot use any more
-	FaultConflict:       {name: "conflicting command", lo: 20, hi: 300},
-	FaultRefill:         {name: "pages filled again", lo: 50, hi: 500},
-	FaultHoard:          {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
-	FaultDoneLost:       {name: "done lost", pull: true, lo: 10, hi: 300},
+	FaultStall:          {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
+	// a peer may go on reading pages that it cannot use any more
+	FaultEarly:    {name: "settled while read", lo: 100, hi: 1000},
+	FaultConflict: {name: "conflicting command", lo: 20, hi: 300},
+	FaultRefill:   {name: "pages filled again", lo: 50, hi: 500},
+	FaultHoard:    {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
+	FaultDoneLost: {name: "done lost", pull: true, lo: 10, hi: 300},
 
-	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true}, // by an engine, until offers may be over
+	// by an engine, until offers may be over
+	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true},
 
-	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
+	// a stranger says that an offer has ended
+	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
 
 	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it shakes hands and asks for pages without end
 

@@ -91,11 +91,12 @@ var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultFreeze: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 		x.For = at(2).Time(p.Timeouts.Lease, 3*p.Timeouts.Lease)
 	},
-	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile, FaultFlapping: forAWhile,
-	FaultCutConn: anyOfThem,
-	FaultCutLink: anyOfThem,
-	FaultNoise:   anyListener,
-	FaultHostile: anyListener,
+	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile,
+	FaultFlapping: forAWhile,
+	FaultCutConn:  anyOfThem,
+	FaultCutLink:  anyOfThem,
+	FaultNoise:    anyListener,
+	FaultHostile:  anyListener,
 	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 		x.Node = p.Receiver(int(at(1).Below(uint64(p.Topology.Receivers))))
 		x.Pick = at(2).Below(100_000)

@@ -132,7 +132,8 @@ func (p *Plan) Spans() []*time.Duration {
 // Counts are the bounds of a plan's configuration.
 func (p *Plan) Counts() []*uint32 {
 	b := &p.Bounds
-	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
+	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes,
+		&b.PeerSharePct, &b.ReservePPM,
 		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.EngineSharePct, &b.Rows}
 	for _, f := range p.Tuning.counts() {
 		all = append(all, f.v)

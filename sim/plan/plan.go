@@ -61,8 +61,10 @@ func New() Plan {
 	return Plan{
 		Version:  Version,
 		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
-		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
-			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms, Read: 1000 * ms,
+		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms,
+			LeaseGuard: 100 * ms,
+			Residual:   200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms,
+			PullTTL: 800 * ms, Read: 1000 * ms,
 			Fetch: 1000 * ms, Lead: 20 * ms, Loan: 2400 * ms},
 		// Ample for these clusters, and small enough to be made anew for every life.
 		Bounds: Bounds{Puts: 64, Reserves: 64, Gets: 64, Waiters: 64, Requests: 128, Grants: 64, Peers: 8,
@@ -92,7 +94,8 @@ type Topology struct {
 	Mismatch      bool `yaml:"mismatch,omitempty"` // n0 is configured for another layout
 	// Pull are the senders that offer their chunks to be read; the others write them.
 	Pull []Node `yaml:"pull,omitempty,flow"`
-	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do not.
+	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do
+	// not.
 	HostPages uint32 `yaml:"host_pages,omitempty"`
 	// Delay are the receivers that keep offers until their engines fetch; the others read them as they come.
 	Delay []Node `yaml:"delay,omitempty,flow"`
@@ -178,12 +181,14 @@ type Job struct {
 	To      Node          `yaml:"to"`
 	// Keys are the numbers of its chunks. Equal numbers are the same chunk, whoever has
 	// it. Some from KeysOwn on are shorter chunks where they come last.
-	Keys    []uint32 `yaml:"keys,flow"`
-	Batch   int      `yaml:"batch"`              // chunks in one put
-	Whole   bool     `yaml:"whole,omitempty"`    // its puts are the parts of one: they are given together when the last chunk is there
-	Plain   bool     `yaml:"plain,omitempty"`    // its sender is a plain LMCache one, and none of the nodes
-	PlainTo bool     `yaml:"plain_to,omitempty"` // its reader is a plain LMCache one, and none of the nodes; its sender is read from
-	Early   bool     `yaml:"early,omitempty"`    // its reader asks before it is told
+	Keys  []uint32 `yaml:"keys,flow"`
+	Batch int      `yaml:"batch"` // chunks in one put
+	// its puts are the parts of one: they are given together when the last chunk is there
+	Whole bool `yaml:"whole,omitempty"`
+	Plain bool `yaml:"plain,omitempty"` // its sender is a plain LMCache one, and none of the nodes
+	// its reader is a plain LMCache one, and none of the nodes; its sender is read from
+	PlainTo bool `yaml:"plain_to,omitempty"`
+	Early   bool `yaml:"early,omitempty"` // its reader asks before it is told
 	// Where offers are kept, readers fetch. This one does otherwise: it takes pages, as elsewhere; or
 	// fetches the first so many chunks by themselves; or wants what the requests of others brought,
 	// and nobody sends anything for it.

@@ -39,7 +39,8 @@ var wantSends [Wants]bool
 // variables of packages: after those are there, nobody may name more.
 func NewWant(number uint8, name string, ofSender bool) Want {
 	if number < uint8(wantsHere) || int(number) >= Wants || wantNames[number] != "" {
-		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere, Wants-1))
+		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere,
+			Wants-1))
 	}
 	wantNames[number], wantSends[number] = name, ofSender
 	return Want(number)

@@ -81,7 +81,8 @@ func startBrowser(path string) (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags := []string{"--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir=" + home, "about:blank"}
+	flags := []string{"--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
+		"--user-data-dir=" + home, "about:blank"}
 	if os.Geteuid() == 0 {
 		flags = append([]string{"--no-sandbox"}, flags...)
 	}
@@ -188,8 +189,10 @@ func open(t *testing.T, file, view, scheme string) tab {
 	for _, domain := range []string{"Page", "Runtime", "Network"} {
 		p.do(domain+".enable", nil, nil)
 	}
-	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1500, "height": 950, "deviceScaleFactor": 1, "mobile": false}, nil)
-	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1500, "height": 950, "deviceScaleFactor": 1,
+		"mobile": false}, nil)
+	p.do("Emulation.setEmulatedMedia",
+		map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	p.do("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
 	var begun struct {
 		LoaderID string `json:"loaderId"`
@@ -210,7 +213,8 @@ func (p tab) do(method string, params, result any) {
 	}
 }
 
-// awaitLoad waits until the page of that loader is there. The tab's empty first page is loaded as well, at its own time.
+// awaitLoad waits until the page of that loader is there. The tab's empty first page is loaded as well, at its own
+// time.
 func (p tab) awaitLoad(loader string) {
 	p.t.Helper()
 	loaded := func(a answer) bool {

@@ -59,7 +59,8 @@ func broken(t *testing.T) *trace.Trace {
 	}
 	tr := r.Trace
 	g := tr.Grants[len(tr.Grants)-1]
-	v := &trace.Violation{At: g.From, Property: "S4", Promise: sim.Promise("S4"), Story: "node 9 grants a page <that> is not its own",
+	v := &trace.Violation{At: g.From, Property: "S4", Promise: sim.Promise("S4"),
+		Story:    "node 9 grants a page <that> is not its own",
 		Concerns: g.Refs, Nodes: []int{g.Node}}
 	for i, e := range tr.Events {
 		if e.At <= g.From && slices.ContainsFunc(e.Refs, func(ref int) bool { return slices.Contains(g.Refs, ref) }) {
@@ -192,8 +193,10 @@ func TestBrowserObeysMouseAndKeys(t *testing.T) {
 	}
 	p.eval("setFilter('transfer 3')")
 	p.press("f")
-	if third := tr.Transfers[2]; p.figure("from") > float64(third.Started) || p.figure("to") < float64(third.Ended) || breadth() > float64(tr.End)/2 {
-		t.Errorf("it shows %v to %v, transfer 3 went from %d to %d", p.figure("from"), p.figure("to"), third.Started, third.Ended)
+	if third := tr.Transfers[2]; p.figure("from") > float64(third.Started) || p.figure("to") < float64(third.Ended) ||
+		breadth() > float64(tr.End)/2 {
+		t.Errorf("it shows %v to %v, transfer 3 went from %d to %d", p.figure("from"), p.figure("to"), third.Started,
+			third.Ended)
 	}
 	p.eval("setFilter('nothing is called so')")
 	p.drawn()
@@ -204,7 +207,9 @@ func TestBrowserObeysMouseAndKeys(t *testing.T) {
 	p.click("#steps li:last-child")
 	p.wantText("#details", tr.Events[tr.Violation.Steps[len(tr.Violation.Steps)-1]].Text)
 	p.press("v")
-	bar := `(() => { const h = hits.find(h => h.item.layer === 'page' && h.x1 - h.x0 > 30), c = canvas.getBoundingClientRect(); return [c.left + (h.x0 + h.x1) / 2, c.top + (h.y0 + h.y1) / 2, h.item.title].join('|'); })()`
+	bar := `(() => { const h = hits.find(h => h.item.layer === 'page' && h.x1 - h.x0 > 30),` +
+		` c = canvas.getBoundingClientRect();` +
+		` return [c.left + (h.x0 + h.x1) / 2, c.top + (h.y0 + h.y1) / 2, h.item.title].join('|'); })()`
 	place := strings.Split(p.eval(bar), "|")
 	x, _ := strconv.ParseFloat(place[0], 64)
 	y, _ := strconv.ParseFloat(place[1], 64)
@@ -213,7 +218,8 @@ func TestBrowserObeysMouseAndKeys(t *testing.T) {
 	p.mouse("mousePressed", x, y, map[string]any{"button": "left", "clickCount": 1})
 	p.mouse("mouseReleased", x, y, map[string]any{"button": "left", "clickCount": 1})
 	p.wantText("#details", place[2])
-	if got := p.eval("writeAddress(), location.hash"); !strings.Contains(got, "selected=page") || !strings.Contains(got, "from=") {
+	if got := p.eval("writeAddress(), location.hash"); !strings.Contains(got, "selected=page") ||
+		!strings.Contains(got, "from=") {
 		t.Errorf("the address is %q", got)
 	}
 }
@@ -239,7 +245,9 @@ func TestBrowserBearsBigAndEmptyRuns(t *testing.T) {
 	p.press("0")
 	p.want("messages", strconv.Itoa(len(big.Messages)))
 	p.wantText("header", "every promise held")
-	took := p.eval("(() => { const t = performance.now(); for (let i = 0; i < 10; i++) draw(); return (performance.now() - t) / 10; })()")
+	took := p.eval("(() => { const t = performance.now(); for (let i = 0; i < 10; i++) draw(); return " +
+		"(performance.now() " +
+		"- t) / 10; })()")
 	t.Logf("%d events, %d messages, whole run in view: %s ms to draw", len(big.Events), len(big.Messages), took)
 
 	p = open(t, write(t, &trace.Trace{Title: "nothing", End: 1}), "", "light")

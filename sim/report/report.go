@@ -53,7 +53,8 @@ func Write(w io.Writer, t *trace.Trace) error {
 		CSS          template.CSS
 		Data, States template.JS
 		Script       template.JS
-	}{t, template.CSS(pageCSS), template.JS(data), template.JS(states), template.JS(itemsJS + "\n" + drawJS + "\n" + pageJS)})
+	}{t, template.CSS(pageCSS), template.JS(data), template.JS(states),
+		template.JS(itemsJS + "\n" + drawJS + "\n" + pageJS)})
 	if err == nil {
 		err = out.Flush()
 	}

@@ -26,22 +26,23 @@ func twoPrefills() sim.Plan {
 
 // noDrain is a promise of the user's own: no command is refused because somebody is
 // shutting down, unless somebody was told to.
-var noDrain = sim.Property{Name: "no-drain", Promise: "nobody is refused for a drain that was never asked for", Watch: func() sim.Watcher {
-	drained := false
-	return sim.Watcher{Step: func(s sim.Step) error {
-		if c, ok := s.Event.(*effects.Command); ok {
-			if _, ok := c.Body.(*rank.Drain); ok {
-				drained = true
+var noDrain = sim.Property{Name: "no-drain", Promise: "nobody is refused for a drain that was never asked for",
+	Watch: func() sim.Watcher {
+		drained := false
+		return sim.Watcher{Step: func(s sim.Step) error {
+			if c, ok := s.Event.(*effects.Command); ok {
+				if _, ok := c.Body.(*rank.Drain); ok {
+					drained = true
+				}
 			}
-		}
-		for i := range s.Effects.Len() {
-			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && d.Code == effects.Draining && !drained {
-				return fmt.Errorf("node %d refuses ticket %d at %v although nobody drains", s.Node, d.Ticket, time.Duration(s.Now))
+			for i := range s.Effects.Len() {
+				if d, ok := s.Effects.At(i).(*effects.Deliver); ok && d.Code == effects.Draining && !drained {
+					return fmt.Errorf("node %d refuses ticket %d at %v although nobody drains", s.Node, d.Ticket, time.Duration(s.Now))
+				}
 			}
-		}
-		return nil
+			return nil
+		}}
 	}}
-}}
 
 // ExampleCheck is a whole test: a topology and a workload of one's own under faults that
 // each seed draws anew, and a promise of one's own.

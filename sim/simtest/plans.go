@@ -76,7 +76,8 @@ func drawFault(t *rapid.T, o *sim.Topology) sim.Scheduled {
 	x.Pick = rapid.Uint64Range(0, 99).Draw(t, "pick")
 	switch x.Fault {
 	case sim.FaultCrash, sim.FaultAlone:
-		x.When = rapid.SampledFrom([]string{"", "before Transfer", "after Transfer", "before Grant", "after Grant", "before Reply", "after Reply"}).Draw(t, "when")
+		x.When = rapid.SampledFrom([]string{"", "before Transfer", "after Transfer", "before Grant", "after Grant",
+			"before Reply", "after Reply"}).Draw(t, "when")
 	case sim.FaultNoise: // Only receivers listen.
 		x.Node = sim.Node(o.Senders - o.Both)
 	default:

@@ -97,7 +97,8 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 		t.Fatal(err)
 	}
 	if s.Failure == nil {
-		t.Fatalf("seed %d broke %s, and did not when it was run again: does a property remember one run in the next?\n%s", f.Seed, f.Property, f)
+		t.Fatalf("seed %d broke %s, and did not when it was run again: does a property remember one run in the next?\n%s",
+			f.Seed, f.Property, f)
 	}
 	file := filepath.Join("testdata", "kvferry", strings.ReplaceAll(t.Name(), "/", "-")+".yaml")
 	if err := s.Plan.Write(file); err != nil {

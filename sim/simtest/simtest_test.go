@@ -91,7 +91,8 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"puts-never-fail", "no plane ever fails", "<title>puts-never-fail broken · KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml"} {
+	for _, text := range []string{"puts-never-fail", "no plane ever fails",
+		"<title>puts-never-fail broken · KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml"} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("the page beside the plan does not say %q", text)
 		}

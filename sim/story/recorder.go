@@ -26,8 +26,9 @@ type Recorder struct {
 	commands  map[effects.Ticket]int
 	pages     map[pageOf]*pageTrack
 	phases    int
-	stepped   []int           // by node: how many events there were, dropped ones included, when its machine was given its last
-	storing   map[pageOf]bool // fenced: half of it was copied
+	// by node: how many events there were, dropped ones included, when its machine was given its last
+	stepped []int
+	storing map[pageOf]bool // fenced: half of it was copied
 }
 
 type (

@@ -86,6 +86,7 @@ func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 		case best == 3:
 			return node && e.Group != trace.Fact && e.Group != trace.Phase
 		}
-		return slices.ContainsFunc(v.Concerns, func(ref int) bool { return rank(ref) == best && slices.Contains(e.Refs, ref) })
+		return slices.ContainsFunc(v.Concerns,
+			func(ref int) bool { return rank(ref) == best && slices.Contains(e.Refs, ref) })
 	}
 }

@@ -11,20 +11,23 @@ import (
 // want, what messages say and what machines believe its system does, and says it here.
 type Teller interface {
 	Whole() *world.World
-	Who(node int32) string                                           // in sentences
-	LifeOf(i effects.Incarnation) *world.Node                        // who lives under it now; nil: nobody
-	Role(n *world.Node) string                                       // what a node is, beside its number
-	Words(e world.Entry) string                                      // what a line means to this system alone; ""
-	Given() int                                                      // commands; tickets count from 1
-	Command(t effects.Ticket) Command                                // one of them
-	Request(number uint64) []byte                                    // what engines call a request; nil: there is none of that number
-	RequestOf(t effects.Ticket) []byte                               // that a command is for; nil: none
-	Chunks(request []byte) []uint32                                  // the keys that a request is about
-	Asked(command plan.Subject) (int32, []byte)                      // by its name in draws: whose command it is, for which request
+	Who(node int32) string                    // in sentences
+	LifeOf(i effects.Incarnation) *world.Node // who lives under it now; nil: nobody
+	Role(n *world.Node) string                // what a node is, beside its number
+	Words(e world.Entry) string               // what a line means to this system alone; ""
+	Given() int                               // commands; tickets count from 1
+	Command(t effects.Ticket) Command         // one of them
+	// what engines call a request; nil: there is none of that number
+	Request(number uint64) []byte
+	RequestOf(t effects.Ticket) []byte // that a command is for; nil: none
+	Chunks(request []byte) []uint32    // the keys that a request is about
+	// by its name in draws: whose command it is, for which request
+	Asked(command plan.Subject) (int32, []byte)
 	Key(k uint32) []byte                                             // as machines spell it; nil
 	Believed(n *world.Node, pool effects.PoolID, page uint32) Belief // by its machine
 	Lease(n *world.Node) effects.Duration                            // of what it grants
-	Message(from int32, b []byte) Message                            // from is who holds it, which for a reply is who wrote it
+	// from is who holds it, which for a reply is who wrote it
+	Message(from int32, b []byte) Message
 }
 
 // Command is what an engine wants.

@@ -200,7 +200,8 @@ func (r *Recorder) moveWords(p *noted, who string) string {
 		if p.C == 1 {
 			half = "second"
 		}
-		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, owner, into, taker, id)
+		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, owner, into,
+			taker, id)
 	case world.KindLanded:
 		return fmt.Sprintf("%s is told that %d of %d pages of transfer %d landed", who, p.C, len(t.Pairs), id)
 	case world.KindConfirm:

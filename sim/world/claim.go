@@ -51,7 +51,8 @@ func (g *Grant) Place(index uint32) int {
 
 // refusals are what the owner of the pages answers beyond what the grant says: its
 // bounds, its device, its view of who asks.
-var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused, effects.Invalid, effects.NotFound, effects.Stale,
+var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused, effects.Invalid, effects.NotFound,
+	effects.Stale,
 	effects.Mismatch, effects.TooLarge, effects.Closed}
 
 // refusal draws one of the codes with which a driver may refuse an effect. The list

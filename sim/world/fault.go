@@ -39,7 +39,8 @@ func (w *World) Schedule(faults []plan.Scheduled) {
 var scheduledKinds = map[plan.Fault]Kind{plan.FaultDrain: kindMischief, plan.FaultFreeze: KindPause,
 	plan.FaultTwice: kindMischief, plan.FaultPartition: kindMischief, plan.FaultDeafPartition: kindMischief,
 	plan.FaultFlapping: kindMischief, plan.FaultReset: kindMischief, plan.FaultSlow: kindMischief,
-	plan.FaultHostile: kindMischief, plan.FaultForged: kindMischief, plan.FaultGreedy: kindMischief, plan.FaultCrowd: kindMischief,
+	plan.FaultHostile: kindMischief, plan.FaultForged: kindMischief, plan.FaultGreedy: kindMischief,
+	plan.FaultCrowd: kindMischief,
 	plan.FaultCrash: kindTrap, plan.FaultAlone: kindTrap, plan.FaultPause: KindPause, plan.FaultCutConn: KindCutConn,
 	plan.FaultCutLink: KindCutLink, plan.FaultNoise: KindNoise}
 

@@ -132,7 +132,8 @@ func (t *Transfer) endPush(w *World) {
 	}
 	w.Judges.OnLanded(t)
 	t.landing = landingQueued
-	n.inOrder(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8), Delivery{Kind: KindLanded, A: t.ID})
+	n.inOrder(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8),
+		Delivery{Kind: KindLanded, A: t.ID})
 }
 
 func (g *Grant) indexOf(r effects.RemotePage) int {

@@ -125,7 +125,8 @@ func (c *Offload) copySettles(w *World, after effects.Duration) {
 	c.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
 }
 
-// cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next looks.
+// cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next
+// looks.
 func (n *Node) cancelCopy(w *World, corr effects.Corr) {
 	for _, c := range w.Offloads {
 		if c.corr != corr || c.To != n.Pool || c.reported || c.over || c.stop != effects.OK {

@@ -106,8 +106,9 @@ func (s *Node) tellMissed(w *World) {
 	s.Missed = s.Missed[:0]
 }
 
-// postOwn carries what nobody answers from or to a machine of a user's. What one of those posts comes in its order: what
-// is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes twice.
+// postOwn carries what nobody answers from or to a machine of a user's. What one of those posts comes in its order:
+// what is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes
+// twice.
 func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	notice := !n.User && c.Channel == effects.ChannelProxy

@@ -2,8 +2,8 @@
 // incarnations, clocks, control connections, data planes and the memory that they touch, faults, and the event log. It
 // is a driver as [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and
 // what is promised of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may
-// change it; what it must remember of a run it keeps beside it. What becomes of a node, a link, a transfer or a connection
-// is that one's own method, which is given the world.
+// change it; what it must remember of a run it keeps beside it. What becomes of a node, a link, a transfer or a
+// connection is that one's own method, which is given the world.
 //
 // A system may rely on this: nothing happens but what the queue holds, one after the other; each effect that has a
 // completion gets it once, as package effects says; and the same plan gives the same event log.
@@ -286,8 +286,8 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 // idleEvery is after how many steps of a run a machine that says that it has no more to do now is taken at its word.
 const idleEvery = 4
 
-// idle ticks n's machine once more, at the same instant: a tick that nobody needs is allowed at any time, and who has no
-// more work does nothing for it. So nothing that could be done now waits for the next event, whatever that is about.
+// idle ticks n's machine once more, at the same instant: a tick that nobody needs is allowed at any time, and who has
+// no more work does nothing for it. So nothing that could be done now waits for the next event, whatever that is about.
 func idle(w *World, n *Node) {
 	if n.Busy || n.User || w.Seed >= draw.RestlessSeed || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
 		return

@@ -28,7 +28,8 @@ const statesMax = 400_000
 
 // hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
 // A mutant that is found although its kept plan breaks nothing any more has failed too.
-func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (finds []find, failed int, err error) {
+func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (finds []find, failed int,
+	err error) {
 	s, done, err := newScratch(o)
 	if err != nil {
 		return nil, 0, err
@@ -116,7 +117,8 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 			return err
 		}
 		if code != 0 {
-			return fmt.Errorf("without any defect, the kept plan of %s ended with exit code %d; mend that first:\n%s", m.name, code, tail(report))
+			return fmt.Errorf("without any defect, the kept plan of %s ended with exit code %d; mend that first:\n%s", m.name,
+				code, tail(report))
 		}
 	}
 	return nil

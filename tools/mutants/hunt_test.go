@@ -83,7 +83,8 @@ func TestHunt(t *testing.T) {
 		{"survivor", patchTo("What: changes nothing.", "const quarantine = 1 * 1"), "5 seeds found nothing"},
 		{"other", patchTo("What: no quarantine.\nProperty: S40", "const quarantine = 0"), "not a breach of S40"},
 		{"broken", patchTo("What: no program.", "const quarantine = zero"), "does not compile"},
-		{"stale", strings.Replace(patchTo("What: gone.", "const quarantine = 0"), "-const quarantine", "-const grace", 1), "no longer applies"},
+		{"stale", strings.Replace(patchTo("What: gone.", "const quarantine = 0"), "-const quarantine", "-const grace", 1),
+			"no longer applies"},
 	}
 	var mutants []mutant
 	for _, c := range cases {
@@ -120,7 +121,9 @@ func TestHunt(t *testing.T) {
 
 	t.Log("# a simulator that is never clean finds everything, and so nothing")
 	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
-	if _, _, err := hunt(context.Background(), &out, mutants, 5, options{timeout: 10 * time.Minute, plans: "plans"}); err == nil || !strings.Contains(err.Error(), "without any defect") {
+	if _, _, err := hunt(context.Background(), &out, mutants, 5,
+		options{timeout: 10 * time.Minute, plans: "plans"}); err == nil ||
+		!strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -141,7 +144,8 @@ func TestRewrite(t *testing.T) {
 		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
 		{mutant: mutant{name: "b", what: strings.TrimSpace(strings.Repeat("long ", 21)), like: "rule M2",
 			properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
-		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1, failed: 8},
+		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1,
+			failed: 8},
 		{mutant: mutant{name: "d", what: "D.", like: "rule M4", properties: []string{"S7"}, planned: true}, seed: -1},
 	}
 	if err := rewrite(path, finds, 100, isPatch); err != nil {

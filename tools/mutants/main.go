@@ -47,7 +47,8 @@ func main() {
 	pattern := flag.String("run", ".", "only mutants whose file name matches this regular expression")
 	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
 	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
-	plans := flag.String("plans", "sim/testdata/regressions", "folder of the kept plans; a mutant's has its name, and must break under its patch")
+	plans := flag.String("plans", "sim/testdata/regressions",
+		"folder of the kept plans; a mutant's has its name, and must break under its patch")
 	list := flag.String("list", "",
 		"a document with a list between two comments, in which what was looked for is written anew; with -quick, "+
 			"which only reads it, docs/mutants.md if empty")

@@ -65,7 +65,8 @@ func readMutant(path string) (mutant, error) {
 		return mutant{}, fmt.Errorf("%s: there is no line What: above the diff; say what the patch breaks", path)
 	}
 	if m.like == "" {
-		return mutant{}, fmt.Errorf("%s: there is no line Like: above the diff; name the mechanism that it removes, or a published defect", path)
+		return mutant{}, fmt.Errorf("%s: there is no line Like: above the diff; name the mechanism that it removes, or a "+
+			"published defect", path)
 	}
 	return m, nil
 }

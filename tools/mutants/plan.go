@@ -44,7 +44,8 @@ func (s scratch) plan(ctx context.Context, m mutant, report []byte) (stale strin
 	}
 	text, code, err := s.replay(ctx, s.binary, kept)
 	if err == nil && code != 1 {
-		return fmt.Sprintf("%s, for it breaks nothing under the patch; make it anew with make regressions:\n%s", stalePlan, tail(text)), nil
+		return fmt.Sprintf("%s, for it breaks nothing under the patch; make it anew with make regressions:\n%s", stalePlan,
+			tail(text)), nil
 	}
 	return "", err
 }

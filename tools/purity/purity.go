@@ -100,7 +100,8 @@ func (c checker) packageVars(d *ast.GenDecl) {
 			if name.Name == "_" || types.Identical(c.pass.TypesInfo.TypeOf(name), types.Universe.Lookup("error").Type()) {
 				continue
 			}
-			c.pass.Reportf(name.Pos(), "package-level variable %s: make it a field of the machine, a constant, or mark it %s if nothing ever changes it",
+			c.pass.Reportf(name.Pos(), "package-level variable %s: make it a field of the machine, a constant, or mark it %s "+
+				"if nothing ever changes it",
 				name.Name, tableDirective)
 		}
 	}

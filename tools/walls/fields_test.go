@@ -122,8 +122,8 @@ var small = map[string]bool{
 
 const methodsMax, fieldsMax, linesMax = 40, 20, 300
 
-// large are types of fsm and sim that are more than one idea still, with the most methods that each may have: to be made
-// fewer, never more. Others have methodsMax at the most.
+// large are types of fsm and sim that are more than one idea still, with the most methods that each may have: to be
+// made fewer, never more. Others have methodsMax at the most.
 var large = map[string]int{
 	"fsm/store.Store": 75, "fsm/rank.Rank": 75, "fsm/link.Links": 45, "fsm/pd/pull.Target": 65,
 	"sim/world.World": 58, "sim/world.Node": 56,

@@ -15,7 +15,8 @@ const module = "github.com/kvferry/kvferry"
 
 // pureStd is the part of the standard library that computes and knows nothing of the world.
 var pureStd = []string{
-	"bytes", "cmp", "crypto/hmac", "crypto/sha256", "crypto/subtle", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"bytes", "cmp", "crypto/hmac", "crypto/sha256", "crypto/subtle", "encoding/binary", "encoding/hex", "errors", "fmt",
+	"iter", "math", "math/bits",
 	"slices", "strconv", "strings", "unicode/utf8",
 }
 
@@ -64,9 +65,11 @@ var rooms = []room{
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// What a directory knows, and no message.
 	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},
-	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"}, foreign: none},
+	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"},
+		foreign: none},
 	// The same in messages.
-	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"}, foreign: none},
+	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"},
+		foreign: none},
 	{name: "fsm/directory/serve", std: pureStd, foreign: none,
 		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "protocol", "protocol/sharedlog"}},
 	// A worker's side of it: it tells what the store has.
@@ -104,8 +107,9 @@ var rooms = []room{
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	// What systems without ranks are made of, and each of them.
 	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
-	{name: "sim/systems/directory", foreign: none, own: with(leaves, "effects", "protocol", "protocol/sharedlog", "fsm/directory/...",
-		"fsm/memory", "fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
+	{name: "sim/systems/directory", foreign: none,
+		own: with(leaves, "effects", "protocol", "protocol/sharedlog", "fsm/directory/...",
+			"fsm/memory", "fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
@@ -130,13 +134,15 @@ var rooms = []room{
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
-	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
+	{name: "runtime/control/controltest",
+		own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
 	// ZeroMQ's wire protocol, which knows no socket. libzmq is for tests only, which no wall holds.
 	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
 	{name: "runtime/control/zmq", foreign: none,
 		own: []string{"effects", "runtime/control", "runtime/control/zmq/zmtp", "runtime/internal/..."}},
 	// Where directories keep the log that they share.
-	{name: "runtime/control/valkey", own: []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
+	{name: "runtime/control/valkey",
+		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
 		foreign: []string{"github.com/valkey-io/valkey-go"}},
 	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
@@ -153,7 +159,8 @@ var rooms = []room{
 	{name: "runtime/hccl", foreign: none, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
 		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
 	// What tests of that plane start from, here and elsewhere.
-	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
+	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",
+		"runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
 	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
 	{name: "runtime/npu", own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane"}, foreign: none},
 	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
@@ -164,10 +171,12 @@ var rooms = []room{
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
-		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/control/valkey/...",
+		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
+			"runtime/control/valkey/...",
 			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
 
-	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are held against.
+	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
+	// held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
 	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
@@ -185,7 +194,8 @@ func systems() []string {
 
 // tables is what who reads or is pushed to stands on beside that: rooms that know no message.
 func tables() []string {
-	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice", "fsm/pipeline")
+	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice",
+		"fsm/pipeline")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

@@ -39,9 +39,9 @@ func sizes(b *testing.B, run func(b *testing.B, chunks int)) {
 	}
 }
 
-// BenchmarkPrefix looks up prefixes of 1,000 chunks, another one each time, so that in a large index their rows come from
-// memory. So many instances hold each of them: three lie in its row, twelve in a block. The median is what a lookup takes
-// on a machine that does other things as well, and beside it stands what 1,000 loads of rows alone take.
+// BenchmarkPrefix looks up prefixes of 1,000 chunks, another one each time, so that in a large index their rows come
+// from memory. So many instances hold each of them: three lie in its row, twelve in a block. The median is what a
+// lookup takes on a machine that does other things as well, and beside it stands what 1,000 loads of rows alone take.
 func BenchmarkPrefix(b *testing.B) {
 	for _, copies := range []int{3, 12} {
 		b.Run(fmt.Sprintf("copies=%d", copies), func(b *testing.B) {

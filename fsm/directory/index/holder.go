@@ -40,7 +40,8 @@ type holders struct {
 
 func newHolders(l Limits) holders {
 	return holders{
-		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), share: new(table.Share).Emptied(l.Chunks, l.Groups+1), gone: l.Groups,
+		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), share: new(table.Share).Emptied(l.Chunks, l.Groups+1),
+		gone: l.Groups,
 	}
 }
 

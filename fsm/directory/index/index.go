@@ -30,7 +30,8 @@ type Index struct {
 // New returns an index in which nobody has anything. The seed is a secret.
 func New(l Limits, seed uint64) Index {
 	return Index{
-		limits: l, deepest: uint8(bits.Len(uint(l.Chunks/slotsMost))) + 4, hider: newHider(seed), segments: []segment{newSegment(slotsFirst, 0)}, table: []uint32{0},
+		limits: l, deepest: uint8(bits.Len(uint(l.Chunks/slotsMost))) + 4, hider: newHider(seed),
+		segments: []segment{newSegment(slotsFirst, 0)}, table: []uint32{0},
 		holders: newHolders(l),
 	}
 }

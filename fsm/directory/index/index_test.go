@@ -112,7 +112,8 @@ func TestIndexAgainstModel(t *testing.T) {
 			}
 		}
 		open := func(t *rapid.T) Holder {
-			o := &one{group: rapid.IntRange(0, 3).Draw(t, "group"), rank: rapid.Uint32Range(0, 1).Draw(t, "rank"), chunks: map[uint64]bool{}}
+			o := &one{group: rapid.IntRange(0, 3).Draw(t, "group"), rank: rapid.Uint32Range(0, 1).Draw(t, "rank"),
+				chunks: map[uint64]bool{}}
 			id := x.Open(o.group, o.rank)
 			if model[id] != nil || id == 0 && len(model)+retired < limits.Holders {
 				t.Fatalf("Open gives %d: %d live and at most %d are retired", id, len(model), retired)

@@ -7,8 +7,8 @@ import (
 )
 
 // A hider turns a hash and a rank into the place of their row: a keyed order of all numbers of 64 bits. It is a Feistel
-// network, each round of which changes one half by a keyed function of the other, which could be undone. So two hashes of
-// one rank never become one. Of two ranks they may, once in 2^64: then an answer is wrong, which costs a miss.
+// network, each round of which changes one half by a keyed function of the other, which could be undone. So two hashes
+// of one rank never become one. Of two ranks they may, once in 2^64: then an answer is wrong, which costs a miss.
 type hider struct {
 	keys [4]uint64
 	rank uint64

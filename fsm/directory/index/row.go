@@ -1,7 +1,7 @@
 package index
 
-// The holders of a row are a word: four numbers of 16 bits, the first ones in use and the others 0; or, where the lowest
-// is many, how many there are and the number of the first block.
+// The holders of a row are a word: four numbers of 16 bits, the first ones in use and the others 0; or, where the
+// lowest is many, how many there are and the number of the first block.
 
 const (
 	many    = 0xFFFF

@@ -8,9 +8,9 @@ type slot struct {
 	ids   uint64
 }
 
-// Sizes of a segment. The first one of an index begins small, so that an index of a few rows takes little; the halves of
-// one that is split begin with three quarters of the largest. A segment is full when 13 of 16 of its slots are rows. So
-// large ones take 20 to 30 bytes for a row, and few rows stand far from their homes.
+// Sizes of a segment. The first one of an index begins small, so that an index of a few rows takes little; the halves
+// of one that is split begin with three quarters of the largest. A segment is full when 13 of 16 of its slots are rows.
+// So large ones take 20 to 30 bytes for a row, and few rows stand far from their homes.
 const (
 	slotsFirst = 16
 	slotsSplit = 3072
@@ -31,7 +31,8 @@ type segment struct {
 // newSegment returns one of so many slots.
 func newSegment(slots int, depth uint8) segment {
 	return segment{
-		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots / 16 * fullOf16), depth: depth,
+		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots / 16 * fullOf16),
+		depth: depth,
 	}
 }
 

@@ -13,8 +13,8 @@ const looks = 16
 // Retired says whether there is anything to sweep.
 func (x *Index) Retired() bool { return x.holders.share.Of(x.holders.gone) > 0 }
 
-// Sweep looks at so many rows, of which each block counts as one more and empty slots as a part of one, and takes away what retired holders had. It says
-// whether anything is left to do.
+// Sweep looks at so many rows, of which each block counts as one more and empty slots as a part of one, and takes away
+// what retired holders had. It says whether anything is left to do.
 func (x *Index) Sweep(rows int) bool {
 	for rows > 0 && x.Retired() {
 		rows = x.sweepOne(x.segmentOf(x.sweep.at), rows)
@@ -29,8 +29,8 @@ func (x *Index) Sweep(rows int) bool {
 	return x.Retired()
 }
 
-// sweepOne goes on in one segment, and says how many rows are left to look at. Where rows go, those behind them move up,
-// also those that are not looked at any more, until one stands at its home.
+// sweepOne goes on in one segment, and says how many rows are left to look at. Where rows go, those behind them move
+// up, also those that are not looked at any more, until one stands at its home.
 func (x *Index) sweepOne(s *segment, rows int) int {
 	end := (x.sweep.at>>(perWord-s.depth) + 1) << (perWord - s.depth)
 	from := s.seek(x.sweep.at)

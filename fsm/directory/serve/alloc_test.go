@@ -22,7 +22,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, say := range map[string]func(){
 		"operations": func() {
 			for i := range ops.Operations {
-				ops.Operations[i] = protocol.KVOperation{Type: protocol.OpType(next % 2), Key: protocol.ChunkHash{Bits: next / 2 % 100}, Seq: next}
+				ops.Operations[i] = protocol.KVOperation{Type: protocol.OpType(next % 2),
+					Key: protocol.ChunkHash{Bits: next / 2 % 100}, Seq: next}
 				next++
 			}
 			body = ops.Append(body[:0])

@@ -33,7 +33,8 @@ func (m *Machine) operation(h *heard, tag protocol.Tag) {
 	}
 	m.read.changes = append(m.read.changes[:0], directory.Operation{Evict: evict, Hash: x.Key.Bits, Sequence: x.Seq})
 	m.operate(h, &x.Worker, &directory.Report{
-		Sender: h.sender(&x.Worker, protocol.UUID{}), Location: x.Location, Operations: m.read.changes, Unnumbered: x.Seq == 0,
+		Sender: h.sender(&x.Worker, protocol.UUID{}), Location: x.Location, Operations: m.read.changes,
+		Unnumbered: x.Seq == 0,
 	})
 }
 

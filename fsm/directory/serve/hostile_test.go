@@ -61,7 +61,8 @@ func unharmed(t failer, r *rig, ch effects.Channel, body []byte) {
 // bodies are messages of all kinds, and what is none.
 func bodies() [][]byte {
 	w := worker("a", 0)
-	all := [][]byte{nil, {0xc1}, []byte("GET / HTTP/1.1\r\n"), []byte("{"), []byte(`{"type": "RegisterMsg"}`), {0x81, 0xa4}}
+	all := [][]byte{nil, {0xc1}, []byte("GET / HTTP/1.1\r\n"), []byte("{"), []byte(`{"type": "RegisterMsg"}`),
+		{0x81, 0xa4}}
 	for _, m := range []protocol.Message{
 		&protocol.RegisterMsg{Worker: w, Listener: listener(), PeerInitURL: []byte("h:1")},
 		&protocol.HeartbeatMsg{Worker: w, Listener: listener(), PeerInitURL: []byte("h:1")},
@@ -69,9 +70,12 @@ func bodies() [][]byte {
 		&protocol.BatchedP2PLookupMsg{Worker: w, Hashes: []protocol.ChunkHash{{Bits: 1}, {Bits: 1 << 63, Negative: true}}},
 		&protocol.KVAdmitMsg{Worker: w, Location: []byte("cpu"), Seq: 3},
 		&protocol.KVEvictMsg{Worker: w, Location: []byte("cpu")},
-		&protocol.BatchedKVOperationMsg{Worker: w, Location: []byte("cpu"), Operations: []protocol.KVOperation{{Type: protocol.OpEvict}}},
-		&protocol.FullSyncStartMsg{Worker: w, Location: []byte("cpu"), SyncID: []byte("s"), BatchCount: 1 << 31, Numbered: true},
-		&protocol.FullSyncBatchMsg{Worker: w, Location: []byte("cpu"), SyncID: []byte("s"), Keys: []protocol.ChunkHash{{Bits: 2}}},
+		&protocol.BatchedKVOperationMsg{Worker: w, Location: []byte("cpu"),
+			Operations: []protocol.KVOperation{{Type: protocol.OpEvict}}},
+		&protocol.FullSyncStartMsg{Worker: w, Location: []byte("cpu"), SyncID: []byte("s"), BatchCount: 1 << 31,
+			Numbered: true},
+		&protocol.FullSyncBatchMsg{Worker: w, Location: []byte("cpu"), SyncID: []byte("s"),
+			Keys: []protocol.ChunkHash{{Bits: 2}}},
 		&protocol.FullSyncEndMsg{Worker: w, Location: []byte("cpu"), SyncID: []byte("s"), ActualTotalKeys: 1 << 63},
 		&protocol.FullSyncStatusMsg{Worker: w, SyncID: []byte("s")},
 		&protocol.RegisterRetMsg{}, &protocol.ErrorMsg{}, &protocol.ProxyNotif{}, &protocol.P2PInitSideMsg{},
@@ -125,7 +129,8 @@ func FuzzBytes(f *testing.F) {
 func TestOtherEvents(t *testing.T) {
 	r := settled(t)
 	was := snapshot.Hash(walker, &r.known)
-	for _, ev := range []effects.Event{&effects.Tick{}, &effects.ConnLost{Conn: 1}, &effects.Opened{}, &effects.Command{Ticket: 3}} {
+	for _, ev := range []effects.Event{&effects.Tick{}, &effects.ConnLost{Conn: 1}, &effects.Opened{},
+		&effects.Command{Ticket: 3}} {
 		r.step(ev)
 		if _, owes := ev.(*effects.Command); owes != (r.out.Len() == 1) {
 			t.Errorf("%T: %d effects", ev, r.out.Len())

@@ -28,7 +28,8 @@ func (m *Machine) holders(peers []directory.Peer) *protocol.BatchedP2PLookupRetM
 	for i := range peers {
 		p := &peers[i]
 		r.answer.Holders = append(r.answer.Holders, protocol.Holder{
-			InstanceID: r.name(p.Instance), Location: r.name(p.Location), PeerInitURL: r.name(p.URL), HitChunks: uint32(p.Chunks),
+			InstanceID: r.name(p.Instance), Location: r.name(p.Location), PeerInitURL: r.name(p.URL),
+			HitChunks: uint32(p.Chunks),
 		})
 	}
 	return &r.answer

@@ -79,9 +79,11 @@ func smallConfig(t *rapid.T) Config {
 	n := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
 	c.Directory = directory.Config{
 		Seed: rapid.Uint64().Draw(t, "seed"), Instances: 2, Workers: n("workers", 2, 4), OfSource: n("of source", 1, 4),
-		Locations: n("locations", 1, 2), Holders: n("holders", 2, 12), Chunks: n("chunks", 4, 40), OfChunk: n("of chunk", 1, 4),
-		Text: n("text", 4, 16), Syncs: n("syncs", 1, 2), Batches: n("batches", 1, 3), Hashes: n("hashes", 1, 6),
-		Prefix: n("prefix", 1, 8), Peers: n("peers", 1, 3), Silence: effects.Duration(n("silence", 0, 2)) * 5 * effects.Second,
+		Locations: n("locations", 1, 2), Holders: n("holders", 2, 12), Chunks: n("chunks", 4, 40),
+		OfChunk: n("of chunk", 1, 4),
+		Text:    n("text", 4, 16), Syncs: n("syncs", 1, 2), Batches: n("batches", 1, 3), Hashes: n("hashes", 1, 6),
+		Prefix: n("prefix", 1, 8), Peers: n("peers", 1, 3),
+		Silence:  effects.Duration(n("silence", 0, 2)) * 5 * effects.Second,
 		Patience: 3 * effects.Second, Sweep: n("sweep", 1, 20), Ends: n("ends", 1, 3),
 	}
 	c.Directory.OfOne = c.Directory.Workers
@@ -104,5 +106,6 @@ func hashesOf(keys []protocol.ChunkHash) (all []uint64) {
 }
 
 func senderOf(w protocol.Worker, is protocol.UUID) directory.Sender {
-	return directory.Sender{Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: 7}
+	return directory.Sender{Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is),
+		Source: 7}
 }

@@ -26,10 +26,11 @@ func genSaid(t *rapid.T, c *Config) said {
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0:
 		m := &protocol.RegisterMsg{Worker: w, Listener: at, PeerInitURL: url, Incarnation: is}
-		return said{effects.ChannelDirectory, m, func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
-			code := d.Register(now, named, to)
-			return answer(code, &protocol.RegisterRetMsg{HeartbeatURL: []byte(c.Heartbeat)})
-		}}
+		return said{effects.ChannelDirectory, m,
+			func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
+				code := d.Register(now, named, to)
+				return answer(code, &protocol.RegisterRetMsg{HeartbeatURL: []byte(c.Heartbeat)})
+			}}
 	case 1:
 		m := &protocol.HeartbeatMsg{Worker: w, Listener: at, PeerInitURL: url, Incarnation: is}
 		on := rapid.SampledFrom([]effects.Channel{effects.ChannelDirectory, effects.ChannelHeartbeat}).Draw(t, "channel")
@@ -71,19 +72,21 @@ func genSaid(t *rapid.T, c *Config) said {
 		return saidOperations(&x, r)
 	case 5:
 		m := &protocol.BatchedP2PLookupMsg{Worker: w, Hashes: keys}
-		return said{effects.ChannelDirectory, m, func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
-			peers, code := d.Lookup(now, anyone, hashesOf(keys), nil)
-			x := &protocol.BatchedP2PLookupRetMsg{}
-			for _, p := range peers {
-				x.Holders = append(x.Holders, protocol.Holder{
-					InstanceID: []byte(p.Instance), Location: []byte(p.Location), HitChunks: uint32(p.Chunks), PeerInitURL: []byte(p.URL),
-				})
-			}
-			if code == effects.TooLarge && len(keys) > c.Directory.Prefix {
-				code = effects.OK
-			}
-			return answer(code, x)
-		}}
+		return said{effects.ChannelDirectory, m,
+			func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
+				peers, code := d.Lookup(now, anyone, hashesOf(keys), nil)
+				x := &protocol.BatchedP2PLookupRetMsg{}
+				for _, p := range peers {
+					x.Holders = append(x.Holders, protocol.Holder{
+						InstanceID: []byte(p.Instance), Location: []byte(p.Location), HitChunks: uint32(p.Chunks),
+						PeerInitURL: []byte(p.URL),
+					})
+				}
+				if code == effects.TooLarge && len(keys) > c.Directory.Prefix {
+					code = effects.OK
+				}
+				return answer(code, x)
+			}}
 	case 6:
 		m := &protocol.FullSyncStartMsg{
 			Worker: w, Location: location, SyncID: id, BatchCount: uint32(number), Incarnation: is,
@@ -92,16 +95,17 @@ func genSaid(t *rapid.T, c *Config) said {
 		if m.Numbered {
 			m.Next = rapid.Uint64Range(0, 3).Draw(t, "next")
 		}
-		return said{effects.ChannelDirectory, m, func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
-			code := d.BeginSync(now, &directory.SyncBegin{
-				Sender: named, Location: location, ID: id, Batches: int64(number), Next: m.Next, Numbered: m.Numbered,
-			})
-			x := &protocol.FullSyncStartRetMsg{SyncID: id, Accepted: code == effects.OK}
-			if code != effects.OK {
-				x.ErrorMsg = []byte(code.String())
-			}
-			return x, code
-		}}
+		return said{effects.ChannelDirectory, m,
+			func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
+				code := d.BeginSync(now, &directory.SyncBegin{
+					Sender: named, Location: location, ID: id, Batches: int64(number), Next: m.Next, Numbered: m.Numbered,
+				})
+				x := &protocol.FullSyncStartRetMsg{SyncID: id, Accepted: code == effects.OK}
+				if code != effects.OK {
+					x.ErrorMsg = []byte(code.String())
+				}
+				return x, code
+			}}
 	case 7:
 		m := &protocol.FullSyncBatchMsg{
 			Worker: w, Location: location, SyncID: id, BatchID: uint32(number), Keys: keys, Incarnation: is,
@@ -120,13 +124,14 @@ func genSaid(t *rapid.T, c *Config) said {
 		}}
 	}
 	m := &protocol.FullSyncStatusMsg{Worker: w, SyncID: id}
-	return said{effects.ChannelDirectory, m, func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
-		p, code := d.SyncStatus(now, anyone, id, make([]int64, 0, missingMost))
-		return answer(unless(effects.NotFound, code), &protocol.FullSyncStatusRetMsg{
-			SyncID: id, IsComplete: p.Complete, CanExitFreeze: p.Resume, GlobalProgress: float64(p.Done) / 10_000,
-			MissingBatches: p.Missing,
-		})
-	}}
+	return said{effects.ChannelDirectory, m,
+		func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
+			p, code := d.SyncStatus(now, anyone, id, make([]int64, 0, missingMost))
+			return answer(unless(effects.NotFound, code), &protocol.FullSyncStatusRetMsg{
+				SyncID: id, IsComplete: p.Complete, CanExitFreeze: p.Resume, GlobalProgress: float64(p.Done) / 10_000,
+				MissingBatches: p.Missing,
+			})
+		}}
 }
 
 func saidOperations(m protocol.Message, r *directory.Report) said {

@@ -148,7 +148,8 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 // checkOffer says whether what an offer says of its pages makes sense.
 func (t *Target) checkOffer(e *flow.Env, class int) (effects.Code, *effects.Why) {
 	m := &t.offer
-	if m.PullID == (protocol.PullID{}) || m.Ext.Operation == 0 || m.Ext.Grant == 0 || len(m.Ext.Generations) != len(m.Keys) {
+	if m.PullID == (protocol.PullID{}) || m.Ext.Operation == 0 || m.Ext.Grant == 0 ||
+		len(m.Ext.Generations) != len(m.Keys) {
 		return effects.Malformed, &effects.Why{
 			Field: "PullReadyNotif", Ours: "pull_id, kvf_op, kvf_grant and a generation for each key",
 			Theirs: "one of them is missing",

@@ -93,7 +93,8 @@ func (t *Target) read(
 	for i := range p.Spots {
 		if at := &p.Spots[i]; at.Fills() {
 			t.pairs = append(t.pairs, effects.Pair{Local: pages[at.Page], Remote: effects.RemotePage{
-				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
+				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
+				Generation: effects.Generation(m.Ext.Generations[i]),
 			}})
 		}
 	}

@@ -29,7 +29,8 @@ func (t *Target) answer(
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, t.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
-	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
+		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	var pages []effects.Page
 	var x *land.Landing
 	if fresh > 0 {
@@ -87,7 +88,8 @@ func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
-	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
+		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	for i, id := range t.message.Ext.Commit {
 		if t.cut(e, i) {
 			break

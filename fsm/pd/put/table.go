@@ -108,8 +108,8 @@ func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	return h
 }
 
-// MayStop says whether this step may stop one more of those that wait for a peer; if not, their flow is told of the peer
-// again in the next one. That one has work for one at least, so they all end.
+// MayStop says whether this step may stop one more of those that wait for a peer; if not, their flow is told of the
+// peer again in the next one. That one has work for one at least, so they all end.
 func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 	r := t.row(h)
 	if !e.Work.Left() {
@@ -173,8 +173,8 @@ func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, ef
 	return h, conn
 }
 
-// Left counts what a drain waits for. A put that is over, and only has a last word to say to a peer out of reach, is none
-// of it: the peer's lease says the same, in time. That is known for each of the peers, of which there are at most
+// Left counts what a drain waits for. A put that is over, and only has a last word to say to a peer out of reach, is
+// none of it: the peer's lease says the same, in time. That is known for each of the peers, of which there are at most
 // tables.peers: no put is looked at, however many a drain finds, and in however many steps.
 func (t *Table[P, R]) Left(e *flow.Env) int {
 	left := t.Len()

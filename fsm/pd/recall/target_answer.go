@@ -56,7 +56,8 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	f.answer(e, ev, loan.For{
-		To: lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, Class: class, Operation: m.Ext.Operation, What: what,
+		To: lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, Class: class, Operation: m.Ext.Operation,
+		What: what,
 	})
 }
 

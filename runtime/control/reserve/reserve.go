@@ -1,7 +1,7 @@
 // Package reserve keeps a TCP port for a server that binds it later, or binds it again after a restart.
 //
-// A port that was merely found free may belong to somebody else by the time its server binds it: each listener that asks
-// for any port and each outgoing connection takes one. So a socket that never listens stays bound to it. Linux
+// A port that was merely found free may belong to somebody else by the time its server binds it: each listener that
+// asks for any port and each outgoing connection takes one. So a socket that never listens stays bound to it. Linux
 // gives such a port to nobody who did not name it, and lets whoever names it bind it too, as long as both set
 // SO_REUSEADDR, which the listeners of ZeroMQ and of Go do. While no server listens, connections are refused.
 package reserve

@@ -96,7 +96,8 @@ func (s *server) carryOut(ctx context.Context, body []byte, last *known) ([]byte
 }
 
 func (s *server) add(ctx context.Context, c valkey.Client, r *sharedlog.Request) (a sharedlog.Answer, err error) {
-	id, err := c.Do(ctx, c.B().Xadd().Key(s.config.Stream).Maxlen().Almost().Threshold(strconv.FormatUint(uint64(r.Keep), 10)).
+	id, err := c.Do(ctx, c.B().Xadd().Key(s.config.Stream).Maxlen().Almost().Threshold(strconv.FormatUint(uint64(r.Keep),
+		10)).
 		Id("*").FieldValue().FieldValue("e", valkey.BinaryString(r.Entry)).Build()).ToString()
 	if err == nil {
 		a.Last, err = position(id)
@@ -110,10 +111,12 @@ type known struct {
 	reads uint
 }
 
-// looksEvery is how many reads may pass until one looks where the log really ends: that it begins anew shows there alone.
+// looksEvery is how many reads may pass until one looks where the log really ends: that it begins anew shows there
+// alone.
 const looksEvery = 32
 
-func (s *server) read(ctx context.Context, c valkey.Client, r *sharedlog.Request, last *known) (a sharedlog.Answer, err error) {
+func (s *server) read(ctx context.Context, c valkey.Client, r *sharedlog.Request, last *known) (a sharedlog.Answer,
+	err error) {
 	start := "-"
 	if r.After != (sharedlog.Position{}) {
 		start = "(" + name(r.After)

@@ -82,7 +82,8 @@ func (r *rig) next() effects.Event {
 func (r *rig) connect() {
 	r.t.Helper()
 	r.corr++
-	r.Open(&effects.Open{Corr: r.corr, Channel: effects.ChannelLog, Addr: effects.Addr{Host: "127.0.0.1", Port: r.server.Port()}})
+	r.Open(&effects.Open{Corr: r.corr, Channel: effects.ChannelLog,
+		Addr: effects.Addr{Host: "127.0.0.1", Port: r.server.Port()}})
 	e, ok := r.next().(*effects.Opened)
 	if !ok || e.Corr != r.corr || e.Code != effects.OK {
 		r.t.Fatalf("opened: %+v", e)

@@ -135,7 +135,8 @@ func askTransport(b *testing.B, body []byte) func() error {
 		}
 	}()
 	b.Cleanup(func() {
-		if err := errors.Join(client.Shutdown(b.Context()), server.Shutdown(b.Context())); err != nil && b.Context().Err() == nil {
+		if err := errors.Join(client.Shutdown(b.Context()), server.Shutdown(b.Context())); err != nil &&
+			b.Context().Err() == nil {
 			b.Error(err)
 		}
 		close(serverEvents)

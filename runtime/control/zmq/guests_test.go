@@ -189,7 +189,8 @@ func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
 		got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool {
 			return string(ev.Body) == "greedy" && !done[ev.Request]
 		})
-		if n := controltest.Count(server.Recorder, func(ev *effects.Received) bool { return string(ev.Body) == "greedy" }); n > len(done)+16 {
+		if n := controltest.Count(server.Recorder,
+			func(ev *effects.Received) bool { return string(ev.Body) == "greedy" }); n > len(done)+16 {
 			t.Fatalf("%d questions are in hand, %d answered", n, len(done))
 		}
 		server.Answer(got.Request, "")

@@ -157,7 +157,8 @@ func TestPlainPUSHOfSeveralIsHeard(t *testing.T) {
 	}
 }
 
-// Whoever asks wrongly is answered as whoever asks nothing: what comes before the body goes back in front of the answer.
+// Whoever asks wrongly is answered as whoever asks nothing: what comes before the body goes back in front of the
+// answer.
 func TestMalformedQuestionsAreAnswered(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
 	dealer := plainClient(t, zmq4.DEALER, addr)
@@ -171,7 +172,8 @@ func TestMalformedQuestionsAreAnswered(t *testing.T) {
 		{[]string{"", strings.Repeat("x", 2<<20)}, []string{"", "no"}},
 	} {
 		say(t, dealer, c.asked...)
-		got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == effects.Request(i+1) })
+		got := controltest.Await(t, server.Recorder,
+			func(ev *effects.Received) bool { return ev.Request == effects.Request(i+1) })
 		if len(got.Body) != 0 {
 			t.Fatalf("message %d has the body %q", i, got.Body)
 		}
@@ -230,7 +232,8 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	conns := map[effects.Conn]bool{}
 	for range 2 {
 		req := plain(t, zmq4.REQ)
-		if err := errors.Join(req.SetIdentity("rank-0"), req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
+		if err := errors.Join(req.SetIdentity("rank-0"),
+			req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
 			t.Fatal(err)
 		}
 		for round := range 2 {

@@ -20,13 +20,16 @@ func (c *Config) fit() error {
 	if c.MaxGuests == 0 {
 		c.MaxGuests = min(8192, may)
 		if may < 1024 {
-			c.Log.Warn("this process may open few files: more peers than that find no place", "files_max", limit, "connections_of_peers_max", may,
+			c.Log.Warn("this process may open few files: more peers than that find no place", "files_max", limit,
+				"connections_of_peers_max", may,
 				"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
 	}
 	if c.MaxGuests > may {
-		return &control.Error{Code: effects.TooMany, What: fmt.Sprintf("MaxGuests %d with %d files that this process may open", c.MaxGuests, limit),
-			Remedy: fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE) to %d, or set MaxGuests to at most %d", 2*c.MaxGuests, may)}
+		return &control.Error{Code: effects.TooMany,
+			What: fmt.Sprintf("MaxGuests %d with %d files that this process may open", c.MaxGuests, limit),
+			Remedy: fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE) to %d, or set MaxGuests to at most %d",
+				2*c.MaxGuests, may)}
 	}
 	if c.GuestsPerAddress == 0 || c.GuestsPerAddress > c.MaxGuests {
 		c.GuestsPerAddress = max(c.MaxGuests*7/8, 1)
@@ -35,8 +38,10 @@ func (c *Config) fit() error {
 	c.StrangersPerAddress = min(c.StrangersPerAddress, max(c.GuestsPerAddress/2, 1))
 	if c.MaxConns > limit-c.MaxGuests {
 		less := max((limit-c.MaxGuests)/2, 1)
-		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections", "files_max", limit,
-			"connections_wanted", c.MaxConns, "connections_max", less, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
+		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections",
+			"files_max", limit,
+			"connections_wanted", c.MaxConns, "connections_max", less, "remedy",
+			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
 		c.MaxConns = less
 	}
 	return nil

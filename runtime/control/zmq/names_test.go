@@ -27,13 +27,15 @@ func TestSilentNameServer(t *testing.T) {
 		}}
 	client := controltest.Start(t, config.Opener())
 	for i := range 20 {
-		client.Open(&effects.Open{Corr: effects.Corr(1000 + i), Channel: effects.ChannelInit, Addr: effects.Addr{Host: "silent.example", Port: 7}})
+		client.Open(&effects.Open{Corr: effects.Corr(1000 + i), Channel: effects.ChannelInit,
+			Addr: effects.Addr{Host: "silent.example", Port: 7}})
 	}
 	<-asked
 	conn := client.Dial(effects.ChannelInit, addr)
 	for range 10 {
 		corr := client.Ask(conn, "ping")
-		request := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return int(ev.Request) == int(corr)-1 }).Request
+		request := controltest.Await(t, server.Recorder,
+			func(ev *effects.Received) bool { return int(ev.Request) == int(corr)-1 }).Request
 		server.Answer(request, "pong")
 		client.WantReply(corr, "pong")
 	}
@@ -50,8 +52,13 @@ func TestSilentNameServer(t *testing.T) {
 func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 	var lines logged
 	client := controltest.Start(t, zmq.Config{Log: lines.Logger(), NameTimeout: time.Millisecond,
-		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }}.Opener())
-	if got := client.TryDial(effects.ChannelInit, effects.Addr{Host: "silent.example", Port: 7}); got.Code != effects.Unreachable {
+		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			<-ctx.Done()
+			return nil,
+				ctx.Err()
+		}}.Opener())
+	if got := client.TryDial(effects.ChannelInit,
+		effects.Addr{Host: "silent.example", Port: 7}); got.Code != effects.Unreachable {
 		t.Errorf("opened: %s", got.Code)
 	}
 	if said := lines.With("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") {
@@ -79,7 +86,8 @@ func TestNamesThatChange(t *testing.T) {
 	ask(old, "before")
 	moved.Store(true)
 	ask(old, "still believed")
-	next := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.2", Port: addr.Port}})
+	next := controltest.Start(t, zmq.Config{}.Opener(),
+		control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.2", Port: addr.Port}})
 	old.Stop()
 	if got := client.TryDial(effects.ChannelInit, addr); got.Code != effects.Unreachable {
 		t.Fatalf("the old address: %s", got.Code)

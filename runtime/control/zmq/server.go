@@ -72,7 +72,8 @@ func (t *talk) listen() error {
 		switch {
 		case errors.Is(err, zmtp.ErrEndless):
 			t.stats.malformed.Add(1)
-			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage, framesTo(t.channel))
+			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage,
+				framesTo(t.channel))
 		case err != nil:
 			return err
 		}
@@ -129,7 +130,8 @@ func (t *talk) told(m zmtp.Message) {
 }
 
 func (t *talk) complain(err error) {
-	t.door.Warn("a message cannot be taken", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(), "err", err)
+	t.door.Warn("a message cannot be taken", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(),
+		"err", err)
 }
 
 // Caller implements control.Transport.

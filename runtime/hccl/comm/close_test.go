@@ -180,7 +180,8 @@ func TestForeignStream(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
 	e.do(func(at *acl.Thread) error {
-		wantRefusal(t, e.comm.Put(at, ends[1].stream, []Desc{{e.device.Address(), e.peer.Device, 64}}), acl.ErrForeign, "stream")
+		wantRefusal(t, e.comm.Put(at, ends[1].stream, []Desc{{e.device.Address(), e.peer.Device, 64}}), acl.ErrForeign,
+			"stream")
 		return nil
 	})
 }

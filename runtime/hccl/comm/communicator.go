@@ -96,15 +96,18 @@ func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 func (o *CommOptions) check(s Sequence) error {
 	switch {
 	case o.Name == "" || len(o.Name) >= C.HCCL_NAME_BYTES || strings.ContainsRune(o.Name, 0):
-		return fmt.Errorf("%w: the communicator's name %q has %d bytes: give 1 to %d, none of them zero", ErrInvalid, o.Name, len(o.Name), C.HCCL_NAME_BYTES-1)
+		return fmt.Errorf("%w: the communicator's name %q has %d bytes: give 1 to %d, none of them zero", ErrInvalid, o.Name,
+			len(o.Name), C.HCCL_NAME_BYTES-1)
 	case o.Rank > 1:
 		return fmt.Errorf("%w: rank %d of 2", ErrInvalid, o.Rank)
 	case (o.Table == nil) == (o.RootInfo == nil):
 		return fmt.Errorf("%w: communicator %s: give a rank table or root info, and not both", ErrInvalid, o.Name)
 	case o.RootInfo != nil && s == Global:
-		return fmt.Errorf("%w: communicator %s: root info is for libraries of the older sequence; give a rank table", ErrInvalid, o.Name)
+		return fmt.Errorf("%w: communicator %s: root info is for libraries of the older sequence; give a rank table",
+			ErrInvalid, o.Name)
 	case o.RootInfo != nil && len(o.RootInfo) != C.sizeof_struct_hccl_root_info:
-		return fmt.Errorf("%w: communicator %s: root info of %d bytes: it has %d", ErrInvalid, o.Name, len(o.RootInfo), C.sizeof_struct_hccl_root_info)
+		return fmt.Errorf("%w: communicator %s: root info of %d bytes: it has %d", ErrInvalid, o.Name, len(o.RootInfo),
+			C.sizeof_struct_hccl_root_info)
 	case o.TrafficClass != nil && (*o.TrafficClass > 252 || *o.TrafficClass%4 != 0):
 		return fmt.Errorf("%w: traffic class %d: give a multiple of 4, up to 252", ErrInvalid, *o.TrafficClass)
 	case o.ServiceLevel != nil && *o.ServiceLevel > 7:
@@ -143,7 +146,8 @@ func (c *Comm) usable(at acl.Current) error {
 		return err
 	}
 	if at.Device() != c.device {
-		return fmt.Errorf("%w: communicator %s of device %d, on a thread of device %d", ErrForeign, c.name, c.device, at.Device())
+		return fmt.Errorf("%w: communicator %s of device %d, on a thread of device %d", ErrForeign, c.name, c.device,
+			at.Device())
 	}
 	return nil
 }
@@ -199,7 +203,8 @@ func (c *Comm) AsyncError(at acl.Current) error {
 	}
 	if failed != 0 {
 		c.state = fenced
-		return &Error{Code: Code(failed), Call: "HcclGetCommAsyncError", Args: "comm=" + c.name, Message: "the communicator has failed"}
+		return &Error{Code: Code(failed), Call: "HcclGetCommAsyncError", Args: "comm=" + c.name,
+			Message: "the communicator has failed"}
 	}
 	return nil
 }

@@ -103,7 +103,8 @@ func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 				}
 				_, err = r.lib.NewComm(at, o)
 				failed := wantCode(t, err, 1, call)
-				if !errors.Is(err, acl.Bug) || !strings.Contains(failed.Message, "taken") || !strings.Contains(failed.Args, "name=taken rank=0") {
+				if !errors.Is(err, acl.Bug) || !strings.Contains(failed.Message, "taken") || !strings.Contains(failed.Args,
+					"name=taken rank=0") {
 					t.Errorf("got %v", err)
 				}
 				o.Name, o.Table = "noip", []byte(strings.Replace(string(o.Table), "192.168.1.10", "", 1))

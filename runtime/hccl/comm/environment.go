@@ -68,7 +68,8 @@ func (v *variable) settle(want int, resident bool) (Setting, error) {
 	case text != "":
 		value, err := strconv.Atoi(text)
 		if err != nil || value < v.min || value > v.max {
-			return Setting{}, fmt.Errorf("hccl: %w: %s is %q: give %d to %d, or unset it", acl.Config, v.name, text, v.min, v.max)
+			return Setting{}, fmt.Errorf("hccl: %w: %s is %q: give %d to %d, or unset it", acl.Config, v.name, text, v.min,
+				v.max)
 		}
 		return Setting{value, FromUser}, nil
 	case resident:

@@ -20,15 +20,18 @@ func TestErrorText(t *testing.T) {
 		{&Error{Code: 77, Call: "HcclCommDestroy"}, "HcclCommDestroy(): HcclResult 77 (77, link failure)"},
 		{
 			&Error{Code: 6, Call: "HcclCommPrepare"},
-			"HcclCommPrepare(): HCCL_E_NOT_FOUND (6, link failure); see that the peer's NPU has a RoCE address (hccn_tool -i <id> -ip -g)",
+			"HcclCommPrepare(): HCCL_E_NOT_FOUND (6, link failure); see that the peer's NPU has a RoCE address (hccn_tool -i " +
+				"<id> -ip -g)",
 		},
 		{
 			&MissingError{Symbol: "HcclGetCommAsyncError", Library: "libhcomm.so"},
 			"hccl: libhcomm.so has no HcclGetCommAsyncError: another CANN is needed for it",
 		},
 		{
-			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"}, {Library: "b.so", Missing: []string{"HcclBatchPut"}}}},
-			"hccl: no library with the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; install CANN and source its set_env.sh, or name the library in KVFERRY_HCCL",
+			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"},
+				{Library: "b.so", Missing: []string{"HcclBatchPut"}}}},
+			"hccl: no library with the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; " +
+				"install CANN and source its set_env.sh, or name the library in KVFERRY_HCCL",
 		},
 	} {
 		if got := c.err.Error(); got != c.want {
@@ -43,7 +46,8 @@ func TestErrorIsItsClassOnly(t *testing.T) {
 		acl.DeviceLost, acl.Foreign, acl.Unsupported,
 	}
 	for code, class := range map[Code]acl.Class{
-		1: acl.Bug, 2: acl.Bug, 3: acl.OutOfMemory, 4: acl.Link, 5: acl.Unsupported, 6: acl.Link, 7: acl.Exhausted, 8: acl.Device,
+		1: acl.Bug, 2: acl.Bug, 3: acl.OutOfMemory, 4: acl.Link, 5: acl.Unsupported, 6: acl.Link, 7: acl.Exhausted,
+		8: acl.Device,
 		9: acl.Link, 10: acl.Config, 11: acl.Link, 12: acl.Link, 13: acl.Link, 14: acl.Link, 15: acl.Device, 16: acl.Device,
 		17: acl.Bug, 18: acl.Bug, 19: acl.Link, 20: acl.Link, 21: acl.Link, 22: acl.Link, 23: acl.Link, 24: acl.OutOfMemory,
 		1041: acl.Link,

@@ -74,7 +74,8 @@ func (x *exchange) fromFile(c *Comm, at acl.Current, o CommOptions, m *C.struct_
 
 func (x *exchange) bind(c *Comm, at acl.Current, r *Region, index int) error {
 	m := r.memory
-	code := C.hccl_register_with(c.lib.api, c.handle, C.uint32_t(c.peer), m.kind(), C.hccl_address(m.Address), C.uint64_t(m.Size), x.regions, C.uint32_t(index))
+	code := C.hccl_register_with(c.lib.api, c.handle, C.uint32_t(c.peer), m.kind(), C.hccl_address(m.Address),
+		C.uint64_t(m.Size), x.regions, C.uint32_t(index))
 	return c.lib.answer(at, referenced(code), "HcclRegisterMem", "comm=%s memory=%v", c.name, m)
 }
 
@@ -89,7 +90,8 @@ func referenced(code C.int) C.int {
 func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) error {
 	if !x.exchanged {
 		var count C.uint32_t
-		code := C.hccl_exchange(c.lib.api, c.handle, C.uint32_t(c.peer), x.regions, C.uint32_t(len(c.bound)), C.int(seconds), &count)
+		code := C.hccl_exchange(c.lib.api, c.handle, C.uint32_t(c.peer), x.regions, C.uint32_t(len(c.bound)), C.int(seconds),
+			&count)
 		err := c.lib.answer(at, code, "HcclExchangeMemDesc", "comm=%s count=%d seconds=%d", c.name, len(c.bound), seconds)
 		if err != nil {
 			return err
@@ -97,7 +99,8 @@ func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) er
 		x.exchanged, x.remote = true, int(count)
 	}
 	if x.remote != peerRegions {
-		return fmt.Errorf("%w: the peer of communicator %s told of %d regions, and %d were agreed on", ErrInvalid, c.name, x.remote, peerRegions)
+		return fmt.Errorf("%w: the peer of communicator %s told of %d regions, and %d were agreed on", ErrInvalid, c.name,
+			x.remote, peerRegions)
 	}
 	for ; x.asked < x.remote; x.asked++ {
 		code := C.hccl_enable(c.lib.api, c.handle, x.regions, C.uint32_t(x.asked))

@@ -75,7 +75,8 @@ func Open(o Options) (*Library, error) {
 		}
 		timeoutVariable.counts, retriesVariable.counts = true, true
 		l.descMax = o.DescMax
-		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE, l.info.IntraPCIe = timeout, retries, intraRoCE(), intraPCIe()
+		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE, l.info.IntraPCIe = timeout, retries, intraRoCE(),
+			intraPCIe()
 		return l, nil
 	}
 	timeoutVariable.withdraw()
@@ -182,7 +183,8 @@ func (l *Library) Close() error {
 	defer l.mu.Unlock()
 	for device, on := range l.live {
 		if len(on.regions) != 0 || on.comms != 0 {
-			return fmt.Errorf("%w: device %d has %d regions and %d communicators: close them first", ErrBusy, device, len(on.regions), on.comms)
+			return fmt.Errorf("%w: device %d has %d regions and %d communicators: close them first", ErrBusy, device,
+				len(on.regions), on.comms)
 		}
 	}
 	if !l.closed {

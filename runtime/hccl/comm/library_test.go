@@ -53,7 +53,8 @@ func TestOpenOfAnotherLibrary(t *testing.T) {
 }
 
 // older are the symbols that only the older sequence takes.
-var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess", "HcclDisableMemAccess"}
+var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess",
+	"HcclDisableMemAccess"}
 
 // Without any one function of the newer sequence the older one is taken; without one of either, or of what both take,
 // there is one error that names it.
@@ -150,7 +151,8 @@ func TestInfo(t *testing.T) {
 	if info.Library != softnpuPath || info.Capability == 0 || len(info.Signals) != 0 {
 		t.Errorf("got %+v", info)
 	}
-	if !slices.Equal(info.Missing, []string{"HcclGetCommAsyncError"}) || r.lib.Has("HcclGetCommAsyncError") || !r.lib.Has("HcclBatchPut") {
+	if !slices.Equal(info.Missing, []string{"HcclGetCommAsyncError"}) || r.lib.Has("HcclGetCommAsyncError") ||
+		!r.lib.Has("HcclBatchPut") {
 		t.Errorf("missing: %v", info.Missing)
 	}
 	if r.lib.DescMax() != DescMax {
@@ -195,13 +197,16 @@ func TestEnvironment(t *testing.T) {
 		refused          string
 	}{
 		{name: "kvferry's", timeout: Setting{15, FromOptions}, retries: Setting{7, FromOptions}},
-		{name: "the options'", options: Options{RDMATimeout: 14, RDMARetries: 3}, timeout: Setting{14, FromOptions}, retries: Setting{3, FromOptions}},
+		{name: "the options'", options: Options{RDMATimeout: 14, RDMARetries: 3}, timeout: Setting{14, FromOptions},
+			retries: Setting{3, FromOptions}},
 		{
-			name: "the user's", env: []string{"HCCL_RDMA_TIMEOUT=17", "HCCL_INTRA_ROCE_ENABLE=1"}, options: Options{RDMATimeout: 14},
+			name: "the user's", env: []string{"HCCL_RDMA_TIMEOUT=17", "HCCL_INTRA_ROCE_ENABLE=1"},
+			options: Options{RDMATimeout: 14},
 			timeout: Setting{17, FromUser}, retries: Setting{7, FromOptions}, roce: true,
 		},
 		{name: "loaded before", resident: true, timeout: Setting{20, FromLibrary}, retries: Setting{7, FromLibrary}},
-		{name: "loaded before, and the user's", env: []string{"HCCL_RDMA_TIMEOUT=18"}, resident: true, timeout: Setting{18, FromUser}, retries: Setting{7, FromLibrary}},
+		{name: "loaded before, and the user's", env: []string{"HCCL_RDMA_TIMEOUT=18"}, resident: true,
+			timeout: Setting{18, FromUser}, retries: Setting{7, FromLibrary}},
 		{name: "no number", env: []string{"HCCL_RDMA_TIMEOUT=fast"}, refused: `HCCL_RDMA_TIMEOUT is "fast": give 5 to 20`},
 		{name: "out of bounds", env: []string{"HCCL_RDMA_RETRY_CNT=8"}, refused: `HCCL_RDMA_RETRY_CNT is "8": give 1 to 7`},
 	} {

@@ -257,7 +257,8 @@ func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run="+strings.Join(parts, "/"), "-test.count=1", "-test.timeout="+longEnough.String())
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run="+strings.Join(parts, "/"), "-test.count=1",
+		"-test.timeout="+longEnough.String())
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }

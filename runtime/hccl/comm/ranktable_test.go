@@ -25,8 +25,10 @@ func TestTable(t *testing.T) {
 			b:     Rank{Server: "10.0.0.1", Device: 0, Address: address("192.168.1.10"), Port: 17000},
 			rankA: 1,
 			want: `{"status":"completed","version":"1.0","server_count":"2","server_list":[` +
-				`{"server_id":"10.0.0.1","device":[{"device_id":"0","device_ip":"192.168.1.10","device_port":"17000","rank_id":"0"}]},` +
-				`{"server_id":"10.0.0.2","device":[{"device_id":"3","device_ip":"192.168.1.23","device_port":"16666","rank_id":"1"}]}]}`,
+				`{"server_id":"10.0.0.1","device":[{"device_id":"0","device_ip":"192.168.1.10","device_port":"17000",` +
+				`"rank_id":"0"}]},` +
+				`{"server_id":"10.0.0.2","device":[{"device_id":"3","device_ip":"192.168.1.23","device_port":"16666",` +
+				`"rank_id":"1"}]}]}`,
 		},
 		{
 			name: "one host, 1.0: one server with both, by device",
@@ -41,8 +43,10 @@ func TestTable(t *testing.T) {
 			a:    Rank{Server: "node-a", Device: 0, Address: address("192.168.1.10"), Pod: &Pod{ID: 0, Device: 0}},
 			b:    Rank{Server: "node-b", Device: 3, Address: address("fe80::3"), Pod: &Pod{ID: 0, Device: 67108867}},
 			want: `{"status":"completed","version":"1.2","server_count":"2","server_list":[` +
-				`{"server_id":"node-a","device":[{"device_id":"0","super_device_id":"0","device_ip":"192.168.1.10","device_port":"16666","rank_id":"0"}]},` +
-				`{"server_id":"node-b","device":[{"device_id":"3","super_device_id":"67108867","device_ip":"fe80::3","device_port":"16666","rank_id":"1"}]}],` +
+				`{"server_id":"node-a","device":[{"device_id":"0","super_device_id":"0","device_ip":"192.168.1.10",` +
+				`"device_port":"16666","rank_id":"0"}]},` +
+				`{"server_id":"node-b","device":[{"device_id":"3","super_device_id":"67108867","device_ip":"fe80::3",` +
+				`"device_port":"16666","rank_id":"1"}]}],` +
 				`"super_pod_list":[{"super_pod_id":"0","server_list":[{"server_id":"node-a"},{"server_id":"node-b"}]}]}`,
 		},
 		{
@@ -50,9 +54,12 @@ func TestTable(t *testing.T) {
 			a:    Rank{Server: "a", Address: address("1.1.1.1"), Pod: &Pod{ID: 7}},
 			b:    Rank{Server: "b", Address: address("1.1.1.2"), Pod: &Pod{ID: 4}},
 			want: `{"status":"completed","version":"1.2","server_count":"2","server_list":[` +
-				`{"server_id":"a","device":[{"device_id":"0","super_device_id":"0","device_ip":"1.1.1.1","device_port":"16666","rank_id":"0"}]},` +
-				`{"server_id":"b","device":[{"device_id":"0","super_device_id":"0","device_ip":"1.1.1.2","device_port":"16666","rank_id":"1"}]}],` +
-				`"super_pod_list":[{"super_pod_id":"7","server_list":[{"server_id":"a"}]},{"super_pod_id":"4","server_list":[{"server_id":"b"}]}]}`,
+				`{"server_id":"a","device":[{"device_id":"0","super_device_id":"0","device_ip":"1.1.1.1","device_port":"16666",` +
+				`"rank_id":"0"}]},` +
+				`{"server_id":"b","device":[{"device_id":"0","super_device_id":"0","device_ip":"1.1.1.2","device_port":"16666",` +
+				`"rank_id":"1"}]}],` +
+				`"super_pod_list":[{"super_pod_id":"7","server_list":[{"server_id":"a"}]},{"super_pod_id":"4",` +
+				`"server_list":[{"server_id":"b"}]}]}`,
 		},
 		{
 			name: "one end in a super pod, the other in none: 1.0",

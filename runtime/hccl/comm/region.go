@@ -54,7 +54,8 @@ func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	if err := at.Here(); err != nil {
 		return nil, err
 	}
-	if m.Place != acl.OnDevice && m.Place != acl.OnHost || m.Address == 0 || m.Size == 0 || uint64(m.Address)+m.Size < m.Size {
+	if m.Place != acl.OnDevice && m.Place != acl.OnHost || m.Address == 0 || m.Size == 0 ||
+		uint64(m.Address)+m.Size < m.Size {
 		return nil, fmt.Errorf("%w: to register %v", ErrInvalid, m)
 	}
 	l.mu.Lock()
@@ -103,10 +104,12 @@ func (r *Region) Close(at acl.Current) error {
 	case r.bound != 0:
 		return fmt.Errorf("%w: %v is bound to %d communicators: close them first", ErrBusy, r.memory, r.bound)
 	case len(on.regions) == 1 && on.comms != 0:
-		return fmt.Errorf("%w: %v is the last region of device %d, which has %d communicators: close them first", ErrBusy, r.memory, r.device, on.comms)
+		return fmt.Errorf("%w: %v is the last region of device %d, which has %d communicators: close them first", ErrBusy,
+			r.memory, r.device, on.comms)
 	}
 	if l.info.Sequence == Global {
-		if err := l.answer(at, C.hccl_deregister(l.api, r.handle), "HcclDeregisterGlobalMem", "handle=%#x", r.handle); err != nil {
+		if err := l.answer(at, C.hccl_deregister(l.api, r.handle), "HcclDeregisterGlobalMem", "handle=%#x",
+			r.handle); err != nil {
 			return err
 		}
 	}

@@ -155,7 +155,8 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 func TestEachCallFailingOnce(t *testing.T) {
 	r := newRig(t)
 	// Calls whose failure concerns nobody: what is told in texts, and what destroying does all the same.
-	silent := []string{"HcclGetErrorString", "HcclGetCommConfigCapability", "HcclDisableMemAccess", "HcclDeregisterMem", "HcclCommDestroy"}
+	silent := []string{"HcclGetErrorString", "HcclGetCommConfigCapability", "HcclDisableMemAccess", "HcclDeregisterMem",
+		"HcclCommDestroy"}
 	for name, hidden := range generations {
 		r.control("forget")
 		if err := r.trial(hidden); err != nil {
@@ -205,7 +206,8 @@ func TestEachAllocationRunningOut(t *testing.T) {
 				"HcclRegisterGlobalMem", "HcclCommInitClusterInfoMemConfig", "HcclCommBindMem", "HcclBatchPut",
 				"HcclCommInitClusterInfoConfig", "HcclRegisterMem", "HcclBatchGet",
 			} {
-				if slices.Contains(hidden, symbol) || name == "global" && (symbol == "HcclRegisterMem" || symbol == "HcclCommInitClusterInfoConfig") {
+				if slices.Contains(hidden, symbol) || name == "global" &&
+					(symbol == "HcclRegisterMem" || symbol == "HcclCommInitClusterInfoConfig") {
 					continue
 				}
 				r.control(fmt.Sprintf("faults call:sym=%s,nth=1,count=1,code=%d", symbol, code))

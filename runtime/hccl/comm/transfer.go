@@ -77,7 +77,8 @@ func (c *Comm) ready(s *acl.Stream, descs []Desc) error {
 			return fmt.Errorf("%w: descriptor %d: %d bytes at the peer's %#x", ErrInvalid, i, d.Bytes, d.Remote)
 		}
 		if !slices.ContainsFunc(c.bound, func(r *Region) bool { return r.memory.holds(d.Local, d.Bytes) }) {
-			return fmt.Errorf("%w: descriptor %d: %d bytes at %#x are in no region bound to communicator %s", ErrInvalid, i, d.Bytes, d.Local, c.name)
+			return fmt.Errorf("%w: descriptor %d: %d bytes at %#x are in no region bound to communicator %s", ErrInvalid, i,
+				d.Bytes, d.Local, c.name)
 		}
 	}
 	return nil

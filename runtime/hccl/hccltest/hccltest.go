@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package hccltest has what tests of the hccl plane start from: the software NPU of this process, memory on its devices, and the plane's
-// configuration. Tests import it, nothing else does.
+// Package hccltest has what tests of the hccl plane start from: the software NPU of this process, memory on its
+// devices, and the plane's configuration. Tests import it, nothing else does.
 package hccltest
 
 import (
@@ -64,7 +64,8 @@ func Load(tb testing.TB) *Rig {
 	return r
 }
 
-// Start gives the rig of this process. When the test ends, nothing may be left on the devices and no rule of the vendor may have been broken.
+// Start gives the rig of this process. When the test ends, nothing may be left on the devices and no rule of the vendor
+// may have been broken.
 func Start(tb testing.TB) *Rig {
 	tb.Helper()
 	r := Load(tb)
@@ -152,7 +153,8 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	c := hccl.Config{
 		Context: ctx, Library: r.HCCL, SoC: r.ACL.Info().SoC,
-		Rank:            comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()), Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
+		Rank: comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()),
+			Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
 		TransferTimeout: unhurried, CancelGrace: unhurried,
 		// Who waits for a peer that was killed in between cannot be interrupted, so this is short, and tried often.
 		PrepareTimeout: 3 * time.Second, RebuildTries: 100,

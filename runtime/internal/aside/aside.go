@@ -1,6 +1,8 @@
-// Package aside writes a log aside: whoever logs never waits for where the lines go, which may be a pipe that nobody reads.
+// Package aside writes a log aside: whoever logs never waits for where the lines go, which may be a pipe that nobody
+// reads.
 //
-// Lines wait in a bounded queue. What finds it full is dropped and counted, and the next line that is written says how many were.
+// Lines wait in a bounded queue. What finds it full is dropped and counted, and the next line that is written says how
+// many were.
 package aside
 
 import (
@@ -13,8 +15,8 @@ import (
 // Max is how many lines wait at most.
 const Max = 1024
 
-// A Handler hands records to another one, in their order, from a goroutine that exists only while there are some. Attributes
-// are resolved by the caller, but values that are no plain ones are formatted later: they must not change.
+// A Handler hands records to another one, in their order, from a goroutine that exists only while there are some.
+// Attributes are resolved by the caller, but values that are no plain ones are formatted later: they must not change.
 type Handler struct {
 	to slog.Handler
 	q  *queue
@@ -103,7 +105,8 @@ func (q *queue) write() {
 			return
 		}
 		if untold > 0 {
-			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped, because it takes them too slowly", 0)
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped, because it takes them too slowly",
+				0)
 			r.AddAttrs(slog.Uint64("dropped", untold))
 			_ = l.to.Handle(context.Background(), r)
 		}

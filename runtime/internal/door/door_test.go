@@ -227,7 +227,8 @@ func TestManyAddressesTakeNothingFromOneThatSpoke(t *testing.T) {
 
 func TestPurse(t *testing.T) {
 	p := NewPurse(100)
-	a, b, c := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.3/32")
+	a, b, c := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"),
+		netip.MustParsePrefix("10.0.0.3/32")
 	if !p.Take(a, 50) || p.Take(a, 1) {
 		t.Error("one address has half, and no more")
 	}

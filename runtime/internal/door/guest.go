@@ -49,8 +49,8 @@ func (g *Guest) moveTo(rank *list.List) {
 	g.place, g.rank = rank.PushBack(g), rank
 }
 
-// Work says that something is done for the guest, or, with -1, that it is done: meanwhile the guest is not closed to make
-// room for another one. Who was never worked for gives way to who was: a handshake alone is cheap.
+// Work says that something is done for the guest, or, with -1, that it is done: meanwhile the guest is not closed to
+// make room for another one. Who was never worked for gives way to who was: a handshake alone is cheap.
 func (g *Guest) Work(more int32) {
 	g.active.Store(true)
 	g.working.Add(more)

@@ -37,13 +37,15 @@ func TestAddressesAreTheirOwnNames(t *testing.T) {
 
 func TestWhatWasFoundIsKept(t *testing.T) {
 	var asked atomic.Int32
-	r := names.New(context.Background(), names.Config{TTL: time.Hour, Negative: time.Hour, Lookup: func(_ context.Context, network, host string) ([]netip.Addr, error) {
-		asked.Add(1)
-		if host == "none" {
-			return nil, errors.New("no such host")
-		}
-		return addrs("10.0.0.1", "fd00::1"), nil
-	}})
+	r := names.New(context.Background(),
+		names.Config{TTL: time.Hour, Negative: time.Hour, Lookup: func(_ context.Context, network, host string) ([]netip.Addr,
+			error) {
+			asked.Add(1)
+			if host == "none" {
+				return nil, errors.New("no such host")
+			}
+			return addrs("10.0.0.1", "fd00::1"), nil
+		}})
 	for range 3 {
 		if got, err := r.Resolve(t.Context(), "node", true); err != nil || got[0] != addrs("fd00::1")[0] {
 			t.Errorf("%v, %v", got, err)
@@ -65,14 +67,15 @@ func TestWhatWasFoundIsKept(t *testing.T) {
 // Silent names end in their time, however many there are, and names are bounded.
 func TestManySilentNames(t *testing.T) {
 	var running, most atomic.Int32
-	r := names.New(context.Background(), names.Config{Timeout: 20 * time.Millisecond, Parallel: 3, Max: 10, Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
-		if n := running.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer running.Add(-1)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}})
+	r := names.New(context.Background(), names.Config{Timeout: 20 * time.Millisecond, Parallel: 3, Max: 10,
+		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer running.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
 	ended := make(chan error)
 	for i := range 50 {
 		go func() {

@@ -95,7 +95,8 @@ func TestNothingIsLostOfMany(t *testing.T) {
 	}
 	all.Wait()
 	s.End()
-	if got := x.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", writers*each-1)) {
+	if got := x.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n",
+		writers*each-1)) {
 		t.Errorf("%s", got)
 	}
 	New(nil).Warn("nobody reads it", "")

@@ -4,6 +4,7 @@ package watch
 
 import "github.com/kvferry/kvferry/effects"
 
-// Node shows what a *runtime.Node does from now on, in the order in which its machine sees it: each event before its step,
-// each effect before it is carried out. The functions run on the node's loop, which they hold up. Package runtime sets it.
+// Node shows what a *runtime.Node does from now on, in the order in which its machine sees it: each event before its
+// step, each effect before it is carried out. The functions run on the node's loop, which they hold up. Package runtime
+// sets it.
 var Node func(node any, told func(effects.Event), asked func(effects.Effect))

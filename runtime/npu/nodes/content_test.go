@@ -38,8 +38,8 @@ func isContent(b []byte, key string) bool {
 	return true
 }
 
-// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: what it compares it
-// has read from the device for that.
+// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: what it
+// compares it has read from the device for that.
 type engine struct {
 	ctx    *acl.Context
 	device *npu.Device

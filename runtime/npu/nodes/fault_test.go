@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A fault is put below the vendor's interface at the end that moves the bytes, before its first put, and what may come of that.
+// A fault is put below the vendor's interface at the end that moves the bytes, before its first put, and what may come
+// of that.
 type fault struct {
 	rules   string // %s is Put or Get
 	ends    []effects.Code
@@ -23,8 +24,8 @@ type fault struct {
 	excused string // which rule is broken by that
 }
 
-// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: what it had bound is
-// taken from the NIC all the same, which ends its reach for certain.
+// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: what it had
+// bound is taken from the NIC all the same, which ends its reach for certain.
 const takenBack = "the last registration was taken back"
 
 func ends(codes ...effects.Code) []effects.Code { return codes }
@@ -38,22 +39,30 @@ var transferFaults = map[string]fault{
 	"a batch fails in its middle":       {rules: "done:partial=1,bytes=20000,code=507057", ends: ends(effects.Faulted)},
 	"a batch hangs":                     {rules: "done:hang=1", ends: ends(effects.Expired)},
 	"a batch hangs and would land late": {rules: "done:hang=1;late:ms=100", ends: ends(effects.Expired), only: roce},
-	"the link is lost":                  {rules: "link:peer=*,down_after_ops=0,links=1,mode=error", ends: ends(effects.Faulted)},
-	"the link is lost and hangs":        {rules: "link:peer=*,down_after_ops=0,links=1,mode=hang", ends: ends(effects.Faulted, effects.Expired)},
-	"the link is lost silently":         {rules: "link:peer=*,down_after_ops=0,links=1,mode=silent", ends: ends(effects.Expired)},
-	"each link is lost":                 {rules: "link:peer=*,down_after_ops=0,mode=error", ends: ends(effects.Faulted)},
-	"connecting fails once":             {rules: "prepare:fail=1,code=9", ends: ends(effects.OK)},
-	"connecting fails":                  {rules: "call:sym=HcclCommPrepare,nth=*,code=9", ends: ends(effects.Unreachable, effects.Expired), tries: 1},
-	"connecting is slow":                {rules: "prepare:delay=300", ends: ends(effects.OK)},
-	"destroying is busy":                {rules: "done:fail=1;destroy:busy=3", ends: ends(effects.Faulted)},
-	"destroying fails":                  {rules: "done:fail=1;call:sym=HcclCommDestroy,nth=1,code=4", ends: ends(effects.Faulted), remains: "communicators", excused: takenBack},
-	"aborting fails at first":           {rules: "done:hang=1;call:sym=aclrtStreamAbort,nth=1,count=2,code=507000", ends: ends(effects.Expired, effects.Withdrawn)},
-	"no stream is to be had":            {rules: "call:sym=aclrtCreateStreamWithConfig,nth=*,code=207001", ends: ends(effects.Unreachable), tries: 1},
-	"an event cannot be recorded":       {rules: "call:sym=aclrtRecordEvent,nth=1,code=507000", ends: ends(effects.Faulted)},
+	"the link is lost": {rules: "link:peer=*,down_after_ops=0,links=1,mode=error",
+		ends: ends(effects.Faulted)},
+	"the link is lost and hangs": {rules: "link:peer=*,down_after_ops=0,links=1,mode=hang",
+		ends: ends(effects.Faulted, effects.Expired)},
+	"the link is lost silently": {rules: "link:peer=*,down_after_ops=0,links=1,mode=silent",
+		ends: ends(effects.Expired)},
+	"each link is lost":     {rules: "link:peer=*,down_after_ops=0,mode=error", ends: ends(effects.Faulted)},
+	"connecting fails once": {rules: "prepare:fail=1,code=9", ends: ends(effects.OK)},
+	"connecting fails": {rules: "call:sym=HcclCommPrepare,nth=*,code=9",
+		ends: ends(effects.Unreachable, effects.Expired), tries: 1},
+	"connecting is slow": {rules: "prepare:delay=300", ends: ends(effects.OK)},
+	"destroying is busy": {rules: "done:fail=1;destroy:busy=3", ends: ends(effects.Faulted)},
+	"destroying fails": {rules: "done:fail=1;call:sym=HcclCommDestroy,nth=1,code=4",
+		ends: ends(effects.Faulted), remains: "communicators", excused: takenBack},
+	"aborting fails at first": {rules: "done:hang=1;call:sym=aclrtStreamAbort,nth=1,count=2,code=507000",
+		ends: ends(effects.Expired, effects.Withdrawn)},
+	"no stream is to be had": {rules: "call:sym=aclrtCreateStreamWithConfig,nth=*,code=207001",
+		ends: ends(effects.Unreachable), tries: 1},
+	"an event cannot be recorded": {rules: "call:sym=aclrtRecordEvent,nth=1,code=507000",
+		ends: ends(effects.Faulted)},
 }
 
-// What fails below the interface fails one put, as the table of outcomes says, or none. Nothing of it is seen at the receiver, nothing
-// is left, and the next put works.
+// What fails below the interface fails one put, as the table of outcomes says, or none. Nothing of it is seen at the
+// receiver, nothing is left, and the next put works.
 func TestTransferFaults(t *testing.T) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
@@ -110,7 +119,8 @@ func (f *fault) test(t *testing.T, w wire, mode string) {
 	}
 	sender.does(order{Op: "reclaim"})
 	receiver.does(order{Op: "await", For: "quiet"})
-	if w := receiver.does(order{Op: "get", Keys: keys}); w.Wrong != 0 || (w.Hits == len(keys)) != (got.Code == effects.OK) {
+	if w := receiver.does(order{Op: "get", Keys: keys}); w.Wrong != 0 ||
+		(w.Hits == len(keys)) != (got.Code == effects.OK) {
 		t.Errorf("%d chunks are there, %d of them wrong, of a put that ended as %v", w.Hits, w.Wrong, got.Code)
 	}
 
@@ -124,7 +134,8 @@ func (f *fault) test(t *testing.T, w wire, mode string) {
 	p.close()
 }
 
-// The memory of a node's engine and of its offers is copied and scattered by the device. What fails there fails the put, or the fetch.
+// The memory of a node's engine and of its offers is copied and scattered by the device. What fails there fails the
+// put, or the fetch.
 func TestCopyFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		end, rules string
@@ -157,7 +168,8 @@ func TestCopyFaults(t *testing.T) {
 					ends[end] = room.start("the " + end)
 				}
 			}
-			p := &pair{t: t, mode: "offload", sender: ends["sender"], receiver: ends["receiver"], peer: ends["receiver"].opens(r)}
+			p := &pair{t: t, mode: "offload", sender: ends["sender"], receiver: ends["receiver"],
+				peer: ends["receiver"].opens(r)}
 			p.sender.opens(s)
 			keys := keysOf("faulty", 4)
 			got := p.sender.asked(order{Op: "put", Peer: p.peer, Keys: keys})

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A sender dies while a receiver keeps its offers for later, and while its engine fetches them. They are missed, nothing is held,
-// and what the engine took is right.
+// A sender dies while a receiver keeps its offers for later, and while its engine fetches them. They are missed,
+// nothing is held, and what the engine took is right.
 func TestKilledLenderOfKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for name, fetching := range map[string]bool{"kept": false, "fetched": true} {
@@ -27,7 +27,8 @@ func TestKilledLenderOfKeptChunks(t *testing.T) {
 				p.sender.Kill()
 				if fetching {
 					p.receiver.does(order{Op: "control", For: "release"})
-					if got := p.receiver.hear(fetch, "fetch"); got.Code != effects.PeerLost && got.Code != effects.Faulted || got.Wrong != 0 {
+					if got := p.receiver.hear(fetch, "fetch"); got.Code != effects.PeerLost && got.Code != effects.Faulted ||
+						got.Wrong != 0 {
 						t.Errorf("the fetch took %d chunks, %d of them wrong: %v (%s)", got.Hits, got.Wrong, got.Code, got.Text)
 					}
 				}
@@ -41,8 +42,8 @@ func TestKilledLenderOfKeptChunks(t *testing.T) {
 	}
 }
 
-// Either end is frozen while a receiver keeps chunks for later, until their time is over and their pages were used for something
-// else. They are missed, or right.
+// Either end is frozen while a receiver keeps chunks for later, until their time is over and their pages were used for
+// something else. They are missed, or right.
 func TestFrozenWithKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for _, role := range []string{"sender", "receiver"} {
@@ -72,7 +73,8 @@ func TestFrozenWithKeptChunks(t *testing.T) {
 	}
 }
 
-// keepsAtLast puts until the receiver keeps what it is offered: where this machine is slow, its time may be over before.
+// keepsAtLast puts until the receiver keeps what it is offered: where this machine is slow, its time may be over
+// before.
 func (p *pair) keepsAtLast() []string {
 	p.t.Helper()
 	for round := range 100 {

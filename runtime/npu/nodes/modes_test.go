@@ -53,7 +53,8 @@ func (r *room) newPair(w wire, mode string, change func(sender, receiver *spec),
 	if change != nil {
 		change(&s, &d)
 	}
-	p := &pair{t: r.t, mode: mode, sender: r.start("the sender", settings...), receiver: r.start("the receiver", settings...)}
+	p := &pair{t: r.t, mode: mode, sender: r.start("the sender", settings...),
+		receiver: r.start("the receiver", settings...)}
 	p.peer = p.receiver.opens(d)
 	p.sender.opens(s)
 	return p
@@ -106,8 +107,8 @@ func TestChunksArrive(t *testing.T) {
 	}
 }
 
-// Within a server host memory is reached once RoCE carries what HCCS would. Until then the link is refused: what would be read
-// at once is not, and what was kept for later is missed.
+// Within a server host memory is reached once RoCE carries what HCCS would. Until then the link is refused: what would
+// be read at once is not, and what was kept for later is missed.
 func TestHostMemoryWithinAServer(t *testing.T) {
 	t.Run("RoCE inside", func(t *testing.T) {
 		t.Parallel()
@@ -118,12 +119,16 @@ func TestHostMemoryWithinAServer(t *testing.T) {
 	for mode, want := range map[string]effects.Code{"pull": effects.Unreachable, "delay": effects.OK} {
 		t.Run("HCCS "+mode, func(t *testing.T) {
 			t.Parallel()
-			p := newRoom(t).newPair(hccs, "offload", func(s, r *spec) { r.Mode, r.Lease, s.Lease = mode, 2*time.Second, 2*time.Second })
+			p := newRoom(t).newPair(hccs, "offload", func(s, r *spec) {
+				r.Mode, r.Lease, s.Lease = mode, 2*time.Second,
+					2*time.Second
+			})
 			keys := keysOf("chunks", 2)
 			if w := p.sender.asked(order{Op: "put", Peer: p.peer, Keys: keys}); w.Code != want {
 				t.Errorf("the put ended as %v (%s), want %v", w.Code, w.Text, want)
 			}
-			if w := p.receiver.asked(order{Op: "fetch", Keys: keys, Patience: time.Second}); mode == "delay" && (w.Hits != 0 || w.Code != effects.NotFound) {
+			if w := p.receiver.asked(order{Op: "fetch", Keys: keys, Patience: time.Second}); mode == "delay" &&
+				(w.Hits != 0 || w.Code != effects.NotFound) {
 				t.Errorf("%d chunks were fetched: %v (%s)", w.Hits, w.Code, w.Text)
 			}
 			p.sender.does(order{Op: "reclaim"})
@@ -155,7 +160,8 @@ func TestRanksOfOneProcess(t *testing.T) {
 					if w := senders.hear(put, "put"); w.Code != effects.OK {
 						t.Errorf("rank %d: %v (%s)", rank, w.Code, w.Text)
 					}
-					if w := receivers.does(order{Op: "get", Seat: rank, Keys: keysOf(fmt.Sprint("rank", rank), 6)}); w.Hits != 6 || w.Wrong != 0 {
+					if w := receivers.does(order{Op: "get", Seat: rank, Keys: keysOf(fmt.Sprint("rank", rank), 6)}); w.Hits != 6 ||
+						w.Wrong != 0 {
 						t.Errorf("rank %d: of 6 chunks %d arrive, %d of them wrong", rank, w.Hits, w.Wrong)
 					}
 					senders.does(order{Op: "reclaim", Seat: rank})

@@ -88,7 +88,8 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 			return w, errors.Join(err, pages.Release(ctx))
 		}
 	}
-	res, err := n.node.Sender().Put(ctx, runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages, Patience: o.Patience})
+	res, err := n.node.Sender().Put(ctx, runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages,
+		Patience: o.Patience})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pages, n.puts = append(n.pages, pages), append(n.puts, res)
@@ -151,7 +152,8 @@ func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	return w, nil
 }
 
-// fetch has the device copy chunks of their request to memory of the engine's own, as far as that goes, and compares what is there.
+// fetch has the device copy chunks of their request to memory of the engine's own, as far as that goes, and compares
+// what is there.
 func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 	var own *acl.Memory
 	if err := n.engine.ctx.Do(func(t *acl.Thread) (err error) {

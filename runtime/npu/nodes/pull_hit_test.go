@@ -29,8 +29,8 @@ var lenderPoints = map[string]point{
 	"before it hears that its pages were read": {strike: strike{After: []string{"Grant"}, At: "Received"}},
 }
 
-// A receiver is frozen in the middle of a pull, until the offer is over and the sender's engine has used the pages for something
-// else. Then it goes on where it was, and delivers nothing stale.
+// A receiver is frozen in the middle of a pull, until the offer is over and the sender's engine has used the pages for
+// something else. Then it goes on where it was, and delivers nothing stale.
 func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "receiver", syscall.SIGSTOP)
@@ -68,8 +68,8 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	})
 }
 
-// A sender is frozen in the middle of a pull, for longer than its offer stands. When it goes on, its engine gets the pages back
-// and uses them for something else; the receiver never sees that.
+// A sender is frozen in the middle of a pull, for longer than its offer stands. When it goes on, its engine gets the
+// pages back and uses them for something else; the receiver never sees that.
 func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGSTOP)
@@ -85,7 +85,8 @@ func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a pull. What its receiver had read is whole, nothing of it stays held, and the next sender is served.
+// A sender dies in the middle of a pull. What its receiver had read is whole, nothing of it stays held, and the next
+// sender is served.
 func TestKilledLenderLeavesNothingHeld(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGKILL)

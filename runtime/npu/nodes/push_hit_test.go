@@ -27,9 +27,9 @@ var targetPoints = map[string]point{
 	"before it says that it was stored": {strike: strike{After: []string{"Grant", "Received"}, At: "Reply"}},
 }
 
-// A sender is frozen in the middle of a push until its grant is over, and goes on when other chunks are in the receiver's pages.
-// Over RoCE the receiver has proof at once that the sender's NPU reaches it no more, and its pages back; over HCCS it has not,
-// and none of them, until the sender goes on.
+// A sender is frozen in the middle of a push until its grant is over, and goes on when other chunks are in the
+// receiver's pages. Over RoCE the receiver has proof at once that the sender's NPU reaches it no more, and its pages
+// back; over HCCS it has not, and none of them, until the sender goes on.
 func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGSTOP)
@@ -57,7 +57,8 @@ func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a push. Its pages are the receiver's again, and nothing is stored there that was not whole.
+// A sender dies in the middle of a push. Its pages are the receiver's again, and nothing is stored there that was not
+// whole.
 func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGKILL)
@@ -70,8 +71,8 @@ func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 	})
 }
 
-// A receiver is frozen in the middle of a push. The sender has its memory back although nobody says anything, and what the
-// receiver has when it goes on is right.
+// A receiver is frozen in the middle of a push. The sender has its memory back although nobody says anything, and what
+// the receiver has when it goes on is right.
 func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "receiver", syscall.SIGSTOP)

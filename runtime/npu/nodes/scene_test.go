@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// briefly is how long grants and offers stand that are to end by time. Whatever is slower than that on a busy machine fails as
-// it does when a process is frozen, and is tried again.
+// briefly is how long grants and offers stand that are to end by time. Whatever is slower than that on a busy machine
+// fails as it does when a process is frozen, and is tried again.
 const briefly = 300 * time.Millisecond
 
 // offerChunks is the size of the puts here.

@@ -74,7 +74,8 @@ func (s *spec) config() (*config.Config, error) {
 		more += "pd_peer_init_port: [1, 2]\npd_pull_done_port: [5, 6]\n"
 	}
 	if s.Mode == "offload" && s.Role == "sender" {
-		more += fmt.Sprintf("pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\npd_pull_backpressure_reserve_pct: 0\n", pages*pageBytes)
+		more += fmt.Sprintf("pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\npd_pull_backpressure_reserve_pct: 0\n",
+			pages*pageBytes)
 	}
 	if (s.Mode == "delay" || s.Mode == "offload") && s.Role == "receiver" {
 		more += "pd_delay_pull: true\n"
@@ -101,7 +102,8 @@ func (s *spec) plane(n *seat) hccl.Config {
 	return hccl.Config{
 		Context: n.device.Context(), Library: n.comm, SoC: n.acl.Info().SoC,
 		Rank: comm.Rank{
-			Server: s.Server, Device: uint32(s.Device), Port: uint16(16666 + s.Place), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(s.Place + 1)}),
+			Server: s.Server, Device: uint32(s.Device), Port: uint16(16666 + s.Place),
+			Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(s.Place + 1)}),
 		},
 		Host: "127.0.0.1", TransferTimeout: s.Transfer, PrepareTimeout: prepare, RebuildTries: s.Tries,
 	}
@@ -150,7 +152,8 @@ func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) 
 		out = os.Stderr
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})).With("role", s.Role)
-	n.node, err = runtime.Open(context.Background(), cfg, runtime.WithRank(s.Rank), runtime.WithLogger(log), runtime.WithControl(zmq.Config{}.Opener()),
+	n.node, err = runtime.Open(context.Background(), cfg, runtime.WithRank(s.Rank), runtime.WithLogger(log),
+		runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithDevice(n.device.Open), runtime.WithPlane(hccl.Name, s.plane(n).Open))
 	if err != nil {
 		return n, err

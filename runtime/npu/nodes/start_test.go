@@ -10,14 +10,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Memory that is not there keeps a node from opening, and says so; nothing is left of the attempt, and the next one works. Memory
-// may run out at each allocation in turn.
+// Memory that is not there keeps a node from opening, and says so; nothing is left of the attempt, and the next one
+// works. Memory may run out at each allocation in turn.
 func TestOutOfMemoryAtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		role, mode, symbol string
 		nth                int // allocations of a start by this function
 	}{
-		{"receiver", "push", "aclrtMalloc", 1}, {"sender", "pull", "aclrtMalloc", 1}, {"sender", "offload", "aclrtMalloc", 1}, {"sender", "offload", "aclrtMallocHost", 1},
+		{"receiver", "push", "aclrtMalloc", 1}, {"sender", "pull", "aclrtMalloc", 1}, {"sender", "offload", "aclrtMalloc", 1},
+		{"sender", "offload", "aclrtMallocHost", 1},
 	} {
 		t.Run(fmt.Sprint(c.mode, " ", c.role, " ", c.symbol), func(t *testing.T) {
 			t.Parallel()
@@ -50,8 +51,8 @@ func TestOutOfMemoryAtTheStart(t *testing.T) {
 	})
 }
 
-// A device that is lost takes the memory with it. Puts end, the other node goes on and has all of its memory back, and closing
-// says what could not be given back.
+// A device that is lost takes the memory with it. Puts end, the other node goes on and has all of its memory back, and
+// closing says what could not be given back.
 func TestLostDevice(t *testing.T) {
 	for _, w := range wires {
 		for _, lost := range []string{"sender", "receiver"} {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// A strike hits a process at what a machine does: just before an effect of the type At is carried out, or an event of it is
-// taken, the first time after others came, in this order. The zero strike never does.
+// A strike hits a process at what a machine does: just before an effect of the type At is carried out, or an event of
+// it is taken, the first time after others came, in this order. The zero strike never does.
 type strike struct {
 	After  []string
 	At     string // such as "Post", of package effects

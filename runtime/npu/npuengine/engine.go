@@ -27,8 +27,8 @@ func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	return &Engine{device: d, own: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. When Fill returns nil
-// the device has it.
+// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. When Fill returns
+// nil the device has it.
 func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
@@ -38,7 +38,8 @@ func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) err
 		for i := range bytes {
 			fill(first+i, bytes[i])
 		}
-		return e.each(at[first:first+len(bytes)], bytes, func(t *acl.Thread, r acl.Range, b []byte) error { return t.Upload(r, b) })
+		return e.each(at[first:first+len(bytes)], bytes,
+			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Upload(r, b) })
 	})
 }
 
@@ -53,7 +54,8 @@ func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) err
 
 func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
 	return batches(at, look, func(first int, bytes [][]byte) error {
-		err := e.each(at[first:first+len(bytes)], bytes, func(t *acl.Thread, r acl.Range, b []byte) error { return t.Download(b, r) })
+		err := e.each(at[first:first+len(bytes)], bytes,
+			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Download(b, r) })
 		if err != nil {
 			return err
 		}
@@ -64,9 +66,10 @@ func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
 	})
 }
 
-// Take is device code for a fetch: it stores chunks in memory of the engine's own on the device, and looks at them there; chunk
-// is that of the fetch's key number key.
-func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int, chunks []device.Page) error {
+// Take is device code for a fetch: it stores chunks in memory of the engine's own on the device, and looks at them
+// there; chunk is that of the fetch's key number key.
+func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int,
+	chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
 		total := uint64(0)
 		for _, c := range chunks {
@@ -129,8 +132,8 @@ func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.R
 // batchBytes is what goes to or from the device at a time, unless one page is larger.
 const batchBytes = 4 << 20
 
-// batches goes through ranges in order: runs of those on the device go to batch, with memory for their bytes, and those in memory
-// of the host one by one to host, as they are.
+// batches goes through ranges in order: runs of those on the device go to batch, with memory for their bytes, and those
+// in memory of the host one by one to host, as they are.
 func batches(all []acl.Range, host func(i int, bytes []byte), batch func(first int, bytes [][]byte) error) error {
 	for first := 0; first < len(all); {
 		if b := all[first].Memory.Bytes(); b != nil {

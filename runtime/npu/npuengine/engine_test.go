@@ -52,7 +52,8 @@ func newRig(t testing.TB, pages uint32, pageBytes uint64, host bool) *rig {
 	d, err := npu.Open(lib, npu.Options{Device: 1})
 	must(t, err)
 	r.opened, err = d.Open(t.Context(), device.Env{
-		Engine: device.Pool{Host: host, Pages: pages, PageBytes: pageBytes}, Buffer: effects.BufferID{1}, Sink: nobody{}, Log: slog.New(slog.DiscardHandler),
+		Engine: device.Pool{Host: host, Pages: pages, PageBytes: pageBytes}, Buffer: effects.BufferID{1}, Sink: nobody{},
+		Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	r.engine, err = New(lib, d)
@@ -115,7 +116,8 @@ func TestFillAndLook(t *testing.T) {
 		pages     uint32
 		pageBytes uint32
 		host      bool
-	}{"small": {40, 8 << 10, false}, "several batches": {13, 1 << 20, false}, "large": {2, 5 << 20, false}, "host": {4, 8 << 10, true}} {
+	}{"small": {40, 8 << 10, false}, "several batches": {13, 1 << 20, false}, "large": {2, 5 << 20, false}, "host": {4,
+		8 << 10, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.pages, uint64(c.pageBytes), c.host)
 			pages := r.pages(c.pages, c.pageBytes)

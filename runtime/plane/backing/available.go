@@ -53,7 +53,8 @@ type files struct {
 }
 
 var (
-	version1 = files{"memory.limit_in_bytes", "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}}
+	version1 = files{"memory.limit_in_bytes", "memory.usage_in_bytes",
+		[]string{"total_inactive_file", "total_active_file"}}
 	version2 = files{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 

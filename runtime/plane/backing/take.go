@@ -21,7 +21,8 @@ func (s *Shortage) Error() string {
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
 		if s.Asked <= s.Bytes {
-			text += ": look at the limits of this process (ulimit -v, -d and -f) and at the size of what its memory is taken from"
+			text += ": look at the limits of this process (ulimit -v, -d and -f) and at the size of what its memory is taken " +
+				"from"
 		}
 	}
 	return text

@@ -27,7 +27,8 @@ func AppendBlob(b []byte, address string) []byte {
 // ParseBlob reads what a peer told us of its plane. Its error wraps ErrMalformed.
 func ParseBlob(b []byte) (token identity.Token, address string, err error) {
 	if len(b) < blobMin || len(b) > blobMin+AddressMax {
-		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobMin, blobMin+AddressMax)
+		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobMin,
+			blobMin+AddressMax)
 	}
 	if b[0] != blobVersion {
 		return token, "", fmt.Errorf("%w: blob version %d; %d is spoken here", ErrMalformed, b[0], blobVersion)

@@ -15,8 +15,8 @@ import (
 // HeadBytes is what stands before the body of a frame: its length and its kind.
 const HeadBytes = 4 + 1
 
-// ErrMalformed is wrapped by every error that says what a peer's bytes violate. After one the connection is of no use: where the
-// next frame begins cannot be trusted.
+// ErrMalformed is wrapped by every error that says what a peer's bytes violate. After one the connection is of no use:
+// where the next frame begins cannot be trusted.
 var ErrMalformed = errors.New("malformed frame")
 
 // Begin appends the head of a frame whose body will have so many bytes.
@@ -26,8 +26,8 @@ func Begin(b []byte, kind uint8, body int) []byte {
 	return append(b, kind)
 }
 
-// Read reads one frame of at most limit bytes, head included. The body is a part of the buffer that it returns, which is buf where
-// that was large enough. The error is io.EOF only for an end between two frames.
+// Read reads one frame of at most limit bytes, head included. The body is a part of the buffer that it returns, which
+// is buf where that was large enough. The error is io.EOF only for an end between two frames.
 func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, err error) {
 	var head [HeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

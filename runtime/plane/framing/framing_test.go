@@ -16,7 +16,8 @@ func TestBlobs(t *testing.T) {
 		t.Fatalf("%x %q %v", got, address, err)
 	}
 	long := append(AppendBlob(nil, string(make([]byte, AddressMax+1))), token[:]...)
-	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long, append([]byte{1}, good[1:]...)} {
+	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long,
+		append([]byte{1}, good[1:]...)} {
 		if _, _, err := ParseBlob(bad); !errors.Is(err, ErrMalformed) {
 			t.Errorf("blob %x: %v", bad, err)
 		}

@@ -120,8 +120,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// told is what is passed on in place of a unit whose numbers begin at head; the connection ends after it if over, and nothing more
-// is passed in this direction if still.
+// told is what is passed on in place of a unit whose numbers begin at head; the connection ends after it if over, and
+// nothing more is passed in this direction if still.
 func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	b = append([]byte(nil), unit...)
 	switch way {

@@ -149,7 +149,8 @@ func NewFerry(b *testing.B, open plane.Opener) *Ferry {
 
 // NewFerryOf opens nodes of so many pages of so many bytes, of which a batch is drawn.
 func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, batch int) *Ferry {
-	f := &Ferry{a: Open(b, open, 1, uint32(pages), uint64(pageBytes)), z: Open(b, open, 2, uint32(pages), uint64(pageBytes)), batch: batch}
+	f := &Ferry{a: Open(b, open, 1, uint32(pages), uint64(pageBytes)),
+		z: Open(b, open, 2, uint32(pages), uint64(pageBytes)), batch: batch}
 	f.link = f.a.Import(b, f.z.Inc, f.z.Plane.Blob())
 	f.from, f.into = f.a.Life(0, pages, pageBytes), f.z.Life(0, pages, pageBytes)
 	for i := range f.from {
@@ -172,7 +173,8 @@ func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 		}
 		f.z.grants++
 		f.z.Pool.Grant(&effects.Grant{ID: f.z.grants, Peer: f.a.Inc, Pages: part})
-		pushes = append(pushes, f.a.Start(Push{To: f.z.Inc, Link: f.link, Grant: f.z.grants, From: src[from : from+len(part)], Into: part, Buffer: f.z.Pool.Buffer().ID}))
+		pushes = append(pushes, f.a.Start(Push{To: f.z.Inc, Link: f.link, Grant: f.z.grants, From: src[from : from+len(part)],
+			Into: part, Buffer: f.z.Pool.Buffer().ID}))
 	}
 	for _, push := range pushes {
 		if done := f.a.Done(b, push); done.Code != effects.OK {
@@ -208,7 +210,8 @@ func BenchSmall(b *testing.B, open plane.Opener) {
 	from := a.Life(0, 1, size)
 	for b.Loop() {
 		grant, into := z.Grant(a.Inc, 0, 1, size)
-		done := a.Done(b, a.Start(Push{To: z.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: z.Pool.Buffer().ID}))
+		done := a.Done(b, a.Start(Push{To: z.Inc, Link: link, Grant: grant, From: from, Into: into,
+			Buffer: z.Pool.Buffer().ID}))
 		if done.Code != effects.OK {
 			b.Fatalf("push ended as %s", done.Code)
 		}

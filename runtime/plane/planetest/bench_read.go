@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// BenchRead reads batches as [Bench] pushes them, and reports the rates of each contender and their ratios to its pushes,
-// to Go's copy of such pages and to one and two bare TCP streams that carry them. Both sides of a ratio come from the same round.
+// BenchRead reads batches as [Bench] pushes them, and reports the rates of each contender and their ratios to its
+// pushes, to Go's copy of such pages and to one and two bare TCP streams that carry them. Both sides of a ratio come
+// from the same round.
 func BenchRead(b *testing.B, contenders ...Contender) {
 	var alternatives []Alternative
 	var first *Ferry
@@ -23,7 +24,8 @@ func BenchRead(b *testing.B, contenders ...Contender) {
 			Alternative{c.Name, func(rng *rand.Rand) time.Duration { return f.Read(b, rng) }},
 			Alternative{c.Name + "-push", func(rng *rand.Rand) time.Duration { return f.Push(b, rng) }})
 	}
-	alternatives = append(alternatives, Alternative{"copy", func(rng *rand.Rand) time.Duration { return first.copy(rng, 1, plane.Move) }})
+	alternatives = append(alternatives, Alternative{"copy",
+		func(rng *rand.Rand) time.Duration { return first.copy(rng, 1, plane.Move) }})
 	alternatives = append(alternatives, bareStreams(b, first)[:2]...)
 	t := Alternate(b, alternatives)
 	for _, c := range contenders {
@@ -42,7 +44,8 @@ func (f *Ferry) Read(b *testing.B, rng *rand.Rand) time.Duration {
 	f.a.live(f.from, into)
 	f.z.live(f.into, from)
 	grant := f.z.Lend(f.a.Inc, from)
-	done := f.a.Done(b, f.a.Read(Pull{Of: f.z.Inc, Link: f.link, Grant: grant, From: from, Into: into, Buffer: f.z.Pool.Buffer().ID}))
+	done := f.a.Done(b, f.a.Read(Pull{Of: f.z.Inc, Link: f.link, Grant: grant, From: from, Into: into,
+		Buffer: f.z.Pool.Buffer().ID}))
 	f.z.Pool.Revoke(grant)
 	taken := time.Since(begin)
 	if done.Code != effects.OK {
@@ -67,7 +70,8 @@ func BenchSmallRead(b *testing.B, open plane.Opener) {
 	const size = 4096
 	a, z := Open(b, open, 1, 1, size), Open(b, open, 2, 1, size)
 	from := z.Life(0, 1, size)
-	pull := Pull{Of: z.Inc, Link: a.Import(b, z.Inc, z.Plane.Blob()), Grant: z.Lend(a.Inc, from), From: from, Into: a.Life(0, 1, size), Buffer: z.Pool.Buffer().ID}
+	pull := Pull{Of: z.Inc, Link: a.Import(b, z.Inc, z.Plane.Blob()), Grant: z.Lend(a.Inc, from), From: from,
+		Into: a.Life(0, 1, size), Buffer: z.Pool.Buffer().ID}
 	for b.Loop() {
 		if done := a.Done(b, a.Read(pull)); done.Code != effects.OK {
 			b.Fatalf("read ended as %s", done.Code)

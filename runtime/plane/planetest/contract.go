@@ -118,7 +118,8 @@ func pushesArrive(t *testing.T, open plane.Opener) {
 		p.same(t, push)
 		landed := Await(t, p.b, func(e *effects.Landed) bool { return e.Grant == push.Grant })
 		if !landed.Complete || landed.Peer != p.a.Inc || len(landed.Pages) != len(push.Into) {
-			t.Fatalf("landed: complete %v, %d pages of %d, peer %x", landed.Complete, len(landed.Pages), len(push.Into), landed.Peer)
+			t.Fatalf("landed: complete %v, %d pages of %d, peer %x", landed.Complete, len(landed.Pages), len(push.Into),
+				landed.Peer)
 		}
 		for i, page := range landed.Pages {
 			if page != push.Into[i] {
@@ -264,8 +265,10 @@ func doneWaitsForConfirm(t *testing.T, open plane.Opener) {
 func expired(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	push := p.push(0, 1)
-	p.a.Plane.Transfer(&effects.Transfer{Corr: 900, Link: p.link, Peer: p.b.Inc, Grant: push.Grant, NotAfter: plane.Now() - 1,
-		Pairs: []effects.Pair{{Local: push.From[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Into[0].Index, Generation: push.Into[0].Generation}}}})
+	p.a.Plane.Transfer(&effects.Transfer{Corr: 900, Link: p.link, Peer: p.b.Inc, Grant: push.Grant,
+		NotAfter: plane.Now() - 1,
+		Pairs: []effects.Pair{{Local: push.From[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Into[0].Index,
+			Generation: push.Into[0].Generation}}}})
 	if done := p.a.Done(t, 900); done.Code != effects.Expired || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}

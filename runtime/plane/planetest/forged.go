@@ -23,8 +23,10 @@ func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []by
 		{"the victim's name, and the forger's own token", victim, Invite(target.Name(), target.Blob(), forger, of)},
 		{"the forger's name, and the victim's token", forger, Invite(target.Name(), target.Blob(), victim, of)},
 		{"the victim's name, and its token of another plane", victim, Invite(target.Name()+"2", target.Blob(), victim, of)},
-		{"the victim's name, and its token of another life", victim, Invite(target.Name(), target.Blob(), victim, effects.Incarnation{9})},
-		{"the victim's name, and no token", victim, append(target.Blob()[:len(target.Blob()):len(target.Blob())], make([]byte, 16)...)},
+		{"the victim's name, and its token of another life", victim,
+			Invite(target.Name(), target.Blob(), victim, effects.Incarnation{9})},
+		{"the victim's name, and no token", victim,
+			append(target.Blob()[:len(target.Blob()):len(target.Blob())], make([]byte, 16)...)},
 	} {
 		if e := introduce(c.us, c.invitation); e.Code != effects.Refused {
 			tb.Fatalf("%s: the import ended as %s, want %s", c.how, e.Code, effects.Refused)
@@ -65,7 +67,8 @@ func forgedImport(t *testing.T, open plane.Opener) {
 // A peer with links to two planes of one pool is lost with the last of them, and once.
 func lostOnce(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	second, err := open(context.Background(), plane.Env{Pool: p.b.Pool, Sink: p.b, IDs: &plane.IDs{}, Incarnation: p.b.Inc, Key: Key,
+	second, err := open(context.Background(), plane.Env{Pool: p.b.Pool, Sink: p.b, IDs: &plane.IDs{}, Incarnation: p.b.Inc,
+		Key:    Key,
 		Bounds: bounds, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)

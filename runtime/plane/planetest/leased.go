@@ -12,8 +12,8 @@ const (
 	leasedPageBytes = 32 << 10
 )
 
-// RunLeased runs the suite that every leased plane must pass: the twin of Run, without what only a fence can promise. Package
-// contract watches both ends of each test.
+// RunLeased runs the suite that every leased plane must pass: the twin of Run, without what only a fence can promise.
+// Package contract watches both ends of each test.
 func RunLeased(t *testing.T, open LeasedMaker) {
 	for _, test := range []struct {
 		name string
@@ -88,7 +88,8 @@ func leasedMany(t *testing.T, open LeasedMaker) {
 		var all []going
 		for i := range 8 {
 			// Each has pages of its own at both ends.
-			for _, g := range []going{{p, p.Push(t, i*8, 2), 0}, {p, p.Read(t, i*8+2, 2), 0}, {back, back.Push(t, i*8+4, 2), 0}, {back, back.Read(t, i*8+6, 2), 0}} {
+			for _, g := range []going{{p, p.Push(t, i*8, 2), 0}, {p, p.Read(t, i*8+2, 2), 0}, {back, back.Push(t, i*8+4, 2), 0},
+				{back, back.Read(t, i*8+6, 2), 0}} {
 				g.corr = g.p.A.Start(g.m)
 				all = append(all, g)
 			}
@@ -264,7 +265,8 @@ func leasedRevoked(t *testing.T, open LeasedMaker) {
 	p.Arrived(t, kept)
 }
 
-// A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more. Pushes under other grants arrive.
+// A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more. Pushes under other
+// grants arrive.
 func leasedRevokedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for round := range 6 {

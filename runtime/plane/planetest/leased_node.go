@@ -63,14 +63,16 @@ func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageByte
 
 // NewLeasedNode makes a node that the caller closes.
 func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) (*LeasedNode, error) {
-	n := &LeasedNode{inbox: newInbox(), Inc: effects.Incarnation{0: id, 15: id}, pages: pages, pageBytes: pageBytes, checker: contract.New(false)}
+	n := &LeasedNode{inbox: newInbox(), Inc: effects.Incarnation{0: id, 15: id}, pages: pages, pageBytes: pageBytes,
+		checker: contract.New(false)}
 	n.LeasedEnd = open(tb, id, pages, pageBytes, n)
 	n.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if testing.Verbose() {
 		n.log = slog.New(slog.NewTextHandler(writer{tb}, nil)).With("node", id)
 	}
 	var err error
-	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Key: Key, Bounds: bounds, Log: n.log})
+	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc,
+		Key: Key, Bounds: bounds, Log: n.log})
 	return n, err
 }
 
@@ -250,12 +252,14 @@ type Move struct {
 // Start starts a transfer.
 func (n *LeasedNode) Start(m Move) effects.Corr {
 	n.corr++
-	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, Since: m.Since, NotAfter: m.NotAfter}
+	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, Since: m.Since,
+		NotAfter: m.NotAfter}
 	if e.NotAfter == 0 {
 		e.NotAfter = plane.Now().Add(effects.Duration(2 * patience))
 	}
 	for i, local := range m.Local {
-		e.Pairs = append(e.Pairs, effects.Pair{Local: local, Remote: effects.RemotePage{Buffer: m.Buffer, Index: m.Remote[i].Index, Generation: m.Remote[i].Generation}})
+		e.Pairs = append(e.Pairs, effects.Pair{Local: local,
+			Remote: effects.RemotePage{Buffer: m.Buffer, Index: m.Remote[i].Index, Generation: m.Remote[i].Generation}})
 	}
 	n.Do(e)
 	return e.Corr
@@ -314,7 +318,8 @@ func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint
 // Push readies a push of count pages of A from place first to the same place of B.
 func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	tb.Helper()
-	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Local: p.A.Life(tb, first, count)}
+	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID,
+		Local: p.A.Life(tb, first, count)}
 	m.Grant, m.Remote = p.B.Grant(p.A.Inc, first, count)
 	return m
 }
@@ -322,7 +327,8 @@ func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 // Read readies a read of count pages of B from place first to the same place of A.
 func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	tb.Helper()
-	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true, Remote: p.B.Life(tb, first, count)}
+	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true,
+		Remote: p.B.Life(tb, first, count)}
 	m.Grant = p.B.Lend(p.A.Inc, m.Remote)
 	m.Local = p.A.life(first, count)
 	p.A.Do(&effects.Publish{Pages: m.Local})

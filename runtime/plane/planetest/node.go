@@ -76,7 +76,8 @@ func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uin
 func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node, error) {
 	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, inbox: newInbox(), confirm: Always}
 	var err error
-	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: n})
+	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages,
+		PageBytes: pageBytes, Sink: n})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,8 @@ type Push struct {
 // Start starts a transfer.
 func (n *Node) Start(p Push) effects.Corr {
 	n.corr++
-	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, NotAfter: plane.Now().Add(effects.Duration(2 * patience))}
+	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant,
+		NotAfter: plane.Now().Add(effects.Duration(2 * patience))}
 	for i, from := range p.From {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: from, Remote: effects.RemotePage{
 			Buffer: p.Buffer, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})

@@ -121,7 +121,8 @@ func killTarget(t testing.TB, a *Node) time.Duration {
 	p.Say(line{Inc: a.Inc})
 	granted := p.read(t)
 	link := a.Import(t, b.Inc, b.Blob)
-	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Buffer: b.Buffer})
+	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes),
+		Into: granted.Pages, Buffer: b.Buffer})
 	p.read(t)
 	killed := plane.Now()
 	p.Kill()

@@ -175,7 +175,8 @@ func readsAreChecked(t *testing.T, open plane.Opener) {
 	}
 	p.wantRead(t, change(func(q *Pull) { q.From[3].Generation++ }), effects.Stale)
 	p.wantRead(t, change(func(q *Pull) { q.Grant += 7 }), effects.Withdrawn)
-	p.wantRead(t, change(func(q *Pull) { q.Grant += 1 << 16 }), effects.Withdrawn) // The low bits are those of a grant that stands.
+	// The low bits are those of a grant that stands.
+	p.wantRead(t, change(func(q *Pull) { q.Grant += 1 << 16 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = 9 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = pages }), effects.Invalid)
 	p.wantRead(t, change(func(q *Pull) { q.Into[2].Index = pages }), effects.Invalid)

@@ -10,8 +10,8 @@ import (
 )
 
 // RunHeldReads is for planes whose readers copy out of the owner's memory by themselves. It holds up the reader's first
-// copy, takes the grant back in each way that there is, gives the pages other content as soon as it is Revoked, and lets
-// the reader go on: nothing that it finds then is ever delivered. Open opens a plane as for [RunHeld].
+// copy, takes the grant back in each way that there is, gives the pages other content as soon as it is Revoked, and
+// lets the reader go on: nothing that it finds then is ever delivered. Open opens a plane as for [RunHeld].
 func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	for _, test := range []struct {
 		name string

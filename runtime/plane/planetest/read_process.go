@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// lendsPages is an owner in its own process: it lends all its pages and, told so, takes them back and stores others' bytes.
+// lendsPages is an owner in its own process: it lends all its pages and, told so, takes them back and stores others'
+// bytes.
 func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Decoder, out *json.Encoder) error {
 	var l line
 	l.Pages = n.Life(0, pages, pageBytes)
@@ -37,7 +38,8 @@ func (n *Node) owner(t testing.TB) (*peer, pair, Pull) {
 	p.Say(line{Inc: n.Inc})
 	lent := p.read(t)
 	link := n.Import(t, b.Inc, b.Blob)
-	return p, pair{a: n, link: link}, Pull{Of: b.Inc, Link: link, Grant: lent.Grant, From: lent.Pages, Into: n.Life(0, pages, pageBytes), Buffer: b.Buffer}
+	return p, pair{a: n, link: link}, Pull{Of: b.Inc, Link: link, Grant: lent.Grant, From: lent.Pages,
+		Into: n.Life(0, pages, pageBytes), Buffer: b.Buffer}
 }
 
 func ownerKilled(t *testing.T, open plane.Opener) {
@@ -76,8 +78,8 @@ func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen one ends when its reader loses patience,
-// its pages are the reader's again at once, and nothing that the owner sends after its thaw comes into them.
+// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen one ends when its reader loses
+// patience, its pages are the reader's again at once, and nothing that the owner sends after its thaw comes into them.
 func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
 	p.Freeze()
@@ -97,8 +99,8 @@ func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// readsForEver is a reader in its own process: it reads what it is told of until that ends, looks at each byte, and says
-// when the first read has ended well, and how the last one ended.
+// readsForEver is a reader in its own process: it reads what it is told of until that ends, looks at each byte, and
+// says when the first read has ended well, and how the last one ended.
 func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json.Encoder) error {
 	link := n.Import(t, owner.Inc, owner.Blob)
 	for {
@@ -109,7 +111,8 @@ func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json
 		want := make([]byte, pageBytes)
 		for round := 0; ; round++ {
 			into := n.Life(0, pages, pageBytes)
-			done := n.Done(t, n.Read(Pull{Of: owner.Inc, Link: link, Grant: l.Grant, From: l.Pages, Into: into, Buffer: owner.Buffer}))
+			done := n.Done(t, n.Read(Pull{Of: owner.Inc, Link: link, Grant: l.Grant, From: l.Pages, Into: into,
+				Buffer: owner.Buffer}))
 			pair{a: n}.settle(t, done)
 			if done.Code != effects.OK {
 				if err := out.Encode(line{Code: done.Code}); err != nil {

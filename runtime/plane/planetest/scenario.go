@@ -190,8 +190,9 @@ func (s *stage) Finish() {
 func (s *stage) Node(at contract.End) contract.Node {
 	n, other := &s.nodes[at], s.nodes[1-at].inc
 	return contract.Node{
-		Incarnation: n.inc, Plane: n.plane.Name(), Blob: Invite(n.plane.Name(), n.plane.Blob(), other, n.inc), Buffer: n.pool.Buffer().ID,
-		Pages: s.pages, PageBytes: uint32(s.pageBytes),
+		Incarnation: n.inc, Plane: n.plane.Name(), Blob: Invite(n.plane.Name(), n.plane.Blob(), other, n.inc),
+		Buffer: n.pool.Buffer().ID,
+		Pages:  s.pages, PageBytes: uint32(s.pageBytes),
 	}
 }
 

@@ -109,7 +109,8 @@ func TestWelcomesAreChecked(t *testing.T) {
 }
 
 // welcomer serves one connection as an owner might that is not honest.
-func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte, served <-chan error) {
+func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte,
+	served <-chan error) {
 	name := abstractPrefix + rand.Text()
 	listener, err := net.Listen("unix", name)
 	if err != nil {

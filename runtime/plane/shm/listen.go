@@ -44,7 +44,8 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 	}
 	path := filepath.Join(folder, socketName)
 	if listener, err = config.Listen(ctx, "unix", path); err != nil {
-		return nil, "", errors.Join(fmt.Errorf("listen on %s: %w; choose a folder with a shorter path", path, err), os.RemoveAll(folder))
+		return nil, "", errors.Join(fmt.Errorf("listen on %s: %w; choose a folder with a shorter path", path, err),
+			os.RemoveAll(folder))
 	}
 	return listener, folder, nil
 }
@@ -76,5 +77,6 @@ func dialable(name, dir string) error {
 	if dir != "" && filepath.Dir(filepath.Dir(name)) == filepath.Clean(dir) && filepath.Base(name) == socketName {
 		return nil
 	}
-	return fmt.Errorf("%w: %q is no socket of a shm plane in folder %q; configure the same folder at both ends", link.ErrMalformed, name, dir)
+	return fmt.Errorf("%w: %q is no socket of a shm plane in folder %q; configure the same folder at both ends",
+		link.ErrMalformed, name, dir)
 }

@@ -37,7 +37,8 @@ func TestOnlySocketsOfPlanesAreDialed(t *testing.T) {
 	if _, err := m.Dial(context.Background(), "this /run/docker.sock"); !errors.Is(err, link.ErrMalformed) {
 		t.Errorf("a foreign socket: %v", err)
 	}
-	if _, err := m.Dial(context.Background(), "that @kvferry-X"); err == nil || !strings.Contains(err.Error(), "another host") {
+	if _, err := m.Dial(context.Background(), "that @kvferry-X"); err == nil || !strings.Contains(err.Error(),
+		"another host") {
 		t.Errorf("another host: %v", err)
 	}
 }

@@ -91,8 +91,10 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 		_ = permits.Close()
 		return nil, err
 	}
-	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers), movers: movers{small, large, c.NonTemporalBytes}}
-	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener, Address: boot + " " + listener.Addr().String()})
+	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers),
+		movers: movers{small, large, c.NonTemporalBytes}}
+	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener,
+		Address: boot + " " + listener.Addr().String()})
 	if err != nil {
 		_ = listener.Close()
 		m.Close()
@@ -111,7 +113,8 @@ func ordered(arch string) error {
 	case "amd64", "arm64":
 		return nil
 	}
-	return fmt.Errorf("%w: shm compares words around copies out of a peer's memory, and what that proves was argued for amd64 and arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
+	return fmt.Errorf("%w: shm compares words around copies out of a peer's memory, and what that proves was argued for "+
+		"amd64 and arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
 }
 
 // bootID names this boot of this host: the same for all its processes and for nobody else.

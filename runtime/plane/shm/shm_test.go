@@ -40,7 +40,8 @@ func TestSourceTakenBackIsStale(t *testing.T) {
 	from := a.Life(0, 4, size)
 	a.Life(3, 1, size) // Page 3 lives again.
 	grant, into := b.Grant(a.Inc, 0, 4, size)
-	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: b.Pool.Buffer().ID})
+	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
+		Buffer: b.Pool.Buffer().ID})
 	if done := a.Done(t, corr); done.Code != effects.Stale {
 		t.Fatalf("ended as %s", done.Code)
 	}
@@ -69,7 +70,8 @@ func TestCloseLeavesNoFile(t *testing.T) {
 func TestConfigurationIsChecked(t *testing.T) {
 	for _, c := range []shm.Config{{Copiers: -1}, {Copiers: 1 << 20}} {
 		n := planetest.Open(t, shm.Open, 1, 1, 4096)
-		if _, err := c.Open(context.Background(), plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc}); !errors.Is(err, plane.ErrInvalid) {
+		if _, err := c.Open(context.Background(),
+			plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc}); !errors.Is(err, plane.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -79,9 +81,11 @@ func TestConfigurationIsChecked(t *testing.T) {
 }
 
 func TestOnlyArguedProcessorsShareMemory(t *testing.T) {
-	for arch, ok := range map[string]bool{"amd64": true, "arm64": true, "riscv64": false, "loong64": false, "ppc64le": false} {
+	for arch, ok := range map[string]bool{"amd64": true, "arm64": true, "riscv64": false, "loong64": false,
+		"ppc64le": false} {
 		err := shm.Ordered(arch)
-		if (err == nil) != ok || err != nil && (!errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "transfer_channel: tcp")) {
+		if (err == nil) != ok || err != nil && (!errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(),
+			"transfer_channel: tcp")) {
 			t.Errorf("%s: %v", arch, err)
 		}
 	}

@@ -25,7 +25,10 @@ func sameUser(conn net.Conn) error {
 	}
 	var peer *unix.Ucred
 	var peerErr error
-	if err := raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		peer,
+			peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
 	if peerErr != nil {
@@ -52,7 +55,8 @@ func allowed(peer, own, overflow uint32) error {
 	switch peer {
 	case overflow:
 		// Also if it is ours: it stands for all users of other namespaces.
-		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as one user that it knows, other than %d, or use another plane", peer, overflow)
+		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as "+
+			"one user that it knows, other than %d, or use another plane", peer, overflow)
 	case own, 0:
 		return nil
 	}

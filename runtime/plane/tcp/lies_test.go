@@ -107,7 +107,8 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 	for code := effects.OK + 1; code <= effects.CodeCount; code++ {
 		want := effects.Refused
 		switch code {
-		case effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound:
+		case effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale, effects.TooMany, effects.TooLarge,
+			effects.Mismatch, effects.Invalid, effects.NotFound:
 			want = code
 		}
 		t.Run(code.String(), func(t *testing.T) {

@@ -12,7 +12,8 @@ func (b *someBatch) Pairs() []effects.Pair { return b.pairs }
 
 func TestQueueGivesEachPageOnce(t *testing.T) {
 	q := newQueue[*someBatch]()
-	a, b, c := &someBatch{make([]effects.Pair, 2)}, &someBatch{make([]effects.Pair, 1)}, &someBatch{make([]effects.Pair, 3)}
+	a, b, c := &someBatch{make([]effects.Pair, 2)}, &someBatch{make([]effects.Pair, 1)},
+		&someBatch{make([]effects.Pair, 3)}
 	for _, batch := range []*someBatch{a, b, c} {
 		q.add(batch)
 	}

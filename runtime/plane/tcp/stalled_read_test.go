@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A reader that takes no bytes in the middle of a page cannot keep the page from its owner, nor other readers from theirs.
-// When it goes on it is told that it has nothing, and its next read is in order.
+// A reader that takes no bytes in the middle of a page cannot keep the page from its owner, nor other readers from
+// theirs. When it goes on it is told that it has nothing, and its next read is in order.
 func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 	const size = 16 << 20 // More than all socket buffers on the way hold.
 	open := tcp.Config{Streams: 1}.Open

@@ -26,8 +26,8 @@ func (r *receiver) supply(st *stream) {
 	}
 }
 
-// send writes one page. If its grant is taken back meanwhile, the page is filled up with zeros: the peer, which was told
-// how long it is, must find the next one.
+// send writes one page. If its grant is taken back meanwhile, the page is filled up with zeros: the peer, which was
+// told how long it is, must find the next one.
 func (r *receiver) send(st *stream, s *link.Supply, i int) effects.Code {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
 		return effects.PeerLost
@@ -51,9 +51,9 @@ func (r *receiver) send(st *stream, s *link.Supply, i int) effects.Code {
 	return effects.OK
 }
 
-// send writes a head and length bytes of a page. It ends early, without an error, when hold gives nothing: the page is not
-// to be read any more. The sister of store: the page is held for one write that does not block, so that no peer which takes
-// nothing keeps a page from its owner.
+// send writes a head and length bytes of a page. It ends early, without an error, when hold gives nothing: the page is
+// not to be read any more. The sister of store: the page is held for one write that does not block, so that no peer
+// which takes nothing keeps a page from its owner.
 func (s *stream) send(head []byte, length int, hold func() []byte, unhold func()) (n int, err error) {
 	var sendErr error
 	total := len(head) + length

@@ -1,13 +1,13 @@
 // Package tcp is the data plane between hosts.
 //
 // A link has one connection for requests and a few streams for pages, which go both ways on them. The initiator writes
-// each page that it pushes with one call; the target reads straight into the granted page, in holds of at most 256 KiB. It
-// waits for bytes outside of every hold, so a peer that stalls in the middle of a page keeps nobody
-// from revoking it: the rest of that page is then read and discarded.
+// each page that it pushes with one call; the target reads straight into the granted page, in holds of at most 256 KiB.
+// It waits for bytes outside of every hold, so a peer that stalls in the middle of a page keeps nobody from revoking
+// it: the rest of that page is then read and discarded.
 //
-// A read is the mirror of that. The owner of the pages writes them from holds of at most 256 KiB and waits for room outside of
-// every hold, so a reader that takes nothing keeps nobody from revoking: what is left of the page is then made up with
-// zeros, and the owner's last word on the read is not OK. The reader stores straight into its pages.
+// A read is the mirror of that. The owner of the pages writes them from holds of at most 256 KiB and waits for room
+// outside of every hold, so a reader that takes nothing keeps nobody from revoking: what is left of the page is then
+// made up with zeros, and the owner's last word on the read is not OK. The reader stores straight into its pages.
 package tcp
 
 import (

@@ -26,14 +26,15 @@ func directories(p *plan.Plan) []string {
 	return []string{directoryName}
 }
 
-// workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory for
-// a controller of LMCache's, p a worker of LMCache's, which knows one directory.
+// workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory
+// for a controller of LMCache's, p a worker of LMCache's, which knows one directory.
 var workers = []struct {
 	name string
 	who  who
 }{
 	{"a0", who{instance: "a"}}, {"a1", who{instance: "a", rank: 1}}, {"b0", who{instance: "b"}},
-	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}}, {plainName, who{instance: "p", plain: true}},
+	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}},
+	{plainName, who{instance: "p", plain: true}},
 }
 
 const plainName = "p0"
@@ -130,7 +131,8 @@ func drawWork(d own.Draws, p *plan.Plan, rests time.Duration, first int) {
 	for i := range workers {
 		for prompt := range uint32(prompts) {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(first + i), Number: prompt,
+				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(first + i),
+				Number: prompt,
 			})
 		}
 	}

@@ -32,7 +32,8 @@ const pages = prompts * ofPrompt
 func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, error) {
 	c.Seed = b.Seed
 	c.Worker = registrar.Worker{
-		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.url(b)), Location: string(cpu),
+		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.url(b)),
+		Location:    string(cpu),
 		Incarnation: effects.Incarnation(w.incarnation(b)),
 	}
 	for _, name := range tells {

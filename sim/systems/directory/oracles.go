@@ -10,8 +10,9 @@ import (
 )
 
 // named: a directory names nobody who is not there, as far as it was told.
-var named = oracle.Of("named", "a directory names workers of the asker's rank that it was told of, have not been silent "+
-	"for too long and can be reached, each instance once, those with more first, and never the asker",
+var named = oracle.Of("named",
+	"a directory names workers of the asker's rank that it was told of, have not been silent "+
+		"for too long and can be reached, each instance once, those with more first, and never the asker",
 	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		seen, most := map[string]bool{}, len(q.hashes)
 		for i := range m.Holders {
@@ -34,8 +35,9 @@ var named = oracle.Of("named", "a directory names workers of the asker's rank th
 	}))
 
 // toldSo: nothing is made up, and nothing is forgotten.
-var toldSo = oracle.Of("told", "of a worker a directory believes what that told it since it registered, no chunk more, and "+
-	"where nothing is missing none less, before, in and after a full sync",
+var toldSo = oracle.Of("told",
+	"of a worker a directory believes what that told it since it registered, no chunk more, and "+
+		"where nothing is missing none less, before, in and after a full sync",
 	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		says := hitsOf(m)
 		for _, t := range x.entries {
@@ -56,8 +58,9 @@ var toldSo = oracle.Of("told", "of a worker a directory believes what that told 
 	}))
 
 // converges: hints become what is so.
-var converges = oracle.Of("converges", "a while after the last fault a directory knows of each worker what that has, and "+
-	"nothing of one that has left",
+var converges = oracle.Of("converges",
+	"a while after the last fault a directory knows of each worker what that has, and "+
+		"nothing of one that has left",
 	keeps(knows(rests)))
 
 // knows judges what a directory knows so long after the last fault.
@@ -92,8 +95,9 @@ func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 }
 
 // honest: nobody is told what is not so. It knows what workers have, and what they ever had in this life of theirs.
-var honest = oracle.Of("honest", "a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
-	"not there",
+var honest = oracle.Of("honest",
+	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
+		"not there",
 	func(l *oracle.Listen[truth]) {
 		oracle.OnEvent(l, func(b *truth, c *oracle.Call, e *effects.Command) {
 			b.commanded(c, e)
@@ -169,11 +173,15 @@ func (b *awaiting) set(c *oracle.Call, r effects.Request) {
 }
 
 // parted: nothing that a worker has asked can come behind its last word and make it known again.
-var parted = oracle.Of("parted", "a worker that leaves tells a directory so once nothing is under way there that makes it "+
-	"known, and says nothing there any more",
+var parted = oracle.Of("parted",
+	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
+		"known, and says nothing there any more",
 	func(l *oracle.Listen[calls]) {
 		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Open) { b.at(c).opening[e.Corr] = e.Addr.Host })
-		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Opened) { b.at(c).conns[e.Conn] = b.at(c).opening[e.Corr] })
+		oracle.OnEvent(l, func(b *calls, c *oracle.Call,
+			e *effects.Opened) {
+			b.at(c).conns[e.Conn] = b.at(c).opening[e.Corr]
+		})
 		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Replied) { delete(b.at(c).asked, e.Corr) })
 		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Unanswered) { delete(b.at(c).asked, e.Corr) })
 		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Send) {

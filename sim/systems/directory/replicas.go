@@ -39,9 +39,9 @@ var Replicas = own.System{
 }
 
 // spreadsIn is how long after the last fault all directories know what is so: as long as it takes one of them (rests),
-// and besides a directory finds that something is missing by what is told next, which is a heartbeat at the latest; wants
-// the worker, again after wantedAgain if that is lost; and whoever hears it has it sync. A worker that is silent for one
-// directory is silent for the others as long after.
+// and besides a directory finds that something is missing by what is told next, which is a heartbeat at the latest;
+// wants the worker, again after wantedAgain if that is lost; and whoever hears it has it sync. A worker that is silent
+// for one directory is silent for the others as long after.
 const spreadsIn = rests + 4*time.Second
 
 const wantedAgain = 400 * effects.Millisecond
@@ -100,11 +100,13 @@ func logged(b []byte) bool {
 }
 
 // spreads: what one directory hears, all know.
-var spreads = oracle.Of("spreads", "a while after the last fault each directory that shares the log knows of each worker, "+
-	"whomever that tells, what it has, and nothing of one that has left", keeps(knows(spreadsIn)))
+var spreads = oracle.Of("spreads",
+	"a while after the last fault each directory that shares the log knows of each worker, "+
+		"whomever that tells, what it has, and nothing of one that has left", keeps(knows(spreadsIn)))
 
 // real: what goes by the log is changed by nobody.
-var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it never was",
+var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
+	"never was",
 	func(l *oracle.Listen[history]) {
 		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
 		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Received) { b.received(c, e) })

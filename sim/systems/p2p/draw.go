@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is drawn for nodes that share what they have: by labels of its own, so that nothing else of a seed depends on it.
+// What is drawn for nodes that share what they have: by labels of its own, so that nothing else of a seed depends on
+// it.
 
 // sharers draws two or three such nodes, which are sent more than there is room for.
 func sharers(d *expand.Draft) {

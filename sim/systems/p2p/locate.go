@@ -38,24 +38,26 @@ func seeksAgain(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command)
 }
 
 // located judges what an engine is told of what others have.
-var located = oracle.Of("located", "who asks directories how much there is of some chunks is told what one of them said, or "+
-	"that none did", func(l *oracle.Listen[heard]) {
-	hears(l)
-	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
-		s := h.seek(int32(call.Node()), e.Ticket)
-		if s == nil {
-			return
-		}
-		a := h.answer(s.node, s.of)
-		switch c := &w.Commands[e.Ticket-1]; {
-		case c.Want != locate:
-		case !slices.Contains(misses, e.Code):
-			call.Fail("node %d asks where chunks are by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket), e.Code)
-		case e.Hits > 0 && (e.Code != effects.OK || a == nil || a.said>>min(e.Hits, 63)&1 == 0):
-			call.Fail("node %d is told by ticket %d that somebody has %d chunks, which no directory said",
-				call.Node(), oracle.Ticket(e.Ticket), e.Hits)
-		}
-		h.over(s)
+var located = oracle.Of("located",
+	"who asks directories how much there is of some chunks is told what one of them said, or "+
+		"that none did", func(l *oracle.Listen[heard]) {
+		hears(l)
+		oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
+			w := pd.In(call)
+			s := h.seek(int32(call.Node()), e.Ticket)
+			if s == nil {
+				return
+			}
+			a := h.answer(s.node, s.of)
+			switch c := &w.Commands[e.Ticket-1]; {
+			case c.Want != locate:
+			case !slices.Contains(misses, e.Code):
+				call.Fail("node %d asks where chunks are by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket),
+					e.Code)
+			case e.Hits > 0 && (e.Code != effects.OK || a == nil || a.said>>min(e.Hits, 63)&1 == 0):
+				call.Fail("node %d is told by ticket %d that somebody has %d chunks, which no directory said",
+					call.Node(), oracle.Ticket(e.Ticket), e.Hits)
+			}
+			h.over(s)
+		})
 	})
-})

@@ -35,7 +35,8 @@ var Flow = pd.Flow{
 	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
 	Start:  start,
 	Put:    put,
-	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate}, {Want: lets, Ended: lent},
+	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate},
+		{Want: lets, Ended: lent},
 		{Want: backs, Ended: back}},
 	Oracles: []oracle.Oracle{brought, takes, keeps},
 	Words:   words,

@@ -10,8 +10,8 @@ import (
 )
 
 // An engine that shares now and then lets peers read what it has put, in the pages in which that lies. After a while it
-// takes them back, fills them with something else, and releases them. Now and then it shares them twice meanwhile, hands
-// them over to its cache as if they were not shared, or takes them back twice.
+// takes them back, fills them with something else, and releases them. Now and then it shares them twice meanwhile,
+// hands them over to its cache as if they were not shared, or takes them back twice.
 
 // The commands by which it does. Of either the pages are those that are shared.
 var (

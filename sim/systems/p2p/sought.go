@@ -148,7 +148,8 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 				}
 				_, has := pd.ReadyAt(n, key)
 				if says := slices.Contains(known.Having(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
-					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", names[i], n.It(), oracle.Key(id), says, has)
+					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", names[i], n.It(), oracle.Key(id), says,
+						has)
 				}
 			}
 		}
@@ -161,26 +162,28 @@ var misses = []effects.Code{
 	effects.TooLarge,
 }
 
-// sought: a directory that is down, or says what is not so, costs a miss, and whoever it names that is not there as well.
-var sought = oracle.Of("sought", "chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
-	"that all came has them", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
-		n := w.Nodes[call.Node()]
-		if n.User {
-			return
-		}
-		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != want || c.Over || !w.Jobs[c.Job].Said[finding] {
-			return
-		}
-		j := &w.Jobs[c.Job]
-		switch {
-		case !slices.Contains(misses, e.Code):
-			call.Fail("node %d looks for chunks of request %q, which ends as %s", n.It(), oracle.Request(j.Name), e.Code)
-		case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
-			call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.It(), len(j.Keys),
-				oracle.Request(j.Name), e.Hits)
-		}
+// sought: a directory that is down, or says what is not so, costs a miss, and whoever it names that is not there as
+// well.
+var sought = oracle.Of("sought",
+	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
+		"that all came has them", func(l *oracle.Listen[struct{}]) {
+		oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+			w := pd.In(call)
+			n := w.Nodes[call.Node()]
+			if n.User {
+				return
+			}
+			c := w.CommandOf(n, e.Ticket)
+			if c == nil || c.Want != want || c.Over || !w.Jobs[c.Job].Said[finding] {
+				return
+			}
+			j := &w.Jobs[c.Job]
+			switch {
+			case !slices.Contains(misses, e.Code):
+				call.Fail("node %d looks for chunks of request %q, which ends as %s", n.It(), oracle.Request(j.Name), e.Code)
+			case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
+				call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.It(), len(j.Keys),
+					oracle.Request(j.Name), e.Hits)
+			}
+		})
 	})
-})

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that shares hands what it has put over to its cache once its put has ended, and gives the other pages of the
-// Reserve back. Now and then it does so too early, or twice.
+// An engine that shares hands what it has put over to its cache once its put has ended, and gives the other pages of
+// the Reserve back. Now and then it does so too early, or twice.
 
 // keep are the commands by which it does.
 var keep = plan.NewWant(15, "store", true)
@@ -87,45 +87,48 @@ var (
 )
 
 // takes judges what a cache takes over: nothing that a put still has, and all else.
-var takes = oracle.Of("takes", "a cache takes pages that nothing else of their engine uses any more, all of a command or "+
-	"none", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
-		n := w.Nodes[call.Node()]
-		if n.User {
-			return
-		}
-		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != keep || c.Over {
-			return
-		}
-		call.Judged(checkTaken, checkKept)
-		used, gone := had(w, e.Ticket, func(x *pd.Command) bool {
-			return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || readable(x)
-		}), had(w, e.Ticket, func(x *pd.Command) bool { return x.Want == keep && x.Over && x.Code == effects.OK })
-		switch {
-		case e.Code == effects.OK && used != 0:
-			call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
-				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(used))
-		case e.Code == effects.OK && gone != 0:
-			call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
-				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
-		case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.Caches || n.Draining:
-		case !w.Commands[c.Target-1].Released:
-			call.Breaks(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
-				n.It(), oracle.Ticket(e.Ticket), e.Code)
-		}
+var takes = oracle.Of("takes",
+	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
+		"none", func(l *oracle.Listen[struct{}]) {
+		oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+			w := pd.In(call)
+			n := w.Nodes[call.Node()]
+			if n.User {
+				return
+			}
+			c := w.CommandOf(n, e.Ticket)
+			if c == nil || c.Want != keep || c.Over {
+				return
+			}
+			call.Judged(checkTaken, checkKept)
+			used, gone := had(w, e.Ticket, func(x *pd.Command) bool {
+				return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || readable(x)
+			}), had(w, e.Ticket, func(x *pd.Command) bool { return x.Want == keep && x.Over && x.Code == effects.OK })
+			switch {
+			case e.Code == effects.OK && used != 0:
+				call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
+					n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(used))
+			case e.Code == effects.OK && gone != 0:
+				call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
+					n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
+			case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.Caches || n.Draining:
+			case !w.Commands[c.Target-1].Released:
+				call.Breaks(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
+					n.It(), oracle.Ticket(e.Ticket), e.Code)
+			}
+		})
 	})
-})
 
 // had is a command of the same life that has, or had, pages of another one, and of which is says so; 0: there is none.
 func had(w *pd.Cluster, of effects.Ticket, is func(x *pd.Command) bool) effects.Ticket {
 	c := &w.Commands[of-1]
 	for i := range w.Commands {
 		x, t := &w.Commands[i], effects.Ticket(i+1)
-		if t != of && x.Node == c.Node && x.Life == c.Life && is(x) && slices.ContainsFunc(x.Pages, func(p effects.Page) bool {
-			return slices.ContainsFunc(c.Pages, func(q effects.Page) bool { return p.Index == q.Index && p.Generation == q.Generation })
-		}) {
+		if t != of && x.Node == c.Node && x.Life == c.Life && is(x) && slices.ContainsFunc(x.Pages,
+			func(p effects.Page) bool {
+				return slices.ContainsFunc(c.Pages,
+					func(q effects.Page) bool { return p.Index == q.Index && p.Generation == q.Generation })
+			}) {
 			return t
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // Cluster is a world in which ranks run, with the engines that give them commands and plain peers beside them. Who
-// judges is told by it, and has it before him. What becomes of a job, a command, a plain peer's message or write is that
-// one's own method, which is given the cluster.
+// judges is told by it, and has it before him. What becomes of a job, a command, a plain peer's message or write is
+// that one's own method, which is given the cluster.
 type Cluster struct {
 	world.World
 	Plan        Setting `snap:"share"` // what the source says

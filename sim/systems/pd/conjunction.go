@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how long
-// one is says less than what happened in it.
+// A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how
+// long one is says less than what happened in it.
 type Conjunction uint8
 
 // Conjunctions. New ones are added before conjunctions, with a row in conjunctionForms.
@@ -35,20 +35,23 @@ var ConjunctionForms = [conjunctions]struct {
 	name, about string
 	Profiles    []string
 }{
-	DrainedOfferedAgain: {"drained-offered-again", "an offer whose answer was lost comes again to a receiver that drains, and has not ended it",
+	DrainedOfferedAgain: {"drained-offered-again",
+		"an offer whose answer was lost comes again to a receiver that drains, and has not ended it",
 		[]string{"pull", "delayed", "full"}},
 	OfferedAgainOver: {"offered-again-over", "an offer comes again to its receiver after its lease",
 		[]string{"pull", "delayed", "full"}},
 	FrozenOverRestart: {"frozen-over-restart", "a receiver is frozen while a sender that it reads from starts anew",
 		[]string{"pull", "delayed", "full"}},
-	ReadOfFormerLife: {"read-of-former-incarnation", "a sender offers anew while what its former incarnation offered may still be read",
+	ReadOfFormerLife: {"read-of-former-incarnation",
+		"a sender offers anew while what its former incarnation offered may still be read",
 		[]string{"pull", "delayed", "full"}},
 	FetchFailsBeside: {"fetch-fails-beside",
 		"a fetch ends badly while chunks that another one wants, too, are handed over",
 		[]string{"delayed", "full"}},
 	FetchOverAsItComes: {"fetch-over-as-it-comes", "the time of a fetch is over in the step in which its last chunk comes",
 		[]string{"full"}},
-	FullUnderWay: {"full-under-way", "a sender is told that a receiver is full while another request of its is under way there",
+	FullUnderWay: {"full-under-way",
+		"a sender is told that a receiver is full while another request of its is under way there",
 		[]string{"full"}},
 	RefusedWhileRead: {"refused-while-read",
 		"an offer that comes again is refused while a read of it may still be under way",

@@ -52,12 +52,14 @@ func (j *Job) Get(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.Given[plan.WantGet])<<8|10)
 	if !j.probe && d.Permille(300) {
-		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})},
+			0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
 		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
-		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})}, wait)
+		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})},
+			wait)
 	}
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
 	asks := wait

@@ -53,12 +53,13 @@ func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 		return // A small world has no time in which it could come later than what it contradicts.
 	}
 	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
-		w.ForNode(n, d.Heavy(3*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(t), B: conflictWaiting})
+		w.ForNode(n, d.Heavy(3*effects.Millisecond),
+			world.Delivery{Kind: world.KindConflict, A: uint64(t), B: conflictWaiting})
 	}
 }
 
-// maybePartly draws whether an engine gives a reserve back of which one part's memory is its own again, and another's is
-// not.
+// maybePartly draws whether an engine gives a reserve back of which one part's memory is its own again, and another's
+// is not.
 func (c *Command) maybePartly(w *Cluster, n *world.Node) {
 	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 2); !yes {
 		return
@@ -138,7 +139,8 @@ func endedAt(w *Cluster, n *world.Node) *Job {
 		if last.Put == 0 || !last.Joined || last.Refilled {
 			continue
 		}
-		if c := &w.Commands[last.Put-1]; c.Over && 2*n.Shows(w.Now).Sub(n.Shows(c.Outcome)) < cmp.Or(cfg.RequestTTL, 30*effects.Second) {
+		if c := &w.Commands[last.Put-1]; c.Over && 2*n.Shows(w.Now).Sub(n.Shows(c.Outcome)) < cmp.Or(cfg.RequestTTL,
+			30*effects.Second) {
 			return j
 		}
 	}

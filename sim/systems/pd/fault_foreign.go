@@ -87,7 +87,8 @@ func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of,
 }
 
 // onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
-func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64, body []byte) []byte {
+func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
+	body []byte) []byte {
 	b := w.Corrupt(f, c, nth, body)
 	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
 		return b

@@ -14,8 +14,9 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	n := w.Nodes[j.Receiver]
 	name := plan.AboutCommand(j.request, plan.WantFetch, j.Given[plan.WantFetch]+1)
 	if late, yes := w.Strikes(plan.FaultPutOff, name, 0); yes && !now {
-		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL), world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: wantedLater,
-			C: uint64(from)})
+		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL),
+			world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: wantedLater,
+				C: uint64(from)})
 		return
 	}
 	d := draw.Hash(w.Seed, draw.Engine, uint64(name), 13)
@@ -28,7 +29,8 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 		}
 	}
 	if !j.probe && d.Permille(300) {
-		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})},
+			0)
 	}
 	count := len(j.Keys) - from
 	if from == 0 && j.prefix > 0 {

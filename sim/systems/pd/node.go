@@ -71,7 +71,8 @@ func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
 	}
 }
 
-// newRank gives n the rank of a new life, in the memory of the one that it had before, and says what memory that life has.
+// newRank gives n the rank of a new life, in the memory of the one that it had before, and says what memory that life
+// has.
 func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	cfg := w.Plan.Rank
 	cfg.Pages = w.Plan.ReceiverPages

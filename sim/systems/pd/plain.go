@@ -62,7 +62,8 @@ func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []by
 	if !r.Up || w.Struck(plan.FaultRequestLost, s.name(j), 0) {
 		return
 	}
-	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: j.Place + 1, At: w.Now})
+	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: j.Place + 1,
+		At: w.Now})
 	id := uint64(len(w.Requests))
 	d := draw.Hash(w.Seed, draw.Request, uint64(s.name(j)), 0)
 	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(j.Place),
@@ -97,7 +98,8 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
 			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Setting.Leased {
-				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read", oracle.Node(j.Receiver))
+				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read",
+					oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve it. Some ask all the same.
 			s.stage = plainAsk

@@ -261,7 +261,8 @@ func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effect
 	}
 	j.Puts++
 	b.Life = r.Life
-	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: j.Place, Batch: bi, Body: body, Pages: pages}, Its(n).Cfg.PutTimeout)
+	b.Put = w.Give(n, Command{Want: plan.WantPut, Job: j.Place, Batch: bi, Body: body, Pages: pages},
+		Its(n).Cfg.PutTimeout)
 	w.MaybeAbort(n, b.Put)
 	w.Commands[b.Put-1].maybeConflict(w, n, b.Put)
 	w.Flows.put(w, n, b.Put, false)

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at once,
-// in order, and with nothing between them that would be taken.
+// An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at
+// once, in order, and with nothing between them that would be taken.
 
 // putParts puts the batches of a whole job.
 func (j *Job) putParts(w *Cluster, n *world.Node) {

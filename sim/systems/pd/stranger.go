@@ -73,9 +73,9 @@ func (s stranger) known(receiver effects.Incarnation) effects.Incarnation {
 	return Its(s.n).Incarnation
 }
 
-// disguised is a message that only its sender may say, as a stranger would say it in its name, with what everybody knows
-// of one end or of both. It must change nothing (S3, S8, S24). Others are as they are. to is to whom such a message was
-// said; one in which both names would be right is not to be sent.
+// disguised is a message that only its sender may say, as a stranger would say it in its name, with what everybody
+// knows of one end or of both. It must change nothing (S3, S8, S24). Others are as they are. to is to whom such a
+// message was said; one in which both names would be right is not to be sent.
 func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effects.Incarnation, sent bool) {
 	word, m := s.w.Flows.read(b, d)
 	if word == nil {

@@ -36,14 +36,16 @@ func (s *asked) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, server int
 	first := effects.Ticket(0)
 	for i := range w.Commands {
 		c, t := &w.Commands[i], effects.Ticket(i+1)
-		if c.Want != want || c.Node != n.ID || c.Life != n.Life || c.Over || c.Step == 0 || w.Jobs[c.Job].Receiver != server ||
+		if c.Want != want || c.Node != n.ID || c.Life != n.Life || c.Over || c.Step == 0 ||
+			w.Jobs[c.Job].Receiver != server ||
 			slices.Contains(s.tickets, t) {
 			continue
 		}
 		if first == 0 {
 			first = t
 		}
-		if j := &w.Jobs[c.Job]; slices.EqualFunc(j.Keys, m.Keys, slices.Equal) && string(broughtFor(w, j)) == string(m.Ext.Request) {
+		if j := &w.Jobs[c.Job]; slices.EqualFunc(j.Keys, m.Keys, slices.Equal) &&
+			string(broughtFor(w, j)) == string(m.Ext.Request) {
 			s.tickets = append(s.tickets, t)
 			if call.Judged(checkTurn); t != first {
 				call.Breaks(checkTurn, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",

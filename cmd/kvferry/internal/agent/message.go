@@ -1,7 +1,8 @@
 // Package agent lets another program drive a node over two pipes, one JSON object a line: it plays the
 // part of the engine, with KV bytes that follow from their keys.
 //
-//	{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},"request":"r1","keys":["m@1@0@a1@half"],"last":true}
+//	{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},
+//	 "request":"r1","keys":["m@1@0@a1@half"],"last":true}
 //	{"id":1,"code":"ok","sent":1,"bytes":1048576}
 //	{"id":2,"op":"get","keys":["m@1@0@a1@half"],"wait_ms":1000}
 //	{"id":2,"code":"ok","hits":1,"bytes":1048576}

@@ -84,7 +84,8 @@ type sharedTally struct {
 }
 
 func newSharedTally(all int) *sharedTally {
-	return &sharedTally{all: all, may: make(chan struct{}), lookup: newHistogram(), bring: newHistogram(), request: newHistogram(),
+	return &sharedTally{all: all, may: make(chan struct{}), lookup: newHistogram(), bring: newHistogram(),
+		request: newHistogram(),
 		r: SharedReport{Misses: map[string]int64{}, Asked: map[string]uint64{}, Failures: map[string]int{},
 			RestartMillis: map[string]int64{}, Pinned: []string{}, Unclean: []string{}},
 		lives: map[string]map[string]uint64{}}
@@ -250,7 +251,8 @@ func (r *SharedReport) Print(w io.Writer) error {
 		}
 		rows = append(rows, [2]string{"crash", text})
 	}
-	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)}, [2]string{"still pinned", listText(r.Pinned)})
+	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)},
+		[2]string{"still pinned", listText(r.Pinned)})
 	if len(r.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // killOwner kills the last instance while pages of chunks that it has are under way to others, and starts it again. For
-// that those hold still who would end it: the readers, or the owner where it writes. Where no look finds such pages it is
-// killed as well. It begins when chunks of a peer have come to some request.
+// that those hold still who would end it: the readers, or the owner where it writes. Where no look finds such pages it
+// is killed as well. It begins when chunks of a peer have come to some request.
 func (s *sharer) killOwner(ctx context.Context) {
 	select {
 	case <-s.tally.may:

@@ -16,7 +16,8 @@ func TestWhatBecameOfChunks(t *testing.T) {
 		why         string
 	}{
 		{"all here", agent.Response{Code: "ok", Hits: 10}, agent.Response{Code: "ok", Hits: 10}, 10, 0, ""},
-		{"a part brought", agent.Response{Code: "ok", Hits: 2, Elsewhere: 6}, agent.Response{Code: "not_found", Hits: 6}, 2, 4,
+		{"a part brought", agent.Response{Code: "ok", Hits: 2, Elsewhere: 6}, agent.Response{Code: "not_found", Hits: 6}, 2,
+			4,
 			"nobody has it"},
 		{"who had it is dead", agent.Response{Code: "ok", Elsewhere: 6}, agent.Response{Code: "not_found"}, 0, 0,
 			"gone since a directory heard of it"},

@@ -51,7 +51,8 @@ func (s *Server) Again() {
 	if err != nil {
 		s.t.Fatalf("%v; make test-setup installs it", err)
 	}
-	s.run = exec.Command(name, "--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+	s.run = exec.Command(name, "--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+		"no",
 		"--dir", s.t.TempDir(), "--daemonize", "no", "--logfile", "")
 	s.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := s.run.StdoutPipe()

@@ -179,7 +179,8 @@ func FuzzHandshake(f *testing.F) {
 		append(bytes.Clone(greeting), "\x04\x19\x05READY\x0bSocket-Type\xff\xff\xff\xffREQ"...),
 		append(bytes.Clone(greeting), "\x06\x00\x00\x00\x00\x00\x00\x10\x01\x05READY"...),
 		append(bytes.Clone(greeting), "\x04\x03\x09ab"...),
-		append(append(bytes.Clone(greeting), "\x06\x00\x00\x00\x00\x00\x00\x17\x7c\x05READY\x01x\x00\x00\x17\x70"...), make([]byte, 6000)...),
+		append(append(bytes.Clone(greeting), "\x06\x00\x00\x00\x00\x00\x00\x17\x7c\x05READY\x01x\x00\x00\x17\x70"...),
+			make([]byte, 6000)...),
 	} {
 		f.Add(seed)
 	}

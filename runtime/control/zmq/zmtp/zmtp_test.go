@@ -177,7 +177,8 @@ func TestWhoSpeaksSomethingElseIsTold(t *testing.T) {
 		"cut short":            "\x04\x09\x05READY\x0bSo",
 		"name has":             "\x04\x03\x09ab",
 	} {
-		if _, err := zmtp.ReadReady(strings.NewReader(wire)); !errors.Is(err, zmtp.ErrProtocol) || !strings.Contains(err.Error(), want) {
+		if _, err := zmtp.ReadReady(strings.NewReader(wire)); !errors.Is(err, zmtp.ErrProtocol) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

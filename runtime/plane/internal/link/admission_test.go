@@ -21,7 +21,8 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		{1, 0, 256, 1, 1},
 		{2, 1, 1, 4, 1},
 	} {
-		got := admission(Config{StreamsMax: c.streams, Env: plane.Env{Bounds: plane.Bounds{Links: c.links, Strangers: c.strangers}, Log: slog.New(slog.DiscardHandler)}})
+		got := admission(Config{StreamsMax: c.streams,
+			Env: plane.Env{Bounds: plane.Bounds{Links: c.links, Strangers: c.strangers}, Log: slog.New(slog.DiscardHandler)}})
 		if got.Total != c.total || got.Strangers != c.unknown {
 			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
 		}

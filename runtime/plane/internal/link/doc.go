@@ -14,11 +14,11 @@
 //	           ◄────── done{transfer, code}    of a push after the target's machine confirmed; of a read OK if each
 //	                                           byte sent was under the grant when it was read
 //
-// On shm each end's memory travels beside its first frame, as file descriptors: the pool, and with the hello the permits
-// of pushes, with the welcome those to read.
+// On shm each end's memory travels beside its first frame, as file descriptors: the pool, and with the hello the
+// permits of pushes, with the welcome those to read.
 //
-// Transfers of a plane are numbered upwards, so those of a link are, too. Anything else, anything too long and anything out of order
-// closes the connection: framing cannot be trusted after it.
+// Transfers of a plane are numbered upwards, so those of a link are, too. Anything else, anything too long and anything
+// out of order closes the connection: framing cannot be trusted after it.
 //
 // One mutex for each plane guards all tables. It is taken for each batch, and a few times for
 // each page, never while bytes move.

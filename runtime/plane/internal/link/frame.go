@@ -72,8 +72,8 @@ func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
 	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], appendBuffer(nil, w.Buffer))
 }
 
-// Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's page
-// and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes.
+// Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's
+// page and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes.
 type Ask struct {
 	Transfer uint64
 	Slot     uint32 // of the transfer's permit; zero in reads and on planes that have none
@@ -163,13 +163,15 @@ func ParseHello(b []byte) (h Hello, err error) {
 	switch m := binary.LittleEndian.Uint32(b); {
 	case m == Magic:
 	case m&^versionMask == Magic&^versionMask:
-		return h, fmt.Errorf("%w: the peer speaks version %d of the data planes, and this is %d; run one version of kvferry at both ends",
+		return h, fmt.Errorf("%w: the peer speaks version %d of the data planes, and this is %d; run one version of kvferry "+
+			"at both ends",
 			ErrMalformed, m&versionMask, Magic&versionMask)
 	default:
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here", ErrMalformed, m, Magic)
 	}
 	b = b[4:]
-	h.From, h.To, h.Proof, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), [16]byte(b[32:48]), [16]byte(b[48:64])
+	h.From, h.To, h.Proof, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), [16]byte(b[32:48]),
+		[16]byte(b[48:64])
 	h.Buffer = parseBuffer(b[64:])
 	if h.From == (effects.Incarnation{}) {
 		return h, fmt.Errorf("%w: hello without an incarnation", ErrMalformed)
@@ -195,7 +197,8 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 	}
 	n := binary.LittleEndian.Uint32(b[20:])
 	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != askBytes+int(n)*pairBytes {
-		return a, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n, len(b), pairsMax, pairBytes)
+		return a, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n,
+			len(b), pairsMax, pairBytes)
 	}
 	a.Transfer = binary.LittleEndian.Uint64(b)
 	a.Slot = binary.LittleEndian.Uint32(b[8:])

@@ -13,17 +13,21 @@ import (
 )
 
 func drawBuffer(t *rapid.T) effects.Buffer {
-	return effects.Buffer{ID: effects.BufferID(draw16(t)), Pages: rapid.Uint32().Draw(t, "pages"), PageBytes: rapid.Uint64().Draw(t, "page bytes")}
+	return effects.Buffer{ID: effects.BufferID(draw16(t)), Pages: rapid.Uint32().Draw(t, "pages"),
+		PageBytes: rapid.Uint64().Draw(t, "page bytes")}
 }
 
 func draw16(t *rapid.T) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
 
 func drawAsk(t *rapid.T) Ask {
-	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"), Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
+	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"),
+		Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
 	for range rapid.IntRange(1, 9).Draw(t, "pairs") {
 		a.Pairs = append(a.Pairs, effects.Pair{
-			Local:  effects.Page{Index: rapid.Uint32().Draw(t, "from"), Generation: effects.Generation(rapid.Uint64().Draw(t, "life")), Length: rapid.Uint32().Draw(t, "length")},
-			Remote: effects.RemotePage{Index: rapid.Uint32().Draw(t, "to"), Generation: effects.Generation(rapid.Uint64().Draw(t, "life"))},
+			Local: effects.Page{Index: rapid.Uint32().Draw(t, "from"),
+				Generation: effects.Generation(rapid.Uint64().Draw(t, "life")), Length: rapid.Uint32().Draw(t, "length")},
+			Remote: effects.RemotePage{Index: rapid.Uint32().Draw(t, "to"),
+				Generation: effects.Generation(rapid.Uint64().Draw(t, "life"))},
 		})
 	}
 	return a
@@ -37,7 +41,8 @@ func mustBody(t *rapid.T, frame []byte, want Kind) []byte {
 	if _, _, _, err := ReadFrame(bytes.NewReader(frame), nil, len(frame)-1); !errors.Is(err, ErrMalformed) {
 		t.Fatalf("a frame beyond the limit: %v", err)
 	}
-	if _, _, _, err := ReadFrame(bytes.NewReader(frame[:len(frame)-1]), nil, len(frame)); !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
+	if _, _, _, err := ReadFrame(bytes.NewReader(frame[:len(frame)-1]), nil,
+		len(frame)); !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
 		t.Fatalf("a frame cut short: %v", err)
 	}
 	return body
@@ -56,17 +61,20 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
 		a := drawAsk(t)
-		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindPush, a), KindPush), 9); err != nil || !reflect.DeepEqual(got, a) {
+		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindPush, a), KindPush), 9); err != nil ||
+			!reflect.DeepEqual(got, a) {
 			t.Fatalf("push: %+v, %v", got, err)
 		}
-		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindRead, a), KindRead), 9); err != nil || !reflect.DeepEqual(got, a) {
+		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindRead, a), KindRead), 9); err != nil ||
+			!reflect.DeepEqual(got, a) {
 			t.Fatalf("read: %+v, %v", got, err)
 		}
 		n := rapid.Uint64().Draw(t, "number")
 		if got, err := parseCancel(mustBody(t, appendCancel(nil, n), KindCancel)); err != nil || got != n {
 			t.Fatalf("cancel: %d, %v", got, err)
 		}
-		if got, code, err := parseDone(mustBody(t, appendDone(nil, n, w.Code), KindDone)); err != nil || got != n || code != w.Code {
+		if got, code, err := parseDone(mustBody(t, appendDone(nil, n, w.Code), KindDone)); err != nil || got != n ||
+			code != w.Code {
 			t.Fatalf("done: %d, %s, %v", got, code, err)
 		}
 	})
@@ -82,7 +90,8 @@ func TestBoundsOfAsking(t *testing.T) {
 		{"no pairs", Ask{Transfer: 1}, nil},
 		{"too many pairs", Ask{Pairs: []effects.Pair{pair, pair, pair}}, nil},
 		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[20] = 2; return b }},
-		{"count of four billion", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
+		{"count of four billion", Ask{Pairs: []effects.Pair{pair}},
+			func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
 		{"bytes beyond the count", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
 		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:askBytes-1] }},
 	} {

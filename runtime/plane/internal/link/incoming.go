@@ -108,14 +108,15 @@ func prove(guest *door.Guest) {
 	guest.Work(1)
 }
 
-// trusts says whether a hello comes from the peer that it names: whether it has the token that our machine gave to that peer alone,
-// and speaks to this life of ours. From here on the link is that peer's, whatever is said on it.
+// trusts says whether a hello comes from the peer that it names: whether it has the token that our machine gave to that
+// peer alone, and speaks to this life of ours. From here on the link is that peer's, whatever is said on it.
 func (p *Plane) trusts(kind Kind, h *Hello) (effects.Code, error) {
 	if !identity.OneLife(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
 	}
 	if !identity.Same(h.Proof, h.Prove(kind, p.token(h))) {
-		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control plane first", h.From[:4])
+		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control "+
+			"plane first", h.From[:4])
 	}
 	return effects.OK, nil
 }

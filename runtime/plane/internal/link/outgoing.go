@@ -184,7 +184,8 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	}
 	kind, body, files, err := o.plane.medium.Greeted(o.conn)
 	if errors.Is(err, io.EOF) {
-		return files, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
+		return files, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another "+
+			"version: %w", err)
 	}
 	if err != nil {
 		return files, err
@@ -199,7 +200,8 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	case w.Code != effects.OK:
 		return files, refuse(heard(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
-		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4], o.hello.To[:4]))
+		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
+			o.hello.To[:4]))
 	case !identity.Same(w.Proof, w.Prove(&o.hello, o.token)):
 		return files, refuse(effects.Refused, fmt.Errorf("who answered as %x... does not prove it", w.From[:4]))
 	}

@@ -56,7 +56,8 @@ type Config struct {
 // Open starts serving.
 func Open(c Config) (*Plane, error) {
 	if len(c.Address) > framing.AddressMax {
-		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address), framing.AddressMax)
+		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address),
+			framing.AddressMax)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
@@ -94,7 +95,8 @@ func admission(c Config) door.Config {
 	}
 	if few := max(limit/4, 8); total > few {
 		if few < 2*(c.StreamsMax+1) {
-			c.Env.Log.Warn("this process may open few files: more peers than that find no place", "plane", c.Name, "files_max", limit,
+			c.Env.Log.Warn("this process may open few files: more peers than that find no place", "plane", c.Name, "files_max",
+				limit,
 				"connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
 		total = few

@@ -65,13 +65,15 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 		if pair.Local.Index >= from.Pages || uint64(pair.Local.Length) > from.PageBytes {
 			return nil, effects.Invalid
 		}
-		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation, Length: pair.Local.Length}
+		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
+			Length: pair.Local.Length}
 	}
 	claim, code := pool.Claim(in.hello.From, a.Grant, pages)
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim, progress: newProgress(len(a.Pairs))}, effects.OK
+	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim,
+		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to store pair i; false says that it is not wanted. After true, End follows.

@@ -34,7 +34,8 @@ func (s *Supply) Loan() *plane.Loan { return s.loan }
 func (in *Incoming) supply(a Ask) error {
 	supplier, ok := in.receiver.(Supplier)
 	if !ok || a.Slot != 0 {
-		return fmt.Errorf("%w: read %d with slot %d; peers of this plane read by themselves, and reads have no slot", ErrMalformed, a.Transfer, a.Slot)
+		return fmt.Errorf("%w: read %d with slot %d; peers of this plane read by themselves, and reads have no slot",
+			ErrMalformed, a.Transfer, a.Slot)
 	}
 	p := in.plane
 	p.mu.Lock()
@@ -63,13 +64,15 @@ func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 	pool := in.plane.env.Pool
 	pages := make([]effects.Page, len(a.Pairs))
 	for i, pair := range a.Pairs {
-		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation, Length: pair.Local.Length}
+		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
+			Length: pair.Local.Length}
 	}
 	loan, code := pool.Loan(in.hello.From, a.Grant, pages)
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Supply{link: in, number: a.Transfer, pairs: a.Pairs, loan: loan, from: from, progress: newProgress(len(a.Pairs))}, effects.OK
+	return &Supply{link: in, number: a.Transfer, pairs: a.Pairs, loan: loan, from: from,
+		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to send pair i; false says that it is not wanted. After true, End follows.

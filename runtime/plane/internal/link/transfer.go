@@ -52,7 +52,8 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	}
 	p.last++
 	o.last = p.last
-	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs), notAfter: e.NotAfter}
+	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs),
+		notAfter: e.NotAfter}
 	o.transfers[t.number], p.transfers[t.corr] = t, t
 	if e.Read {
 		o.load(t)

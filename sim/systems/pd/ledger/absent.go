@@ -74,8 +74,8 @@ func (or *absentOracle) nobody(n *world.Node, c *world.Conn) {
 }
 
 // stranded checks, when a sender was told that nobody listens and has no more work of that instant, that no put waits
-// on that came before it. One that was under way once may have more to wait for, and so may one whose chunks are copied;
-// and an attempt that took too long was given up already.
+// on that came before it. One that was under way once may have more to wait for, and so may one whose chunks are
+// copied; and an attempt that took too long was given up already.
 func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 	if !n.Sends() || n.Device != nil || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
 		return

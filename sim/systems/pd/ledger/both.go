@@ -72,7 +72,8 @@ func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 	my := or.at(n)
 	my.has += len(e.Pages)
 	if or.judged(checkOwnShare); my.has > ownShare(n) {
-		or.fail(checkOwnShare, "node %d reserves %d pages for ticket %d, and its engine has %d in all of the %d that it may have",
+		or.fail(checkOwnShare, "node %d reserves %d pages for ticket %d, and its engine has %d in all of the %d that it may "+
+			"have",
 			n.It(), len(e.Pages), oracle.Ticket(e.Ticket), my.has, ownShare(n))
 		return
 	}
@@ -85,7 +86,8 @@ func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 		if counts, often := queue.passed(n, o); !counts {
 			or.void(checkPassedByOwn)
 		} else if or.judged(checkPassedByOwn); often {
-			or.fail(checkPassedByOwn, "node %d lets request %d wait although %d grants and reserves went past it; %d are allowed",
+			or.fail(checkPassedByOwn, "node %d lets request %d wait although %d grants and reserves went past it; %d are "+
+				"allowed",
 				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.BypassMax)
 		}
 	}

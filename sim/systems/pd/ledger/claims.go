@@ -71,8 +71,8 @@ func (or *claimsOracle) hadSome(job int) bool {
 	return false
 }
 
-// crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before half of the table is
-// taken; unless a plan says otherwise that has room for eight of each page beyond the first.
+// crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before
+// half of the table is taken; unless a plan says otherwise that has room for eight of each page beyond the first.
 func (or *claimsOracle) crowding(n *world.Node, s *rank.Stats) {
 	room := 8 * s.PagesTotal
 	if pd.Its(n).Cfg.ClaimsMax > 0 {

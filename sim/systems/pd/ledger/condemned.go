@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a machine hears that nobody wants any more it may end in several steps, while its deadline is at once. In between
-// what is condemned stands, and is told to nobody; and when its work is done, or it says so, none of it stands.
+// What a machine hears that nobody wants any more it may end in several steps, while its deadline is at once. In
+// between what is condemned stands, and is told to nobody; and when its work is done, or it says so, none of it stands.
 
 // An owed is a grant that is to end because its writer is lost, or its request abandoned.
 type owed struct {

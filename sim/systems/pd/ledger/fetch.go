@@ -62,8 +62,8 @@ func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
 	or.w.Commands[t-1].Asked.Excuse |= 1 << code
 }
 
-// fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
-// step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
+// fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had.
+// The step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
 // after it does not say what was here at their end.
 func (or *fetchOracle) fetchesDue(n *world.Node) {
 	if !n.Delays {

@@ -8,8 +8,9 @@ import (
 )
 
 // What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
-// happens reaches them through the files hooks, so that who changes the world sees what is judged of it. Steps and lives
-// of machines are told to [Oracles] themselves; networks, planes and engines each have a name of their own for them.
+// happens reaches them through the files hooks, so that who changes the world sees what is judged of it. Steps and
+// lives of machines are told to [Oracles] themselves; networks, planes and engines each have a name of their own for
+// them.
 
 // BeforeStep: n's machine is about to be given an event.
 func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {

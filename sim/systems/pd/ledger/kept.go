@@ -152,7 +152,8 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		}
 	}
 	k := x.keeps
-	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed || // A refusal may say that a read is still under way; it keeps nothing.
+	// A refusal may say that a read is still under way; it keeps nothing.
+	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed ||
 		slices.ContainsFunc(my.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
@@ -362,9 +363,11 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	switch {
 	case n.Draining:
 	case s.Locations < least:
-		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Locations, least)
+		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Locations,
+			least)
 	case s.Locations > most && !n.Busy:
-		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Locations, most)
+		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Locations,
+			most)
 	}
 	if len(or.all().fetch.at(n).fetches) == 0 {
 		my.kept = slices.DeleteFunc(my.kept, func(k keptOffer) bool { return !or.stands(&k) })

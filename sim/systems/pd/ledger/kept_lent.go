@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a peer lends to who asked for it is kept as an offer is: a node may keep it from the answer on, and must when it has
-// told its engine so.
+// What a peer lends to who asked for it is kept as an offer is: a node may keep it from the answer on, and must when it
+// has told its engine so.
 
 // What is judged here.
 var (
@@ -32,7 +32,8 @@ type lentAsk struct {
 // asking notes such a question as it leaves.
 func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &or.get
-	if !n.Delays || c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || !m.PullMode {
+	if !n.Delays || c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
+		!m.PullMode {
 		return
 	}
 	my := or.at(n)
@@ -76,8 +77,8 @@ func (or *keptOracle) waited(n *world.Node, job int) bool {
 	})
 }
 
-// told takes the outcome by which an engine hears how many of its chunks are here or kept: each is one or the other, and
-// what is kept is so for a while.
+// told takes the outcome by which an engine hears how many of its chunks are here or kept: each is one or the other,
+// and what is kept is so for a while.
 func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my, ids := or.at(n), or.w.Jobs[c.Job].Ids
 	for i := range min(int(e.Hits), len(ids)) {
@@ -126,7 +127,8 @@ func (or *keptOracle) returned(n *world.Node, m *protocol.AscendBatchedLookupAnd
 // openFor is how many fetches of a job are open.
 func (or *keptOracle) openFor(n *world.Node, job int) (open int) {
 	for _, t := range or.w.Undone.Some {
-		if c := &or.w.Commands[t-1]; c.Want == plan.WantFetch && c.Node == n.ID && c.Life == n.Life && c.Job == job && !c.Over {
+		if c := &or.w.Commands[t-1]; c.Want == plan.WantFetch && c.Node == n.ID && c.Life == n.Life && c.Job == job &&
+			!c.Over {
 			open++
 		}
 	}

@@ -52,8 +52,8 @@ func (q *lapsing) trusted(hash uint64, now int64) {
 	}
 }
 
-// toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
-// whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
+// toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it
+// is whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
 func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	or.judged(checkLapse)
 	q := or.at(n)
@@ -75,8 +75,9 @@ func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here for that long
-// in vain. What lies between, as nobody but the machine knows when a promise began, may be told either way.
+// toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here
+// for that long in vain. What lies between, as nobody but the machine knows when a promise began, may be told either
+// way.
 func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	if int(e.Hits) >= len(j.Keys) {
@@ -99,7 +100,8 @@ func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Com
 	}
 }
 
-// lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly remembered.
+// lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly
+// remembered.
 func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 	j := &or.w.Jobs[job]
 	if j.Given[plan.WantAbandon] > 0 || j.Given[plan.WantFetch] > 0 || n.Leaving || n.Draining ||

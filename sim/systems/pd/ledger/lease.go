@@ -40,7 +40,8 @@ func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	}
 	if or.judged(checkWriteLease); len(g.Shared) > 0 { // It was given unasked, by the clock of who gave it.
 		if late := n.When(t.NotAfter) - t.Remote.Node.When(g.Ends); late > 0 {
-			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the clock "+
+			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the "+
+				"clock "+
 				"of node %d", n.It(), oracle.Transfer(t.ID), late, t.Remote.Node.It())
 		}
 		return

@@ -71,7 +71,8 @@ func shareOf(n *world.Node) int {
 	return max(1, int(pd.Its(n).Cfg.Pages)*int(pd.Its(n).Cfg.PeerSharePct)/100)
 }
 
-// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of the table is taken.
+// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of
+// the table is taken.
 func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd.Its(n).Cfg.GrantsMax) }
 
 // waitInVain fails if all that are the first of their class, of which the node's own engine is one, could be served

@@ -111,7 +111,8 @@ func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 			or.fail(checkPublish, "node %d gives page %d another generation while a transfer may still touch it",
 				n.It(), n.ItsPage(n.Numbered(p)))
 		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
-			or.fail(checkPublish, "node %d gives page %d another generation while its engine has it", n.It(), n.ItsPage(n.Numbered(p)))
+			or.fail(checkPublish, "node %d gives page %d another generation while its engine has it", n.It(),
+				n.ItsPage(n.Numbered(p)))
 		case or.all().offload.owned(pg):
 			or.fail(checkPublish, "node %d gives page %d another generation while ticket %d has it",
 				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(pg.Owner))

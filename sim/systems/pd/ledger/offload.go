@@ -127,7 +127,8 @@ func (or *offloadOracle) shortPuts(n *world.Node) []effects.Ticket {
 	return my.short
 }
 
-// filled checks the high-water mark of the host pool: pages count from when they are taken until they are free again (S6).
+// filled checks the high-water mark of the host pool: pages count from when they are taken until they are free again
+// (S6).
 func (or *offloadOracle) filled(n *world.Node) {
 	or.judged(checkHostMark)
 	if taken, most := or.taken(n), or.w.LentMax(n); taken > most {
@@ -207,7 +208,8 @@ func (or *offloadOracle) lendingCopy(n *world.Node, g *world.Grant, p effects.Pa
 	g.Loan.Put = pg.Owner
 }
 
-// hostPages checks, after a step, what its machine counts of the host pool, and that no put waits for pages which are there.
+// hostPages checks, after a step, what its machine counts of the host pool, and that no put waits for pages which are
+// there.
 func (or *offloadOracle) hostPages(n *world.Node, total, free int) {
 	or.judged(checkHostFree)
 	taken := or.taken(n)

@@ -78,7 +78,8 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge, &o.plains.judge, &o.proxy.judge,
+		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge,
+		&o.plains.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}

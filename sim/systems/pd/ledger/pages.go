@@ -219,7 +219,8 @@ func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	}
 }
 
-// passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was read.
+// passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was
+// read.
 func (or *pagesOracle) passing(t *world.Transfer, i int) {
 	or.judged(checkPassing)
 	if t.Local.Alive() && !t.Reading {

@@ -34,7 +34,8 @@ type plainServed struct {
 	grant effects.GrantID
 }
 
-// serves notes that a plain sender is given pages, and checks how many have some, or have waited since before this step.
+// serves notes that a plain sender is given pages, and checks how many have some, or have waited since before this
+// step.
 func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
 	my := or.at(n)
 	my.served = append(slices.DeleteFunc(my.served, func(x plainServed) bool {
@@ -51,7 +52,8 @@ func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
 		also(x.conn)
 	}
 	for i := range or.all().queue.at(n).waiters {
-		if o := &or.all().queue.at(n).waiters[i]; o.peer == (effects.Incarnation{}) && o.keys > 0 && o.offer == 0 && !o.fresh {
+		if o := &or.all().queue.at(n).waiters[i]; o.peer == (effects.Incarnation{}) && o.keys > 0 && o.offer == 0 &&
+			!o.fresh {
 			also(o.conn)
 		}
 	}

@@ -33,7 +33,8 @@ type prefixTold struct {
 }
 
 // answered judges an answer as it leaves: same fails the check of its lease, prefix that of what it is of.
-func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same, prefix func(format string, args ...any)) (right bool) {
+func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
+	prefix func(format string, args ...any)) (right bool) {
 	if p.leases == nil {
 		p.leases = map[asking]effects.GrantID{}
 	}

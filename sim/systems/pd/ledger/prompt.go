@@ -47,8 +47,9 @@ type promptLife struct {
 }
 
 func (s *promptLife) empty() {
-	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0], abandoned: s.abandoned[:0],
-		owed: s.owed[:0], ending: s.ending[:0], unread: s.unread[:0], agreed: s.agreed[:0],
+	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0],
+		abandoned: s.abandoned[:0],
+		owed:      s.owed[:0], ending: s.ending[:0], unread: s.unread[:0], agreed: s.agreed[:0],
 		ended: s.ended[:0]}
 }
 

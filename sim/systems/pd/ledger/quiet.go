@@ -64,7 +64,8 @@ func (or *quietOracle) gaveUp(n *world.Node) {
 	s, gets, standing := pd.StatsOf(n), 0, 0
 	for _, t := range or.w.Undone.Some {
 		c := &or.w.Commands[t-1]
-		if (c.Want == plan.WantGet || c.Want == plan.WantReserve) && !c.Over && c.Node == n.ID && c.Life == n.Life && c.Step != 0 {
+		if (c.Want == plan.WantGet || c.Want == plan.WantReserve) && !c.Over && c.Node == n.ID && c.Life == n.Life &&
+			c.Step != 0 {
 			gets++
 		}
 	}
@@ -74,7 +75,8 @@ func (or *quietOracle) gaveUp(n *world.Node) {
 		}
 	}
 	if left := gets + standing + s.Waiters + s.Claims; left > 0 {
-		or.fail(checkImpatient, "node %d ends its drain as expired with %d commands and %d requests that wait, %d claims and "+
+		or.fail(checkImpatient, "node %d ends its drain as expired with %d commands and %d requests that wait, %d claims "+
+			"and "+
 			"%d grants, all of which it can end by itself", n.It(), gets, s.Waiters, s.Claims, standing)
 	}
 }

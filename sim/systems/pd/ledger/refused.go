@@ -40,7 +40,8 @@ func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	my.before, my.refused = nil, false
 	x, ok := ev.(*effects.Command)
-	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil || n.Busy { // What is left of its work goes on, in parts.
+	// What is left of its work goes on, in parts.
+	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil || n.Busy {
 		return
 	}
 	c := &or.w.Commands[x.Ticket-1]

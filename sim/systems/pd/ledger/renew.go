@@ -45,7 +45,8 @@ func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
+// renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest
+// life.
 func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	m := protocol.RenewResponse{}
 	if !n.Pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// checkPushClaims: of what a peer writes that went wrong, or came when its get was over, nothing is kept for the request
-// by the landing. Nobody would come for it: an outcome keeps the prefix that it names.
+// checkPushClaims: of what a peer writes that went wrong, or came when its get was over, nothing is kept for the
+// request by the landing. Nobody would come for it: an outcome keeps the prefix that it names.
 var checkPushClaims = oracle.NewCheck("L2", "claims on what lands for nobody")
 
 // A landedFor is a chunk that lands.
@@ -47,7 +47,8 @@ func (or *sharedOracle) afterStep(n *world.Node) {
 			continue
 		}
 		if or.judged(checkPushClaims); pd.ClaimsOf(n, or.w.Keys[x.chunk]) > x.most {
-			or.fail(checkPushClaims, "node %d keeps chunk %d, which landed for nobody, for a request", n.It(), oracle.Key(x.chunk))
+			or.fail(checkPushClaims, "node %d keeps chunk %d, which landed for nobody, for a request", n.It(),
+				oracle.Key(x.chunk))
 			return
 		}
 	}

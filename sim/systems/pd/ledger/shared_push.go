@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is shared may be written by who has it, into pages that whoever wants it grants with the question. The answer says
-// that nothing writes any more: on leased planes the pages are free by it.
+// What is shared may be written by who has it, into pages that whoever wants it grants with the question. The answer
+// says that nothing writes any more: on leased planes the pages are free by it.
 
 // What is judged here.
 var (
@@ -63,7 +63,8 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 	or.judged(checkPushGranted)
 	g := n.Grants[id]
 	if g == nil || g.Read || !standsUnder(n.Pool, g) {
-		or.fail(checkPushGranted, "node %d asks to have chunks written under grant %d, which does not stand", n.It(), n.ItsGrant(id))
+		or.fail(checkPushGranted, "node %d asks to have chunks written under grant %d, which does not stand", n.It(),
+			n.ItsGrant(id))
 		return
 	}
 	for i, index := range m.MemIndexes {
@@ -96,7 +97,8 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 		at := g.Place(p.Remote.Index)
 		src := &n.Pool.Pages[p.Local.Index]
 		if at < 0 || src.Stamps[0].Key() != g.Shared[at] || src.Last != p.Local.Generation {
-			or.fail(checkPushOf, "node %d writes its page %d to page %d of node %d, which is not of the chunk that was asked for there",
+			or.fail(checkPushOf, "node %d writes its page %d to page %d of node %d, which is not of the chunk that was asked "+
+				"for there",
 				n.It(), n.ItsPage(p.Local.Index), to.ItsPage(p.Remote.Index), to.It())
 			return true
 		}
@@ -115,7 +117,8 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 		}
 	}
 	if most := int(pd.Its(n).Cfg.PushesMax); of >= most-all {
-		or.fail(checkPushShare, "node %d writes for a peer for which it writes %d of %d already, of at most %d", n.It(), of, all, most)
+		or.fail(checkPushShare, "node %d writes for a peer for which it writes %d of %d already, of at most %d", n.It(), of,
+			all, most)
 	}
 	return true
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Hardware that hangs keeps pages. So an epoch is fenced where a batch that was cancelled does not end within the grace,
-// and where none ends within the patience; not earlier than somebody looks at the clock, and no later.
+// Hardware that hangs keeps pages. So an epoch is fenced where a batch that was cancelled does not end within the
+// grace, and where none ends within the patience; not earlier than somebody looks at the clock, and no later.
 
 // What is judged here.
 var (
@@ -115,7 +115,8 @@ func (or *stuckOracle) overdue(n *world.Node, x *world.Link, h *hung) {
 	}
 	switch {
 	case or.over(n, h.progress):
-		or.fail(checkPatience, "node %d has waited for transfer %d on link %d beyond its patience, and does not end its communicator",
+		or.fail(checkPatience, "node %d has waited for transfer %d on link %d beyond its patience, and does not end its "+
+			"communicator",
 			n.It(), oracle.Transfer(h.flight[0]), oracle.Link(x.ID))
 	case or.over(n, h.graceBy):
 		or.fail(checkGrace, "node %d has cancelled transfer %d on link %d, waits for it, and does not end its communicator",

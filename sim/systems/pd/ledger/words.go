@@ -13,7 +13,8 @@ import (
 )
 
 // Who is finished with what a peer lets it read or write says so, for its time is long: a lease of a recall, a loan of
-// what is shared, a grant that was not written, an offer that was read. One word is enough, taken or not; without a way to say it there is none.
+// what is shared, a grant that was not written, an offer that was read. One word is enough, taken or not; without a way
+// to say it there is none.
 
 // What is judged here.
 var (
@@ -79,7 +80,8 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 		}
 	case effects.ChannelAlloc:
 		m := &or.truth().reply
-		if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+		if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && m.Decode(body, &pd.WireLimits) == nil &&
+			m.HasExt {
 			id = effects.GrantID(m.Ext.Grant)
 		}
 	case effects.ChannelLookup:
@@ -102,7 +104,8 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 // gives notes a grant, from now on or from before.
 func (or *wordsOracle) gives(n *world.Node, by way, g *world.Grant) {
 	my, owner := or.at(n), or.w.Nodes[by.owner]
-	if slices.ContainsFunc(my.given, func(x givenBy) bool { return x.way == by && x.grant == g.ID && x.life == owner.Life }) {
+	if slices.ContainsFunc(my.given,
+		func(x givenBy) bool { return x.way == by && x.grant == g.ID && x.life == owner.Life }) {
 		return
 	}
 	x := givenBy{way: by, grant: g.ID, life: owner.Life, frozen: n.Frozen}
@@ -233,7 +236,8 @@ func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
 	}
 }
 
-// finished forgets a grant whose lease was over before its holder was finished with it: its owner does not wait for that.
+// finished forgets a grant whose lease was over before its holder was finished with it: its owner does not wait for
+// that.
 func (or *wordsOracle) finished(t *world.Transfer) {
 	n, owner := t.Local.Node, t.Remote.Node
 	if g := owner.Grants[t.Grant]; !t.Read && g != nil && or.w.Clock(owner) > g.Ends {

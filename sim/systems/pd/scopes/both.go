@@ -18,11 +18,15 @@ func both() []explore.Scope {
 		{Name: "both-one-cut", About: "the same, one connection or link breaks", Jobs: one, Faults: 1, Cut: true},
 		{Name: "both-one-drain", About: "the same, either node drains, at any moment", Jobs: one, Faults: 1, Drain: true},
 		{Name: "both-pull", About: "one chunk is offered and read, between two nodes of both sides", Pull: true, Jobs: one},
-		{Name: "both-delayed", About: "one chunk is kept and fetched, between two nodes of both sides", Pull: true, Delay: true, Jobs: one},
-		{Name: "both-delayed-lost", About: "the same, one message is lost", Pull: true, Delay: true, Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "both-delayed", About: "one chunk is kept and fetched, between two nodes of both sides", Pull: true,
+			Delay: true, Jobs: one},
+		{Name: "both-delayed-lost", About: "the same, one message is lost", Pull: true, Delay: true, Jobs: one, Faults: 1,
+			Strikes: lost},
 		{Name: "both", About: "two nodes of both sides send a chunk to each other", Jobs: each},
-		{Name: "both-full", About: "the same, and each has one page: its engine and its peer wait for it", ReceiverPages: 1, SenderPages: 1, Jobs: each},
-		{Name: "both-full-lost", About: "the same, one request or reply is lost", ReceiverPages: 1, SenderPages: 1, Jobs: each, Faults: 1, Strikes: lost},
+		{Name: "both-full", About: "the same, and each has one page: its engine and its peer wait for it", ReceiverPages: 1,
+			SenderPages: 1, Jobs: each},
+		{Name: "both-full-lost", About: "the same, one request or reply is lost", ReceiverPages: 1, SenderPages: 1,
+			Jobs: each, Faults: 1, Strikes: lost},
 	}
 	for i := range all {
 		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
