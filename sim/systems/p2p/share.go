@@ -40,6 +40,9 @@ func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	return pd.Lent
 }
 
+// sharedMost is how long an engine shares at most: no longer than a run waits for engines once its faults have ended.
+const sharedMost = 6 * effects.Second
+
 // lent has an engine take back in a while what is shared now; what is not it releases.
 func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	switch c := *c; {
@@ -56,7 +59,8 @@ func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 			}
 			w.Give(n, again, 0)
 		}
-		takeBack(w, n, &c, e.Ticket, draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).Heavy(2*effects.Second))
+		late := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).Heavy(2 * effects.Second)
+		takeBack(w, n, &c, e.Ticket, min(late, sharedMost))
 	}
 }
 
