@@ -157,8 +157,7 @@ func (n *Node) sharedUntil(g *SharedGet) time.Time {
 
 // bring has the first of some chunks brought, as many as fit a message. They are those of a get from the chunk at on.
 func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int,
-	until time.Time) (
-	Outcome, error) {
+	until time.Time) (Outcome, error) {
 	request := []byte(g.Request)
 	fits := n.machine.BringFits(request, rest, mode) // Of the configuration alone, so not the loop's to ask.
 	if fits == 0 {
