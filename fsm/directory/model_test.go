@@ -96,8 +96,12 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 	case life != 0 && w.was == life:
 		return effects.Stale
 	default:
+		was := w.is
+		if was == life { // One without a name began anew: the last one that had another stays outside.
+			was = w.was
+		}
 		m.unask(w)
-		*w = modelWorker{is: life, was: w.is, at: at, heard: now, feeds: map[string]*modelFeed{}}
+		*w = modelWorker{is: life, was: was, at: at, heard: now, feeds: map[string]*modelFeed{}}
 	}
 	return effects.OK
 }
