@@ -34,8 +34,10 @@ type Request struct {
 	Keys    []string `json:"keys,omitempty"`
 	// LastTokens is how many tokens the last key's chunk holds; 0 is a full chunk.
 	LastTokens int  `json:"last_tokens,omitempty"`
-	Last       bool `json:"last,omitempty"`    // put: no batch of this request follows
-	WaitMS     int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
+	Last       bool `json:"last,omitempty"` // put: no batch of this request follows
+	// bring: through the pages of fetches, from where the chunks stay until then
+	Fetch  bool `json:"fetch,omitempty"`
+	WaitMS int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
 }
 
 // Peer is where a receiver listens.

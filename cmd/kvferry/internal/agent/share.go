@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 )
 
@@ -31,6 +32,25 @@ func (s *server) bring(ctx context.Context, req *Request) Response {
 		g.From = runtime.SharingPeer{Host: req.Peer.Host, InitPort: req.Peer.InitPort}
 	}
 	begin := time.Now()
+	if req.Fetch {
+		return s.bringLate(ctx, req, &g)
+	}
 	pages, err := s.node.Sharing().Get(ctx, g)
 	return s.look(ctx, req, pages, err, time.Since(begin))
+}
+
+// bringLate leaves it with peers at first, and then fetches it. What is kept is given back where that fails.
+func (s *server) bringLate(ctx context.Context, req *Request, g *runtime.SharedGet) Response {
+	var checked Response
+	var how runtime.Fetch
+	s.engine.Take(&how, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
+	begin := time.Now()
+	hits, err := s.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: *g, Scatter: how.Scatter, Device: how.Device})
+	if code := runtime.CodeOf(err); code != effects.OK && code != effects.NotFound {
+		err = errors.Join(err, s.node.Receiver().Abandon(g.Request))
+	}
+	resp := ended(err)
+	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong,
+		time.Since(begin).Microseconds()
+	return resp
 }

@@ -18,13 +18,18 @@ import (
 const (
 	P2PPush Mode = "p2p-push"
 	P2PPull Mode = "p2p-pull"
+	// P2PDelay leaves them where they are until the engine fetches them.
+	P2PDelay Mode = "p2p-delay"
 )
 
 // sharedModes are all of those, in the order in which they are played, and shareLines what each adds to a node's
 // configuration.
 var (
-	sharedModes = []Mode{P2PPush, P2PPull}
-	shareLines  = map[Mode]string{P2PPush: "p2p_pull_mode: false\n", P2PPull: "p2p_pull_mode: true\n"}
+	sharedModes = []Mode{P2PPush, P2PPull, P2PDelay}
+	shareLines  = map[Mode]string{
+		P2PPush: "p2p_pull_mode: false\n", P2PPull: "p2p_pull_mode: true\n",
+		P2PDelay: "p2p_pull_mode: true\np2p_delay_pull: true\n",
+	}
 )
 
 const (
@@ -148,7 +153,8 @@ func (s *sharer) attempt(ctx context.Context, j *job, attempt int) (cause string
 	begin := time.Now()
 	looked := node.call(agent.Request{Op: "lookup", Keys: j.keys})
 	lookup := time.Since(begin)
-	got := node.call(agent.Request{Op: "bring", Request: request, Keys: j.keys, WaitMS: int(bringWait.Milliseconds())})
+	got := node.call(agent.Request{Op: "bring", Request: request + "/bring", Keys: j.keys,
+		Fetch: s.options.Mode == P2PDelay, WaitMS: int(bringWait.Milliseconds())})
 	s.tally.verified(&got)
 	switch {
 	case got.Wrong > 0:

@@ -82,7 +82,8 @@ func (s *sharer) readFrom(owner *process, others []*process, keys []string) <-ch
 	var readers sync.WaitGroup
 	for _, p := range others {
 		readers.Go(func() {
-			got := p.call(agent.Request{Op: "bring", Peer: &s.town.peers[instances-1], Request: "killed", Keys: keys})
+			got := p.call(agent.Request{Op: "bring", Peer: &s.town.peers[instances-1], Request: "killed", Keys: keys,
+				Fetch: s.options.Mode == P2PDelay})
 			s.tally.verified(&got)
 		})
 	}

@@ -94,6 +94,9 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 		t.seats, t.rooms = append(t.seats, at), append(t.rooms, newAdmission(o.Pages/2))
 		t.peers = append(t.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[3]})
 		more := shareLines[o.Mode]
+		if o.Mode == P2PDelay {
+			more += fmt.Sprintf("p2p_npu_buffer_size: %d\n", stagingPages*s.pageBytes())
+		}
 		if o.Ring {
 			more += fmt.Sprintf("enable_pd: true\npd_role: both\npd_peer_host: %s\npd_peer_init_port: %d\n"+
 				"pd_peer_alloc_port: %d\npd_skip_proxy_notification: true\n", host, ports[0], ports[3])
