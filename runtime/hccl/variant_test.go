@@ -40,6 +40,7 @@ func TestVariants(t *testing.T) {
 			"TestContract/(roce|hccs)/(pushes|many|a_revoked)|TestHostMemory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			path, err := c.build.Library()
 			if errors.Is(err, softnpu.ErrNoTools) {
 				t.Skip(err)

@@ -12,21 +12,22 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// small are the scopes that take a few seconds each at the most, of every sort; compared are
-// those that are walked twice as well, and slow those that are so by make scopes.
+// small are scopes that take a second or two each at the most, of every sort; make scopes walks larger ones as well.
+// compared are those that are walked twice as well, and slow those that are so by make scopes.
 var (
-	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort",
+	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "push-abort",
 		"push-cut",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall",
 		"push-device", "push-refused", "push-again", "leased-device", "leased-lost", "push-any", "batch-any", "leased-any",
 		"pull", "pull-batch", "pull-abort", "pull-crash-sender", "pull-device", "pull-doubled", "pull-lost", "leased-pull",
-		"leased-pull-abort",
-		"leased-pull-crash", "leased-pull-device", "leased-pull-lost", "leased-pull-stall",
-		"delayed", "delayed-batch", "delayed-abandon", "delayed-abort", "delayed-crash-sender", "delayed-crash-receiver",
+		"leased-pull-abort", "leased-pull-device", "leased-pull-lost", "leased-pull-stall",
+		"delayed", "delayed-batch", "delayed-abandon", "delayed-abort", "delayed-crash-sender",
 		"delayed-cut", "delayed-device",
-		"delayed-early", "delayed-lost", "delayed-stall", "leased-delayed", "leased-delayed-abort", "leased-delayed-crash",
+		"delayed-early", "delayed-lost", "leased-delayed", "leased-delayed-abort",
 		"leased-delayed-device",
-		"leased-delayed-lost", "leased-delayed-stall", "leased-delayed-drain"}
+		"leased-delayed-lost"}
+	larger = []string{"leased-full", "leased-pull-crash", "leased-delayed-crash", "leased-delayed-stall",
+		"leased-delayed-drain", "delayed-stall", "delayed-crash-receiver"}
 	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost",
 		"push-device", "push-refused", "push-again", "push-any",
 		"pull-device", "pull-doubled", "pull-lost", "leased-pull-abort", "leased-pull-device", "leased-pull-lost",
@@ -51,6 +52,8 @@ func TestSmallScopes(t *testing.T) {
 	names := small
 	if testing.Short() {
 		names = compared
+	} else if os.Getenv("KVFERRY_SCOPES") != "" {
+		names = slices.Concat(small, larger)
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
