@@ -15,8 +15,10 @@ const (
 	SyncTaken                    // all that it has was told
 	SyncGivenUp                  // it did not go on
 	LeftOut                      // chunks of a location are not remembered: there is no room
+	Wanted                       // something is missing of one that another directory hears
 	LogDown                      // the log that directories share does not answer
 	LogAnswers                   // it does again
+	LogShort                     // entries of it were gone before they were read
 )
 
 // A Note is for people. Its texts can be kept.

@@ -87,8 +87,22 @@ type Want struct {
 	Worker   uint32
 }
 
-// Wanted appends of which workers something is missing here, of the next few; each again only after a while.
-func (o Others) Wanted(now effects.Time, again effects.Duration, wants []Want) []Want {
+// A Pace is how soon a worker is wanted again: after Least, then each time after twice as long, to Most. One that was
+// not wanted for twice Most, or was forgotten, begins anew. So whatever is lost, in any span of twice Most it is wanted
+// at most twice more often than Least can be doubled until it is Most; and when nothing is lost any more, Most later at
+// the latest.
+type Pace struct{ Least, Most effects.Duration }
+
+// after is how long a worker is not wanted again that is wanted now.
+func (p Pace) after(now effects.Time, w *worker) effects.Duration {
+	if w.waits == 0 || now.Sub(w.wanted) >= 2*p.Most {
+		return p.Least
+	}
+	return min(2*w.waits, p.Most)
+}
+
+// Wanted appends of which workers something is missing here, of the next few.
+func (o Others) Wanted(now effects.Time, again Pace, wants []Want) []Want {
 	d := o.d
 	slots := d.known.workers.Slots()
 	for range min(slots, int32(d.config.Ends)) {
@@ -100,10 +114,11 @@ func (o Others) Wanted(now effects.Time, again effects.Duration, wants []Want) [
 			continue
 		}
 		w := d.known.workers.Get(h)
-		if w.by == 0 || w.syncs > 0 || why(&d.feeds, w) == NoSync || w.wanted != 0 && now.Sub(w.wanted) < again {
+		if w.by == 0 || w.syncs > 0 || why(&d.feeds, w) == NoSync || now.Sub(w.wanted) < w.waits {
 			continue
 		}
-		w.wanted = now
+		w.wanted, w.waits = now, again.after(now, w)
+		d.note(Wanted, w, "")
 		wants = append(wants, Want{w.by, d.known.of(w).name, w.rank})
 	}
 	return wants

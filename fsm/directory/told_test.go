@@ -1,9 +1,11 @@
 package directory
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"pgregory.net/rapid"
 )
 
 // A town is a directory, and worker a of it, of which others may tell.
@@ -64,7 +66,9 @@ func (w *town) has(hashes ...uint64) int {
 	return peers[0].Chunks
 }
 
-func (w *town) wanted() int { return len(w.d.Others().Wanted(w.now, effects.Second, nil)) }
+func (w *town) wanted() int {
+	return len(w.d.Others().Wanted(w.now, Pace{effects.Second, 4 * effects.Second}, nil))
+}
 
 // What others tell of a worker that is heard here is not believed, until it was not heard for a while.
 func TestHeardBeatsTold(t *testing.T) {
@@ -138,4 +142,71 @@ func TestSilenceOfOthers(t *testing.T) {
 	w.d.Others().CaughtUp(w.now)
 	w.d.Advance(w.now)
 	w.wants("chunks", w.has(7), 0)
+}
+
+// Who is late for what others tell, and is late again by what comes of it, asks ever more seldom, and is whole soon
+// after that ends.
+func TestLateAgain(t *testing.T) {
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+	gaps, at := uint64(1), []int{}
+	until := func(tenths int) {
+		for ; w.now < effects.Time(tenths)*effects.Time(effects.Second)/10; w.now += effects.Time(effects.Second / 10) {
+			gaps++
+			w.operates(sender(one, gaps), false, 7, gaps)
+			if w.wanted() > 0 { // It has all told, and the next gap is there.
+				at = append(at, int(w.now*10/effects.Time(effects.Second)))
+				w.syncs(sender(one, gaps), 8, gaps+1, gaps)
+			}
+		}
+	}
+	until(160)
+	if want := []int{0, 10, 30, 70, 110, 150}; !slices.Equal(at, want) {
+		t.Errorf("it is wanted at %v tenths of a second, want %v", at, want)
+	}
+	w.syncs(sender(one, gaps), 9, gaps+1, gaps)
+	w.wants("what is missing of one that is whole", w.wanted(), 0)
+	w.now += effects.Time(8 * effects.Second)
+	w.wants("wanted when nothing is missing", w.wanted(), 0)
+	at = at[:0]
+	until(270)
+	if want := []int{240, 250}; !slices.Equal(at, want) {
+		t.Errorf("long after that it is wanted at %v, want %v", at, want)
+	}
+}
+
+// Whenever something is lost: in any span of twice the longest wait a worker is wanted as often as a Pace says, and
+// that wait after its last gap at the latest.
+func TestPaceHolds(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := newTown(t)
+		w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
+		var at []effects.Time
+		missing := true
+		for n, end := 0, rapid.IntRange(1, 400).Draw(r, "steps"); n < end+45; n++ {
+			switch w.now += effects.Time(effects.Second / 10); {
+			case n < end:
+				missing = rapid.IntRange(0, 2).Draw(r, "whole") > 0
+			case n == end:
+				missing = true
+			}
+			if h := w.d.known.workers.At(0); h != 0 {
+				w.d.known.workers.Get(h).ask = NoSync
+				if missing {
+					w.d.known.workers.Get(h).ask = Gap
+				}
+			}
+			if w.wanted() > 0 {
+				at = append(at, w.now)
+			}
+		}
+		for i := range at {
+			if i >= 4 && at[i].Sub(at[i-4]) < 8*effects.Second {
+				r.Fatalf("it is wanted at %v", at)
+			}
+		}
+		if len(at) == 0 || w.now.Sub(at[len(at)-1]) > 4*effects.Second {
+			r.Fatalf("at %v it was wanted at %v", w.now, at)
+		}
+	})
 }

@@ -30,9 +30,10 @@ type worker struct {
 	ask      Reason // for a sync of all that it has
 	asked    bool
 
-	by     uint64       // whose word all that is: zero, the worker's own
-	gaps   uint64       // as of the last fact
-	wanted effects.Time // told other directories
+	by     uint64           // whose word all that is: zero, the worker's own
+	gaps   uint64           // as of the last fact
+	wanted effects.Time     // told other directories last
+	waits  effects.Duration // until it may be wanted again; 0: it never was
 }
 
 // sane says whether a sender can be one at all.

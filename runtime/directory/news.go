@@ -26,9 +26,12 @@ var events = map[directory.Event]struct {
 		"the worker is asked again; look whether it is overloaded"},
 	directory.LeftOut: {slog.LevelWarn, "chunks of a worker are not remembered",
 		"raise directory.chunks or directory.holders"},
+	directory.Wanted: {slog.LevelInfo, "what another directory told of a worker is missing, and asked for anew", ""},
 	directory.LogDown: {slog.LevelWarn, "the log does not answer, and what other directories know may be missing",
 		"look whether the server at directory.log runs and can be reached"},
 	directory.LogAnswers: {slog.LevelInfo, "the log answers again", ""},
+	directory.LogShort: {slog.LevelWarn, "entries of the log were gone before they were read, and are asked for anew",
+		"raise directory.log_entries, unless the server was restarted or emptied"},
 }
 
 // observed writes what the machine notes: a line for each cause and instance in a while.

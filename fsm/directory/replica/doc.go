@@ -10,6 +10,8 @@
 //   - An entry that was appended twice, because an answer was lost, is read once.
 //   - What waits to be appended is bounded; what is beyond is left out, and makes a gap for all who read.
 //   - A log that begins anew is read from its start.
+//   - Where entries of a directory that is followed are missing, [Log.Missed] counts that. Who is late for a log that
+//     keeps too little is late again by what it asks for; so it asks ever more seldom ([Log.Again]).
 //   - Nothing waits for the log. While it does not answer, [Log.Down] says so.
 package replica
 
@@ -34,7 +36,8 @@ type Config struct {
 	Poll     effects.Duration // between two reads that find nothing more
 	Patience effects.Duration // with an answer
 	Pause    effects.Duration // before a connection that failed is opened again
-	Again    effects.Duration // after which the same worker is wanted again
+
+	Again, AgainMost effects.Duration // after which the same worker is wanted again: the first time, and the longest
 }
 
 // Default is for a few directories near their log.
@@ -42,7 +45,7 @@ func Default() Config {
 	return Config{
 		Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 16, Tellers: 64,
 		Poll: 20 * effects.Millisecond, Patience: 2 * effects.Second, Pause: 500 * effects.Millisecond,
-		Again: 5 * effects.Second,
+		Again: 5 * effects.Second, AgainMost: 160 * effects.Second,
 	}
 }
 
@@ -76,6 +79,8 @@ func (c *Config) Check() error {
 	case c.Poll <= 0 || c.Patience <= 0 || c.Pause <= 0 || c.Again <= 0:
 		return fmt.Errorf("replica: poll %v, patience %v, pause %v and again %v: give more than 0", c.Poll, c.Patience,
 			c.Pause, c.Again)
+	case c.AgainMost < c.Again:
+		return fmt.Errorf("replica: again at the most %v: give at least again, %v", c.AgainMost, c.Again)
 	}
 	return nil
 }

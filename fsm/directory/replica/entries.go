@@ -44,6 +44,7 @@ func (l *Log) Follow(stored []byte) (e sharedlog.Entry, gaps uint64, ok bool) {
 	}
 	if e.Nth > t.next {
 		l.gaps++
+		l.missed++
 		t.gaps = l.gaps
 	}
 	t.next = e.Nth + 1

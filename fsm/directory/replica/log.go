@@ -22,6 +22,7 @@ type Log struct {
 	tellers table.Slab[teller]
 	order   table.List // those heard longest ago first
 	gaps    uint64     // so far, of all
+	missed  uint64     // of them, entries of who was followed
 	heard   effects.Time
 	begun   bool
 	down    bool
@@ -61,8 +62,11 @@ func (l *Log) On() bool { return l.config.On() }
 // Down says whether the log has not answered for so long that what other directories tell may be old.
 func (l *Log) Down() bool { return l.down }
 
-// Again is after what time a worker is wanted again.
-func (l *Log) Again() effects.Duration { return l.config.Again }
+// Again is after what time a worker is wanted again: the first time, and at the most.
+func (l *Log) Again() (least, most effects.Duration) { return l.config.Again, l.config.AgainMost }
+
+// Missed is how often entries of a directory that is followed were missing so far.
+func (l *Log) Missed() uint64 { return l.missed }
 
 // Life names this life of the directory.
 func (l *Log) Life() uint64 { return l.config.Life }

@@ -191,6 +191,9 @@ func TestGaps(t *testing.T) {
 	a.kept = a.kept[:len(a.kept)-1]
 	tell("seven")
 	step("the log has lost one", true, "seven")
+	if b.Missed() != 3 {
+		t.Errorf("%d times something was missing, want 3", b.Missed())
+	}
 }
 
 // A log that begins anew is read from its start, wherever its positions are; and it is down while it does not answer.

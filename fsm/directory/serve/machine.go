@@ -13,6 +13,7 @@ type Machine struct {
 	known  directory.Directory
 	log    replica.Log
 	was    bool     // the log was down, as was said last
+	missed uint64   // gaps in it that were told of
 	read   messages `snap:"skip"`
 }
 
@@ -95,8 +96,17 @@ func (m *Machine) tell(out *effects.Effects) {
 		if down {
 			event = directory.LogDown
 		}
-		out.Observe(effects.Observe{Fact: effects.FactDirectory, ID: uint64(event), Why: &effects.Why{}})
+		m.notes(event, out)
 	}
+	if missed := m.log.Missed(); missed != m.missed {
+		m.missed = missed
+		m.notes(directory.LogShort, out)
+	}
+}
+
+// notes tells of the log.
+func (m *Machine) notes(e directory.Event, out *effects.Effects) {
+	out.Observe(effects.Observe{Fact: effects.FactDirectory, ID: uint64(e), Why: &effects.Why{}})
 }
 
 // heard is a message, and where what comes of it goes.

@@ -111,7 +111,8 @@ func (m *Machine) wants(now effects.Time) {
 	if !m.log.On() || m.log.Down() {
 		return
 	}
-	m.read.wants = m.known.Others().Wanted(now, m.log.Again(), m.read.wants[:0])
+	least, most := m.log.Again()
+	m.read.wants = m.known.Others().Wanted(now, directory.Pace{Least: least, Most: most}, m.read.wants[:0])
 	for i := range m.read.wants {
 		m.subject(sharedlog.Want, &m.read.wants[i])
 	}

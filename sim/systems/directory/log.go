@@ -12,6 +12,8 @@ import (
 type shelf struct {
 	skew    uint64 `snap:"share"` // of its time
 	most    int    `snap:"share"` // entries that it keeps, however many it is asked to
+	tight   int    // likewise, until then
+	until   effects.Time
 	entries []sharedlog.Stored
 	last    sharedlog.Position
 }
@@ -21,11 +23,17 @@ type (
 	trims struct{ n int } // its first entries are gone
 	loses struct{ n int } // its last ones are, as where another server takes over that had not heard of them
 	wipes struct{}        // all are, and its positions begin anew
+
+	squeezes struct { // it keeps so few for a while, that who reads is late for them
+		most int
+		span effects.Duration
+	}
 )
 
-func (*trims) IsCommand() {}
-func (*loses) IsCommand() {}
-func (*wipes) IsCommand() {}
+func (*trims) IsCommand()    {}
+func (*loses) IsCommand()    {}
+func (*wipes) IsCommand()    {}
+func (*squeezes) IsCommand() {}
 
 func newShelf(b own.Boot) (effects.Machine, error) {
 	d := draw.Hash(b.Seed, draw.Plan, 8, 6)
@@ -39,7 +47,7 @@ func (*shelf) Deadline() (effects.Time, bool) { return 0, false }
 func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	switch e := ev.(type) {
 	case *effects.Command:
-		s.befalls(e.Body)
+		s.befalls(now, e.Body)
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Received:
 		var r sharedlog.Request
@@ -51,7 +59,7 @@ func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 }
 
-func (s *shelf) befalls(x effects.CommandBody) {
+func (s *shelf) befalls(now effects.Time, x effects.CommandBody) {
 	switch x := x.(type) {
 	case *trims:
 		s.cut(min(x.n, len(s.entries)))
@@ -63,6 +71,8 @@ func (s *shelf) befalls(x effects.CommandBody) {
 		}
 	case *wipes:
 		s.entries, s.last = nil, sharedlog.Position{}
+	case *squeezes:
+		s.tight, s.until = x.most, now.Add(x.span)
 	}
 }
 
@@ -77,7 +87,11 @@ func (s *shelf) answer(now effects.Time, r *sharedlog.Request) *sharedlog.Answer
 		}
 		s.last = at
 		s.entries = append(s.entries, sharedlog.Stored{At: at, Entry: append([]byte(nil), r.Entry...)})
-		if most := min(int(r.Keep), s.most); len(s.entries) > most {
+		most := min(int(r.Keep), s.most)
+		if now < s.until {
+			most = min(most, s.tight)
+		}
+		if len(s.entries) > most {
 			s.cut(len(s.entries) - most)
 		}
 	} else {

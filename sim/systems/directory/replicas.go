@@ -1,9 +1,11 @@
 package directory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/fsm/directory/replica"
 	"github.com/kvferry/kvferry/fsm/directory/serve"
 	"github.com/kvferry/kvferry/protocol"
@@ -30,8 +32,11 @@ var Replicas = own.System{
 		"trim": func(x plan.Item) effects.CommandBody { return &trims{1 + int(x.Number)} },
 		"lose": func(x plan.Item) effects.CommandBody { return &loses{1 + int(x.Number)/4} },
 		"wipe": func(plan.Item) effects.CommandBody { return &wipes{} },
+		"squeeze": func(x plan.Item) effects.CommandBody {
+			return &squeezes{2 + int(x.Number)/30, effects.Duration(x.Span)}
+		},
 	},
-	Oracles:  []oracle.Oracle{spreads, real, honest, answered, parted},
+	Oracles:  []oracle.Oracle{spreads, sparing, real, honest, answered, parted},
 	Facts:    []string{"settled"},
 	Legible:  func(b []byte) bool { return legible(b) || logged(b) },
 	Patience: spreadsIn + 2*time.Second,
@@ -40,11 +45,16 @@ var Replicas = own.System{
 
 // spreadsIn is how long after the last fault all directories know what is so: as long as it takes one of them (rests),
 // and besides a directory finds that something is missing by what is told next, which is a heartbeat at the latest;
-// wants the worker, again after wantedAgain if that is lost; and whoever hears it has it sync. A worker that is silent
-// for one directory is silent for the others as long after.
-const spreadsIn = rests + 4*time.Second
+// wants the worker, wantedMost after it did last at the latest; and whoever hears it has it sync. A worker that is
+// silent for one directory is silent for the others as long after.
+const spreadsIn = rests + 6*time.Second
 
-const wantedAgain = 400 * effects.Millisecond
+// How soon a worker is wanted again, and how often in twice the longest of that.
+const (
+	wantedAgain = 400 * effects.Millisecond
+	wantedMost  = 4 * wantedAgain
+	wantedOften = 2 + 2
+)
 
 // tells are the directories that a worker tells of itself: each directory has some that tell it alone.
 func tells(p *plan.Plan, i int) []string {
@@ -84,6 +94,7 @@ func replicaOf(b own.Boot) replica.Config {
 	c.Entry, c.Read, c.Tellers = at(0).Between(400, 2000), uint32(at(1).Between(1, 8)), at(2).Between(3, 8)
 	c.Buffer = at(3).Between(4000, 40_000)
 	c.Poll, c.Patience, c.Pause, c.Again = 150*effects.Millisecond, patience, 50*effects.Millisecond, wantedAgain
+	c.AgainMost = wantedMost
 	return c
 }
 
@@ -91,7 +102,12 @@ func replicaOf(b own.Boot) replica.Config {
 func drawReplicas(d own.Draws, p *plan.Plan) {
 	drawWork(d, p, spreadsIn, len(sharing)+1)
 	befall := append(d.Items("trim", 0, 3, logName), d.Items("lose", 0, 3, logName)...)
-	p.Items = append(p.Items, append(befall, d.Items("wipe", 0, 1, logName)...)...)
+	befall = append(befall, d.Items("wipe", 0, 1, logName)...)
+	for _, x := range d.Items("squeeze", 0, 1, logName) {
+		x.Span = (p.FaultsEnd - x.At) * 9 / 10
+		befall = append(befall, x)
+	}
+	p.Items = append(p.Items, befall...)
 }
 
 // logged says whether bytes are a question to the log, or its answer.
@@ -103,6 +119,46 @@ func logged(b []byte) bool {
 var spreads = oracle.Of("spreads",
 	"a while after the last fault each directory that shares the log knows of each worker, "+
 		"whomever that tells, what it has, and nothing of one that has left", keeps(knows(spreadsIn)))
+
+// sparing: who is late for the log does not make it the later by what it asks for.
+var sparing = oracle.Of("sparing",
+	"a directory wants a worker that another one hears four times in 3.2 s at most, whatever is lost, "+
+		"as long as it has not forgotten that worker",
+	func(l *oracle.Listen[wishes]) {
+		oracle.OnEffect(l, func(b *wishes, c *oracle.Call, e *effects.Observe) {
+			if e.Fact != effects.FactDirectory {
+				return
+			}
+			is, of := who{instance: string(e.Why.Name), rank: e.Count}, core.Event(e.ID)
+			if of == core.Wanted {
+				b.wants(c, is)
+			}
+			if of == core.Left || of == core.WentSilent {
+				delete(b.at[c.NodeName()], is)
+			}
+		})
+		l.Down(func(b *wishes, c *oracle.Call) { delete(b.at, c.NodeName()) })
+	})
+
+// wishes are when each directory wanted a worker, by its clock.
+type wishes struct {
+	at map[string]map[who][]effects.Time // by the directory's node
+}
+
+func (b *wishes) wants(c *oracle.Call, is who) {
+	if b.at == nil {
+		b.at = map[string]map[who][]effects.Time{}
+	}
+	if b.at[c.NodeName()] == nil {
+		b.at[c.NodeName()] = map[who][]effects.Time{}
+	}
+	now := c.Clock()
+	all := slices.DeleteFunc(b.at[c.NodeName()][is], func(t effects.Time) bool { return now.Sub(t) >= 2*wantedMost })
+	if all = append(all, now); len(all) > wantedOften {
+		c.Fail("%s wants %s %d times in %v", c.NodeName(), is.instance, len(all), now.Sub(all[0]))
+	}
+	b.at[c.NodeName()][is] = all
+}
 
 // real: what goes by the log is changed by nobody.
 var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
