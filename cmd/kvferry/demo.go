@@ -43,10 +43,11 @@ them; every byte of that is verified, too. This is played in push and pull.
 
 With --mode p2p there are directories and three instances that share what they have
 computed. Requests are dealt to them in turn; each brings from its peers what they
-have of its prefix, computes the rest and stores it. An instance is killed while
-others read from it, then a directory, and either is started again. It ends with what
-was brought and not computed, and why the rest was not. With --role both each
-instance puts what it has to the next one as well.
+have of its prefix, computes the rest and stores it. Each tells one directory, and
+directories tell each other by a Valkey or Redis server, if one is installed. An
+instance is killed while others read from it, then a directory, then that server, and
+each is started again. It ends with what was brought and not computed, and why the
+rest was not. With --role both each instance puts what it has to the next one as well.
 
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,

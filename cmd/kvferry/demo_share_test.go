@@ -10,8 +10,9 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// Instances share what they have computed: one is killed while others read from it, and a directory; every byte that
-// comes is right, and nothing stays pinned. Over either plane, and once as prefill and decode at the same time.
+// Instances share what they have computed: one is killed while others read from it, a directory, and the log by which
+// directories tell each other; every byte that comes is right, and nothing stays pinned. Over either plane, and once as
+// prefill and decode at the same time.
 func TestDemoOfSharing(t *testing.T) {
 	for name, args := range map[string][]string{
 		"shm":  {"--plane", "shm"},
@@ -46,18 +47,23 @@ func shares(t *testing.T, r *demo.SharedReport) {
 		r.LocalHits+r.PeerHits+r.Computed != r.Wanted || r.BytesVerified < r.BytesSaved {
 		t.Errorf("it did not do what it is for, or its figures do not agree:\n%+v", r)
 	}
-	if r.RestartMillis["instance-2"] == 0 || r.RestartMillis["directory-0"] == 0 {
-		t.Errorf("killed and back were %v, want an instance and a directory", r.RestartMillis)
+	if r.RestartMillis["instance-2"] == 0 || r.RestartMillis["directory-0"] == 0 || r.RestartMillis["log"] == 0 ||
+		r.WithoutLog == 0 {
+		t.Errorf("killed and back were %v, want an instance, a directory and a log (make test-setup installs its server); "+
+			"%d chunks came without it", r.RestartMillis, r.WithoutLog)
 	}
 }
 
+// Where no server can keep a log each instance tells all directories, and the table says what is left out.
 func TestDemoOfSharingText(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
 	var out, stderr bytes.Buffer
 	if code := run(context.Background(), []string{"demo", "--mode", "p2p-pull", "--requests", "4", "--no-crash"},
 		strings.NewReader(""), &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"p2p-pull", "directories: 2", "4 completed, 0 lost", "hit rate", "bytes saved",
+	for _, want := range []string{"p2p-pull", "directories: 2", "apt-get install redis-server",
+		"4 completed, 0 lost", "hit rate", "bytes saved",
 		"nobody has it", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)

@@ -24,9 +24,10 @@ const (
 	stopMax  = 15 * time.Second
 )
 
-// A program is what a child is: this very program with other arguments.
+// A program is what a child is: this very program with other arguments, unless a path says another one.
 type program struct {
 	name string
+	path string
 	args []string
 	env  []string // beside that of this process; later ones win
 	log  io.Writer
@@ -67,11 +68,14 @@ type process struct {
 // start returns when the child serves. If it says that it will not, the error is a *refusal.
 func start(ctx context.Context, what program) (*process, error) {
 	name := what.name
-	self, err := os.Executable()
+	path, err := what.path, error(nil)
+	if path == "" {
+		path, err = os.Executable()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, says: what.says, cmd: exec.Command(self, what.args...), ready: make(chan struct{}),
+	p := &process{name: name, says: what.says, cmd: exec.Command(path, what.args...), ready: make(chan struct{}),
 		ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
 	p.cmd.Stderr = what.log
 	p.cmd.Env = append(os.Environ(), what.env...)

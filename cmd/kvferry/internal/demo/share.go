@@ -12,7 +12,8 @@ import (
 // Instances that share: a trace's requests are dealt to them in turn, so that a prefix which one has computed is wanted
 // by the others. For each request an instance takes what its own cache has, asks a directory who has more, brings the
 // longest prefix from peers, computes the rest, and stores that. The last instance is killed while others read from it,
-// and a directory after that.
+// a directory
+// after that, and the log that directories share.
 
 // Modes of nodes that share: who has chunks writes them, or who wants them reads them.
 const (
@@ -66,6 +67,10 @@ func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 	begin := time.Now()
 	err = s.play(ctx)
 	took := time.Since(begin)
+	var unclean []string
+	if apart := t.agree(ctx); err == nil && apart != nil {
+		unclean = append(unclean, apart.Error())
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -74,7 +79,7 @@ func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 		return nil, err
 	}
 	pinned := settle(ctx, t.nodes(), s.look)
-	unclean := t.stop()
+	unclean = append(unclean, t.stop()...)
 	defer t.leaveNothing()
 	return s.report(took, pinned, unclean), nil
 }
@@ -100,7 +105,7 @@ func (s *sharer) play(ctx context.Context) error {
 	}
 	var strikes []func(context.Context)
 	if s.options.Crash {
-		strikes = append(strikes, s.killOwner, s.killDirectory)
+		strikes = append(strikes, s.killOwner, s.killDirectory, s.killLog)
 	}
 	s.options.replay(ctx, jobs[1:], s.playJob, strikes)
 	return nil

@@ -22,6 +22,7 @@ type SharedReport struct {
 	Plane       string `json:"transfer_channel"`
 	Instances   int    `json:"instances"`
 	Directories int    `json:"directories"`
+	Log         string `json:"log"`   // the server that keeps the directories' log, or why there is none
 	Pages       int    `json:"pages"` // of each instance's cache
 	PageBytes   int    `json:"page_bytes"`
 
@@ -51,6 +52,8 @@ type SharedReport struct {
 	Asked         map[string]uint64 `json:"peers_asked"`
 	Failures      map[string]int    `json:"failed_attempts"`
 	RestartMillis map[string]int64  `json:"restart_ms"`
+	// WithoutLog is how many chunks came from a peer or the own cache while the log was dead.
+	WithoutLog int `json:"chunks_without_log"`
 	// UnderWayAtDeath is how many pages of the instance that was killed others were reading, or it was writing, then.
 	UnderWayAtDeath int      `json:"pages_under_way_at_death"`
 	Pinned          []string `json:"pinned"`
@@ -181,6 +184,13 @@ func (t *sharedTally) crashing(pages int) {
 	t.r.UnderWayAtDeath = pages
 }
 
+// alone counts what came while there was no log.
+func (t *sharedTally) alone(r *agent.Response) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.r.WithoutLog += r.Hits
+}
+
 // crashed notes that a process was killed, and how it came back.
 func (t *sharedTally) crashed(name string, took time.Duration, err error) {
 	t.mu.Lock()
@@ -196,6 +206,9 @@ func (s *sharer) report(took time.Duration, pinned, unclean []string) *SharedRep
 	r := &t.r
 	r.Mode, r.Both, r.Trace, r.Plane, r.Instances = o.Mode, o.Ring, o.Trace, o.Plane, instances
 	r.Directories, r.Pages, r.PageBytes = o.Directories, o.Pages, o.shape.pageBytes()
+	if s.town != nil {
+		r.Log = s.town.logBy
+	}
 	r.Requests, r.Cut, r.Seconds = len(o.Requests), t.cut, took.Seconds()
 	r.BytesSaved = r.PeerHits * int64(r.PageBytes)
 	if r.Wanted > 0 {
@@ -219,6 +232,7 @@ func (r *SharedReport) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},
 		{"nodes", fmt.Sprintf("%d instances; directories: %d", r.Instances, r.Directories)},
+		{"their log", r.Log},
 		{"trace", r.Trace},
 		{"data plane", r.Plane},
 		{"cache", fmt.Sprintf("%d chunks of %s at each instance", r.Pages, mib(int64(r.PageBytes)))},
@@ -248,6 +262,10 @@ func (r *SharedReport) Print(w io.Writer) error {
 		if strings.HasPrefix(name, "instance") {
 			text = fmt.Sprintf("%s killed with %d pages under way, serving again after %d ms", name, r.UnderWayAtDeath,
 				r.RestartMillis[name])
+		}
+		if name == "log" {
+			text = fmt.Sprintf("the log killed with all that it kept; %d chunks came while it was dead, and directories told "+
+				"each other again after %d ms", r.WithoutLog, r.RestartMillis[name])
 		}
 		rows = append(rows, [2]string{"crash", text})
 	}

@@ -20,6 +20,8 @@ type town struct {
 	peers       []agent.Peer // where each instance is reached
 	rooms       []*admission // chunks of requests in progress at each
 	directories []*office
+	shared      *seat  // where the server runs that keeps the directories' log; nil: there is none
+	logBy       string // the server, or why there is none
 }
 
 // shareText is an instance's configuration, in the keys that LMCache users know.
@@ -53,8 +55,10 @@ extra_config:
 // directoryText is a directory's configuration.
 const directoryText = `controller_host: %s
 controller_monitor_ports: {pull: %d, reply: %d, heartbeat: %d}
-extra_config: {kvferry: {log: {level: error}}}
-`
+extra_config:
+  kvferry:
+    log: {level: error}
+%s`
 
 func startTown(ctx context.Context, o *SharedOptions) (*town, error) {
 	on, err := newGround(o.Log)
@@ -71,6 +75,10 @@ func startTown(ctx context.Context, o *SharedOptions) (*town, error) {
 
 func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 	var told, asked []string
+	line, err := t.startLog(ctx)
+	if err != nil {
+		return err
+	}
 	for i := range o.Directories {
 		ports, err := t.reserve(3)
 		if err != nil {
@@ -80,7 +88,7 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 		t.directories = append(t.directories, d)
 		if err := t.settleIn(ctx, &d.seat, program{name: fmt.Sprintf("directory-%d", i), notes: d.note,
 			args: []string{"directory", "--json", "--every", "50ms"}, says: `"ports":`},
-			fmt.Sprintf(directoryText, host, ports[0], ports[1], ports[2])); err != nil {
+			fmt.Sprintf(directoryText, host, ports[0], ports[1], ports[2], line)); err != nil {
 			return err
 		}
 		told, asked = append(told, fmt.Sprintf("%s:%d", host, ports[0])), append(asked, fmt.Sprintf("%s:%d", host, ports[1]))
@@ -93,6 +101,10 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 		name, at, s := fmt.Sprintf("instance-%d", i), new(seat), o.shape
 		t.seats, t.rooms = append(t.seats, at), append(t.rooms, newAdmission(o.Pages/2))
 		t.peers = append(t.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[3]})
+		told, asked := told, asked
+		if d := i % len(told); t.shared != nil {
+			told, asked = told[d:d+1], asked[d:d+1]
+		}
 		more := shareLines[o.Mode]
 		if o.Mode == P2PDelay {
 			more += fmt.Sprintf("p2p_npu_buffer_size: %d\n", stagingPages*s.pageBytes())
@@ -135,6 +147,9 @@ func (t *town) all() []*process {
 	all := t.nodes()
 	for _, d := range t.directories {
 		all = append(all, d.now())
+	}
+	if t.shared != nil {
+		all = append(all, t.shared.now())
 	}
 	return all
 }
@@ -182,12 +197,17 @@ func (d *office) note(line []byte) {
 	d.last = l
 }
 
+// knowing is what it said last.
+func (d *office) knowing() directoryLine {
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	return d.last
+}
+
 // knows waits until a directory has heard from so many workers, and of any chunk.
 func (d *office) knows(ctx context.Context, workers int) error {
 	for until := time.Now().Add(knownMax); ; {
-		d.telling.Lock()
-		l := d.last
-		d.telling.Unlock()
+		l := d.knowing()
 		switch {
 		case l.Workers == workers && l.Chunks > 0:
 			return nil
