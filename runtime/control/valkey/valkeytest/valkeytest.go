@@ -3,6 +3,7 @@ package valkeytest
 
 import (
 	"bufio"
+	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,17 +17,18 @@ import (
 type Server struct {
 	t    testing.TB
 	port *reserve.Port
+	more []string // arguments
 	run  *exec.Cmd
 }
 
-// Start starts one that ends with the test, and returns when it serves.
-func Start(t testing.TB) *Server {
+// Start starts one that ends with the test, with these arguments beside its own, and returns when it serves.
+func Start(t testing.TB, more ...string) *Server {
 	t.Helper()
 	port, err := reserve.Open("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, port: port}
+	s := &Server{t: t, port: port, more: more}
 	t.Cleanup(func() {
 		s.Kill()
 		_ = port.Close()
@@ -51,9 +53,9 @@ func (s *Server) Again() {
 	if err != nil {
 		s.t.Fatalf("%v; make test-setup installs it", err)
 	}
-	s.run = exec.Command(name, "--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "", "--appendonly",
-		"no",
-		"--dir", s.t.TempDir(), "--daemonize", "no", "--logfile", "")
+	s.run = exec.Command(name, append([]string{"--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", s.t.TempDir(), "--daemonize", "no", "--logfile", "",
+		"--repl-diskless-sync-delay", "0"}, s.more...)...)
 	s.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := s.run.StdoutPipe()
 	if err != nil {
@@ -84,6 +86,38 @@ func (s *Server) Kill() {
 		_ = s.run.Wait() // It says that it was killed.
 		s.run = nil
 	}
+}
+
+// Do has it carry out a command, and gives the first line of its answer without the line's kind.
+func (s *Server) Do(words ...string) string {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Write([]byte(strings.Join(words, " ") + "\r\n")); err != nil {
+		s.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || line[0] == '-' {
+		s.t.Fatalf("%q: %q, %v", words, line, err)
+	}
+	return strings.TrimSpace(line[1:])
+}
+
+// Follow has it be a copy of another one, and returns when it is.
+func (s *Server) Follow(of *Server) {
+	s.t.Helper()
+	s.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(int(of.Port())))
+	for of.Do("WAIT", "1", "1000") != "1" {
+	}
+}
+
+// Lead ends Follow: it goes on by itself with what it has.
+func (s *Server) Lead() {
+	s.t.Helper()
+	s.Do("REPLICAOF", "NO", "ONE")
 }
 
 // Stop has it do nothing until Continue.
