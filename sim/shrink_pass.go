@@ -95,6 +95,16 @@ func usual(s *shrinker) {
 		p.Topology.Windows = nil
 		return had
 	})
+	s.change(func(p *plan.Plan) bool {
+		had := len(p.Topology.Moves) > 0
+		p.Topology.Moves = nil
+		return had
+	})
+	s.change(func(p *plan.Plan) bool {
+		had := len(p.Topology.Unrenewed) > 0
+		p.Topology.Unrenewed = nil
+		return had
+	})
 	for i := len(s.best.Topology.Pull) - 1; i >= 0; i-- {
 		s.change(func(p *plan.Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
 	}

@@ -1,7 +1,6 @@
 package rank
 
 import (
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -118,10 +117,8 @@ func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 		return e.Pending.RemoveHungUp(&e.Env)
 	}
 	keys := int(q.Keys)
-	if code, why := r.condemned(e, q); code != effects.OK {
-		e.Work.Spend(1)
-		r.refuse(e, h, code, why)
-		return true
+	if e.Pending.Lost(q) || e.Abandons.Ordered(q.Who) {
+		panic("BUG: a request that is condemned is served before the sweep has come to it")
 	}
 	how, lacks := r.try(e, q)
 	if how == pending.Served {

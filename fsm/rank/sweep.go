@@ -19,13 +19,13 @@ import (
 // The kinds of sweeps, in the order in which they come if all begin at once.
 const (
 	// A peer that is gone: on fenced planes what it was granted, what it asks for, and what it recalls. It is a stranger
-	// until it shakes hands again, a request of before is refused when its turn comes, and a grant of before when it is
-	// asked for again.
+	// until it shakes hands again, and a grant of before is refused when it is asked for again. Nobody who waits is served
+	// while a pass is under way, for it has the step's work to its end (settle).
 	sweepLost = iota
 	// Senders out of reach: what they offer. No fetch begins that would read it.
 	sweepUnreached
 	// Requests that nobody wants. Abandon has its outcome when the pass ends: till then they are being abandoned, and
-	// what comes or waits for them is refused.
+	// what comes for them is refused.
 	sweepAbandoned
 	// A drain. Nothing new is taken, and who waits is not served any more. It does not end before its pass.
 	sweepDrained
@@ -282,15 +282,4 @@ func (r *Rank) sweepDrained(e *flow.Env, table uint8, slot int32) (at kernel.Whe
 		e.Work.Spend(1)
 	}
 	return at
-}
-
-// condemned says why a request whose turn has come is not served: what it is of has been condemned.
-func (r *Rank) condemned(e *flow.Env, q *pending.Row) (effects.Code, *effects.Why) {
-	switch {
-	case e.Pending.Lost(q):
-		return effects.Stale, flow.Cut()
-	case e.Abandons.Ordered(q.Who):
-		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)
-	}
-	return effects.OK, nil
 }

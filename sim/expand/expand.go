@@ -76,6 +76,7 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	drawDeaf(&p, profile)
 	drawTakenBack(&p, profile)
 	drawEdge(&p, profile)
+	drawAnnounced(&p)
 	return p
 }
 

@@ -20,6 +20,7 @@ func TestRareStories(t *testing.T) {
 		p.DrawFaults(&d.Scale.Scheduled)
 		drawBounds(&p, "full")
 		drawTuning(&p)
+		drawAnnounced(&p)
 		whole := Plan(seed, "full", nil)
 		if err := whole.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)

@@ -73,6 +73,11 @@ func (p *Plan) checkTopology(c *checker) {
 			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
+	for i, n := range slices.Concat(t.Moves, t.Unrenewed) {
+		if !slices.Contains(t.Pull, n) {
+			c.wrong("topology.moves and topology.unrenewed have n%d at %d: give senders that topology.pull has", n, i)
+		}
+	}
 	for i, n := range t.Delay {
 		if !p.Receives(n) || slices.Contains(t.Delay[:i], n) {
 			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, p.Receiver(0),

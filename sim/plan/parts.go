@@ -40,6 +40,7 @@ func (p *Plan) Clone() Plan {
 	c.Items = slices.Clone(p.Items)
 	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
 	c.Topology.Cache = slices.Clone(p.Topology.Cache)
+	c.Topology.Moves, c.Topology.Unrenewed = slices.Clone(p.Topology.Moves), slices.Clone(p.Topology.Unrenewed)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
 	c.Topology.Windows = slices.Clone(p.Topology.Windows)
 	for i := range c.Jobs {
@@ -116,6 +117,7 @@ func (p *Plan) Without(node int32) bool {
 	}
 	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
 	p.Topology.Cache = kept(p.Topology.Cache)
+	p.Topology.Moves, p.Topology.Unrenewed = kept(p.Topology.Moves), kept(p.Topology.Unrenewed)
 	p.Jobs, p.Items, p.Faults, p.Strikes = jobs, items, faults, strikes
 	return true
 }

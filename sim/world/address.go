@@ -21,7 +21,7 @@ var allAddresses = sync.OnceValue(func() *addresses {
 		if i < confusable {
 			host = "h1111111"[:2+i]
 		}
-		a.hosts, a.nodes[host] = append(a.hosts, host), i
+		a.hosts, a.nodes[host], a.nodes[secondHost(host)] = append(a.hosts, host), i, i
 	}
 	return a
 })
@@ -58,6 +58,15 @@ func pow10(n int) int {
 // Addr is where n listens on a channel, if it does.
 func (n *Node) Addr(ch effects.Channel) effects.Addr { return AddressOf(n.ID, ch) }
 
+// SecondOf is where a node listens, too, in a life that has moved: who was told of it finds nobody there in the next.
+func SecondOf(node int32, ch effects.Channel) effects.Addr {
+	a := AddressOf(node, ch)
+	a.Host = secondHost(a.Host)
+	return a
+}
+
+func secondHost(host string) string { return "m" + host }
+
 // At is the node that has an address for a channel, whether it listens there or not; nil: none.
 func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 	// Host and port count as a pair.
@@ -65,7 +74,11 @@ func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 	if !ok || int(i) >= len(w.Nodes) || a.Port != portOf(i, ch) {
 		return nil
 	}
-	return w.Nodes[i]
+	n, second := w.Nodes[i], a.Host != allAddresses().hosts[i]
+	if second != n.Moved && (second || ch == effects.ChannelDone) {
+		return nil // Hellos come to the first one in all lives.
+	}
+	return n
 }
 
 // The outsider of a system listens under a name of its own.

@@ -20,6 +20,7 @@ type Conn struct {
 	Life    uint32 // of the client
 	Channel effects.Channel
 	Server  int32  // noNode: nobody has that address
+	Host    string `snap:"skip"` // by which its client found it
 	known   uint32 // the server's life that was told of this connection; 0 is none
 	Closed  bool
 	Dead    bool
@@ -135,7 +136,7 @@ func (n *Node) open(w *World, e *effects.Open) {
 		return
 	}
 	c := w.Stock.conns.One(Conn{ID: uint64(len(w.Conns) + 1), Client: n.ID, Life: n.Life, Channel: e.Channel,
-		Window: max(e.Window, 1), Server: w.find(e.Addr, e.Channel), Opened: w.Clock(n)})
+		Window: max(e.Window, 1), Server: w.find(e.Addr, e.Channel), Opened: w.Clock(n), Host: e.Addr.Host})
 	c.Name = plan.AboutConn(n.ID, n.Life, c.Server, e.Channel, 0)
 	n.opened[c.Name]++
 	c.Name = plan.AboutConn(n.ID, n.Life, c.Server, e.Channel, n.opened[c.Name])

@@ -19,6 +19,7 @@ type Node struct {
 	Delays bool // it keeps offers
 	Caches bool // it keeps what nobody expects any more
 	Lends  bool // what it has is lent to peers who ask for it
+	Moved  bool // this life has a second address, where ends are told to it and leases renewed
 	Life   uint32
 	Up     bool
 	Thaw   int64 `snap:"instant"` // frozen until then

@@ -46,5 +46,8 @@ func BufferOf(n *world.Node) effects.BufferID { return rankOf(n).Buffer() }
 // TablesOf shows what is in the tables of n's machine, and what may be there at rest.
 func TablesOf(n *world.Node, visit table.Visit) { rankOf(n).Tables(visit) }
 
+// LimitsOf is what n's machine says that it may have outstanding.
+func LimitsOf(n *world.Node) effects.Limits { return rankOf(n).Limits() }
+
 // CountsOf is how many connections and links n's machine knows of.
 func CountsOf(n *world.Node) (conns, links int) { return rankOf(n).Conns(), rankOf(n).Linked() }

@@ -97,9 +97,15 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		}
 	}
 	if n.Pulls {
-		cfg.Pull, cfg.DoneAddr = true, n.Addr(effects.ChannelDone)
-		cfg.HostPages = w.Source.Topology.HostPages
-		cfg.RenewAddr = n.Addr(effects.ChannelInit)
+		cfg.Pull, cfg.HostPages = true, w.Source.Topology.HostPages
+		cfg.DoneAddr, cfg.RenewAddr = n.Addr(effects.ChannelDone), n.Addr(effects.ChannelInit)
+		if n.Moved = n.Life%2 == 0 && slices.Contains(w.Source.Topology.Moves, plan.Node(n.ID)); n.Moved {
+			cfg.DoneAddr = world.SecondOf(n.ID, effects.ChannelDone)
+			cfg.RenewAddr = world.SecondOf(n.ID, effects.ChannelInit)
+		}
+		if slices.Contains(w.Source.Topology.Unrenewed, plan.Node(n.ID)) {
+			cfg.RenewAddr = effects.Addr{}
+		}
 	}
 	for _, f := range w.Flows {
 		if f.Boot != nil {

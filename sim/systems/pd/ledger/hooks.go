@@ -16,6 +16,7 @@ import (
 func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 	if !n.User {
 		o.truth.w.Count(n, k, ev)
+		o.limits.happened(n, ev)
 		if l, ok := ev.(*effects.Landed); ok {
 			o.claimed.at(n).landing = l
 			o.shared.landing(n, l)
@@ -39,6 +40,7 @@ func (o *Oracles) Wanted(n *world.Node, e effects.Effect) {
 	if n.User {
 		return
 	}
+	o.limits.wants(n, e)
 	if x, ok := e.(*effects.Confirm); ok {
 		o.claimed.told(n, x.Code)
 	}
@@ -64,6 +66,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	if n.User {
 		return
 	}
+	o.limits.afterStep(n)
 	s := pd.StatsOf(n)
 	held := n.Engine().Held
 	// The worlds of an explorer never get old.

@@ -35,6 +35,7 @@ type Oracles struct {
 	lapsed   lapsedOracle
 	lease    leaseOracle
 	lent     lentOracle
+	limits   limitsOracle
 	loans    loansOracle
 	offers   offersOracle
 	offload  offloadOracle
@@ -74,7 +75,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.absent.judge, &o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
-		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
+		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
@@ -107,6 +108,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.landed.room(nodes)
 	o.lapsed.room(nodes)
 	o.lent.room(nodes)
+	o.limits.room(nodes)
 	o.offers.room(nodes)
 	o.offload.room(nodes)
 	o.plains.room(nodes)
@@ -134,6 +136,8 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.landed.begin(n)
 	o.lapsed.begin(n)
 	o.lent.begin(n)
+	o.limits.begin(n)
+	o.limits.started(n)
 	o.offers.begin(n)
 	o.offload.begin(n)
 	o.plains.begin(n)

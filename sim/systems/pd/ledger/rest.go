@@ -92,7 +92,7 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		default:
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {
-			if openFor(o, n) && o.Server == c.Server && o.Channel == c.Channel {
+			if openFor(o, n) && o.Server == c.Server && o.Host == c.Host && o.Channel == c.Channel {
 				others++
 			}
 		}

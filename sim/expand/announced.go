@@ -1,0 +1,20 @@
+package expand
+
+import (
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// drawAnnounced draws what senders that are read from announce of themselves: one address in all lives, or another one
+// in each; and whether they take renewals at all.
+func drawAnnounced(p *plan.Plan) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
+	for _, n := range p.Topology.Pull {
+		if at(uint64(n)).Permille(300) {
+			p.Topology.Moves = append(p.Topology.Moves, n)
+		}
+		if at(uint64(n) + 1<<8).Permille(80) {
+			p.Topology.Unrenewed = append(p.Topology.Unrenewed, n)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Drivers size their queues by what a machine says that it may have outstanding (effects.Limits): beyond that carrying
+// out an effect would block. Here each effect is counted until its completion comes.
+
+// What is judged here.
+var (
+	checkLimits   = oracle.NewCheck("S17", "effects outstanding, within the limits that drivers were told")
+	checkBatch    = oracle.NewCheck("S17", "pages of one effect, within those limits")
+	checkCommands = oracle.NewCheck("S17", "commands outstanding, within those limits")
+)
+
+// limitsOracle judges what is outstanding.
+type limitsOracle struct {
+	judge
+	perLife[limitsLife]
+}
+
+// limitsLife is what a life has outstanding, by kind as in what it said that this may be.
+type limitsLife struct {
+	most   effects.Limits   `snap:"skip"`
+	now    effects.Limits   `snap:"skip"`
+	copies []effects.Corr   `snap:"skip"` // without a completion that settles them
+	held   []effects.Ticket `snap:"skip"` // delivered, and their memory is owed
+}
+
+func (s *limitsLife) empty() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
+
+// started asks what a life may have outstanding.
+func (or *limitsOracle) started(n *world.Node) { or.at(n).most = pd.LimitsOf(n) }
+
+// happened counts down what an event completes.
+func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {
+	my := or.at(n)
+	switch e := ev.(type) {
+	case *effects.Opened, *effects.Replied, *effects.Unanswered, *effects.SendDone, *effects.Imported, *effects.Dropped:
+		my.now.Sends--
+	case *effects.Revoked:
+		my.now.Revokes--
+	case *effects.Scattered:
+		my.now.Scatters--
+	case *effects.TransferDone:
+		if e.Settled {
+			my.now.Transfers--
+		}
+	case *effects.CopyDone:
+		if e.Settled {
+			my.settled(e.Corr)
+		}
+	case *effects.Settled:
+		my.settled(e.Corr)
+	case *effects.Landed:
+		or.batch(n, my, len(e.Pages))
+	case *effects.Command:
+		my.now.Commands++
+	case *effects.Tick, *effects.Received, *effects.ConnLost, *effects.LinkLost: // They complete nothing.
+	}
+}
+
+// settled ends a copy, or else a transfer.
+func (my *limitsLife) settled(corr effects.Corr) {
+	if i := slices.Index(my.copies, corr); i >= 0 {
+		my.copies = slices.Delete(my.copies, i, i+1)
+		return
+	}
+	my.now.Transfers--
+}
+
+// wants counts an effect, and checks that there are no more of its kind than may be.
+func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
+	my := or.at(n)
+	switch e := e.(type) {
+	case *effects.Open, *effects.Send, *effects.Post, *effects.Import, *effects.Drop:
+		my.now.Sends++
+		or.within(n, "questions, words and links", my.now.Sends, my.most.Sends)
+	case *effects.Revoke:
+		my.now.Revokes++
+		or.within(n, "revocations", my.now.Revokes, my.most.Revokes)
+	case *effects.Transfer:
+		my.now.Transfers++
+		or.batch(n, my, len(e.Pairs))
+		or.within(n, "transfers", my.now.Transfers, my.most.Transfers)
+	case *effects.Copy:
+		my.copies = append(my.copies, e.Corr)
+		or.batch(n, my, len(e.Pairs))
+		or.within(n, "copies", len(my.copies), my.most.Copies)
+	case *effects.Scatter:
+		my.now.Scatters++
+		or.batch(n, my, len(e.Pages))
+		or.within(n, "scatters", my.now.Scatters, my.most.Scatters)
+	case *effects.Grant:
+		or.batch(n, my, len(e.Pages))
+	case *effects.Publish:
+		or.batch(n, my, len(e.Pages))
+	case *effects.Deliver:
+		or.batch(n, my, len(e.Pages))
+		if e.Held {
+			my.held = append(my.held, e.Ticket)
+			return
+		}
+		my.now.Commands--
+	case *effects.Return:
+		if i := slices.Index(my.held, e.Ticket); i >= 0 {
+			my.held = slices.Delete(my.held, i, i+1)
+			my.now.Commands--
+		}
+	case *effects.Close, *effects.Reply, *effects.Cancel, *effects.Confirm, *effects.Observe: // Nothing completes them.
+	}
+}
+
+func (or *limitsOracle) within(n *world.Node, what string, now, most int) {
+	if or.judged(checkLimits); now > most {
+		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.It(), now, what, most)
+	}
+}
+
+func (or *limitsOracle) batch(n *world.Node, my *limitsLife, pages int) {
+	if or.judged(checkBatch); pages > my.most.PagesPerBatch {
+		or.fail(checkBatch, "node %d speaks of %d pages at once, and told its driver of %d at the most",
+			n.It(), pages, my.most.PagesPerBatch)
+	}
+}
+
+// afterStep checks the commands that a machine has taken: what it refuses it refuses in the step that brings it.
+func (or *limitsOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	if or.judged(checkCommands); my.now.Commands > my.most.Commands {
+		or.fail(checkCommands, "node %d has %d commands outstanding, and told its driver of %d at the most",
+			n.It(), my.now.Commands, my.most.Commands)
+	}
+}
