@@ -159,12 +159,12 @@ PYTHON  ?= python3
 INSTANCES ?= 10000
 
 .PHONY: lmcache-oracle
-lmcache-oracle: $(LMCACHE)/ready ## LMCache's own classes, of PyPI's wheel, against our codecs: INSTANCES=10000 messages each way.
+lmcache-oracle: $(LMCACHE)/ready ## LMCache's own code, of PyPI's wheel, against our codecs (INSTANCES=10000 messages each way) and nodes.
 	cd tools/lmcache && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
 	cd tools/lmcache && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
 	cd tools/lmcache && PYTHONDONTWRITEBYTECODE=1 $(LMCACHE)/bin/pytest
 	KVFERRY_LMCACHE=$(LMCACHE)/bin/python KVFERRY_LMCACHE_INSTANCES=$(INSTANCES) CGO_ENABLED=0 \
-		$(GO) test -count=1 -timeout $(PATIENCE) -run LMCache ./protocol
+		$(GO) test -count=1 -timeout $(PATIENCE) -run LMCache ./protocol ./runtime
 
 # The wheel without what it depends on, and the tools that check the oracle's own code, all pinned by their hashes.
 $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock

@@ -143,6 +143,7 @@ func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 		e.Out.Mark(MarkNobodyAnswers)
 		s.code, s.why = effects.NotFound, effects.Why{
 			Stage: effects.StageAsk, Field: "controller_reply_url", Theirs: a.Code.String(), Ours: "an answer of a directory",
+			Remedy: "see that one runs there; LMCache's own controller answers with share.vanilla_controller: true only",
 		}
 	}
 	if !s.locates {

@@ -11,17 +11,12 @@ the real ones where they are that, with its fields in its order.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import pathlib
-import sys
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
+
+from lmcache_wheel import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,69 +57,6 @@ class Dialect:
     def named(self, name: str) -> Message:
         """Find a class by its name."""
         return next(c for c in self.classes if c.__name__ == name)
-
-
-class _Anything(type):
-    """A class that has every attribute, and whose instances are classes of the same kind: all that a file needs."""
-
-    def __getattr__(cls, name: str) -> _Anything:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _anything(name)
-
-    def __call__(cls, *_args: object, **_kwargs: object) -> _Anything:
-        return cls
-
-
-def _anything(name: str) -> _Anything:
-    return _Anything(name, (), {})
-
-
-class _StandIn(ModuleType):
-    __path__ = []  # noqa: RUF012 - It makes a module a package.
-
-    def __getattr__(self, name: str) -> _Anything:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _anything(name)
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the real files in the wheel, and stand-ins for what they import."""
-
-    def __init__(self, wheel: pathlib.Path) -> None:
-        self._wheel = wheel
-
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module by its name."""
-        if fullname in REAL:
-            file = self._wheel.joinpath(*fullname.split(".")).with_suffix(".py")
-            return importlib.util.spec_from_file_location(fullname, file)
-        if fullname.split(".", maxsplit=1)[0] in STOOD_IN_FOR:
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a stand-in."""
-        return _StandIn(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: a stand-in has no code."""
-
-
-def _load() -> dict[str, Any]:
-    """Run the real files, and give their modules by the last part of their names."""
-    spec = importlib.util.find_spec("lmcache")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("lmcache is not installed; run make lmcache-oracle")
-    finder = _Finder(pathlib.Path(spec.submodule_search_locations[0]).parent)
-    sys.meta_path.insert(0, finder)
-    try:
-        return {name.rsplit(".", maxsplit=1)[1]: importlib.import_module(name) for name in REAL}
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def _struct(name: str, *fields: tuple[str, Any] | tuple[str, Any, Any], of: Any = None) -> Message:
@@ -234,7 +166,7 @@ def _union(classes: Sequence[Message]) -> Any:
 @functools.cache
 def dialects() -> dict[str, Dialect]:
     """Give every dialect by its name."""
-    modules = _load()
+    modules = load(REAL, STOOD_IN_FOR)
     sync, later, p2p = modules["pd_backend"], modules["pd_backend_async"], modules["p2p_backend"]
     side, controller = modules["transfer_utils"], modules["message"]
     ascend_pd, ascend_p2p, hixl = _ascend_pd(sync), _ascend_p2p(p2p), _hixl()
