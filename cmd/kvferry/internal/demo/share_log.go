@@ -19,6 +19,10 @@ var logServers = []string{"valkey-server", "redis-server"}
 const noLog = "none: neither valkey-server nor redis-server is installed, so no log is killed; " +
 	"apt-get install redis-server"
 
+// agreeMax bounds the wait for what directories tell each other. Who was known by a directory that was killed is known
+// by another one after half a minute, and what is missing is asked for ever more seldom, after 160 s at the latest.
+const agreeMax = 5 * time.Minute
+
 // logText is of a directory's configuration.
 const logText = "    directory: {log: '%s:%d'}\n"
 
@@ -66,7 +70,7 @@ func (s *sharer) killLog(ctx context.Context) {
 // spread has the first instance store chunks, and waits until the second one hears of that from another directory.
 // Where they were given up before, they are stored again.
 func (s *sharer) spread(ctx context.Context, keys []string) error {
-	for until := time.Now().Add(knownMax); ; {
+	for until := time.Now().Add(agreeMax); ; {
 		s.town.seats[0].now().call(agent.Request{Op: "store", Keys: keys})
 		r := s.town.seats[1].now().call(agent.Request{Op: "lookup", Keys: keys})
 		switch {
@@ -74,7 +78,7 @@ func (s *sharer) spread(ctx context.Context, keys []string) error {
 			return nil
 		case time.Now().After(until):
 			return fmt.Errorf("after %v a directory knows by the log %d of %d chunks that an instance told another one: %s",
-				knownMax, r.Elsewhere, len(keys), r.Error)
+				agreeMax, r.Elsewhere, len(keys), r.Error)
 		case !pause(ctx, 20*time.Millisecond):
 			return ctx.Err()
 		}
@@ -104,7 +108,7 @@ func (t *town) agree(ctx context.Context) error {
 	if t.shared == nil {
 		return nil
 	}
-	for until := time.Now().Add(knownMax); ; {
+	for until := time.Now().Add(agreeMax); ; {
 		same := true
 		var all []directoryLine
 		for _, d := range t.directories {
@@ -116,7 +120,7 @@ func (t *town) agree(ctx context.Context) error {
 			return nil
 		case time.Now().After(until):
 			return fmt.Errorf("%v after the last request directories that share a log know %+v, want %d workers and the same "+
-				"chunks", knownMax, all, instances)
+				"chunks", agreeMax, all, instances)
 		case !pause(ctx, 20*time.Millisecond):
 			return ctx.Err()
 		}
