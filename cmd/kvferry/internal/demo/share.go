@@ -197,7 +197,10 @@ func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, reques
 			s.tally.verified(&r)
 		}
 		if r.Code != effects.OK.String() {
-			to.call(agent.Request{Op: "abandon", Request: request})
+			// Part of the request may have reached the process that came after a crash.
+			if now, err := s.town.seats[next].current(ctx); err == nil {
+				now.call(agent.Request{Op: "abandon", Request: request})
+			}
 			return "pass: " + r.Code
 		}
 		s.tally.passed(len(keys))
