@@ -26,7 +26,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 		w.moves(&a)
 		d.known.hear(now, h, w)
 		return effects.OK
-	case same && s.By != 0 && !d.Others().yields(now, w), !same && before(w, &s):
+	case same && s.By != 0 && !d.Others().yields(now, w), !same && (before(w, &s) || d.Others().older(now, w, &s)):
 		return effects.Stale
 	}
 	d.renew(now, h, w, &s, &a)
@@ -107,7 +107,7 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 		}
 		w.moves(&a)
 	case same && w.at(&a) && w.url == string(a.URL) && d.Others().passes(now, h, w, &s):
-	case !same && named && !before(w, &s): // Its registration has not come.
+	case !same && named && !before(w, &s) && !d.Others().older(now, w, &s): // Its registration has not come.
 		d.renew(now, h, w, &s, &a)
 		w.midway, w.ask = true, Unknown
 	default:

@@ -86,6 +86,23 @@ func TestHeardBeatsTold(t *testing.T) {
 	w.wants("wanted at once again", w.wanted(), 0)
 }
 
+// What is told late of a worker's life before is not taken for its next one: a directory that began anew reads what it
+// told in a life of its own before, when it may hear the worker's present life already.
+func TestLifeBeforeIsToldLate(t *testing.T) {
+	w := newTown(t)
+	before := sender(one, 1)
+	before.Incarnation = effects.Incarnation{9}
+	w.wants("a heartbeat", w.beats(sender(heard, 0)), Unknown)
+	w.wants("its life before is told", w.d.Register(w.now, before, home()), effects.Stale)
+	w.beats(before)
+	w.syncs(sender(heard, 0), 7, 0, 0)
+	w.wants("chunks", w.has(7), 1)
+	w.wants("told", w.d.Others().Told(), 0)
+	w.now += effects.Time(30 * effects.Second)
+	w.wants("a life that is told much later", w.d.Register(w.now, before, home()), effects.OK)
+	w.wants("chunks", w.has(7), 0)
+}
+
 // A worker that is heard is asked for all where others told of it until then; and they hear who has it now.
 func TestHeardFromNowOn(t *testing.T) {
 	w := newTown(t)
