@@ -34,8 +34,8 @@ func (o Others) passes(now effects.Time, h table.Handle, w *worker, s *Sender) b
 func (o Others) yields(now effects.Time, w *worker) bool { return now.Sub(w.heard) >= o.d.config.Yield }
 
 // older says whether what is told of another incarnation may be of one before that which is heard here itself. A
-// directory that began anew reads of workers' former lives what was told in its own: were they believed, the present one
-// would be taken for one that is over, and never be heard again.
+// directory that began anew reads of workers' former lives what was told in its own: were they believed, the present
+// one would be taken for one that is over, and never be heard again.
 func (o Others) older(now effects.Time, w *worker, s *Sender) bool {
 	return s.By != 0 && w.by == 0 && !o.yields(now, w)
 }
