@@ -76,8 +76,7 @@ demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU s
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
 .PHONY: test
-test: test-setup lint ## Everything that must hold before a commit. What waits lets the others work meanwhile.
-	@$(MAKE) --no-print-directory -j2 --output-sync=target unit race pure simulate determinism report-test
+test: test-setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
