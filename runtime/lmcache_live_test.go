@@ -3,11 +3,9 @@
 package runtime_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -21,14 +19,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/directory"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
 // LMCache's own worker, P2P backend and controller run here out of its wheel, in processes of their own
 // (tools/lmcache/live.py). `make lmcache-oracle` installs them.
 
 type lmcache struct {
-	in   io.Writer
-	out  *bufio.Reader
+	*proctest.Process
 	init uint16 // where an instance is introduced to
 }
 
@@ -38,37 +36,20 @@ func startLMCache(t *testing.T, words ...string) *lmcache {
 	if python == "" {
 		t.Skip("KVFERRY_LMCACHE names no python that has lmcache; make lmcache-oracle installs one")
 	}
-	cmd := exec.Command(python, append([]string{"live.py"}, words...)...) // It ends with its input.
-	cmd.Dir, cmd.Stderr, cmd.Env = "../tools/lmcache", os.Stderr, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%v ended: %v", words, err)
-		}
-	})
-	l := &lmcache{in: in, out: bufio.NewReader(out)}
+	cmd := exec.Command(python, append([]string{"live.py"}, words...)...)
+	cmd.Dir, cmd.Env = "../tools/lmcache", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	l := &lmcache{Process: proctest.Start(t, cmd)}
 	l.reads(t, "ready")
 	return l
 }
 
 func (l *lmcache) answer(t *testing.T) string {
 	t.Helper()
-	line, err := l.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	line, ok := l.Next(within(t).Done())
+	if !ok {
+		t.Fatal("LMCache does not answer")
 	}
-	return strings.TrimSpace(line)
+	return strings.TrimSpace(string(line))
 }
 
 func (l *lmcache) reads(t *testing.T, want string) {
@@ -81,7 +62,7 @@ func (l *lmcache) reads(t *testing.T, want string) {
 // ask sends one request. Of keys an instance knows the hashes.
 func (l *lmcache) ask(t *testing.T, request string, hashes ...int) string {
 	t.Helper()
-	fmt.Fprintln(l.in, request, strings.Trim(fmt.Sprint(hashes), "[]"))
+	l.Write(request + " " + strings.Trim(fmt.Sprint(hashes), "[]"))
 	return l.answer(t)
 }
 

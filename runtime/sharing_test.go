@@ -137,6 +137,11 @@ func TestSharing(t *testing.T) {
 			}
 			wantShared(t, reader, keysOf("unknown", 1), 0)
 			wantShared(t, reader, keys[:3], 3)
+			_, _, err := reader.Sharing().Lookup(within(t), keysOf("unasked", 1))
+			if err == nil || !strings.Contains(err.Error(), "controller_reply_url") ||
+				!strings.Contains(err.Error(), "share.vanilla_controller") {
+				t.Errorf("a lookup without a directory says %v, want the key, and what LMCache's own needs", err)
+			}
 			for _, n := range []*runtime.Node{reader, owner} {
 				wantNothingHeld(t, n)
 				mustClose(t, n)

@@ -6,7 +6,7 @@ import (
 )
 
 // drawAnnounced draws what senders that are read from announce of themselves: one address in all lives, or another one
-// in each; and whether they take renewals at all.
+// in every other life; and whether they take renewals at all.
 func drawAnnounced(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 	for _, n := range p.Topology.Pull {

@@ -97,7 +97,7 @@ type Topology struct {
 	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do
 	// not.
 	HostPages uint32 `yaml:"host_pages,omitempty"`
-	// Moves are those of them that announce another address in each life, Unrenewed those that take no renewals.
+	// Moves are those of them that announce another address in every other life, Unrenewed those that take no renewals.
 	Moves     []Node `yaml:"moves,omitempty,flow"`
 	Unrenewed []Node `yaml:"unrenewed,omitempty,flow"`
 	// Delay are the receivers that keep offers until their engines fetch; the others read them as they come.

@@ -12,8 +12,7 @@ import (
 // Instances that share: a trace's requests are dealt to them in turn, so that a prefix which one has computed is wanted
 // by the others. For each request an instance takes what its own cache has, asks a directory who has more, brings the
 // longest prefix from peers, computes the rest, and stores that. The last instance is killed while others read from it,
-// a directory
-// after that, and the log that directories share.
+// a directory after that, and the log that directories share.
 
 // Modes of nodes that share: who has chunks writes them, or who wants them reads them.
 const (
@@ -68,10 +67,10 @@ func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 	err = s.play(ctx)
 	took := time.Since(begin)
 	var unclean []string
-	if apart := t.agree(ctx); err == nil && apart != nil {
-		unclean = append(unclean, apart.Error())
-	}
 	if err == nil {
+		if apart := t.agree(ctx); apart != nil {
+			unclean = append(unclean, apart.Error())
+		}
 		err = ctx.Err()
 	}
 	if err != nil {
