@@ -99,6 +99,7 @@ pure: ## The command, without cgo.
 .PHONY: simulate
 simulate: build ## The machines under injected faults, SEEDS=2000 seeds; says what the last one here did not meet.
 	bin/kvferry sim run --seeds $(SEEDS) --since $(CACHE)/campaign.json
+	bin/kvferry sim run --seeds $(SEEDS)0 --profile tiny
 
 .PHONY: determinism
 determinism: build ## The same seeds must give the same event logs, on any number of cores, and under the race detector.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim/condense"
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
@@ -27,7 +28,7 @@ func TestCoverage(t *testing.T) {
 	}
 	var all Coverage
 	for _, profile := range systems.Profiles() {
-		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 300, Workers: 2, Profile: profile})
+		s, err := Campaign(t.Context(), CampaignOptions{Seeds: coverageSeeds(profile), Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,6 +49,14 @@ func TestCoverage(t *testing.T) {
 			t.Errorf("%q was not reached: is something broken? If it cannot happen, say why in testdata/coverage.txt", name)
 		}
 	}
+}
+
+// coverageSeeds are as many as take about as long in each profile.
+func coverageSeeds(profile string) uint64 {
+	if profile == condense.Profile {
+		return 3000
+	}
+	return 300
 }
 
 // expectations reads testdata/coverage.txt.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvferry/kvferry/sim/condense"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -26,7 +27,7 @@ func Profiles() []string {
 			all = append(all, f.Profiles[i].Name)
 		}
 	}
-	return all
+	return append(all, condense.Profile)
 }
 
 // CheckProfile refuses a name that is none of Profiles; empty is the default.
@@ -42,8 +43,13 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	if err := CheckProfile(profile); err != nil {
 		return plan.Plan{}, err
 	}
-	if profile == "" {
+	switch profile {
+	case "":
 		profile = expand.DefaultProfile
+	case condense.Profile:
+		p, err := Expand(seed, condense.Base(seed))
+		condense.Plan(&p)
+		return p, err
 	}
 	for _, f := range Flows {
 		for i := range f.Profiles {

@@ -88,6 +88,7 @@ var rooms = []room{
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
 	{name: "sim/plan", own: []string{"effects", "sim/draw"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	{name: "sim/condense", own: []string{"effects", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/expand", own: []string{"effects", "protocol", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/coverage", own: none, foreign: none},
 	// Any machine runs there: it knows no rank and no message. The decider of planes between devices is a part of those.
@@ -111,7 +112,8 @@ var rooms = []room{
 		own: with(leaves, "effects", "protocol", "protocol/sharedlog", "fsm/directory/...",
 			"fsm/memory", "fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
-	{name: "sim/systems", foreign: none, own: []string{"sim/expand", "sim/explore", "sim/plan", "sim/systems/..."}},
+	{name: "sim/systems", foreign: none, own: []string{"sim/condense", "sim/expand", "sim/explore", "sim/plan",
+		"sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
 	{name: "sim/...",

@@ -70,7 +70,7 @@ func takeBack(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket,
 	given := pd.Command{
 		Want: backs, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
-	patience := 10 * (r.ShareTTL + r.ClaimTTL)
+	patience := 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardedMost // Its own readers may hold them, too.
 	t := pd.GiveIn(w, n, late, given, patience)
 	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
 		w.ForNode(n, late+d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})

@@ -138,5 +138,8 @@ func (c *Command) hoarded(w *Cluster) effects.Duration {
 	if d == 0 {
 		return 0
 	}
-	return d.Span(effects.Second/4, 3*effects.Second)
+	return d.Span(effects.Second/4, HoardedMost)
 }
+
+// HoardedMost is how much longer that is at most.
+const HoardedMost = 3 * effects.Second

@@ -1,0 +1,31 @@
+package condense_test
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/sim/condense"
+	"github.com/kvferry/kvferry/sim/systems"
+)
+
+// TestPlansCanBeRun: whatever is made small stays a plan that can be run, has few requests, and is the same each time.
+func TestPlansCanBeRun(t *testing.T) {
+	bases := map[string]int{}
+	for seed := range uint64(3000) {
+		p, err := systems.Expand(seed, condense.Profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Check(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if len(p.Jobs) > 8 || len(p.Faults) > 3 || len(p.Rates) > 4 {
+			t.Fatalf("seed %d: %d jobs, %d faults, %d rates; want a few", seed, len(p.Jobs), len(p.Faults), len(p.Rates))
+		}
+		bases[condense.Base(seed)]++
+	}
+	for _, b := range condense.Bases {
+		if bases[b] < 100 {
+			t.Errorf("%d of 3000 seeds are drawn in profile %s before: want about one in %d", bases[b], b, len(condense.Bases))
+		}
+	}
+}
