@@ -11,6 +11,7 @@ const (
 	GateOpen               // its link is up
 	GateUnfit              // never: the configurations differ
 	GateAbsent             // nobody is there
+	GateSilent             // not soon: it answers nothing, and is left alone
 )
 
 // Gate is the peer's, and what shut it.
@@ -24,6 +25,8 @@ func (p *Outbound) Gate() (Gate, effects.Code) {
 			return GateUnfit, p.cause
 		case p.absent:
 			return GateAbsent, p.cause
+		case p.cause == effects.Expired:
+			return GateSilent, p.cause
 		}
 	case Idle, Opening, Greeting, Importing, Listing:
 	}

@@ -176,7 +176,7 @@ func (r *Row) inVain(e *flow.Env, g link.Gate) bool {
 			e.Out.Mark(MarkNobodyThere)
 			return true
 		}
-	case link.GateShut, link.GateOpen:
+	case link.GateShut, link.GateSilent, link.GateOpen:
 	}
 	return false
 }

@@ -154,7 +154,8 @@ func (f *Source) pump(e *flow.Env, h table.Handle) {
 			f.becomeAsking(e, x)
 			continue
 		}
-		if g == link.GateShut || g == link.GateAbsent && r.reached == e.Links.Outbound(r.peer).Attempt() {
+		if g == link.GateShut || g == link.GateSilent ||
+			g == link.GateAbsent && r.reached == e.Links.Outbound(r.peer).Attempt() {
 			return
 		}
 		if !mayEnd(e, f.rows.Get(x)) {

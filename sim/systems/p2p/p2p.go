@@ -3,6 +3,8 @@
 package p2p
 
 import (
+	"reflect"
+
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -29,6 +31,7 @@ var Flow = pd.Flow{
 		finds(p, c)
 	},
 	Scopes: small,
+	States: []reflect.Type{reflect.TypeFor[*waiting]()},
 	Boot:   boot,
 	Ports:  ports,
 	Brings: true,
@@ -38,7 +41,7 @@ var Flow = pd.Flow{
 	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate},
 		{Want: lets, Ended: lent},
 		{Want: backs, Ended: back}},
-	Oracles: []oracle.Oracle{brought, takes, keeps},
+	Oracles: []oracle.Oracle{brought, takes, keeps, silent},
 	Words:   words,
 }
 

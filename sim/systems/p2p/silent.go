@@ -1,0 +1,122 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+)
+
+// Who answers no hello is left alone for a while. Whoever wants chunks of it meanwhile is not kept waiting for all of
+// its own time: it has a miss as soon as the peer is given up, or at once.
+
+var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing")
+
+// waiting is what nodes in their lives wait for.
+type waiting struct {
+	brings   []bringing `snap:"skip"` // that name somebody, and have no outcome
+	attempts []attempt  `snap:"skip"` // to shake hands, as far as connections tell: an ended one may stand for longer
+	given    []givenUp  `snap:"skip"`
+}
+
+type bringing struct {
+	node   int32
+	ticket effects.Ticket
+	from   effects.Addr
+	until  effects.Time // by its node's clock
+}
+
+type attempt struct {
+	node int32
+	to   effects.Addr
+	corr effects.Corr
+	conn effects.Conn
+}
+
+// givenUp is when a node gave somebody up last.
+type givenUp struct {
+	node int32
+	at   effects.Time
+}
+
+var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothing does not wait while that is left alone",
+	func(l *oracle.Listen[waiting]) {
+		attempts(l)
+		oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Command) {
+			w := pd.In(call)
+			n := w.Nodes[call.Node()]
+			c := w.CommandOf(n, e.Ticket)
+			if n.User || c == nil || c.Want != want {
+				return
+			}
+			from := c.Body.(*ops.Bring).From
+			s.brings = append(s.brings, bringing{
+				n.ID, e.Ticket, effects.Addr{Host: from.Host, Port: from.InitPort},
+				call.Clock().Add(pd.Its(n).Cfg.BringTimeout),
+			})
+		})
+		oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Deliver) {
+			node := int32(call.Node())
+			i := slices.IndexFunc(s.brings, func(b bringing) bool { return b.node == node && b.ticket == e.Ticket })
+			if i < 0 {
+				return
+			}
+			b := s.brings[i]
+			s.brings = slices.Delete(s.brings, i, i+1)
+			if e.Code != effects.Expired || e.Why == nil || !shakes(e.Why.Stage) || b.from == (effects.Addr{}) {
+				return
+			}
+			call.Judged(checkLeftAlone)
+			tries := slices.ContainsFunc(s.attempts, func(a attempt) bool { return a.node == node && a.to == b.from })
+			if call.Clock() >= b.until && !tries && !slices.Contains(s.given, givenUp{node, call.Now()}) {
+				call.Breaks(checkLeftAlone, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
+					oracle.Node(node), oracle.Ticket(b.ticket))
+			}
+		})
+		l.Down(func(s *waiting, call *oracle.Call) {
+			node := int32(call.Node())
+			s.brings = slices.DeleteFunc(s.brings, func(b bringing) bool { return b.node == node })
+			s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool { return a.node == node })
+			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })
+		})
+	})
+
+// shakes says whether somebody is not known yet at a stage.
+func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
+
+// attempts keeps books of who tries to reach whom, and of who gave up.
+func attempts(l *oracle.Listen[waiting]) {
+	without := func(s *waiting, call *oracle.Call, conn effects.Conn) {
+		s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool {
+			return a.node == int32(call.Node()) && a.conn == conn
+		})
+	}
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
+		if e.Channel == effects.ChannelInit {
+			s.attempts = append(s.attempts, attempt{int32(call.Node()), e.Addr, e.Corr, 0})
+		}
+	})
+	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
+		i := slices.IndexFunc(s.attempts, func(a attempt) bool {
+			return a.node == int32(call.Node()) && a.conn == 0 && a.corr == e.Corr
+		})
+		switch {
+		case i < 0:
+		case e.Code == effects.OK:
+			s.attempts[i].conn = e.Conn
+		default:
+			s.attempts = slices.Delete(s.attempts, i, i+1)
+		}
+	})
+	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.ConnLost) { without(s, call, e.Conn) })
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Close) { without(s, call, e.Conn) })
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Observe) {
+		if e.Fact == effects.FactLinkDown {
+			node := int32(call.Node())
+			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })
+			s.given = append(s.given, givenUp{node, call.Now()})
+		}
+	})
+}
