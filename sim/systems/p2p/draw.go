@@ -59,6 +59,9 @@ func sharers(d *expand.Draft) {
 func draws(d *expand.Draft) {
 	p := d.Plan
 	sent, keepers := len(p.Jobs), draw.Hash(p.Seed, draw.Plan, 9, 50)
+	if keepers.Permille(500) { // What is kept is often wanted later, or not at all.
+		p.Rates[plan.FaultPutOff] = keepers.Again().Between(100, 600)
+	}
 	for i := range sent {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 1000+uint64(i)<<8|n) }
 		j := &p.Jobs[i]

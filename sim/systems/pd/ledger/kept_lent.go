@@ -95,7 +95,13 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 				n.It(), i, oracle.Request(or.w.Jobs[c.Job].Name))
 			return
 		}
-		my.kept[has].shaky = my.kept[has].shaky && my.kept[has].at != or.w.Now
+		k := &my.kept[has]
+		k.shaky = k.shaky && k.at != or.w.Now
+		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; k.at == or.w.Now && left > 0 {
+			or.fail(checkLentKept, "node %d keeps what grant %d lends although that is %d ns shorter than the least that is kept",
+				n.It(), n.ItsGrant(k.loan.ID), left)
+			return
+		}
 	}
 	for i := range my.kept {
 		k := &my.kept[i]

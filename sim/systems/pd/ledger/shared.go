@@ -83,8 +83,9 @@ func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	}
 	waits, oldest := 0, effects.Duration(0)
 	for i := range c.Asked {
-		if q := &c.Asked[i]; !q.Ended {
-			waits, oldest = waits+1, max(oldest, or.w.Clock(n).Sub(q.Asked))
+		q := &c.Asked[i] // One that has ended stays until its answer is heard: till then it is waited for.
+		if oldest = max(oldest, or.w.Clock(n).Sub(q.Asked)); !q.Ended {
+			waits++
 		}
 	}
 	if or.judged(checkSharedGhost); oldest >= pd.Its(n).Cfg.ReplyTimeout {
