@@ -41,7 +41,7 @@ type givenUp struct {
 	at   effects.Time
 }
 
-var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothing does not wait while that is left alone",
+var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
 	func(l *oracle.Listen[waiting]) {
 		attempts(l)
 		oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Command) {

@@ -98,7 +98,7 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		k := &my.kept[has]
 		k.shaky = k.shaky && k.at != or.w.Now
 		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; k.at == or.w.Now && left > 0 {
-			or.fail(checkLentKept, "node %d keeps what grant %d lends although that is %d ns shorter than the least that is kept",
+			or.fail(checkLentKept, "node %d keeps what grant %d lends although it is %d ns shorter than the least that is kept",
 				n.It(), n.ItsGrant(k.loan.ID), left)
 			return
 		}
