@@ -19,7 +19,7 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	c.Tuning.AttemptsMax = s.Tries
 	c.Sharing = rank.Sharing{
 		Shares: true, ShareTTL: nanos(s.TTL), LoansMax: s.Max, BringsMax: s.Max, BringTimeout: nanos(s.GetTimeout),
-		LookupTimeout: nanos(s.LookupTimeout), PushesMax: s.Gets, Keeps: s.Delay,
+		LookupTimeout: nanos(s.LookupTimeout), PushesMax: s.Gets, Keeps: s.Delay, LoanSharePct: s.LentBP / 100,
 		LookupAddr: effects.Addr{Host: cfg.PeerHost, Port: 1}, PeerDoneAddr: effects.Addr{Host: cfg.PeerHost, Port: 1},
 	}
 	if len(s.Feeds) == 0 {

@@ -137,3 +137,17 @@ func TestDelayedPullIsConfigured(t *testing.T) {
 		}
 	}
 }
+
+// So does how much of a pool peers may read at a time.
+func TestLentShareIsConfigured(t *testing.T) {
+	const shares = "pd_role: both\nenable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: 7300\np2p_lookup_ports: 7600\n"
+	for _, c := range []struct {
+		more string
+		want uint32
+	}{{"}}", 75}, {"share: {lent_pct: 20}}}", 20}} {
+		cfg := parseNode(t, shares+ownKeys+c.more)
+		if got := machineConfig(cfg, 0, "here").LoanSharePct; got != c.want {
+			t.Errorf("%s: peers may read %d %% of the pool, want %d", c.more, got, c.want)
+		}
+	}
+}

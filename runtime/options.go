@@ -62,6 +62,8 @@ func (o *options) check(cfg *config.Config) error {
 		return noShare("peer_share_pct", cfg.Push.PeerShareBP)
 	case cfg.Role == config.Both && !whole(cfg.Push.EngineShareBP):
 		return noShare("engine_share_pct", cfg.Push.EngineShareBP)
+	case cfg.Share.Enabled && !whole(cfg.Share.LentBP):
+		return noShare("share.lent_pct", cfg.Share.LentBP)
 	case cfg.NeedsNPU() && o.device == nil:
 		return wrong("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",

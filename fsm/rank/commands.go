@@ -82,37 +82,34 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 		e.Gets.Unpin(&e.Env, &e.Store, x.Ticket, c)
 	case *engine.Abandon:
 		r.onAbandon(e, x.Ticket, c)
-	case *p2p.Bring:
-		if !r.cfg.Shares {
-			return false
-		}
-		r.p2pRequester.Step(e, kernel.Ref{}, x)
-	case *p2p.Locate:
-		if !r.cfg.Shares {
-			return false
-		}
-		r.p2pRequester.Step(e, kernel.Ref{}, x)
-	case *engine.Store:
-		if !r.cfg.Shares {
-			return false
-		}
-		r.onStore(e, x.Ticket, c)
-	case *engine.Share:
-		if !r.cfg.Shares {
-			return false
-		}
-		r.onShare(e, x.Ticket, c)
-	case *engine.Withdraw:
-		if !r.cfg.Shares {
-			return false
-		}
-		r.commands.OnWithdraw(&e.Env, &e.Store, x.Ticket, c)
+	case *p2p.Bring, *p2p.Locate, *engine.Store, *engine.Share, *engine.Withdraw:
+		r.onShared(e, x)
 	case *engine.Fetch, *engine.GiveUp:
 		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:
 		return false
 	}
 	return true
+}
+
+// onShared handles a command about what peers share.
+func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
+	if !r.cfg.Shares {
+		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
+			Field: "enable_p2p", Theirs: "false", Ours: "true for this command", Remedy: "set enable_p2p: true",
+		})
+		return
+	}
+	switch c := x.Body.(type) {
+	case *p2p.Bring, *p2p.Locate:
+		r.p2pRequester.Step(e, kernel.Ref{}, x)
+	case *engine.Store:
+		r.onStore(e, x.Ticket, c)
+	case *engine.Share:
+		r.onShare(e, x.Ticket, c)
+	case *engine.Withdraw:
+		r.commands.OnWithdraw(&e.Env, &e.Store, x.Ticket, c)
+	}
 }
 
 // onGet begins with a Get.

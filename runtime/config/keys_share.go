@@ -24,6 +24,7 @@ const (
 	extraPrefix     = "extra_config."
 	extraTTLKey     = extraPrefix + "p2p_pull_pending_ttl"
 	extraStagingKey = extraPrefix + "use_host_staging"
+	lentKey         = "share.lent_pct"
 	syncGetKey      = extraPrefix + "p2p_sync_get_timeout_s"
 )
 
@@ -128,6 +129,8 @@ var shareOwnKeys = []key{
 		doc: "changes that a controller may be behind; one that is further behind is told all that there is"},
 	{name: "tables.shared", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Share.Max }), def: "256",
 		doc: "gets from peers in progress, and prefixes that peers read at a time"},
+	{name: lentKey, kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Share.LentBP }), def: "75",
+		doc: "the most of the pool that peers read at a time, a page as often as it is lent"},
 }
 
 // controllersMost is how many a node tells and asks.

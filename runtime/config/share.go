@@ -21,6 +21,7 @@ type Share struct {
 	LookupTimeout, GetTimeout time.Duration
 	Tries                     uint32
 	Max                       uint32 // gets in progress, and loans that are out
+	LentBP                    uint32 // the most of the pool under those, in basis points
 	// Pull: chunks are read by who asks for them; else who has them writes them. Gets is for how many questions of peers
 	// this node writes at a time.
 	Pull bool
