@@ -21,7 +21,8 @@ const Profile = "tiny"
 //
 //kvferry:table
 var Bases = []string{
-	"swarm", "fenced", "leased", "pull", "delayed", "full", "both", "cache", "hccl", "upstream", "recall", "p2p",
+	"swarm", "fenced", "leased", "pull", "pull", "delayed", "delayed", "full", "full", "both", "cache", "hccl", "upstream",
+	"recall", "p2p", "p2p",
 }
 
 // Base is the profile in which a seed's plan is drawn before.
@@ -45,10 +46,10 @@ type condenser struct {
 	at func(uint64) draw.Of
 }
 
-// nodes leaves two senders and one receiver at most, now and then one more of either.
+// nodes leaves two senders and one receiver at most, now and then two.
 func (c *condenser) nodes() {
 	if c.Topology.Both == 0 {
-		senders, receivers := 1+c.at(1).Between(0, 3)/2, 1+c.at(2).Between(0, 3)/3
+		senders, receivers := 1+c.at(1).Between(1, 4)/2, 1+c.at(2).Between(0, 3)/3
 		for c.Topology.Senders > senders && c.Without(int32(c.Topology.Senders-1)) {
 		}
 		for c.Topology.Receivers > receivers && c.Without(int32(c.NodeCount()-1)) {
@@ -106,7 +107,7 @@ func (c *condenser) times() {
 			*f = some(57, 4, 48)
 		}
 	}
-	c.Delays.Message = max(50*time.Microsecond, unit/time.Duration(c.at(58).Between(20, 200)))
+	c.Delays.Message = max(50*time.Microsecond, unit/time.Duration(c.at(58).Between(8, 100)))
 	c.Delays.Device = max(20*time.Microsecond, unit/time.Duration(c.at(59).Between(8, 200)))
 	c.Delays.Scatter = max(20*time.Microsecond, unit/time.Duration(c.at(60).Between(8, 200)))
 	if len(c.Topology.DriftPPM) > 0 { // What clocks may be off by depends on the lease.
@@ -129,6 +130,7 @@ func (c *condenser) jobs() {
 	for i := range c.Jobs {
 		at := func(n uint64) draw.Of { return c.at(1<<12 | uint64(i)<<4 | n) }
 		j := &c.Jobs[i]
+		c.habits(j, at)
 		j.Keys = c.few(j, at)
 		j.Batch, j.Prefix = min(j.Batch, len(j.Keys)), min(j.Prefix, len(j.Keys))
 		if len(j.Said) > 0 {
@@ -150,9 +152,23 @@ func (c *condenser) jobs() {
 	}
 }
 
+// habits has readers that ask early, and where offers are kept ones that gather what others brought.
+func (c *condenser) habits(j *plan.Job, at func(uint64) draw.Of) {
+	if len(j.Said) > 0 || j.Plain || j.PlainTo {
+		return
+	}
+	j.Early = j.Early || at(9).Permille(250)
+	if slices.Contains(c.Topology.Delay, j.To) && at(10).Permille(250) {
+		j.Gather, j.Early, j.Take, j.Whole, j.Batch = true, false, false, false, 1
+	}
+}
+
 // few are some of a job's keys. A chunk of its own may be a short one, which nobody else knows by another length.
 func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 	keys := slices.Clone(j.Keys[:min(len(j.Keys), at(0).Between(1, chunks))])
+	if at(11).Permille(300) {
+		keys = keys[:1]
+	}
 	for k, key := range keys {
 		if key < plan.KeysOwn || len(j.Said) > 0 || j.Gather || at(1).Permille(500) {
 			keys[k] = key%chunks + 1
@@ -167,13 +183,17 @@ func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 
 // near is an instant about as long after another one as something lasts, or just before or after it.
 func (c *condenser) near(from time.Duration, at func(uint64) draw.Of) time.Duration {
-	if at(5).Permille(700) {
-		spans := c.Spans()
-		d := *spans[at(6).Below(uint64(len(spans)))]
-		if at(7).Permille(200) {
-			d *= 2
-		}
-		from += min(d, 3*time.Second)
+	spans := c.Spans()
+	d := min(*spans[at(6).Below(uint64(len(spans)))], 3*time.Second)
+	switch way := at(5).Below(10); {
+	case way < 3: // At once.
+	case way < 6:
+		d = at(7).Time(0, 2*d)
+		fallthrough
+	case way < 9:
+		from += d
+	default:
+		from += 2 * d
 	}
 	return max(0, from+at(8).Time(0, 12*c.Delays.Message)-4*c.Delays.Message)
 }

@@ -67,10 +67,11 @@ func (w *Cluster) Probe() {
 	}
 }
 
-// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time: then each may end as
-// expired, and that one of a few does not is nobody's promise.
+// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, or an offer as long
+// as a few messages: then each may end as expired, and that one of a few does not is nobody's promise.
 func (w *Cluster) sluggish(from, to *world.Node) bool {
-	return from.Pulls && to.Delays && w.Plan.Rank.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter)
+	return from.Pulls && (to.Delays && w.Plan.Rank.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter) ||
+		w.Plan.Rank.PullTTL < 12*effects.Duration(w.Source.Delays.Message))
 }
 
 // Each try can end on one connection that broke while nothing was sent on it: nobody
