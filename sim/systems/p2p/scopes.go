@@ -8,6 +8,7 @@ import (
 // small are worlds of two nodes that share: what one was sent it lends to the other.
 func small() []explore.Scope {
 	there := []explore.Job{{Chunks: []int{1}, Receiver: 1}, {Chunks: []int{1}, Sender: 1}}
+	more := []explore.Job{there[0], there[1], {Chunks: []int{2}, Receiver: 1}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
 	all := []explore.Scope{
 		{Name: "share", About: "one chunk is sent, and brought back", Jobs: there},
@@ -25,6 +26,10 @@ func small() []explore.Scope {
 		{Name: "leased-keep-share", About: "likewise, on a leased plane", Leased: true, Jobs: there, Shape: stays},
 		{Name: "keep-share-lost", About: "one chunk is sent, kept and fetched, a question or an answer is lost", Jobs: there,
 			Faults: 1, Strikes: lost, Shape: stays},
+		{Name: "share-evict", About: "one chunk is brought back while another one wants its page", Jobs: more, SenderPages: 1,
+			ReceiverPages: 1},
+		{Name: "leased-share-evict", About: "likewise, on a leased plane", Leased: true, Jobs: more, SenderPages: 1,
+			ReceiverPages: 1},
 	}
 	for i := range all {
 		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
