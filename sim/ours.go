@@ -16,6 +16,7 @@ import (
 var ours = []ofOurs{
 	{directory.System.Name, systemOf(&directory.System)},
 	{directory.Replicas.Name, systemOf(&directory.Replicas)},
+	{directory.Fleet.Name, systemOf(&directory.Fleet)},
 	{"sought", beside("p2p", systemOf(&p2p.Directories))},
 }
 

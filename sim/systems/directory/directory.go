@@ -28,16 +28,19 @@ func directories(p *plan.Plan) []string {
 
 // workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory
 // for a controller of LMCache's, p a worker of LMCache's, which knows one directory.
-var workers = []struct {
-	name string
-	who  who
-}{
+var workers = []hand{
 	{"a0", who{instance: "a"}}, {"a1", who{instance: "a", rank: 1}}, {"b0", who{instance: "b"}},
 	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}},
 	{plainName, who{instance: "p", plain: true}},
 }
 
 const plainName = "p0"
+
+// A hand is a worker by the name of its node.
+type hand struct {
+	name string
+	who  who
+}
 
 // rests is how long after the last fault a directory knows what is so: what is down starts within 1.5 s, what was
 // delayed comes within 1 s, a connection is opened again within 0.3 s, what is not known by then is found by two
@@ -113,11 +116,11 @@ const (
 )
 
 // draws draws what workers do.
-func draws(d own.Draws, p *plan.Plan) { drawWork(d, p, rests, len(directories(p))) }
+func draws(d own.Draws, p *plan.Plan) { drawWork(d, p, workers, rests, len(directories(p))) }
 
 // drawWork draws what workers do, and that each asks about each prompt after all has come to rest. The first of them is
 // that node.
-func drawWork(d own.Draws, p *plan.Plan, rests time.Duration, first int) {
+func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, first int) {
 	var names []string
 	for _, x := range workers {
 		names = append(names, x.name)

@@ -35,9 +35,12 @@ func (*loses) IsCommand()    {}
 func (*wipes) IsCommand()    {}
 func (*squeezes) IsCommand() {}
 
-func newShelf(b own.Boot) (effects.Machine, error) {
-	d := draw.Hash(b.Seed, draw.Plan, 8, 6)
-	return &shelf{skew: d.Below(5000), most: draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(40, 400)}, nil
+// newShelf makes shelves that keep from least to ten times as many entries.
+func newShelf(least int) func(own.Boot) (effects.Machine, error) {
+	return func(b own.Boot) (effects.Machine, error) {
+		most := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(least, 10*least)
+		return &shelf{skew: draw.Hash(b.Seed, draw.Plan, 8, 6).Below(5000), most: most}, nil
+	}
 }
 
 // Deadline is never.

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -61,28 +62,36 @@ var toldSo = oracle.Of("told",
 var converges = oracle.Of("converges",
 	"a while after the last fault a directory knows of each worker what that has, and "+
 		"nothing of one that has left",
-	keeps(knows(rests)))
+	keeps(knows(workers, rests)))
 
-// knows judges what a directory knows so long after the last fault.
-func knows(rests time.Duration) judge {
+// knows judges what a directory knows of these workers so long after the last fault.
+func knows(workers []hand, rests time.Duration) judge {
 	return func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		if b.healed == 0 || c.Now().Sub(max(b.healed, b.did)) < effects.Duration(rests) {
 			return
 		}
-		says := hitsOf(m)
-		for _, x := range workers {
-			if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
-				continue // One that names no incarnation may be mistaken for the one before it.
-			}
-			has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]
-			if b.left[x.name] {
-				has = 0
-			}
-			if hits != has {
-				c.Fail("%s says that %s has %d chunks, which has %d", c.NodeName(), x.name, hits, has)
-			}
+		if wrong := differs(workers, b, q, m); wrong != "" {
+			c.Fail("%s says that %s", c.NodeName(), wrong)
 		}
 	}
+}
+
+// differs is what is not so in an answer, of one of these workers; empty: nothing is.
+func differs(workers []hand, b *book, q *asked, m *protocol.BatchedP2PLookupRetMsg) string {
+	says := hitsOf(m)
+	for _, x := range workers {
+		if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
+			continue // One that names no incarnation may be mistaken for the one before it.
+		}
+		has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]
+		if b.left[x.name] {
+			has = 0
+		}
+		if hits != has {
+			return fmt.Sprintf("%s has %d chunks, which has %d", x.name, hits, has)
+		}
+	}
+	return ""
 }
 
 // hitsOf is how many chunks each instance has, as an answer says.

@@ -65,7 +65,11 @@ func tells(p *plan.Plan, i int) []string {
 	return all
 }
 
-func replicas(p *plan.Plan) (all []own.Process) {
+func replicas(*plan.Plan) []own.Process { return sharers(workers, 40, func(*serve.Config) {}) }
+
+// sharers are directories that share a log of so many entries at the least, and these workers. More is what else the
+// directories go by.
+func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.Process) {
 	for _, name := range sharing {
 		all = append(all, own.Process{
 			Name: name, Serves: lineChannels[:],
@@ -73,11 +77,12 @@ func replicas(p *plan.Plan) (all []own.Process) {
 				c := setting(b, name)
 				c.Directory.Yield = 600 * effects.Millisecond
 				c.Log = replicaOf(b)
+				more(&c)
 				return serve.New(c)
 			},
 		})
 	}
-	all = append(all, own.Process{Name: logName, Serves: []effects.Channel{effects.ChannelLog}, New: newShelf})
+	all = append(all, own.Process{Name: logName, Serves: []effects.Channel{effects.ChannelLog}, New: newShelf(entries)})
 	for i, x := range workers {
 		all = append(all, own.Process{Name: x.name, New: func(b own.Boot) (effects.Machine, error) {
 			return newNode(x.who, b, limits(), tells(b.Plan, i))
@@ -100,7 +105,12 @@ func replicaOf(b own.Boot) replica.Config {
 
 // drawReplicas draws what workers do, and what befalls the log.
 func drawReplicas(d own.Draws, p *plan.Plan) {
-	drawWork(d, p, spreadsIn, len(sharing)+1)
+	drawWork(d, p, workers, spreadsIn, len(sharing)+1)
+	drawLog(d, p)
+}
+
+// drawLog draws what befalls the log.
+func drawLog(d own.Draws, p *plan.Plan) {
 	befall := append(d.Items("trim", 0, 3, logName), d.Items("lose", 0, 3, logName)...)
 	befall = append(befall, d.Items("wipe", 0, 1, logName)...)
 	for _, x := range d.Items("squeeze", 0, 1, logName) {
@@ -118,7 +128,7 @@ func logged(b []byte) bool {
 // spreads: what one directory hears, all know.
 var spreads = oracle.Of("spreads",
 	"a while after the last fault each directory that shares the log knows of each worker, "+
-		"whomever that tells, what it has, and nothing of one that has left", keeps(knows(spreadsIn)))
+		"whomever that tells, what it has, and nothing of one that has left", keeps(knows(workers, spreadsIn)))
 
 // sparing: who is late for the log does not make it the later by what it asks for.
 var sparing = oracle.Of("sparing",
@@ -186,16 +196,13 @@ func (b *history) commanded(c *oracle.Call, e *effects.Command) {
 	if !admits {
 		return
 	}
-	for _, w := range workers {
-		if w.name == c.NodeName() {
-			if b.had == nil {
-				b.had = map[who][]uint64{}
-			}
-			is := who{instance: w.who.instance, rank: w.who.rank}
-			for _, k := range x.chunks {
-				b.had[is] = with(b.had[is], k)
-			}
-		}
+	w := slices.IndexFunc(everybody, func(w hand) bool { return w.name == c.NodeName() })
+	if b.had == nil {
+		b.had = map[who][]uint64{}
+	}
+	is := who{instance: everybody[w].who.instance, rank: everybody[w].who.rank}
+	for _, k := range x.chunks {
+		b.had[is] = with(b.had[is], k)
 	}
 }
 
