@@ -65,11 +65,9 @@ func drawFleet(d own.Draws, p *plan.Plan) {
 		names = append(names, x.name)
 	}
 	for _, verb := range []string{"admit", "evict"} { // Each has something, and most do something.
-		p.Items = append(p.Items, d.Items(verb+" more", instances, 3*instances, names...)...)
-		for i := range p.Items {
-			if p.Items[i].Do == verb+" more" {
-				p.Items[i].Do = verb
-			}
+		for _, x := range d.Items(verb+" more", instances, 3*instances, names...) {
+			x.Do = verb
+			p.Items = append(p.Items, x)
 		}
 	}
 	p.Items = append(p.Items, d.Items("leave", 0, instances/8, names...)...)
