@@ -54,8 +54,8 @@ func ample(c *serve.Config) {
 	c.Log.Buffer, c.Log.Entry, c.Log.Read = is.Buffer, is.Entry, is.Read
 }
 
-// drawFleet draws what workers do, and that some crash besides those that faults hit. From the last fault on each of the
-// first workers asks now and then; each of them tells another directory, so that it is seen when these agree.
+// drawFleet draws what workers do, and that some crash besides those that faults hit. From the last fault on each of
+// the first workers asks now and then; each of them tells another directory, so that it is seen when these agree.
 func drawFleet(d own.Draws, p *plan.Plan) {
 	first := len(sharing) + 1
 	drawWork(d, p, fleet, agreesIn, first)
