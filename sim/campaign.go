@@ -10,12 +10,12 @@ import (
 
 // CampaignOptions say which seeds to run.
 type CampaignOptions struct {
-	Start   uint64 // the first seed
-	Seeds   uint64 // how many, of all shards together; 0: until the context ends
-	Shard   uint64 // which of Shards this is, from 0
-	Shards  uint64 // every Shards-th seed is this one's; 0 is one
-	Workers int    // goroutines, each with worlds of its own; 0 is one
-	Profile string
+	Start   uint64  // the first seed
+	Seeds   uint64  // how many, of all shards together; 0: until the context ends
+	Shard   uint64  // which of Shards this is, from 0
+	Shards  uint64  // every Shards-th seed is this one's; 0 is one
+	Workers int     // goroutines, each with worlds of its own; 0 is one
+	Profile string  // one of Profiles, or Mixed; empty: DefaultProfile
 	System  *System // what runs; nil: PD
 	// Plan, if not nil, draws the plan of a seed instead of Expand. It is called from
 	// several goroutines.
@@ -29,7 +29,7 @@ type CampaignOptions struct {
 // many there are. When ctx ends, it returns what it has, without an error: those tell
 // of options that cannot be run. Memory does not grow with the number of seeds.
 func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
-	if err := CheckProfile(o.Profile); err != nil {
+	if err := CheckProfile(ProfileOf(0, o.Profile)); err != nil {
 		return Summary{}, err
 	}
 	var next atomic.Uint64
@@ -79,7 +79,7 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 
 func (o *CampaignOptions) run(seed uint64, coverage Coverage) (Result, error) {
 	options := Options{
-		Seed: seed, Profile: o.Profile, System: o.System, Properties: o.Properties, coverage: coverage,
+		Seed: seed, Profile: ProfileOf(seed, o.Profile), System: o.System, Properties: o.Properties, coverage: coverage,
 	}
 	if o.Plan != nil {
 		p, err := o.Plan(seed)

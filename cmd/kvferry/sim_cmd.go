@@ -27,12 +27,13 @@ A seed that breaks a promise breaks it every time.`,
 }
 
 func addProfileFlag(cmd *cobra.Command, profile *string) {
-	cmd.Flags().StringVar(profile, "profile", sim.DefaultProfile, "what to draw: "+strings.Join(sim.Profiles(), ", "))
+	cmd.Flags().StringVar(profile, "profile", sim.Mixed,
+		"what to draw: all, where seeds are of one profile after the other, or "+strings.Join(sim.Profiles(), ", "))
 }
 
 func checkProfile(profile string) error {
-	if err := sim.CheckProfile(profile); err != nil {
-		return usagef("--profile: %w", err)
+	if err := sim.CheckProfile(sim.ProfileOf(0, profile)); err != nil {
+		return usagef("--profile: %w, or %s", err, sim.Mixed)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestSimReplayWritesAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"every promise held", "kvferry sim replay --seed 5 --profile swarm", `id="trace"`} {
+	for _, want := range []string{"every promise held", "kvferry sim replay --seed 5 --profile tiny", `id="trace"`} {
 		if !bytes.Contains(page, []byte(want)) {
 			t.Errorf("no %q in the page", want)
 		}

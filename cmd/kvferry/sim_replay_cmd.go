@@ -66,7 +66,7 @@ func newSimReplayCommand() *cobra.Command {
 
 func (f *replayFlags) load() (sim.Plan, error) {
 	if f.plan == "" {
-		return sim.Expand(f.seed, f.profile)
+		return sim.Expand(f.seed, sim.ProfileOf(f.seed, f.profile))
 	}
 	p, err := sim.ReadPlan(f.plan)
 	if err != nil {

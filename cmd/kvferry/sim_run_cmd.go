@@ -67,6 +67,9 @@ from there and notes what it has run.`,
 			if err := checkRare(rare); err != nil {
 				return err
 			}
+			if rare != "off" && o.Profile == sim.Mixed {
+				return usagef("--rare %s: what never occurs is known of one profile; name it with --profile", rare)
+			}
 			if book != "" && o.Shards > 1 {
 				return usagef("--continue goes on with every seed, --shard leaves some out; give one of them")
 			}

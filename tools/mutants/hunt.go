@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,11 +184,8 @@ func (s scratch) args(m mutant, seeds int) []string {
 	case m.scope != "":
 		return []string{"sim", "explore", "--scope", m.scope, "--states", fmt.Sprint(statesMax)}
 	}
-	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
-	if m.profile != "" {
-		args = append(args, "--profile", m.profile)
-	}
-	return args
+	profile := cmp.Or(m.profile, "swarm")
+	return []string{"sim", "run", "--seeds", fmt.Sprint(seeds), "--profile", profile}
 }
 
 // report is what the simulator says, or the mutant's test.

@@ -7,7 +7,7 @@
 //	Like: rule M1; sglang#24527
 //	Profile: leased
 //
-// What is printed beside the result; Profile is the simulator's, if not the default; Property, which may name several
+// What is printed beside the result; Profile is the simulator's, if not swarm; Property, which may name several
 // or be absent, is what the simulator's report must mention. The patch is applied to a scratch copy of the work tree,
 // the command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer applies or
 // compiles fails too: it guards nothing any more.

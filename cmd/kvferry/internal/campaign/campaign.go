@@ -100,7 +100,7 @@ func (b *Book) read() error {
 	}
 	for name, p := range b.Profiles {
 		switch {
-		case !slices.Contains(sim.Profiles(), name):
+		case sim.CheckProfile(sim.ProfileOf(0, name)) != nil:
 			return bad("profile %q is unknown, there are %s", name, strings.Join(sim.Profiles(), ", "))
 		case p == nil:
 			return bad("profile %s is empty", name)
