@@ -67,7 +67,8 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		return
 	}
 	o.limits.afterStep(n)
-	s := pd.StatsOf(n)
+	s := &o.truth.stats
+	*s = pd.StatsOf(n)
 	held := n.Engine().Held
 	// The worlds of an explorer never get old.
 	if n.Steps%recountEvery == 1 || o.truth.w.Seed >= draw.RestlessSeed {
@@ -75,7 +76,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		o.share.givenBack(n, false)
 		o.rest.counted(n)
 	}
-	if !o.counts.remembers(n, &s) {
+	if !o.counts.remembers(n, s) {
 		return
 	}
 	o.refused.afterStep(n)
@@ -84,16 +85,16 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.promises.together(n)
 	o.shared.afterStep(n)
 	o.claimed.afterStep(n, s.Claims)
-	o.claims.crowding(n, &s)
-	o.queue.queues(n, &s)
+	o.claims.crowding(n, s)
+	o.queue.queues(n, s)
 	o.hope.afterStep(n)
-	o.prompt.afterStep(n, &s)
+	o.prompt.afterStep(n, s)
 	if n.Caches {
-		o.cache.afterStep(n, &s)
+		o.cache.afterStep(n, s)
 	}
 	if n.Delays {
 		o.hope.waitsForKept(n)
-		o.fetch.fetches(n, &s)
+		o.fetch.fetches(n, s)
 	}
 	if n.Lends && !n.Pulls {
 		o.offers.takenBack(n)
@@ -101,9 +102,9 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	if n.Pulls {
 		o.offers.takenBack(n)
 		o.pressure.turns(n)
-		o.pressure.pressed(n, &s)
+		o.pressure.pressed(n, s)
 	}
-	o.counts.free(n, &s, held)
+	o.counts.free(n, s, held)
 	if n.Device != nil {
 		o.offload.hostPages(n, s.HostTotal, s.HostFree)
 	}

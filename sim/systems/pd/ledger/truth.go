@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -25,6 +26,7 @@ type truth struct {
 	done    protocol.PullDoneSignal        `snap:"scratch"`
 	ask     protocol.AllocRequest          // of one that waits, or waited
 	pull    protocol.PullReadyNotif
+	stats   rank.Stats `snap:"scratch"` // what the machine that has made a step counts
 }
 
 // read reads an answer, and what it is to, once for all who look at them: whether they are a request for pages and the
