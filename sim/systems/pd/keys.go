@@ -2,6 +2,7 @@ package pd
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/world"
@@ -19,28 +20,42 @@ func (k *keys) room(most int) {
 	clear(*k)
 }
 
+// The hash of a key is its number, spread: so it tells the number, too. Its digits come lowest first.
+const (
+	digits   = "0123456789abcdef"
+	spread   = 2654435761
+	unspread = 244002641 // spread times this is 1
+)
+
 // Number is the number of a key.
 func (k keys) Number(name []byte) (uint32, bool) {
-	for i, text := range k {
-		if text != nil && bytes.Equal(text, name) {
-			return uint32(i), true
-		}
+	if len(name) != len(keyText) {
+		return 0, false
 	}
-	return 0, false
+	spelled := uint32(0)
+	for i, c := range name[keyHash : keyHash+8] {
+		spelled |= uint32(c&15+c>>6*9) << (4 * i)
+	}
+	id := spelled * unspread
+	if int(id) >= len(k) || !bytes.Equal(k[id], name) {
+		return 0, false
+	}
+	return id, true
 }
 
 // make spells a key.
 func (k keys) make(id uint32, memory *world.Arena[byte]) []byte {
-	key := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
-	const digits = "0123456789abcdef"
-	h := make([]byte, 0, 16)
-	for v := uint64(id*2654435761) | 1<<32; v > 0; v >>= 4 {
-		h = append(h, digits[v&15])
+	if k[id] == nil {
+		k[id] = memory.Keep([]byte(keyText))
+		for i := range 8 {
+			k[id][keyHash+i] = digits[id*spread>>(4*i)&15]
+		}
 	}
-	key.Hash = string(h)
-	k[id] = key.AppendTo(memory.Take(keyRoom)[:0])
 	return k[id]
 }
 
-// keyRoom is enough for the text of such a key.
-const keyRoom = 32
+// keyText is what all keys have in common: a model, the world's size, a worker, a hash of nine digits and a type.
+var keyText = (&protocol.Key{Model: "sim", WorldSize: 1, Hash: "000000001", Dtype: protocol.DtypeBFloat16}).String()
+
+// keyHash is where in it the hash begins.
+var keyHash = strings.Index(keyText, "000000001")

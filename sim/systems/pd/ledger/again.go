@@ -4,9 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -45,11 +43,9 @@ func (or *againOracle) sent(n *world.Node, c *world.Conn, corr effects.Corr, bod
 		return
 	}
 	operation := uint64(0)
-	ask, offer := &or.truth().request, &or.truth().offer
-	switch {
-	case protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) && offer.Decode(body, &pd.WireLimits) == nil:
+	if offer, is := or.truth().asOffer(body); is {
 		operation = offer.Ext.Operation
-	case ask.Decode(body, &pd.WireLimits) == nil:
+	} else if ask, is := or.truth().asRequest(body); is {
 		operation = ask.Ext.Operation
 	}
 	if operation == 0 {

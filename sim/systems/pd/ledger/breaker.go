@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -52,10 +51,10 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 		return
 	}
 	code, told, failed := effects.OK, uint32(0), false
-	acked, m := &or.truth().ack, &or.truth().reply
-	if protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && acked.Decode(body, &pd.WireLimits) == nil {
+	t := or.truth()
+	if acked, is := t.asAck(body); is {
 		failed, told = acked.AllocFailed, acked.Ext.Code
-	} else if m.Decode(body, &pd.WireLimits) == nil {
+	} else if m, is := at(&t.reply, t.turn, body); is { // Of any tag that it may have.
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -115,9 +114,9 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	if or.full(n, c.Server).until <= or.w.Clock(n) {
 		return
 	}
-	m := &or.truth().request
-	offers := or.truth().offer.Decode(body, &pd.WireLimits) == nil && len(or.truth().offer.Keys) > 0
-	if offers || m.Decode(body, &pd.WireLimits) == nil && len(m.Keys) > 0 {
+	offer, offers := or.truth().asOffer(body)
+	m, asks := or.truth().asRequest(body)
+	if offers && len(offer.Keys) > 0 || asks && len(m.Keys) > 0 {
 		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
 	}
 }

@@ -113,7 +113,7 @@ func (or *claimedOracle) promises(n *world.Node, chunk uint32) bool {
 // answered takes an answer to a request for pages, and what was granted with it.
 func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID) {
 	t := or.truth()
-	my, m, reply := or.at(n), &t.request, &t.reply
+	my, m, reply := or.at(n), &t.request.m, &t.reply.m
 	if w.keys == 0 || w.offer != 0 || !t.asks || !t.tells {
 		my.blind = my.blind || grant != 0
 		return

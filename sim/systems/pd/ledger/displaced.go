@@ -62,13 +62,13 @@ func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) { or.of(
 // for what it has or for more time, has a place, too, and is not counted here: such nodes are not judged.
 func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 	t := or.truth()
-	if n.Lends || both(n) || w.peer == (effects.Incarnation{}) || !w.known || !t.asks || !t.tells || !t.reply.HasExt {
+	if n.Lends || both(n) || w.peer == (effects.Incarnation{}) || !w.known || !t.asks || !t.tells || !t.reply.m.HasExt {
 		return
 	}
 	c := or.of(n, w.peer)
 	ago := w.came.Sub(c.heard)
 	c.heard = max(c.heard, w.came)
-	if effects.CodeFromWire(t.reply.Ext.Code) != effects.Stale {
+	if effects.CodeFromWire(t.reply.m.Ext.Code) != effects.Stale {
 		if c.taken {
 			or.judged(checkDisplaced)
 		}

@@ -138,6 +138,7 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 	if n.User {
 		return
 	}
+	o.truth.turn++
 	if effects.Channel(d.B) == effects.ChannelDone {
 		o.offers.doneHeard(n, d.Body)
 		return
@@ -161,6 +162,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	if n.User {
 		return
 	}
+	o.truth.turn++
 	o.again.answered(n, corr)
 	o.words.waited(n, c, c.Under(corr).Asked)
 	offer := c.Under(corr).Offer // that it answers, if it does
@@ -204,6 +206,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	if n.User {
 		return
 	}
+	o.truth.turn++
 	o.breaker.asking(n, c, body)
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
@@ -218,6 +221,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 
 func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 	if !n.User {
+		o.truth.turn++
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
 		o.shared.pushAnswered(n, request, body)

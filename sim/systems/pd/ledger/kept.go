@@ -84,9 +84,11 @@ type cameOffer struct {
 func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	my.came = cameOffer{}
-	m := &or.truth().offer
-	if !n.Receives() || !protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) ||
-		m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+	if !n.Receives() {
+		return
+	}
+	m, is := or.truth().asOffer(body)
+	if !is || !m.HasExt {
 		return
 	}
 	owner := (*world.Pool)(nil)
@@ -140,8 +142,11 @@ func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	x := &my.came
-	m := &or.truth().ack
-	if x.request != request || request == 0 || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+	if x.request != request || request == 0 {
+		return
+	}
+	m, is := or.truth().asAck(body)
+	if !is || !m.HasExt {
 		return
 	}
 	if m.Ext.Code == 0 && !m.AllocFailed {

@@ -37,10 +37,11 @@ func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
 // offering notes what a loan is called, as the offer leaves.
 func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 	c.Offer = 0
-	m := &or.truth().offer
-	if !n.Pulls || c.Channel != effects.ChannelAlloc ||
-		!protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) ||
-		m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+	if !n.Pulls || c.Channel != effects.ChannelAlloc {
+		return
+	}
+	m, is := or.truth().asOffer(body)
+	if !is || !m.HasExt {
 		return
 	}
 	if g := n.Pool.Loan(effects.GrantID(m.Ext.Grant)); g != nil {
@@ -52,8 +53,11 @@ func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 // will read nothing, the loan is over.
 func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte) {
 	g := n.Pool.Loan(offer)
-	m := &or.truth().ack
-	if offer == 0 || g == nil || m.Decode(body, &pd.WireLimits) != nil {
+	if offer == 0 || g == nil {
+		return
+	}
+	m, is := or.truth().asAck(body)
+	if !is {
 		return
 	}
 	its := m.HasExt && protocol.UUID(g.Peer) == m.Ext.Incarnation || !m.HasExt && g.Bearer()
@@ -77,9 +81,11 @@ func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte)
 
 // refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
 func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
-	m := &or.truth().ack
-	if r.Conn == nil || r.Offer == 0 || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
-		!m.AllocFailed && m.Ext.Code == 0 {
+	if r.Conn == nil || r.Offer == 0 {
+		return
+	}
+	m, is := or.truth().asAck(body)
+	if !is || !m.HasExt || !m.AllocFailed && m.Ext.Code == 0 {
 		return
 	}
 	if m.Ext.Delayed {

@@ -88,7 +88,7 @@ func (or *pagesOracle) revoked(n *world.Node, id effects.GrantID) {
 // words reads what an initiator says of its grants as it arrives: on leased planes its
 // word ends them. It must be true: nothing of theirs may still be under way.
 func (or *pagesOracle) words(n *world.Node) {
-	m := &or.truth().request
+	m := &or.truth().request.m
 	if !or.w.Setting.Leased || !m.HasExt || len(m.Ext.Commit)+len(m.Ext.Abort) == 0 ||
 		!pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		return

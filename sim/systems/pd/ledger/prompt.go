@@ -135,7 +135,7 @@ func (or *promptOracle) abandoned(n *world.Node, job int) {
 // no longer ago than that is remembered.
 func (or *promptOracle) refused(n *world.Node, w *waiter) {
 	t := or.truth()
-	m, reply := &t.request, &t.reply
+	m, reply := &t.request.m, &t.reply.m
 	if !w.fresh || !t.asks || !t.tells || !m.HasExt || !reply.HasExt ||
 		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled {
 		return
@@ -162,7 +162,7 @@ func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
 
 // asked notes for which request a grant is: none whose end has begun.
 func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
-	m := &or.truth().request
+	m := &or.truth().request.m
 	if g != nil && or.truth().asks && m.HasExt && len(m.Ext.Request) > 0 {
 		if i := or.w.JobNamed(m.Ext.Request); i < uint64(len(or.w.Jobs)) {
 			g.Job = int(i) + 1

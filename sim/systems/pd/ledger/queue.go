@@ -57,6 +57,7 @@ type waiter struct {
 	names     [][]byte        // of a plain sender's keys, where that is trusted
 	body      []byte          // itself, if it can wait
 	fresh     bool            // it came in this step
+	turn      uint64          `snap:"skip"` // as that, among the messages that were looked at
 	known     bool            `snap:"skip"` // it names this life as its peer knows it
 	came      effects.Time    `snap:"skip"` // by its receiver\'s clock
 	offer     effects.GrantID // of its sender, for one that offers its pages
@@ -82,13 +83,13 @@ type operation struct {
 // asked notes a message as it reaches its receiver's machine.
 func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.Frozen, due: or.w.Now, atOnce: true, fresh: true}
-	m := &or.truth().request
-	if channel == effects.ChannelAlloc && (!protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) ||
-		m.Decode(body, &pd.WireLimits) != nil) {
-		or.offerCame(n, w, body)
-		return
-	}
 	if channel == effects.ChannelAlloc {
+		m, is := or.truth().asRequest(body)
+		if !is {
+			or.offerCame(n, w, body)
+			return
+		}
+		w.turn = or.truth().turn
 		or.all().pages.words(n)
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
@@ -180,7 +181,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 	w := my.waiters[i]
 	my.waiters = slices.Delete(my.waiters, i, i+1)
-	or.truth().read(w.body, body)
+	or.truth().read(&w, body)
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w)
 	or.all().places.answered(n, &w)
@@ -191,7 +192,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		case g != nil:
 			or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
 			if or.truth().tells {
-				or.all().prompt.again(n, g, &or.truth().reply)
+				or.all().prompt.again(n, g, &or.truth().reply.m)
 				or.all().share.refusedAgain(n, &w, g)
 			}
 		case or.truth().tells:
@@ -207,7 +208,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		or.served(n, &w, i, grant)
 		return
 	}
-	m := &or.truth().reply
+	m := &or.truth().reply.m
 	if or.w.Setting.Leased && w.keys == 0 && or.truth().tells && m.HasExt {
 		or.committed(n, m.Ext.Committed)
 	}

@@ -114,7 +114,7 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 // turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
 // is in the ledger's hands.
 func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
-	m := &or.truth().reply
+	m := &or.truth().reply.m
 	queue := or.all().queue.at(n)
 	if w.keys == 0 || w.offer != 0 || !m.HasExt || effects.CodeFromWire(m.Ext.Code) != effects.TooMany {
 		return
@@ -161,7 +161,7 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 // refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
 // receiver has become since. But for a stranger, and for one that names other keys.
 func (or *shareOracle) refusedAgain(n *world.Node, w *waiter, g *world.Grant) {
-	m := &or.truth().reply
+	m := &or.truth().reply.m
 	code := effects.CodeFromWire(m.Ext.Code)
 	or.judged(checkRefusedAgain)
 	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.Open(g) {

@@ -15,27 +15,82 @@ var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new incarnations")
 // became whole, kept from what drivers saw and never from what a machine thinks.
 type truth struct {
 	judge
-	lives   map[lifeID]effects.Incarnation `snap:"skip"`
-	stored  [][]bool                       // by node: the keys that ever became whole there
-	request protocol.AllocRequest          `snap:"scratch"` // read again and again
-	reply   protocol.AllocResponse         `snap:"scratch"`
-	asks    bool                           `snap:"scratch"` // request is what an answer is to
-	tells   bool                           `snap:"scratch"` // reply is that answer
-	offer   protocol.PullReadyNotif        `snap:"scratch"`
-	ack     protocol.PullReadyDoneAck      `snap:"scratch"`
-	done    protocol.PullDoneSignal        `snap:"scratch"`
-	ask     protocol.AllocRequest          // of one that waits, or waited
+	lives   map[lifeID]effects.Incarnation    `snap:"skip"`
+	stored  [][]bool                          // by node: the keys that ever became whole there
+	turn    uint64                            `snap:"scratch"` // counts the messages that oracles look at
+	request glance[protocol.AllocRequest]     `snap:"scratch"`
+	reply   glance[protocol.AllocResponse]    `snap:"scratch"`
+	offer   glance[protocol.PullReadyNotif]   `snap:"scratch"`
+	ack     glance[protocol.PullReadyDoneAck] `snap:"scratch"`
+	asks    bool                              `snap:"scratch"` // request is what an answer is to
+	tells   bool                              `snap:"scratch"` // reply is that answer
+	done    protocol.PullDoneSignal           `snap:"scratch"`
+	ask     protocol.AllocRequest             // of one that waits, or waited
 	pull    protocol.PullReadyNotif
 	stats   rank.Stats `snap:"scratch"` // what the machine that has made a step counts
 }
 
-// read reads an answer, and what it is to, once for all who look at them: whether they are a request for pages and the
-// answer to one.
-func (t *truth) read(request, answer []byte) {
-	t.asks = len(request) > 0 && protocol.MayBe(request, protocol.TagAllocRequest, &pd.WireLimits) &&
-		t.request.Decode(request, &pd.WireLimits) == nil
-	t.tells = !protocol.MayBe(answer, protocol.TagPullReadyDoneAck, &pd.WireLimits) &&
-		t.reply.Decode(answer, &pd.WireLimits) == nil
+// A glance is what a message says that some oracle took for one of this kind. Several are told of each, and it is read
+// once.
+type glance[M any] struct {
+	m  M
+	of uint64 // the turn of that message
+	is bool   // it is of this kind
+}
+
+// decoder is a message that can be read.
+type decoder[M any] interface {
+	*M
+	Decode(b []byte, lim *protocol.Limits) error
+}
+
+// at looks at the message of a turn. It says whether it is of this kind, and what it says, as long as its bytes are
+// there and no other one is looked at.
+func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) {
+	if g.of != turn {
+		g.of, g.is = turn, P(&g.m).Decode(body, &pd.WireLimits) == nil
+	}
+	return &g.m, g.is
+}
+
+// The kinds of messages that most oracles look for in that of this turn, cheaply where it is of another kind.
+
+func (t *truth) asRequest(body []byte) (*protocol.AllocRequest, bool) {
+	if !protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) {
+		return nil, false
+	}
+	return at(&t.request, t.turn, body)
+}
+
+func (t *truth) asOffer(body []byte) (*protocol.PullReadyNotif, bool) {
+	if !protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) {
+		return nil, false
+	}
+	return at(&t.offer, t.turn, body)
+}
+
+func (t *truth) asAck(body []byte) (*protocol.PullReadyDoneAck, bool) {
+	if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
+		return nil, false
+	}
+	return at(&t.ack, t.turn, body)
+}
+
+func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
+	if protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) { // Its own tag is one of several.
+		return nil, false
+	}
+	return at(&t.reply, t.turn, body)
+}
+
+// read reads the answer to who waited, and what it is to: whether they are a request for pages and the answer to one.
+func (t *truth) read(w *waiter, answer []byte) {
+	if t.asks = len(w.body) > 0; t.asks && !(w.fresh && w.turn == t.request.of) {
+		t.turn++
+		_, t.asks = t.asRequest(w.body)
+	}
+	t.turn++
+	_, t.tells = t.asReply(answer)
 }
 
 type lifeID struct {

@@ -15,10 +15,9 @@ import (
 
 // offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
 func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
-	m := &or.truth().offer
-	err := m.Decode(body, &pd.WireLimits)
-	if err != nil || len(m.Keys) == 0 || !m.HasExt {
-		if err == nil {
+	m, is := or.truth().asOffer(body)
+	if !is || len(m.Keys) == 0 || !m.HasExt {
+		if is {
 			or.takenBack(n, m)
 		}
 		or.at(n).waiters = append(or.at(n).waiters, w)

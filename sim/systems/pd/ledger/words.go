@@ -28,7 +28,6 @@ var (
 type wordsOracle struct {
 	judge
 	perLife[wordsLife]
-	ask   protocol.AllocRequest       `snap:"scratch"`
 	query protocol.CacheQueryRequest  `snap:"scratch"`
 	found protocol.CacheQueryResponse `snap:"scratch"`
 
@@ -79,9 +78,7 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 			id = effects.GrantID(or.found.Ext.Grant)
 		}
 	case effects.ChannelAlloc:
-		m := &or.truth().reply
-		if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && m.Decode(body, &pd.WireLimits) == nil &&
-			m.HasExt {
+		if m, is := or.truth().asReply(body); is && m.HasExt {
 			id = effects.GrantID(m.Ext.Grant)
 		}
 	case effects.ChannelLookup:
@@ -201,10 +198,11 @@ func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 			or.said(n, c.Server, c.Channel, effects.GrantID(id))
 		}
 	}
-	if m := &or.ask; c.Channel == effects.ChannelAlloc && protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) &&
-		m.Decode(body, &pd.WireLimits) == nil {
-		for _, id := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
-			or.said(n, c.Server, c.Channel, effects.GrantID(id))
+	if c.Channel == effects.ChannelAlloc {
+		if m, is := or.truth().asRequest(body); is {
+			for _, id := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
+				or.said(n, c.Server, c.Channel, effects.GrantID(id))
+			}
 		}
 	}
 	if m := &or.done; c.Channel == effects.ChannelLookup && m.Decode(body, &pd.WireLimits) == nil {
