@@ -27,13 +27,14 @@ const (
 )
 
 type fix struct {
-	at   uintptr
-	op   fixOp
-	typ  reflect.Type
-	elem *plan // of a slice, a pointer or a map
-	are  []reflect.Type
-	made made
-	nul  any // a nil pointer to typ: with an address instead, it is what stands there
+	at    uintptr
+	op    fixOp
+	typ   reflect.Type
+	plain bool  // no pointer in it
+	elem  *plan // of a slice, a pointer or a map
+	are   []reflect.Type
+	made  made
+	nul   any // a nil pointer to typ: with an address instead, it is what stands there
 }
 
 // in is what stands at the field's place; as reflect.NewAt gives it, which looks for the pointer's type each time.
@@ -41,6 +42,18 @@ func (f *fix) in(at unsafe.Pointer) reflect.Value {
 	v := f.nul
 	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface is its type and, if that is a pointer, the pointer.
 	return reflect.ValueOf(v).Elem()
+}
+
+// zero empties the field. What most are has a quicker way than that for any type.
+func (f *fix) zero(at unsafe.Pointer) {
+	switch {
+	case f.plain:
+		clear(unsafe.Slice((*byte)(at), f.typ.Size()))
+	case f.typ.Kind() == reflect.Slice:
+		*(*header)(at) = header{}
+	default:
+		f.in(at).SetZero()
+	}
 }
 
 // made are slices with pointers in them that clones over each other have for one field.
@@ -102,6 +115,7 @@ func (w *Walker) plan(t reflect.Type) *plan {
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	add := func(f fix) {
 		f.at, f.typ, f.nul = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
+		f.plain = plain(t)
 		p.fixes = append(p.fixes, f)
 	}
 	r, ok := w.ruleOf(owner, field, t)
@@ -154,9 +168,13 @@ func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 		at := unsafe.Add(to, f.at)
 		switch f.op {
 		case fixZero:
-			f.in(at).SetZero()
+			f.zero(at)
 		case fixSlice:
-			w.mendSlice(f, (*header)(at))
+			if s := (*header)(at); s.len != 0 && f.elem.size != 0 {
+				w.mendSlice(f, s)
+			} else if s.data != nil {
+				*s = header{data: unsafe.Pointer(&none)}
+			}
 		case fixPointer:
 			*(*unsafe.Pointer)(at) = w.copyPointer(f.elem, *(*unsafe.Pointer)(at))
 		case fixMap:
@@ -169,16 +187,9 @@ func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 	}
 }
 
+// mendSlice copies the elements of a slice that has some.
 func (w *Walker) mendSlice(f *fix, s *header) {
-	if s.data == nil {
-		return
-	}
-	size := f.elem.size
-	if s.len == 0 || size == 0 {
-		*s = header{data: unsafe.Pointer(&none)}
-		return
-	}
-	n := s.len
+	size, n := f.elem.size, s.len
 	if f.elem.plain {
 		bytes := uintptr(n) * size
 		data := w.arena.take(bytes)

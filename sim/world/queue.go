@@ -24,7 +24,7 @@ type Queued struct {
 	Slot uint32
 }
 
-func (q Queued) before(p Queued) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
+func (q *Queued) before(p *Queued) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
 
 // Queue is a 4-ary heap of small keys over a slab of deliveries: fewer levels and fewer cache lines than a binary heap
 // of large entries. What is sent for the very instant that is going on, as very much is, waits beside it in the order
@@ -78,7 +78,7 @@ func (q *Queue) Next() int64 {
 
 // heaped says whether the earliest delivery is in the heap.
 func (q *Queue) heaped() bool {
-	return q.head == len(q.atOnce) || len(q.Heap) > 0 && q.Heap[0].before(q.atOnce[q.head])
+	return q.head == len(q.atOnce) || len(q.Heap) > 0 && q.Heap[0].before(&q.atOnce[q.head])
 }
 
 // Pop takes the earliest delivery.
@@ -109,7 +109,7 @@ func (q *Queue) up(i int) {
 	x := q.Heap[i]
 	for i > 0 {
 		parent := (i - 1) / 4
-		if !x.before(q.Heap[parent]) {
+		if !x.before(&q.Heap[parent]) {
 			break
 		}
 		q.Heap[i] = q.Heap[parent]
@@ -119,25 +119,26 @@ func (q *Queue) up(i int) {
 }
 
 func (q *Queue) down(i int) {
-	x := q.Heap[i]
+	heap := q.Heap
+	x := heap[i]
 	for {
 		first := 4*i + 1
-		if first >= len(q.Heap) {
+		if first >= len(heap) {
 			break
 		}
 		least := first
-		for c := first + 1; c < min(first+4, len(q.Heap)); c++ {
-			if q.Heap[c].before(q.Heap[least]) {
-				least = c
+		for c := range heap[first:min(first+4, len(heap))] {
+			if heap[first+c].before(&heap[least]) {
+				least = first + c
 			}
 		}
-		if !q.Heap[least].before(x) {
+		if !heap[least].before(&x) {
 			break
 		}
-		q.Heap[i] = q.Heap[least]
+		heap[i] = heap[least]
 		i = least
 	}
-	q.Heap[i] = x
+	heap[i] = x
 }
 
 // Take removes the delivery with that number, wherever it stands.

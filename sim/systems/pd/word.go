@@ -31,7 +31,8 @@ var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readRenewal}}
 // readAlloc reads commits and aborts.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.AllocRequest
-	if m.Decode(b, &WireLimits) != nil || len(m.Ext.Commit)+len(m.Ext.Abort) == 0 {
+	if !protocol.MayBe(b, protocol.TagAllocRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil ||
+		len(m.Ext.Commit)+len(m.Ext.Abort) == 0 {
 		return s, false
 	}
 	if m.HasExt {
@@ -43,7 +44,7 @@ func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 
 func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullReadyNotif
-	if m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayBe(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.HasExt {
@@ -56,7 +57,7 @@ func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 // readRenewal reads what asks for more time. That all of it is over, it says at times.
 func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	var m protocol.RenewRequest
-	if m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayBe(b, protocol.TagRenewRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.Version = ProtoVersion; d.Again().Permille(500) {

@@ -173,9 +173,14 @@ func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effec
 
 // abandonedOnce says whether nobody may come for a request any more, in this life of n.
 func (or *claimedOracle) abandonedOnce(n *world.Node, request uint64) bool {
-	return request != 0 && slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool {
-		return j.Abandoned != 0 && j.AbandonedIn == n.Life && requestOf(j.Name) == request
-	})
+	if request != 0 {
+		for i := range or.w.Jobs {
+			if j := &or.w.Jobs[i]; j.Abandoned != 0 && j.AbandonedIn == n.Life && requestOf(j.Name) == request {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // told takes the answer of a machine to a push that has landed.

@@ -77,7 +77,9 @@ func (t *truth) asAck(body []byte) (*protocol.PullReadyDoneAck, bool) {
 }
 
 func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
-	if protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) { // Its own tag is one of several.
+	if !protocol.MayBe(body, protocol.TagAscendAllocResponse, &pd.WireLimits) &&
+		!protocol.MayBe(body, protocol.TagAllocResponse, &pd.WireLimits) ||
+		protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
 		return nil, false
 	}
 	return at(&t.reply, t.turn, body)
@@ -85,7 +87,7 @@ func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
 
 // read reads the answer to who waited, and what it is to: whether they are a request for pages and the answer to one.
 func (t *truth) read(w *waiter, answer []byte) {
-	if t.asks = len(w.body) > 0; t.asks && !(w.fresh && w.turn == t.request.of) {
+	if t.asks = len(w.body) > 0; t.asks && (!w.fresh || w.turn != t.request.of) {
 		t.turn++
 		_, t.asks = t.asRequest(w.body)
 	}
