@@ -20,9 +20,8 @@ func (a *Array[T]) Emptied() Array[T] {
 	if len(a.pieces) == 0 {
 		return Array[T]{}
 	}
-	first := a.pieces[0][:cap(a.pieces[0])]
-	clear(first)
-	a.pieces[0] = first[:0]
+	clear(a.pieces[0]) // Behind it nothing was written, or only what is written over before anybody sees it.
+	a.pieces[0] = a.pieces[0][:0]
 	return Array[T]{pieces: a.pieces[:1]}
 }
 

@@ -18,7 +18,9 @@ type Index struct {
 // Emptied returns an index without entries, in the memory of x, which is not used any more. How much that is makes no
 // difference that anybody can see.
 func (x *Index) Emptied() Index {
-	clear(x.first.cells)
+	if x.n > 0 { // Else all cells are empty already.
+		clear(x.first.cells)
+	}
 	return Index{first: buckets{cells: x.first.cells}}
 }
 

@@ -22,8 +22,8 @@ func TestKeysTellTheirNumbers(t *testing.T) {
 	var more keys
 	more.room(len(k))
 	for _, text := range []string{
-		"", "sim", string(more.make(uint32(len(k)-1), &memory)), "sim@1@0@zzzzzzzz1@bfloat16", "sim@1@0@00000000\xff@bfloat16",
-		"sim@1@0@100000001@bfloat16", "mis" + string(k[5][3:]), string(k[5]) + "x",
+		"", "sim", string(more.make(uint32(len(k)-1), &memory)), "sim@1@0@zzzzzzzz1@bfloat16",
+		"sim@1@0@00000000\xff@bfloat16", "sim@1@0@100000001@bfloat16", "mis" + string(k[5][3:]), string(k[5]) + "x",
 	} {
 		if number, ok := k.Number([]byte(text)); ok || number != 0 {
 			t.Errorf("%q is no key of a chunk, and is said to be that of %d", text, number)
