@@ -16,6 +16,7 @@ type model struct {
 	turn    int
 	asked   int
 	places  int
+	yield   effects.Duration // after which a life that is not heard may be a former one
 }
 
 type named struct {
@@ -93,7 +94,7 @@ func (m *model) register(now effects.Time, n named, life byte, at where) effects
 		m.workers[n] = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}}
 	case life != 0 && w.is == life:
 		w.at, w.heard = at, now
-	case life != 0 && w.was == life:
+	case life != 0 && w.was == life && now.Sub(w.heard) < m.yield:
 		return effects.Stale
 	default:
 		was := w.is
@@ -138,7 +139,7 @@ func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (Reaso
 	case w.is == life && life != 0:
 		w.at = at
 	case w.is == life && w.at == at:
-	case w.is != life && life != 0 && w.was != life:
+	case w.is != life && life != 0 && (w.was != life || now.Sub(w.heard) >= m.yield):
 		m.unask(w)
 		*w = modelWorker{is: life, was: w.is, at: at, feeds: map[string]*modelFeed{}, midway: true, ask: Unknown}
 	default:

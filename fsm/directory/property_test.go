@@ -14,10 +14,11 @@ import (
 func TestDirectoryAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := wide()
-		c.Silence, c.Patience = 14*effects.Second, 6*effects.Second
+		c.Silence, c.Yield, c.Patience = 14*effects.Second, 9*effects.Second, 6*effects.Second
 		c.Seed, c.Sweep, c.Syncs = rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 3).Draw(t, "sweep"), 3
 		s := &stage{Directory: New(c)}
-		m := &model{workers: map[named]*modelWorker{}, served: map[string]int{}, places: c.Syncs}
+		m := &model{workers: map[named]*modelWorker{}, served: map[string]int{}, places: c.Syncs,
+			yield: c.Yield}
 		names := rapid.Custom(func(t *rapid.T) named {
 			return named{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "instance"), rapid.Int64Range(0, 1).Draw(t, "rank")}
 		})

@@ -7,7 +7,7 @@ import (
 
 // Register makes a worker known, at an address. If it was known it has begun anew: what it had is forgotten, and it is
 // where it says now. The same incarnation may register again, which changes nothing but its address; the one before
-// does not come back.
+// does not come back as long as this one is heard.
 func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.candidate(&s, &a)
 	if code != effects.OK {
@@ -16,6 +16,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 	if h == 0 {
 		w, code := d.known.add(now, &s, &a)
 		if code == effects.OK {
+			d.Others().joins(w)
 			d.note(Joined, w, "")
 		}
 		return code
@@ -26,7 +27,7 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 		w.moves(&a)
 		d.known.hear(now, h, w)
 		return effects.OK
-	case same && s.By != 0 && !d.Others().yields(now, w), !same && (before(w, &s) || d.Others().older(now, w, &s)):
+	case same && s.By != 0 && !d.Others().yields(now, w), !same && (d.before(now, w, &s) || d.Others().older(now, w, &s)):
 		return effects.Stale
 	}
 	d.renew(now, h, w, &s, &a)
@@ -44,9 +45,10 @@ func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code
 	return d.known.find(s), effects.OK
 }
 
-// before says whether the sender is the incarnation before this one.
-func before(w *worker, s *Sender) bool {
-	return w.was == s.Incarnation && w.was != (effects.Incarnation{})
+// before says whether the sender is the incarnation before this one. While this one is not heard, it may be the other
+// way round: what both said came on connections of their own, and the last word of the first one may have come last.
+func (d *Directory) before(now effects.Time, w *worker, s *Sender) bool {
+	return w.was == s.Incarnation && w.was != (effects.Incarnation{}) && !d.Others().yields(now, w)
 }
 
 // renew begins a worker anew, as another incarnation.
@@ -95,6 +97,7 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 			return NoSync, code
 		}
 		w.midway, w.ask = true, Unknown
+		d.Others().meets(w)
 		d.note(Met, w, "")
 		return d.want(w), effects.OK
 	}
@@ -107,7 +110,7 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 		}
 		w.moves(&a)
 	case same && w.at(&a) && w.url == string(a.URL) && d.Others().passes(now, h, w, &s):
-	case !same && named && !before(w, &s) && !d.Others().older(now, w, &s): // Its registration has not come.
+	case !same && named && !d.before(now, w, &s) && !d.Others().older(now, w, &s): // Its registration has not come.
 		d.renew(now, h, w, &s, &a)
 		w.midway, w.ask = true, Unknown
 	default:

@@ -16,7 +16,7 @@ type roster struct {
 	byRank    table.Index // of instance and rank
 	quiet     table.List  // workers that are heard here, those heard longest ago first
 	told      table.List  // likewise those that other directories tell of
-	taken     []Want      `snap:"skip"` // workers that are heard here, in this step, and were told of until then
+	taken     []Want      `snap:"skip"` // workers that are heard here from this step on, as others are to hear
 	sources   table.Slab[source]
 	bySource  table.Index
 }
@@ -122,10 +122,15 @@ func (r *roster) heardBy(w *worker) *table.List {
 func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
 	r.workers.Unlink(r.heardBy(w), h)
 	if s.By == 0 && w.by != 0 {
-		r.taken = append(r.taken, Want{w.by, r.of(w).name, w.rank})
+		r.takes(w)
 	}
 	w.by, w.gaps = s.By, s.Gaps
 	r.workers.PushBack(r.heardBy(w), h)
+}
+
+// takes notes a worker of which others are to hear by this directory.
+func (r *roster) takes(w *worker) {
+	r.taken = append(r.taken, Want{Instance: r.of(w).name, Worker: w.rank})
 }
 
 // add makes a worker known.

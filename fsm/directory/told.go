@@ -57,17 +57,33 @@ func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 	d.known.comes(h, w, s)
 }
 
-// Taken gives the workers that are heard here since it was called last, and that other directories told of until then.
+// joins notes that a worker is known by a registration. Who has not read yet what others told does not know whether they
+// hear of it by somebody else, such as a life of its own before this one, of which they will hear no more.
+func (o Others) joins(w *worker) {
+	if o.d.read == 0 {
+		o.meets(w)
+	}
+}
+
+// meets notes that one is known by a heartbeat: it registered with a life before this one, or with somebody else.
+func (o Others) meets(w *worker) {
+	if w.by == 0 {
+		o.d.known.takes(w)
+	}
+}
+
+// Taken gives the workers that are heard here since it was called last, and that other directories told of until then,
+// or may have told of.
 func (o Others) Taken() []Want {
 	all := o.d.known.taken
 	o.d.known.taken = all[:0]
 	return all
 }
 
-// Take has a worker be known by another directory from now on, if it was by the one that is named.
-func (o Others) Take(now effects.Time, s Sender, from uint64) {
-	if h := o.d.known.find(&s); h != 0 && from != 0 && o.d.known.workers.Get(h).by == from {
-		w := o.d.known.workers.Get(h)
+// Take has a worker be known by another directory from now on, whoever told of it, unless it is heard here.
+func (o Others) Take(now effects.Time, s Sender) {
+	h := o.d.known.find(&s)
+	if w := o.d.known.workers.Get(h); h != 0 && w.by != 0 && w.by != s.By {
 		o.adopt(h, w, &s)
 		o.d.known.hear(now, h, w)
 	}

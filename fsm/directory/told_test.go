@@ -109,14 +109,14 @@ func TestHeardFromNowOn(t *testing.T) {
 	w.wants("register", w.d.Register(w.now, sender(one, 1), home()), effects.OK)
 	w.wants("an operation", w.operates(sender(one, 1), false, 7, 0), effects.OK)
 	w.wants("of a third", w.operates(sender(other, 2), true, 7, 1), effects.Stale)
-	w.d.Others().Take(w.now, sender(other, 2), 9)
-	w.wants("taken from somebody else", w.operates(sender(other, 2), true, 7, 1), effects.Stale)
+	w.d.Others().Take(w.now, sender(other, 2))
+	w.wants("of a third that hears it now", w.operates(sender(other, 2), false, 7, 1), effects.OK)
 	w.wants("told", w.d.Others().Told(), 1)
 	w.wants("a lookup of it", w.has(7), 1)
 
 	w.wants("a heartbeat asks", w.beats(sender(heard, 0)), Unknown)
 	taken := w.d.Others().Taken()
-	if len(taken) != 1 || taken[0] != (Want{one, "a", 0}) || len(w.d.Others().Taken()) != 0 {
+	if len(taken) != 1 || taken[0] != (Want{0, "a", 0}) || len(w.d.Others().Taken()) != 0 {
 		t.Errorf("taken: %+v", taken)
 	}
 	w.wants("what was told stays", w.has(7), 1)
@@ -127,6 +127,45 @@ func TestHeardFromNowOn(t *testing.T) {
 
 	w.wants("another one misses it", w.d.Others().Ask(sender(heard, 0)), effects.OK)
 	w.wants("the next heartbeat", w.beats(sender(heard, 0)), Elsewhere)
+}
+
+// A directory that begins anew may hear a worker before it has read what it told of it in the life before: the others
+// are to hear of that worker by this life from now on, and not after a while.
+func TestHeardBeforeItIsRead(t *testing.T) {
+	taken := func(w *town) int { return len(w.d.Others().Taken()) }
+	w := newTown(t)
+	w.wants("a heartbeat of one that nobody knows", w.beats(sender(heard, 0)), Unknown)
+	w.wants("taken", taken(w), 1)
+	w.beats(sender(heard, 0))
+	w.wants("taken again", taken(w), 0)
+	w.d.Others().Take(w.now, sender(other, 2))
+	w.wants("told, of one that is heard here", w.d.Others().Told(), 0)
+
+	w = newTown(t)
+	w.wants("registers", w.d.Register(w.now, sender(heard, 0), home()), effects.OK)
+	w.wants("taken before all was read", taken(w), 1)
+
+	w = newTown(t)
+	w.now++
+	w.d.Others().CaughtUp(w.now)
+	w.wants("registers", w.d.Register(w.now, sender(heard, 0), home()), effects.OK)
+	w.wants("taken, and nobody told of it", taken(w), 0)
+}
+
+// Words of two lives come on connections of their own. Where the last one of the former comes last, the present one is
+// believed again when the other was not heard for a while.
+func TestFormerLifeComesLast(t *testing.T) {
+	w := newTown(t)
+	former, present := sender(heard, 0), sender(heard, 0)
+	former.Incarnation = effects.Incarnation{9}
+	w.wants("the present life", w.d.Register(w.now, present, home()), effects.OK)
+	w.wants("the former one", w.d.Register(w.now, former, home()), effects.OK)
+	w.wants("the present one", w.d.Register(w.now, present, home()), effects.Stale)
+	w.now += effects.Time(29 * effects.Second)
+	w.wants("and its heartbeat", w.beats(present), NoSync)
+	w.now += effects.Time(effects.Second)
+	w.wants("a heartbeat after a while", w.beats(present), Unknown)
+	w.wants("the former one then", w.d.Register(w.now, former, home()), effects.Stale)
 }
 
 // What was lost while a full sync went on is not made up for by it.

@@ -70,7 +70,7 @@ func (m *Machine) frame(h *heard, kind sharedlog.Kind) {
 	case kind == sharedlog.Gone:
 		m.known.Others().Forget(s)
 	case kind == sharedlog.Taken:
-		m.known.Others().Take(h.now, s, x.By)
+		m.known.Others().Take(h.now, s)
 	case kind == sharedlog.Want && x.By == m.log.Life() && m.known.Others().Ask(s) != effects.OK:
 		m.log.Tell(sharedlog.Gone, h.Body)
 	}

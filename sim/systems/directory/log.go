@@ -14,8 +14,17 @@ type shelf struct {
 	most    int    `snap:"share"` // entries that it keeps, however many it is asked to
 	tight   int    // likewise, until then
 	until   effects.Time
+	lag     effects.Duration // before a read is answered, with one entry
+	slow    effects.Time     // until then
+	held    []held           // reads that are answered later, in order
 	entries []sharedlog.Stored
 	last    sharedlog.Position
+}
+
+type held struct {
+	request effects.Request
+	read    sharedlog.Request
+	at      effects.Time
 }
 
 // What befalls the log while it runs.
@@ -28,38 +37,64 @@ type (
 		most int
 		span effects.Duration
 	}
+
+	lags struct { // it is slow for a while: who begins hears workers long before it has read what others told
+		by, span effects.Duration
+	}
 )
 
 func (*trims) IsCommand()    {}
 func (*loses) IsCommand()    {}
 func (*wipes) IsCommand()    {}
 func (*squeezes) IsCommand() {}
+func (*lags) IsCommand()     {}
 
 // newShelf makes shelves that keep from least to ten times as many entries.
 func newShelf(least int) func(own.Boot) (effects.Machine, error) {
 	return func(b own.Boot) (effects.Machine, error) {
 		most := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(least, 10*least)
+		if steady(b.Plan) {
+			most = 1 << 20
+		}
 		return &shelf{skew: draw.Hash(b.Seed, draw.Plan, 8, 6).Below(5000), most: most}, nil
 	}
 }
 
-// Deadline is never.
-func (*shelf) Deadline() (effects.Time, bool) { return 0, false }
+// Deadline is when it answers what it holds back.
+func (s *shelf) Deadline() (effects.Time, bool) {
+	if len(s.held) == 0 {
+		return 0, false
+	}
+	return s.held[0].at, true
+}
 
 // Step consumes one event. What is no question is not answered.
 func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	for len(s.held) > 0 && s.held[0].at <= now {
+		s.reply(now, s.held[0].request, &s.held[0].read, out)
+		s.held = append([]held(nil), s.held[1:]...)
+	}
 	switch e := ev.(type) {
 	case *effects.Command:
 		s.befalls(now, e.Body)
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Received:
 		var r sharedlog.Request
-		if r.Decode(e.Body) == nil {
-			a := s.answer(now, &r)
-			out.Reply(effects.Reply{Request: e.Request, Body: out.Cut(a.Append(out.Arena()))})
+		switch {
+		case r.Decode(e.Body) != nil:
+		case now < s.slow && len(r.Entry) == 0:
+			r.Most = 1
+			s.held = append(s.held, held{e.Request, r, now.Add(s.lag)})
+		default:
+			s.reply(now, e.Request, &r, out)
 		}
 	default:
 	}
+}
+
+func (s *shelf) reply(now effects.Time, to effects.Request, r *sharedlog.Request, out *effects.Effects) {
+	a := s.answer(now, r)
+	out.Reply(effects.Reply{Request: to, Body: out.Cut(a.Append(out.Arena()))})
 }
 
 func (s *shelf) befalls(now effects.Time, x effects.CommandBody) {
@@ -76,6 +111,11 @@ func (s *shelf) befalls(now effects.Time, x effects.CommandBody) {
 		s.entries, s.last = nil, sharedlog.Position{}
 	case *squeezes:
 		s.tight, s.until = x.most, now.Add(x.span)
+	case *lags:
+		if len(s.held) == 0 { // Otherwise the later ones would be answered first.
+			s.lag = x.by
+		}
+		s.slow = now.Add(x.span)
 	}
 }
 

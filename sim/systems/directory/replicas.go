@@ -35,6 +35,9 @@ var Replicas = own.System{
 		"squeeze": func(x plan.Item) effects.CommandBody {
 			return &squeezes{2 + int(x.Number)/30, effects.Duration(x.Span)}
 		},
+		"lag": func(x plan.Item) effects.CommandBody {
+			return &lags{effects.Duration(10+2*x.Number) * effects.Millisecond, effects.Duration(x.Span)}
+		},
 	},
 	Oracles:  []oracle.Oracle{spreads, sparing, real, honest, answered, parted},
 	Facts:    []string{"settled"},
@@ -65,6 +68,17 @@ func tells(p *plan.Plan, i int) []string {
 	return all
 }
 
+// patient says whether the directories of a plan wait for nobody's silence: so nothing heals by that alone.
+func patient(p *plan.Plan) bool { return draw.Hash(p.Seed, draw.Plan, 8, 48).Permille(500) }
+
+// steady says whether their log loses nothing: then nobody is known by another way only because its own was silent.
+func steady(p *plan.Plan) bool {
+	return patient(p) && draw.Hash(p.Seed, draw.Plan, 8, 49).Permille(500)
+}
+
+// longer is more than any run.
+const longer = 1000 * effects.Second
+
 func replicas(*plan.Plan) []own.Process { return sharers(workers, 40, func(*serve.Config) {}) }
 
 // sharers are directories that share a log of so many entries at the least, and these workers. More is what else the
@@ -76,6 +90,12 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 			New: func(b own.Boot) (effects.Machine, error) {
 				c := setting(b, name)
 				c.Directory.Yield = 600 * effects.Millisecond
+				if patient(b.Plan) {
+					c.Directory.Silence = longer
+				}
+				if steady(b.Plan) {
+					c.Directory.Yield, c.Log.Buffer = longer, replica.Default().Buffer
+				}
 				c.Log = replicaOf(b)
 				more(&c)
 				return serve.New(c)
@@ -106,7 +126,19 @@ func replicaOf(b own.Boot) replica.Config {
 // drawReplicas draws what workers do, and what befalls the log.
 func drawReplicas(d own.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, spreadsIn, len(sharing)+1)
-	drawLog(d, p)
+	for _, x := range d.Items("lag", 0, 2, logName) {
+		x.Span = (p.FaultsEnd - x.At) * 9 / 10
+		p.Items = append(p.Items, x)
+	}
+	if steady(p) {
+		log := plan.Node(len(sharing))
+		p.Faults = slices.DeleteFunc(p.Faults, func(x plan.Scheduled) bool { return x.Node == log })
+	} else {
+		drawLog(d, p)
+	}
+	if patient(p) { // A worker's last word may be lost, and then its silence has to say it.
+		p.Items = slices.DeleteFunc(p.Items, func(x plan.Item) bool { return x.Do == "leave" })
+	}
 }
 
 // drawLog draws what befalls the log.
