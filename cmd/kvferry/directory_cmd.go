@@ -54,11 +54,15 @@ SIGTERM and SIGINT stop it.`,
 			for _, n := range cfg.Notes {
 				log.Warn("configuration", "note", n.String())
 			}
+			shared, err := sharedLog(&cfg.Shared)
+			if err != nil {
+				return usageError{err}
+			}
 			opener := valkey.Beside(zmq.Config{
 				MaxMessage: cfg.Limits.MessageBytes, MaxGuests: int(cfg.Bounds.Guests),
 				GuestsPerAddress: int(cfg.Bounds.GuestsPerAddress), StrangersPerAddress: int(cfg.Bounds.Strangers),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
-			}.Opener(), valkey.Config{Stream: cfg.Shared.Stream, Password: cfg.Shared.Password})
+			}.Opener(), shared)
 			d, err := directory.Open(cfg, opener, log)
 			if err != nil {
 				return err
@@ -75,6 +79,15 @@ SIGTERM and SIGINT stop it.`,
 	cmd.Flags().DurationVar(&every, "every", 0, "print what it knows that often; 0 never")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+// sharedLog is how the log is reached that directories share.
+func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
+	c = valkey.Config{Stream: s.Stream, Password: s.Password}
+	if s.TLS {
+		c.TLS, err = valkey.Encrypted(s.CA, s.Cert, s.Key)
+	}
+	return c, err
 }
 
 // directoryConfig reads the file, if there is one, and the environment.

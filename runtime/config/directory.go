@@ -38,6 +38,9 @@ type SharedLog struct {
 	Stream   string            // its key there
 	Password string
 	Entries  uint32 // that it keeps
+
+	TLS           bool
+	CA, Cert, Key string // files for that; empty: none
 }
 
 // DirectoryTables bound what a directory knows. At each bound something newer is refused.
@@ -89,6 +92,27 @@ func (d *draft) validateDirectory() {
 	d.atMost("directory.workers_of_one", &c.Tables.WorkersOfOne, "directory.workers", c.Tables.Workers)
 	d.atMost("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
 	d.clashes()
+	d.half()
+}
+
+// half finds what says of the log what makes sense together only.
+func (d *draft) half() {
+	shared := &d.directory.Shared
+	_, isThere := d.found[ownPath(sharedLogKey)]
+	for _, name := range []string{logTLSKey, logCAKey, logCertKey, logKeyKey} {
+		s, given := d.found[ownPath(name)]
+		switch {
+		case !given:
+		case !isThere:
+			d.add(s.problem(Conflict, "there is no log; name one by "+sharedLogKey))
+		case !shared.TLS && name != logTLSKey:
+			d.add(s.problem(Conflict, "nothing is encrypted; set "+logTLSKey+": true"))
+		case name == logCertKey && shared.Key == "":
+			d.add(s.problem(Missing, "a certificate alone proves nothing; give its key by "+logKeyKey))
+		case name == logKeyKey && shared.Cert == "":
+			d.add(s.problem(Missing, "a key alone proves nothing; give its certificate by "+logCertKey))
+		}
+	}
 }
 
 // atMost lowers a value that nobody gave to another key's, and refuses one that somebody did.

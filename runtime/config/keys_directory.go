@@ -12,6 +12,10 @@ const (
 	healthCheckKey   = "health_check_interval"
 	workerTimeoutKey = "lmcache_worker_timeout"
 	sharedLogKey     = "directory.log"
+	logTLSKey        = "directory.log_tls"
+	logCAKey         = "directory.log_ca"
+	logCertKey       = "directory.log_cert"
+	logKeyKey        = "directory.log_key"
 )
 
 // controllerKeys are LMCache's for its controller.
@@ -66,6 +70,14 @@ var directoryKeys = []key{
 		def: "kvferry:directory", doc: "the key of the stream there"},
 	{name: "directory.log_password", kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
 		doc: "of its default user"},
+	{name: logTLSKey, kind: boolean(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
+		doc: "whether it speaks TLS, with a certificate for the name in `directory.log`"},
+	{name: logCAKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.CA }),
+		doc: "a file in PEM of who vouches for that; without it whom the system trusts"},
+	{name: logCertKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.Cert }),
+		doc: "a file in PEM of the certificate that it wants of a directory; with `directory.log_key`"},
+	{name: logKeyKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.Key }),
+		doc: "likewise, of its key"},
 	{name: "directory.log_entries",
 		kind: integer(100, 1<<24, func(d *draft) *uint32 { return &d.directory.Shared.Entries }), def: "20000",
 		doc: "that it keeps, of up to 16 KiB and some of 1 MiB; who starts reads all, and has the rest told again"},
@@ -126,7 +138,10 @@ func word(field func(*draft) *string) kind {
 	}}
 }
 
-const wordMost = 512
+const (
+	wordMost    = 512
+	pemPathMost = 4096
+)
 
 func readHealthCheck(d *draft, n *yaml.Node) (Code, string) {
 	s, remedy := bare(n)

@@ -4,17 +4,15 @@ package directory_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/kvferry/kvferry/runtime/config"
-	"github.com/kvferry/kvferry/runtime/control/valkey"
 	"github.com/kvferry/kvferry/runtime/control/valkey/valkeytest"
-	"github.com/kvferry/kvferry/runtime/control/zmq"
-	"github.com/kvferry/kvferry/runtime/directory"
 )
 
 // A log that is emptied, or whose server is replaced by a copy without its tail, is read on from what it has. Who
@@ -93,34 +91,125 @@ func (l *lines) says(t *testing.T, words ...string) {
 	}
 }
 
-// A server that wants another password, or whose key is no stream, is told of with what to change; the directory serves
+// file is what a directory's file says of TLS.
+func file(ca, cert, key string) string {
+	return fmt.Sprintf(", log_tls: true, log_ca: %q, log_cert: %q, log_key: %q", ca, cert, key)
+}
+
+// The log may be reached by TLS, with certificates of both.
+func TestLogByTLS(t *testing.T) {
+	ring := valkeytest.NewRing(t)
+	server := valkeytest.StartEncrypted(t, ring)
+	more := file(ring.CA, ring.Cert, ring.Key)
+	first := sharesBy(t, freePorts(t, 1), server.Addr(), more, slog.DiscardHandler)
+	second := sharesBy(t, freePorts(t, 1), server.Addr(), more, slog.DiscardHandler)
+	a := newWorker(t, first.Ports()[0], "a", 0)
+	b := newWorker(t, second.Ports()[0], "b", 0)
+	a.register()
+	a.tell(a.operations("admit", 0, 1, 2))
+	b.finds("a", 2, 1, 2)
+}
+
+// A gate is before a server: while it is held, nothing gets through.
+type gate struct {
+	sync.RWMutex
+	net.Listener
+}
+
+func newGate(t *testing.T, server string) *gate {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Listener: l}
+	var all sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	pass := func(to, from net.Conn) {
+		defer func() { _, _ = to.Close(), from.Close() }()
+		for b := make([]byte, 64<<10); ; {
+			n, err := from.Read(b)
+			g.RLock()
+			_, failed := to.Write(b[:n])
+			g.RUnlock()
+			if err != nil || failed != nil {
+				return
+			}
+		}
+	}
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			all.Go(func() { pass(out, in) })
+			all.Go(func() { pass(in, out) })
+		}
+	})
+	return g
+}
+
+// A directory that did not reach the log while that was trimmed finds that entries are gone which it had not read, and
+// has those workers asked for all.
+func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
+	server, said := valkeytest.Start(t), new(lines)
+	late := newGate(t, server.Addr())
+	first := shares(t, freePorts(t, 1), server)
+	second := sharesBy(t, freePorts(t, 1), late.Addr().String(), "", slog.NewTextHandler(said, nil))
+	a := newWorker(t, first.Ports()[0], "a", 0)
+	b := newWorker(t, second.Ports()[0], "b", 0)
+	a.register()
+	a.tell(a.operations("admit", 0, 1, 2))
+	b.finds("a", 2, 1, 2)
+
+	late.Lock()
+	before := server.Do("XLEN", "kvferry:directory")
+	a.tell(a.operations("admit", 2, 3))
+	for end := time.Now().Add(patience); server.Do("XLEN", "kvferry:directory") == before; {
+		if time.Now().After(end) {
+			t.Fatal("nothing is told")
+		}
+	}
+	server.Do("XTRIM", "kvferry:directory", "MAXLEN", "0")
+	late.Unlock()
+	a.tell(a.operations("admit", 3, 4))
+	said.says(t, "log_entries")
+	a.lives("late", b, 1, 2, 3, 4)
+}
+
+// A server that wants another password, or whose key is no stream, or that speaks TLS with others, is told of with what to change; the directory serves
 // by itself meanwhile.
 func TestLogThatRefuses(t *testing.T) {
+	ring, other := valkeytest.NewRing(t), valkeytest.NewRing(t)
+	text := func(t *testing.T) *valkeytest.Server {
+		s := valkeytest.Start(t)
+		s.Do("SET", "kvferry:directory", "1")
+		return s
+	}
+	secret := func(t *testing.T) *valkeytest.Server { return valkeytest.Start(t, "--requirepass", "secret") }
+	encrypted := func(t *testing.T) *valkeytest.Server { return valkeytest.StartEncrypted(t, ring) }
 	for name, c := range map[string]struct {
-		args  []string
-		key   string // that is a text
-		words []string
+		server func(t *testing.T) *valkeytest.Server
+		more   string // in the file
+		words  []string
 	}{
-		"no password": {args: []string{"--requirepass", "secret"}, words: []string{"NOAUTH", "directory.log_password"}},
-		"a text":      {key: "kvferry:directory", words: []string{"WRONGTYPE", "directory.log_stream"}},
+		"no password":       {server: secret, words: []string{"NOAUTH", "directory.log_password"}},
+		"another password":  {secret, ", log_password: wrong", []string{"WRONGPASS", "directory.log_password"}},
+		"a text":            {server: text, words: []string{"WRONGTYPE", "directory.log_stream"}},
+		"plain to TLS":      {server: encrypted, words: []string{"directory.log_tls"}},
+		"TLS to plain":      {text, ", log_tls: true", []string{"directory.log_tls"}},
+		"another authority": {encrypted, file(other.CA, ring.Cert, ring.Key), []string{"authority", "directory.log_tls"}},
+		"another's client":  {encrypted, file(ring.CA, other.Cert, other.Key), []string{"directory.log_tls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := valkeytest.Start(t, c.args...)
-			if c.key != "" {
-				server.Do("SET", c.key, "1")
-			}
-			cfg, err := config.ParseDirectory("directory.yaml",
-				[]byte(freePorts(t, 1)+"extra_config: {kvferry: {directory: {log: '"+server.Addr()+"'}}}\n"), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			said := new(lines)
-			d, err := directory.Open(cfg, valkey.Beside(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream}),
-				slog.New(slog.NewTextHandler(said, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { shut(t, d) })
+			server, said := c.server(t), new(lines)
+			d := sharesBy(t, freePorts(t, 1), server.Addr(), c.more, slog.NewTextHandler(said, nil))
 			said.says(t, append(c.words, server.Addr(), "remedy")...)
 			a, b := newWorker(t, d.Ports()[0], "a", 0), newWorker(t, d.Ports()[0], "b", 0)
 			a.register()

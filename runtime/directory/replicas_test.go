@@ -17,13 +17,24 @@ import (
 // shares starts a directory by a file, which shares the log that a server keeps.
 func shares(t *testing.T, file string, server *valkeytest.Server) *directory.Directory {
 	t.Helper()
+	return sharesBy(t, file, server.Addr(), "", slog.DiscardHandler)
+}
+
+// sharesBy is that with more in its file, as cmd/kvferry does it.
+func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *directory.Directory {
+	t.Helper()
 	cfg, err := config.ParseDirectory("directory.yaml",
-		[]byte(file+"extra_config: {kvferry: {directory: {log: '"+server.Addr()+"'}}}\n"), nil)
+		[]byte(file+"extra_config: {kvferry: {directory: {log: '"+log+"'"+more+"}}}\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opener := valkey.Beside(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream})
-	d, err := directory.Open(cfg, opener, slog.New(slog.DiscardHandler))
+	c := valkey.Config{Stream: cfg.Shared.Stream, Password: cfg.Shared.Password}
+	if cfg.Shared.TLS {
+		if c.TLS, err = valkey.Encrypted(cfg.Shared.CA, cfg.Shared.Cert, cfg.Shared.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := directory.Open(cfg, valkey.Beside(zmq.Config{}.Opener(), c), slog.New(says))
 	if err != nil {
 		t.Fatal(err)
 	}

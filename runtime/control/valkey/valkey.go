@@ -9,6 +9,7 @@ package valkey
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,7 @@ import (
 type Config struct {
 	Stream         string        // its key
 	User, Password string        // empty: none
+	TLS            *tls.Config   // see Encrypted; nil: nothing is encrypted
 	Dial           time.Duration // to connect; 0: 2 s
 	Stalled        time.Duration // after which a connection that says nothing is given up; 0: 5 s
 	Entries        uint32        // the most that one answer holds; 0: 4096
@@ -56,6 +58,7 @@ func (s *server) connect(ctx context.Context) (valkey.Client, error) {
 		InitAddress: []string{s.at}, Username: s.config.User, Password: s.config.Password, ClientName: "kvferry-directory",
 		ForceSingleClient: true, DisableCache: true, DisableRetry: true, PipelineMultiplex: -1,
 		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10, RingScaleEachConn: 4,
+		TLSConfig:        s.tls(),
 		Dialer:           net.Dialer{Timeout: cmp.Or(s.config.Dial, 2*time.Second)},
 		ConnWriteTimeout: cmp.Or(s.config.Stalled, 5*time.Second),
 	})
@@ -63,6 +66,16 @@ func (s *server) connect(ctx context.Context) (valkey.Client, error) {
 		s.client = nil // Otherwise it is an interface that holds a nil pointer.
 	}
 	return s.client, err
+}
+
+// tls is for this server's name.
+func (s *server) tls() *tls.Config {
+	if s.config.TLS == nil {
+		return nil
+	}
+	c := s.config.TLS.Clone()
+	c.ServerName, _, _ = net.SplitHostPort(s.at)
+	return c
 }
 
 func (s *server) end() {
@@ -182,6 +195,6 @@ func codeOf(err error) effects.Code {
 
 // remedy says what to do about it.
 func remedy(err error, at string) []any {
-	return []any{"log", at, "err", err, "remedy", "look whether a Valkey, or Redis from 6.2 on, runs there, takes " +
-		"directory.log_password, and has nothing but a stream at directory.log_stream"}
+	return []any{"log", at, "err", err, "remedy", "look whether a Valkey, or Redis from 6.2 on, runs there, speaks TLS " +
+		"if directory.log_tls says so, takes directory.log_password, and has nothing but a stream at directory.log_stream"}
 }

@@ -24,11 +24,17 @@ type Server struct {
 // Start starts one that ends with the test, with these arguments beside its own, and returns when it serves.
 func Start(t testing.TB, more ...string) *Server {
 	t.Helper()
+	return start(t, func(uint16) []string { return more })
+}
+
+// start starts one with arguments that may name its port.
+func start(t testing.TB, more func(port uint16) []string) *Server {
+	t.Helper()
 	port, err := reserve.Open("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, port: port, more: more}
+	s := &Server{t: t, port: port, more: more(port.Addr().Port)}
 	t.Cleanup(func() {
 		s.Kill()
 		_ = port.Close()
