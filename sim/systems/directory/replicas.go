@@ -16,14 +16,14 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-const third, logName = "third", "log"
+const replicasName, third, logName = "replicas", "third", "log"
 
 // sharing are the directories that share a log.
 var sharing = []string{directoryName, second, third}
 
 // Replicas is directories that share a log, and workers that tell one or two of them. What each tells, all know.
 var Replicas = own.System{
-	Name:  "replicas",
+	Name:  replicasName,
 	About: "no ranks: directories that share a log, and workers that tell some of them what they have",
 	Nodes: replicas,
 	Draw:  drawReplicas,
@@ -68,8 +68,10 @@ func tells(p *plan.Plan, i int) []string {
 	return all
 }
 
-// patient says whether the directories of a plan wait for nobody's silence: so nothing heals by that alone.
-func patient(p *plan.Plan) bool { return draw.Hash(p.Seed, draw.Plan, 8, 48).Permille(500) }
+// patient says whether the directories of a plan of Replicas wait for nobody's silence: so nothing heals by that alone.
+func patient(p *plan.Plan) bool {
+	return p.System == replicasName && draw.Hash(p.Seed, draw.Plan, 8, 48).Permille(500)
+}
 
 // steady says whether their log loses nothing: then nobody is known by another way only because its own was silent.
 func steady(p *plan.Plan) bool {
