@@ -57,8 +57,8 @@ func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 	d.known.comes(h, w, s)
 }
 
-// joins notes that a worker is known by a registration. Who has not read yet what others told does not know whether they
-// hear of it by somebody else, such as a life of its own before this one, of which they will hear no more.
+// joins notes that a worker is known by a registration. Who has not read yet what others told does not know whether
+// they hear of it by somebody else, such as a life of its own before this one, of which they will hear no more.
 func (o Others) joins(w *worker) {
 	if o.d.read == 0 {
 		o.meets(w)

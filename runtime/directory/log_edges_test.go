@@ -183,8 +183,8 @@ func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
 	a.lives("late", b, 1, 2, 3, 4)
 }
 
-// A server that wants another password, or whose key is no stream, or that speaks TLS with others, is told of with what to change; the directory serves
-// by itself meanwhile.
+// A server that wants another password, whose key is no stream, or that speaks TLS where the directory does not or with
+// others, is told of with what to change; the directory serves by itself meanwhile.
 func TestLogThatRefuses(t *testing.T) {
 	ring, other := valkeytest.NewRing(t), valkeytest.NewRing(t)
 	text := func(t *testing.T) *valkeytest.Server {

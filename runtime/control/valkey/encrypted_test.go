@@ -21,7 +21,8 @@ func TestFilesOfTLS(t *testing.T) {
 		"a file of nothing": {"", r.Cert, "/dev/null", "directory.log_key /dev/null"},
 	} {
 		switch tls, err := valkey.Encrypted(c.ca, c.cert, c.key); {
-		case c.says == "" && (err != nil || (tls.RootCAs == nil) != (c.ca == "") || (len(tls.Certificates) == 0) != (c.cert == "")):
+		case c.says == "" &&
+			(err != nil || (tls.RootCAs == nil) != (c.ca == "") || (len(tls.Certificates) == 0) != (c.cert == "")):
 			t.Errorf("%s: %+v, %v", name, tls, err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%s: %v, want %q", name, err, c.says)
