@@ -38,6 +38,7 @@ func Plan(p *plan.Plan) {
 	c.times()
 	c.jobs()
 	c.faults()
+	c.presses()
 	p.Profile = Profile
 }
 
@@ -233,4 +234,44 @@ func (c *condenser) faults() {
 		c.Rates[f] = max(c.Rates[f], c.at(1<<14|uint64(f)).Between(50, 500))
 	}
 	c.FaultsEnd = last + c.at(83).Time(10*time.Millisecond, 2*c.Timeouts.Put)
+}
+
+// presses puts what is seldom drawn together where it meets: answers that are missing while there is time to ask again,
+// planes that take as long as leases, ends of links and lives as something is under way over them, and words, imports
+// among them, that come late. Each by itself, so that each also meets what was drawn before.
+func (c *condenser) presses() {
+	t, r := &c.Timeouts, c.Rates
+	if c.at(90).Permille(250) {
+		t.Alloc = max(16*c.Delays.Message, t.Put/time.Duration(c.at(91).Between(8, 32)))
+		t.Reply = t.Alloc + max(16*c.Delays.Message, t.Alloc/4)
+		t.BackoffMin = min(t.BackoffMin, t.Reply/2)
+		t.BackoffMax = min(t.BackoffMax, 2*t.Reply)
+		lost := [...]plan.Fault{plan.FaultReplyLost, plan.FaultRequestLost}[c.at(92).Below(2)]
+		r[lost] = max(r[lost], c.at(92).Again().Between(100, 500))
+	}
+	if c.at(93).Permille(250) {
+		c.Delays.Device = min(t.Lease, t.PullTTL, t.Read) / time.Duration(c.at(94).Between(16, 64))
+		if c.Topology.Leased && c.at(95).Permille(500) {
+			r[plan.FaultLateStore] = max(r[plan.FaultLateStore], c.at(95).Again().Between(100, 500))
+		}
+	}
+	if c.at(96).Permille(200) {
+		r[plan.FaultDelay] = max(r[plan.FaultDelay], c.at(97).Between(50, 400))
+	}
+	if len(c.Jobs) == 0 || !c.at(98).Permille(300) {
+		return
+	}
+	kinds := [...]plan.Fault{plan.FaultCutLink, plan.FaultCutLink, plan.FaultCutConn, plan.FaultCrash}
+	for i := range uint64(c.at(99).Between(1, 3)) {
+		at := func(n uint64) draw.Of { return c.at(1<<15 | i<<4 | n) }
+		x := plan.Scheduled{Fault: kinds[at(0).Below(uint64(len(kinds)))], Node: plan.Node(plan.Nobody), Pick: at(1).Below(1000)}
+		if x.Fault == plan.FaultCrash {
+			x.Node = plan.Node(at(2).Below(uint64(c.NodeCount())))
+		}
+		from := c.Jobs[at(3).Below(uint64(len(c.Jobs)))].At // Soon after, when it is under way.
+		x.At = from + at(4).Time(0, max(8*c.Delays.Message, 4*c.Delays.Device))
+		c.Faults = append(c.Faults, x)
+		c.FaultsEnd = max(c.FaultsEnd, x.At+c.Delays.Message)
+	}
+	slices.SortStableFunc(c.Faults, func(a, b plan.Scheduled) int { return int(a.At - b.At) })
 }

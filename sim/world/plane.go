@@ -140,13 +140,17 @@ type Transfer struct {
 
 func (n *Node) importPeer(w *World, e *effects.Import) {
 	d := n.draw(w, draw.Import)
+	takes := d.Heavy(w.Setting.Net)
+	if late, yes := w.Strikes(plan.FaultDelay, n.Subject(), n.ordinals[draw.Import]); yes {
+		takes += late.Span(0, effects.Second)
+	}
 	refuse := func(code effects.Code) {
-		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
+		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
 	}
 	if w.Setting.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
 		l := w.System.Outsider.Link(w, n)
 		w.Links, n.Links = append(w.Links, l), append(n.Links, l)
-		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.Nodes) {
@@ -174,7 +178,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 			l.commImport(w, n, e.Corr)
 			return
 		}
-		n.inOrder(w, d.Heavy(w.Setting.Net), Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 	}
 }
 
