@@ -61,6 +61,21 @@ func (j *Job) FetchFirst(w *Cluster, count int) {
 	j.FetchChunks(w, 0, false)
 }
 
+// WantGiveUp are commands by which an engine lets go of the rest of a fetch that has failed.
+var WantGiveUp = plan.NewWant(19, "giveup", false)
+
+// givesUp draws whether an engine lets go of all that its failed fetch was still to bring, and says whether it wants
+// nothing of that any more. It may want it later: what comes until then is kept for it.
+func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
+	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
+	if j.probe || len(j.Name) == 0 || w.Seed >= draw.RestlessSeed || !d.Permille(600) {
+		return false
+	}
+	w.Give(n, Command{Want: WantGiveUp, Job: j.Place, From: c.From, Count: uint32(len(j.Keys) - c.From),
+		Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys[c.From:]}}, 0)
+	return d.Again().Permille(700)
+}
+
 func (j *Job) abandon(w *Cluster, n *world.Node) {
 	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
 	j.abandonOthers(w, n)
@@ -80,6 +95,8 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 			j.served = true
 			return
 		}
+	case (e.Begun || c.From > 0) && j.givesUp(w, n, c):
+		return
 	case j.probe || j.Given[plan.WantFetch] >= 3:
 		return
 	}

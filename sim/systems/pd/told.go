@@ -23,7 +23,7 @@ func (w *Cluster) Command(t effects.Ticket) story.Command {
 		said.Keys = j.Ids[j.Batches[c.Batch].From:j.Batches[c.Batch].To]
 	case plan.WantGet, plan.WantLook:
 		said.Keys = w.Jobs[c.Job].Ids
-	case plan.WantFetch:
+	case plan.WantFetch, WantGiveUp:
 		said.Keys = w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)]
 	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
 		plan.WantConflict:

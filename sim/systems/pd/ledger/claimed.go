@@ -229,6 +229,26 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	}
 }
 
+// gaveUp ends the promises of a request to keep chunks that are here and that it has let go of. Where it may have had
+// none of its own, the oldest to nobody by name may have ended.
+func (or *claimedOracle) gaveUp(n *world.Node, c *pd.Command) {
+	my, j := or.at(n), &or.w.Jobs[c.Job]
+	for i, chunk := range j.Ids {
+		if i < c.From || !or.all().kept.at(n).here[i] {
+			continue
+		}
+		my.touched = append(my.touched, chunk)
+		its := func(r claimed) bool { return r.chunk == chunk && r.request == requestOf(j.Name) }
+		sure := slices.ContainsFunc(my.rows, func(r claimed) bool { return its(r) && !r.perhaps })
+		my.rows = slices.DeleteFunc(my.rows, its)
+		for k := range my.rows {
+			if r := &my.rows[k]; r.chunk == chunk && r.request == 0 && !sure {
+				r.perhaps = true
+			}
+		}
+	}
+}
+
 // fetching notes that a request fetches: when it begins its claims end.
 func (or *claimedOracle) fetching(n *world.Node, job int) {
 	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)

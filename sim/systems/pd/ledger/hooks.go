@@ -23,6 +23,7 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 		}
 		o.fetch.fetchesDue(n)
 		o.refused.commanded(n, ev)
+		o.severed.step(n, ev)
 		o.shared.step(n, ev)
 		o.again.refused(n, ev)
 		if x, ok := ev.(*effects.Opened); ok {
@@ -80,6 +81,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		return
 	}
 	o.refused.afterStep(n)
+	o.aborted.afterStep(n)
 	o.absent.afterStep(n)
 	o.proxy.afterStep(n)
 	o.promises.together(n)
@@ -94,6 +96,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	}
 	if n.Delays {
 		o.hope.waitsForKept(n)
+		o.renew.due(n)
 		o.fetch.fetches(n, s)
 	}
 	if n.Lends && !n.Pulls {
@@ -198,6 +201,7 @@ func (o *OfNetwork) OnConnLost(n *world.Node, conn uint64) {
 func (o *OfNetwork) OnOpen(n *world.Node, c *world.Conn) {
 	if !n.User {
 		o.absent.connecting(n, c)
+		o.renew.tries(n, c)
 		o.proxy.connecting(n, c)
 	}
 }
@@ -214,8 +218,9 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.shared.saying(n, c, body)
 	o.shared.asking(n, c, corr, body)
 	o.kept.asking(n, c, corr, body)
-	o.renew.asking(n, body)
+	o.renew.asking(n, c, body)
 	o.again.sent(n, c, corr, body)
+	o.attempts.sent(n, c, body)
 	o.words.saying(n, c, body)
 }
 
@@ -249,6 +254,7 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 	case effects.FactLinkUp:
 		o.words.linked(n, e.ID)
 	case effects.FactLinkDown:
+		o.severed.down(n, e.Code)
 		o.words.down(n)
 		o.shared.down(n)
 	case effects.FactFillLost:

@@ -25,6 +25,9 @@ func (o *OfEngines) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
 
 // OnCommand: a machine is about to get a command.
 func (o *OfEngines) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
+	if c.Want == pd.WantGiveUp {
+		o.kept.letsGo(n, c)
+	}
 	switch c.Want {
 	case plan.WantGet, plan.WantLook:
 		o.hope.given(n, t)
@@ -53,6 +56,13 @@ func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) 
 	o.refused.outcome(n, e)
 	if c.Want == plan.WantAbandon && e.Code == effects.OK {
 		o.prompt.abandonEnded(n, c.Job)
+	}
+	if c.Want == plan.WantAbort && e.Code == effects.OK {
+		o.aborted.agreed(n, c.Target)
+	}
+	if c.Want == pd.WantGiveUp && e.Code == effects.OK {
+		o.kept.left(n, c)
+		o.claimed.gaveUp(n, c)
 	}
 	if c.Want == plan.WantDrain && e.Code == effects.Expired {
 		o.quiet.gaveUp(n)

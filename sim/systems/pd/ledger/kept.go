@@ -64,6 +64,7 @@ type keptOffer struct {
 	spokenOf bool         `snap:"skip"` // the last renewal that was asked for spoke of it
 	passed   int          `snap:"skip"` // so many did not that were answered since one did
 	beside   int          `snap:"skip"` // the most that were kept of its sender then, with it
+	term     term         `snap:"skip"` // as its reader knows it
 }
 
 type keptChunk struct {
@@ -181,6 +182,7 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		}
 	}
 	k.shaky = slices.Contains(my.unreached, k.peer)
+	or.all().renew.begins(n, &k)
 	my.kept = append(my.kept, k)
 	or.all().share.keepsShare(n, &k)
 }
@@ -255,6 +257,19 @@ func (or *keptOracle) left(n *world.Node, c *pd.Command) {
 				x.perhaps = true
 				x.left = x.left || k.job == c.Job && k.at < c.Asked.At
 			}
+		}
+	}
+}
+
+// letsGo notes that a request is about to let go of what its failed fetch was still to bring.
+func (or *keptOracle) letsGo(n *world.Node, c *pd.Command) {
+	c.Asked.At = or.w.Now
+	or.containing(n, c)
+	for i := range or.at(n).kept {
+		k := &or.at(n).kept[i]
+		for m := range k.chunks {
+			x := &k.chunks[m]
+			x.perhaps = x.perhaps || k.job == c.Job && slices.Contains(or.all().fetch.wanted(c), x.id)
 		}
 	}
 }

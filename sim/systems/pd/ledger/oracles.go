@@ -16,7 +16,9 @@ import (
 // Each check names its property in docs/safety.md; hooks.go says what oracles are told, and when.
 type Oracles struct {
 	truth    truth
+	aborted  abortedOracle
 	absent   absentOracle
+	attempts attemptsOracle
 	again    againOracle
 	bearer   bearerOracle
 	both     bothOracle
@@ -54,6 +56,7 @@ type Oracles struct {
 	renew    renewOracle
 	rest     restOracle
 	scatter  scatterOracle
+	severed  severedOracle
 	share    shareOracle
 	stuck    stuckOracle
 	why      whyOracle
@@ -72,7 +75,7 @@ type (
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, j := range []*judge{
 		&o.truth.judge,
-		&o.absent.judge, &o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
+		&o.aborted.judge, &o.absent.judge, &o.attempts.judge, &o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
@@ -80,7 +83,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
 		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge,
-		&o.plains.judge, &o.proxy.judge,
+		&o.severed.judge, &o.plains.judge, &o.proxy.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -95,7 +98,9 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.shared.begin()
 	o.comm.through, o.stuck.links = o.comm.through[:0], o.stuck.links[:0]
 	nodes = w.Source.NodeCount()
+	o.aborted.room(nodes)
 	o.absent.room(nodes)
+	o.attempts.room(nodes)
 	o.both.room(nodes)
 	o.breaker.room(nodes)
 	o.cache.room(nodes)
@@ -117,13 +122,17 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.proxy.room(nodes)
 	o.queue.room(nodes)
 	o.refused.room(nodes)
+	o.renew.room(nodes)
+	o.severed.room(nodes)
 	o.shared.room(nodes)
 	o.words.room(nodes)
 }
 
 // Started tells them that a node begins a life, with that memory.
 func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
+	o.aborted.begin(n)
 	o.absent.begin(n)
+	o.attempts.begin(n)
 	o.both.begin(n)
 	o.breaker.begin(n)
 	o.cache.begin(n)
@@ -146,6 +155,8 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.proxy.begin(n)
 	o.queue.begin(n)
 	o.refused.begin(n)
+	o.renew.begin(n)
+	o.severed.begin(n)
 	o.shared.perLife.begin(n)
 	o.words.begin(n)
 	o.truth.started(n, b)

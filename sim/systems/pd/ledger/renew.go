@@ -21,6 +21,7 @@ var (
 // renewOracle judges renewals of loans.
 type renewOracle struct {
 	judge
+	perLife[renewLife]
 	ask  protocol.RenewRequest `snap:"scratch"`
 	owed []*world.Grant        `snap:"scratch"` // what the answer to a request has to prolong, in the same step
 	by   uint64                `snap:"scratch"` // that request
@@ -107,6 +108,7 @@ func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
 			k.shaky = true
 		case slices.Contains(m.Extended, uint64(k.loan.ID)):
 			k.ends = k.loan.Ends
+			or.begins(n, k)
 		}
 	}
 	if !c.Closed {

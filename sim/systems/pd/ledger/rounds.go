@@ -19,18 +19,20 @@ var checkRenewRound = oracle.NewCheck("S18", "renewals of all that is kept")
 func renewals(n *world.Node) int { return int(cmp.Or(pd.Its(n).Cfg.Tuning.RenewsMax, 512)) }
 
 // asking notes which of the offers that n keeps a renewal speaks of.
-func (or *renewOracle) asking(n *world.Node, body []byte) {
+func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	m := protocol.RenewRequest{}
 	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewRequest, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
 		return
 	}
+	or.tries(n, c)
 	kept := or.all().kept.at(n).kept
 	of := 0 // That a machine may know of: some it may have dropped already.
 	for i := range kept {
 		if k := &kept[i]; k.peer == effects.Incarnation(m.To) && or.all().kept.stands(k) {
 			of++
 			k.spokenOf = k.loan != nil && slices.Contains(m.Grants, uint64(k.loan.ID))
+			or.wanted(n, k)
 		}
 	}
 	for i := range kept {

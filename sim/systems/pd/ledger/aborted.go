@@ -1,0 +1,59 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// An engine that aborts a command is told whether there was something to end. If so, the command has its outcome before
+// its machine has no more work, unless a device or a plane still works for the node: that nobody can stop at once.
+
+var checkAborted = oracle.NewCheck("L1", "commands that are aborted")
+
+// abortedOracle judges what becomes of commands that engines abort.
+type abortedOracle struct {
+	judge
+	perLife[abortedLife]
+}
+
+type abortedLife struct {
+	targets []effects.Ticket `snap:"skip"` // that the machine agreed to end, and has not
+}
+
+func (s *abortedLife) empty() { *s = abortedLife{targets: s.targets[:0]} }
+
+// agreed notes that a machine says it ends a command.
+func (or *abortedOracle) agreed(n *world.Node, t effects.Ticket) {
+	or.at(n).targets = append(or.at(n).targets, t)
+}
+
+// afterStep checks that it has.
+func (or *abortedOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	if n.Busy || len(my.targets) == 0 {
+		return
+	}
+	for _, t := range my.targets {
+		switch c := &or.w.Commands[t-1]; {
+		case c.Over:
+			or.judged(checkAborted)
+		case or.works(n, c):
+			or.void(checkAborted)
+		default:
+			or.judged(checkAborted)
+			or.fail(checkAborted, "node %d agrees to abort ticket %d (%s), of which nothing is under way, and does not end it",
+				n.It(), oracle.Ticket(t), c.Want)
+		}
+	}
+	my.targets = my.targets[:0]
+}
+
+// works says whether a device or a plane may still work for a node, or a command of its.
+func (or *abortedOracle) works(n *world.Node, c *pd.Command) bool {
+	return c.Device.Corr != 0 || n.Device != nil ||
+		slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool { return t.Local.Node == n && !t.Ended })
+}

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Who keeps an offer asks for more time when half of it is over, and not once nothing is left of it.
+
+// What is judged here.
+var (
+	checkRenewBegun  = oracle.NewCheck("S9", "renewals of what is kept, begun in time")
+	checkRenewWanted = oracle.NewCheck("L2", "renewals of what is left of an offer")
+)
+
+// renewLife is whom a life tried to ask for more time.
+type renewLife struct {
+	tried []tried `snap:"skip"`
+}
+
+func (s *renewLife) empty() { s.tried = s.tried[:0] }
+
+type tried struct {
+	server int32
+	at     int64 // the last time
+}
+
+// A term is the time that a reader has for an offer: since when it knows of it, and how much that is.
+type term struct {
+	since, frozen int64
+	left          effects.Duration
+}
+
+// begins notes that a reader has another term.
+func (or *renewOracle) begins(n *world.Node, k *keptOffer) {
+	if !k.lies {
+		k.term = term{or.w.Now, n.Frozen, k.ends.Sub(or.w.Clock(k.owner.Node))}
+	}
+}
+
+// tries notes that a life connects to where it asks for more time, or asks.
+func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
+	if !n.Delays || c.Channel != effects.ChannelInit || c.Server < 0 {
+		return
+	}
+	my := or.at(n)
+	i := slices.IndexFunc(my.tried, func(x tried) bool { return x.server == c.Server })
+	if i < 0 {
+		i = len(my.tried)
+		my.tried = append(my.tried, tried{server: c.Server})
+	}
+	my.tried[i].at = or.w.Now
+}
+
+// due checks that whoever leased what is kept was asked for more time once half of it is over. A former question may
+// have gone unanswered for long, or have failed just before.
+func (or *renewOracle) due(n *world.Node) {
+	if n.Busy || n.Draining || or.w.Seed >= draw.RestlessSeed {
+		return
+	}
+	cfg := &pd.Its(n).Cfg
+	for i := range or.all().kept.at(n).kept {
+		k := &or.all().kept.at(n).kept[i]
+		if k.lent || k.lies || or.w.Now < k.term.since+int64(n.Slowest(max(cfg.LeadMin, k.term.left/2))+pd.Grace)+
+			n.Frozen-k.term.frozen || !or.all().kept.renewable(k) ||
+			slices.Contains(or.w.Source.Topology.Unrenewed, plan.Node(k.owner.Node.ID)) {
+			continue
+		}
+		before := k.term.since - int64(n.Slowest(cfg.ReplyTimeout+cfg.BackoffMax))
+		or.judged(checkRenewBegun)
+		if !slices.ContainsFunc(or.at(n).tried, func(x tried) bool { return x.server == k.owner.Node.ID && x.at >= before }) {
+			or.fail(checkRenewBegun, "node %d has not asked for more time under grant %d, of which half is over",
+				n.It(), n.ItsGrant(k.loan.ID))
+			return
+		}
+	}
+}
+
+// wanted checks, of an offer that a renewal may speak of, that there is something left of it.
+func (or *renewOracle) wanted(n *world.Node, k *keptOffer) {
+	if !k.spokenOf || k.lies {
+		return
+	}
+	or.judged(checkRenewWanted)
+	if !slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.left }) {
+		or.fail(checkRenewWanted, "node %d asks for more time under grant %d, of which nothing is left",
+			n.It(), n.ItsGrant(k.loan.ID))
+	}
+}

@@ -1,0 +1,43 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A connection on which a peer is asked for one thing is opened again when there is more to ask. Its end is no end of
+// the peer: the link, and what others do over it, goes on.
+
+var checkSevered = oracle.NewCheck("S18", "links whose connections end")
+
+// severedOracle judges what the end of a connection takes with it.
+type severedOracle struct {
+	judge
+	perLife[severedLife]
+}
+
+type severedLife struct {
+	lane bool `snap:"scratch"` // this step is about the end of such a connection
+}
+
+func (s *severedLife) empty() { *s = severedLife{} }
+
+// step notes what a step is about.
+func (or *severedOracle) step(n *world.Node, ev effects.Event) {
+	my := or.at(n)
+	my.lane = false
+	if lost, ok := ev.(*effects.ConnLost); ok {
+		c := or.w.ConnOf(uint64(lost.Conn))
+		if my.lane = c != nil && c.Client == n.ID && c.Channel != effects.ChannelInit; my.lane {
+			or.judged(checkSevered)
+		}
+	}
+}
+
+// down checks that a link which ends as lost did not for that.
+func (or *severedOracle) down(n *world.Node, code effects.Code) {
+	if or.at(n).lane && code == effects.PeerLost {
+		or.fail(checkSevered, "node %d gives a link up because a connection has ended on which it only asks", n.It())
+	}
+}
