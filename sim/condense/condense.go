@@ -264,7 +264,8 @@ func (c *condenser) presses() {
 	kinds := [...]plan.Fault{plan.FaultCutLink, plan.FaultCutLink, plan.FaultCutConn, plan.FaultCrash}
 	for i := range uint64(c.at(99).Between(1, 3)) {
 		at := func(n uint64) draw.Of { return c.at(1<<15 | i<<4 | n) }
-		x := plan.Scheduled{Fault: kinds[at(0).Below(uint64(len(kinds)))], Node: plan.Node(plan.Nobody), Pick: at(1).Below(1000)}
+		x := plan.Scheduled{Fault: kinds[at(0).Below(uint64(len(kinds)))], Node: plan.Node(plan.Nobody)}
+		x.Pick = at(1).Below(1000)
 		if x.Fault == plan.FaultCrash {
 			x.Node = plan.Node(at(2).Below(uint64(c.NodeCount())))
 		}

@@ -75,7 +75,8 @@ type (
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, j := range []*judge{
 		&o.truth.judge,
-		&o.aborted.judge, &o.absent.judge, &o.attempts.judge, &o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
+		&o.aborted.judge, &o.absent.judge, &o.attempts.judge,
+		&o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
