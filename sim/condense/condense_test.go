@@ -22,7 +22,7 @@ func TestPlansCanBeRun(t *testing.T) {
 		for _, rate := range p.Rates {
 			rates += min(rate, 1)
 		}
-		if len(p.Jobs) > 8 || len(p.Faults) > 3 || rates > 4 {
+		if len(p.Jobs) > 8 || len(p.Faults) > 6 || rates > 7 {
 			t.Fatalf("seed %d: %d jobs, %d faults, %d rates; want a few", seed, len(p.Jobs), len(p.Faults), rates)
 		}
 		bases[condense.Base(seed)]++
