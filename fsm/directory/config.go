@@ -31,9 +31,10 @@ type Config struct {
 	Silence  effects.Duration // after which a worker is taken for dead; 0: none is
 	Yield    effects.Duration // after which one that was not heard by one directory is believed to be heard by another
 	Patience effects.Duration // with a sync that does not go on
+	Fade     effects.Duration // after which what was told before operations were missing is not believed; 0: it always is
 
 	Sweep int // rows that a step looks at to sweep
-	Ends  int // workers, and syncs, that end in one step because their time is over
+	Ends  int // workers, syncs and fades that end in one step because their time is over
 }
 
 // Default is for a fleet of a thousand workers, and takes 300 MB at the most when it is full.
@@ -43,6 +44,7 @@ func Default() Config {
 		Chunks: 10_000_000, OfChunk: 256, Text: 512,
 		Syncs: 16, Batches: 16384, Hashes: 4096, Prefix: 1000, Peers: 8,
 		Silence: 300 * effects.Second, Yield: 30 * effects.Second, Patience: 60 * effects.Second,
+		Fade:  600 * effects.Second,
 		Sweep: 4096, Ends: 64,
 	}
 }
@@ -77,9 +79,9 @@ func (c *Config) Check() error {
 			return fmt.Errorf("directory: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
 		}
 	}
-	if c.Silence < 0 || c.Yield < 0 || c.Patience <= 0 {
-		return fmt.Errorf("directory: silence %v, yield %v and patience %v: give 0 or more, 0 or more, and more than 0",
-			c.Silence, c.Yield, c.Patience)
+	if c.Silence < 0 || c.Yield < 0 || c.Fade < 0 || c.Patience <= 0 {
+		return fmt.Errorf("directory: silence %v, yield %v, fade %v and patience %v: none may be less than 0, nor the last 0",
+			c.Silence, c.Yield, c.Fade, c.Patience)
 	}
 	return nil
 }

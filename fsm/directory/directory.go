@@ -16,6 +16,7 @@ type Directory struct {
 	known  roster
 	feeds  table.Slab[feed]
 	syncs  syncs
+	fades  fades
 	chunks index.Index
 	owners []table.Handle // feeds, by holder
 
@@ -31,6 +32,7 @@ func New(c Config) Directory {
 	secret := draw.New(c.Seed)
 	return Directory{
 		config: c, known: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
+		fades: fades{rows: table.NewSlab[fade](c.Holders)},
 		chunks: index.New(index.Limits{
 			Chunks: c.Chunks, Holders: c.Holders, Groups: c.Instances, OfChunk: c.OfChunk,
 		}, secret.Next()),
@@ -64,6 +66,13 @@ func (d *Directory) Advance(now effects.Time) {
 		}
 		d.giveUp(h)
 	}
+	for range d.config.Ends {
+		h, at, ok := age{d}.next()
+		if !ok || at > now {
+			break
+		}
+		age{d}.over(h)
+	}
 	d.chunks.Sweep(d.config.Sweep)
 }
 
@@ -74,7 +83,10 @@ func (d *Directory) Deadline() (at effects.Time, ok bool) {
 	}
 	_, at, ok = d.silent()
 	if _, sync, is := d.stuck(); is && (!ok || sync < at) {
-		return sync, true
+		at, ok = sync, true
+	}
+	if _, fade, is := (age{d}).next(); is && (!ok || fade < at) {
+		at, ok = fade, true
 	}
 	return at, ok
 }

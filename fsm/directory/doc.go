@@ -16,6 +16,7 @@
 //     soon as nothing is lost any more, what is known becomes what is so.
 //   - What names an incarnation is believed of that one only. A worker that names none can be mistaken for the one
 //     before it, where that one's last facts come late; the next full sync ends that.
+//   - What a location told before a gap fades: it is believed for a while only, unless a full sync comes.
 //   - A full sync changes nothing that is answered before its end, and then all at once.
 //   - Time is this machine's. No worker's clock counts.
 //   - A step does a bounded amount of work, and there is a bound on everything that facts can make grow, with a code

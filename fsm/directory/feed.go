@@ -25,6 +25,7 @@ type feed struct {
 	next     uint64
 	ask      Reason
 	sync     table.Handle // under way; 0: none is
+	fade     table.Handle // likewise
 	synced   []byte       // the id of the last one that came to its end
 }
 
@@ -86,20 +87,16 @@ func (d *Directory) Operate(now effects.Time, r *Report) effects.Code {
 	}
 	f := d.feeds.Get(h)
 	if len(r.Operations) > d.config.Hashes {
-		d.lose(w, f)
+		d.lose(w, h)
 		return effects.TooLarge
-	}
-	shadow := index.Holder(0)
-	if f.sync != 0 {
-		shadow = d.syncs.rows.Get(f.sync).holder
 	}
 	for i := range r.Operations {
 		op, did := &r.Operations[i], effects.OK
 		if !r.Unnumbered {
-			did = d.count(w, f, op.Sequence)
+			did = d.count(w, h, op.Sequence)
 		}
 		if did != effects.Stale {
-			did = first(did, d.apply(f.holder, shadow, op))
+			did = first(did, d.apply(f, op))
 		}
 		code = first(code, did)
 	}
@@ -118,19 +115,21 @@ func first(a, b effects.Code) effects.Code {
 
 // count takes the sequence of an operation. Stale: it is not to be believed. Mismatch: there is a gap before it, or it
 // comes late. What comes then is followed all the same: the order is lost, and better hints than none are had by it.
-func (d *Directory) count(w *worker, f *feed, sequence uint64) effects.Code {
+func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Code {
+	f := d.feeds.Get(h)
 	switch f.follow {
 	case fresh:
 		if sequence != 0 {
-			d.lose(w, f)
+			d.lose(w, h)
 			return effects.Stale
 		}
 		f.ask = NoSync // What came before this one was of an earlier incarnation.
+		age{d}.end(f)
 	case open:
 	case following, resumed:
 		if sequence != f.next && (sequence > 0 || f.follow == following) {
 			f.follow, f.next = following, sequence+1
-			d.lose(w, f)
+			d.lose(w, h)
 			return effects.Mismatch
 		}
 	}
@@ -151,17 +150,26 @@ func (f *feed) resume(b *SyncBegin) {
 }
 
 // lose notes that operations of a feed are missing.
-func (d *Directory) lose(w *worker, f *feed) {
+func (d *Directory) lose(w *worker, h table.Handle) {
+	f := d.feeds.Get(h)
 	if f.ask == NoSync {
 		d.note(OrderLost, w, f.location)
 	}
 	f.ask = Gap
+	age{d}.begin(h)
 }
 
-// apply does an operation for a holder, and for the one that fills in a sync, which comes to be it.
-func (d *Directory) apply(holder, shadow index.Holder, op *Operation) effects.Code {
-	code := effects.OK
-	for _, h := range [...]index.Holder{holder, shadow} {
+// apply does an operation for the holder of a feed, and for those that come to be it: as a sync is complete, and as
+// what was told before fades.
+func (d *Directory) apply(f *feed, op *Operation) effects.Code {
+	all, code := [...]index.Holder{f.holder, 0, 0}, effects.OK
+	if f.sync != 0 {
+		all[1] = d.syncs.rows.Get(f.sync).holder
+	}
+	if f.fade != 0 {
+		all[2] = d.fades.rows.Get(f.fade).young
+	}
+	for _, h := range all {
 		switch {
 		case h == 0:
 		case op.Evict:

@@ -48,6 +48,13 @@ type modelFeed struct {
 	ask    Reason
 	sync   *modelSync
 	synced string
+	fade   *modelFade
+}
+
+type modelFade struct {
+	young map[uint64]bool // told since
+	began effects.Time
+	again bool
 }
 
 type modelSync struct {
@@ -59,6 +66,15 @@ type modelSync struct {
 	said    int64
 	ended   bool
 	went    effects.Time
+}
+
+// lose is a gap.
+func (f *modelFeed) lose(now effects.Time) {
+	if f.ask = Gap; f.fade != nil {
+		f.fade.again = true
+	} else {
+		f.fade = &modelFade{young: map[uint64]bool{}, began: now}
+	}
 }
 
 func (m *model) syncs(of string) (all, mine int) {
@@ -206,14 +222,14 @@ func (m *model) operate(now effects.Time, n named, life byte, location string, o
 		if !unnumbered {
 			switch {
 			case f.follow == fresh && op.Sequence != 0:
-				f.ask = Gap
+				f.lose(now)
 				code = cmp.Or(code, effects.Stale)
 				continue
 			case f.follow == fresh:
-				f.ask = NoSync
+				f.ask, f.fade = NoSync, nil
 			case f.follow == resumed && op.Sequence == 0:
 			case f.follow != open && op.Sequence != f.next:
-				f.ask = Gap
+				f.lose(now)
 				code = cmp.Or(code, effects.Mismatch)
 			}
 			f.follow, f.next = following, op.Sequence+1
@@ -221,6 +237,9 @@ func (m *model) operate(now effects.Time, n named, life byte, location string, o
 		sets := []map[uint64]bool{f.chunks}
 		if f.sync != nil {
 			sets = append(sets, f.sync.chunks)
+		}
+		if f.fade != nil {
+			sets = append(sets, f.fade.young)
 		}
 		for _, set := range sets {
 			if op.Evict {
@@ -309,6 +328,9 @@ func (f *modelFeed) went(now effects.Time, w *modelWorker) (code effects.Code) {
 		code = effects.Mismatch
 	}
 	f.chunks, f.synced, f.sync, w.ask = s.chunks, s.id, nil, NoSync
+	if f.fade = nil; f.ask != NoSync { // There was a gap since it began.
+		f.lose(now)
+	}
 	return code
 }
 
@@ -334,7 +356,7 @@ func (m *model) status(now effects.Time, n named, life byte, id string) (begun [
 	return begun, ended, effects.OK
 }
 
-func (m *model) pass(now effects.Time, silence, patience effects.Duration) {
+func (m *model) pass(now effects.Time, silence, patience, fade effects.Duration) {
 	for n, w := range m.workers {
 		if now >= w.heard.Add(silence) {
 			m.end(n)
@@ -342,6 +364,11 @@ func (m *model) pass(now effects.Time, silence, patience effects.Duration) {
 		for _, f := range w.feeds {
 			if f.sync != nil && now >= f.sync.went.Add(patience) {
 				f.sync, f.ask = nil, SyncLost
+			}
+			if x := f.fade; x != nil && now >= x.began.Add(fade) {
+				if f.chunks, f.fade = x.young, nil; x.again {
+					f.fade = &modelFade{young: map[uint64]bool{}, began: now}
+				}
 			}
 		}
 	}

@@ -19,6 +19,7 @@ const (
 	LogDown                      // the log that directories share does not answer
 	LogAnswers                   // it does again
 	LogShort                     // entries of it were gone before they were read
+	Faded                        // what a location told before operations of it were missing is not believed any more
 )
 
 // A Note is for people. Its texts can be kept.

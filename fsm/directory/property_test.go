@@ -15,6 +15,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := wide()
 		c.Silence, c.Yield, c.Patience = 14*effects.Second, 9*effects.Second, 6*effects.Second
+		c.Fade = 4 * effects.Second
 		c.Seed, c.Sweep, c.Syncs = rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 3).Draw(t, "sweep"), 3
 		s := &stage{Directory: New(c)}
 		m := &model{workers: map[named]*modelWorker{}, served: map[string]int{}, places: c.Syncs,
@@ -135,7 +136,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 			},
 			"wait": func(t *rapid.T) {
 				s.pass(s.now.Add(effects.Duration(rapid.IntRange(0, 8).Draw(t, "seconds")) * effects.Second))
-				m.pass(s.now, c.Silence, c.Patience)
+				m.pass(s.now, c.Silence, c.Patience, c.Fade)
 			},
 			"status": func(t *rapid.T) {
 				n := names.Draw(t, "name")

@@ -121,6 +121,9 @@ func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Co
 	if s.gaps == w.gaps {
 		w.ask = NoSync // Otherwise something may be missing since the sync began.
 	}
+	if (age{d}).end(f); f.ask != NoSync || w.ask != NoSync {
+		age{d}.begin(s.feed)
+	}
 	d.note(SyncTaken, w, f.location)
 	d.endSync(h)
 	return code

@@ -26,6 +26,7 @@ func (o Others) passes(now effects.Time, h table.Handle, w *worker, s *Sender) b
 	}
 	if s.By != 0 && w.gaps != s.Gaps {
 		w.gaps, w.ask = s.Gaps, Gap
+		age{o.d}.beginAll(w)
 	}
 	return true
 }
@@ -54,6 +55,7 @@ func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 	}
 	d.syncs.unask(w)
 	w.midway, w.ask = true, Unknown
+	age{d}.beginAll(w)
 	d.known.comes(h, w, s)
 }
 

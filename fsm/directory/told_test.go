@@ -168,6 +168,41 @@ func TestFormerLifeComesLast(t *testing.T) {
 	w.wants("the former one then", w.d.Register(w.now, former, home()), effects.Stale)
 }
 
+// What was told before a gap fades, unless all is told again: of a worker that is heard here, and of one of which
+// others tell.
+func TestFade(t *testing.T) {
+	for by, gap := range map[uint64]func(w *town) effects.Code{
+		heard: func(w *town) effects.Code { return w.operates(sender(heard, 0), false, 8, 5) },
+		one:   func(w *town) effects.Code { return w.operates(sender(one, 2), false, 8, 1) },
+	} {
+		w := newTown(t)
+		w.d.config.Silence = 0
+		w.wants("register", w.d.Register(w.now, sender(by, by), home()), effects.OK)
+		w.wants("an operation", w.operates(sender(by, by), false, 7, 0), effects.OK)
+		gap(w)
+		w.now += effects.Time(w.d.config.Fade - 1)
+		w.d.Advance(w.now)
+		w.wants("chunks before", w.has(7, 8), 2)
+		w.now++
+		w.d.Advance(w.now)
+		w.wants("what was told before", w.has(7), 0)
+		w.wants("what was told since", w.has(8), 1)
+		w.now += 2 * effects.Time(w.d.config.Fade)
+		w.d.Advance(w.now)
+		w.wants("what was told since, later", w.has(8), 1)
+		next := map[uint64]uint64{heard: 6, one: 2}[by]
+		w.wants("another operation", w.operates(sender(by, 2*by), false, 9, next), effects.OK)
+		w.wants("all that was told since", w.has(8, 9), 2)
+	}
+	w := newTown(t)
+	w.wants("register", w.d.Register(w.now, sender(heard, 0), home()), effects.OK)
+	w.operates(sender(heard, 0), false, 7, 3)
+	w.syncs(sender(heard, 0), 7, 4, 0)
+	if at, ok := w.d.Deadline(); !ok || at != w.now.Add(w.d.config.Silence) {
+		t.Errorf("after a full sync it waits for %v", at)
+	}
+}
+
 // What was lost while a full sync went on is not made up for by it.
 func TestGapInASync(t *testing.T) {
 	w := newTown(t)

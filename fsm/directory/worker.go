@@ -101,6 +101,7 @@ func (d *Directory) forget(w *worker) {
 		if f.sync != 0 {
 			d.endSync(f.sync)
 		}
+		age{d}.end(f)
 		d.chunks.Retire(f.holder)
 		d.owners[f.holder] = 0
 		d.feeds.Unlink(&w.feeds, h)

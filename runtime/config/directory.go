@@ -53,6 +53,7 @@ type DirectoryTables struct {
 	BatchHashes                      uint32 // of a full sync, and operations of a report
 	Syncs                            uint32 // full syncs at a time
 	SyncPatience                     time.Duration
+	Fade                             time.Duration // of what was told before operations were missing
 }
 
 // An Argument is a key's value that somebody gave beside file and environment, as an argument of a command.

@@ -64,6 +64,10 @@ var directoryKeys = []key{
 	{name: "directory.sync_patience",
 		kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.SyncPatience }),
 		def:  "60", doc: "after which a full sync that does not go on is given up"},
+	{name: "directory.fade",
+		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.Fade }),
+		def:  "600", doc: "after which what a worker told before a gap is not believed, if no full sync came, as from one " +
+			"that sends no heartbeats"},
 	{name: sharedLogKey, kind: kind{"host:port", readSharedLog},
 		doc: "a Valkey server, or Redis from 6.2, by which directories tell each other; all that name it know the same"},
 	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),

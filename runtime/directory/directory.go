@@ -157,6 +157,6 @@ func machine(cfg *config.Directory, heartbeat string) serve.Config {
 	k.Instances, k.Workers, k.OfOne = int(t.Instances), int(t.Workers), int(t.WorkersOfOne)
 	k.Holders, k.Chunks, k.Prefix, k.Peers = int(t.Holders), int(t.Chunks), int(t.Prefix), int(t.Peers)
 	k.Hashes, k.Syncs, k.Patience = int(t.BatchHashes), int(t.Syncs), effects.Duration(t.SyncPatience)
-	k.Silence = effects.Duration(cfg.Silence)
+	k.Silence, k.Fade = effects.Duration(cfg.Silence), effects.Duration(t.Fade)
 	return c
 }

@@ -32,6 +32,8 @@ var events = map[directory.Event]struct {
 	directory.LogAnswers: {slog.LevelInfo, "the log answers again", ""},
 	directory.LogShort: {slog.LevelWarn, "entries of the log were gone before they were read, and are asked for anew",
 		"raise directory.log_entries, unless the server was restarted or emptied"},
+	directory.Faded: {slog.LevelInfo, "what a worker told before operations were missing is not believed any more",
+		"have it send heartbeats, so that it can be asked for a full sync"},
 }
 
 // observed writes what the machine notes: a line for each cause and instance in a while.

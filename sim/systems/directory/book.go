@@ -132,6 +132,7 @@ func (b *volume) received(c *oracle.Call, e *effects.Received) {
 	now := c.Clock()
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heard) >= silence })
 	for _, t := range b.entries {
+		t.fade(now)
 		if t.sync != nil && now.Sub(t.sync.went) >= stuck {
 			t.sync = nil
 		}
@@ -155,7 +156,7 @@ func (b *volume) received(c *oracle.Call, e *effects.Received) {
 		}
 	case *protocol.BatchedKVOperationMsg:
 		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed {
-			t.operates(x.Operations)
+			t.operates(now, x.Operations)
 		}
 	case *protocol.KVAdmitMsg:
 		if t := b.heard(now, x.Worker, protocol.UUID{}); t != nil && e.Channel == effects.ChannelFeed {
@@ -274,5 +275,6 @@ func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 			t.sure = nil
 		}
 	}
-	t.begun = true
+	t.begun, t.counts = true, q.sync.Numbered
+	t.next = q.sync.Next
 }

@@ -104,15 +104,17 @@ func setting(b own.Boot, name string) serve.Config {
 	d := &c.Directory
 	d.Seed = b.Seed
 	d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = 8, 16, 4, 4, 64
-	d.Silence, d.Patience, d.Ends = silence, stuck, 16
+	d.Silence, d.Patience, d.Fade, d.Ends = silence, stuck, fades, 16
 	d.Syncs, d.Sweep = at(1).Between(1, 4), 1+at(2).Between(0, 40)
 	return c
 }
 
-// How long a directory waits for word of a worker, and for a sync to go on.
+// How long a directory waits for word of a worker, and for a sync to go on; and how long it believes what was told
+// before a gap.
 const (
 	silence = 1200 * effects.Millisecond
 	stuck   = 500 * effects.Millisecond
+	fades   = 300 * effects.Millisecond
 )
 
 // draws draws what workers do.

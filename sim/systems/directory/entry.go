@@ -16,7 +16,11 @@ type entry struct {
 	told    []uint64     // all that it may be believed to have
 	sure    *account     // what it must be believed to have; nil: nobody can say
 	sync    *syncing
-	begun   bool // operations of it are believed
+	begun   bool   // operations of it are believed
+	counts  bool   // the number of the next operation is known
+	next    uint64 // that is it
+	gaps    []effects.Time
+	last    map[uint64]effects.Time // when a chunk was told of last
 }
 
 // An account is what operations come to that are whole.
@@ -35,10 +39,11 @@ type syncing struct {
 }
 
 // operates follows what a worker says that it did.
-func (t *entry) operates(ops []protocol.KVOperation) {
+func (t *entry) operates(now effects.Time, ops []protocol.KVOperation) {
 	for i := range ops {
 		op := &ops[i]
 		t.begun = t.begun || op.Seq == 0
+		t.misses(now, op)
 		switch {
 		case op.Type == protocol.OpAdmit:
 			t.told = with(t.told, op.Key.Bits)
@@ -80,11 +85,41 @@ func (a *account) follow(op *protocol.KVOperation) *account {
 	return a
 }
 
+// misses follows whether an operation is the next one. One that says 0 may be of a worker that began to count anew, and
+// before one does none is believed.
+func (t *entry) misses(now effects.Time, op *protocol.KVOperation) {
+	if !t.begun {
+		return
+	}
+	if t.counts && op.Seq != t.next && op.Seq != 0 {
+		t.gaps = append(t.gaps, now)
+	}
+	t.counts, t.next = true, op.Seq+1
+	t.hears(now, op.Key.Bits)
+}
+
+// hears notes when a chunk is told of.
+func (t *entry) hears(now effects.Time, chunk uint64) {
+	if t.last == nil {
+		t.last = map[uint64]effects.Time{}
+	}
+	t.last[chunk] = now
+}
+
+// fade forgets what was told before a gap: what goes on as a second one comes goes in the time after that.
+func (t *entry) fade(now effects.Time) {
+	for len(t.gaps) > 0 && now.Sub(t.gaps[0]) >= 2*fades {
+		t.told = slices.DeleteFunc(t.told, func(chunk uint64) bool { return t.last[chunk] < t.gaps[0] })
+		t.gaps = t.gaps[1:]
+	}
+}
+
 func (t *entry) syncs(id []byte) bool { return t.sync != nil && t.sync.id == string(id) }
 
 func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	for _, k := range m.Keys {
 		t.told = with(t.told, k.Bits)
+		t.hears(now, k.Bits)
 	}
 	if !t.syncs(m.SyncID) || int(m.BatchID) >= len(t.sync.seen) || t.sync.seen[m.BatchID] {
 		return
@@ -101,6 +136,6 @@ func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 // taken ends a sync that is whole.
 func (t *entry) taken() {
 	if s := t.sync; s.ended && !slices.Contains(s.seen, false) {
-		t.sure, t.sync = s.account, nil
+		t.sure, t.sync, t.gaps = s.account, nil, nil
 	}
 }

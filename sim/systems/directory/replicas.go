@@ -91,7 +91,7 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 			Name: name, Serves: lineChannels[:],
 			New: func(b own.Boot) (effects.Machine, error) {
 				c := setting(b, name)
-				c.Directory.Yield = 600 * effects.Millisecond
+				c.Directory.Yield, c.Directory.Fade = 600*effects.Millisecond, core.Default().Fade
 				if patient(b.Plan) {
 					c.Directory.Silence = longer
 				}

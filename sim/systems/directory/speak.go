@@ -16,7 +16,7 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 	if w.sync == syncAccepted && now >= w.nextBatch && w.open(now, feeding, out) {
 		w.tellNext(now, out)
 	}
-	if w.known && now >= w.nextBeat {
+	if w.known && !w.mute && now >= w.nextBeat {
 		w.nextBeat = now.Add(beatEvery)
 		if w.open(now, beating, out) {
 			m := protocol.HeartbeatMsg{

@@ -25,6 +25,7 @@ type worker struct {
 	is        uint64                  `snap:"share"` // what names its syncs
 	url       []byte                  `snap:"share"`
 	old       bool                    `snap:"share"` // of a release whose operations have no numbers
+	mute      bool                    `snap:"share"` // it sends no heartbeats
 	directory [lineKinds]effects.Addr `snap:"share"` // by line
 	beatsAt   effects.Addr
 	healed    effects.Duration `snap:"share"` // when the plan's faults end: it is no machine's to know, and told to judges
@@ -91,7 +92,7 @@ var lineChannels = [lineKinds]effects.Channel{effects.ChannelDirectory, effects.
 func newWorker(w who, b own.Boot) *worker {
 	x := &worker{
 		who: w, is: b.Seed, url: w.url(b), old: draw.Hash(b.Plan.Seed, draw.Plan, 8, 5).Permille(500),
-		healed: effects.Duration(b.Plan.FaultsEnd),
+		healed: effects.Duration(b.Plan.FaultsEnd), mute: draw.Hash(b.Plan.Seed, draw.Plan, 8, 9).Permille(500),
 	}
 	for i, ch := range lineChannels {
 		x.directory[i] = b.Addr(directoryName, ch)
@@ -99,12 +100,15 @@ func newWorker(w who, b own.Boot) *worker {
 	return x
 }
 
+const never = effects.Time(1<<63 - 1)
+
 // Deadline is the next heartbeat, or the end of somebody's patience. A worker begins by itself.
 func (w *worker) Deadline() (effects.Time, bool) {
-	at := effects.Time(1<<63 - 1)
-	if w.known {
+	at := never
+	switch {
+	case w.known && !w.mute:
 		at = w.nextBeat
-	} else if w.lines[asking].corr == 0 {
+	case !w.known && w.lines[asking].corr == 0:
 		return 0, true
 	}
 	if w.sync == syncAccepted && w.lines[feeding].corr == 0 && w.nextBatch < at {
@@ -115,7 +119,7 @@ func (w *worker) Deadline() (effects.Time, bool) {
 			at = l.until
 		}
 	}
-	return at, true
+	return at, at != never
 }
 
 // Step consumes one event.
