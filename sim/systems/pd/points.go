@@ -69,8 +69,10 @@ func checkName(word string, i int) string {
 	return ""
 }
 
+var situations = sync.OnceValue(rank.SituationNames)
+
 func stepName(i int) string {
-	situation, event := rank.SituationNames()[i/eventKinds], i%eventKinds
+	situation, event := situations()[i/eventKinds], i%eventKinds
 	switch k, x := world.Kind(event), event-int(world.KindDropped); {
 	case k >= world.KindTick && k <= world.KindDropped && k != world.KindCommand:
 		return "step " + situation + " × " + world.Forms[k].Name

@@ -144,8 +144,12 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	or.judged(checkGrantShare)
 	of, all := 0, 0
 	for i := range n.Pool.Pages {
-		g := n.Grants[n.Pool.Pages[i].Granted]
-		if g == nil || g == e || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
+		id := n.Pool.Pages[i].Granted
+		if id == 0 || id == e.ID {
+			continue
+		}
+		g := n.Grants[id]
+		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
 			continue // Of one without a name it is not known when it ends.
 		}
 		if all++; g.Peer == e.Peer {
