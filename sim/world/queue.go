@@ -126,17 +126,16 @@ func (q *Queue) down(i int) {
 		if first >= len(heap) {
 			break
 		}
-		least := first
-		for c := range heap[first:min(first+4, len(heap))] {
-			if heap[first+c].before(&heap[least]) {
-				least = first + c
+		least, of := first, heap[first]
+		for c := first + 1; c < len(heap) && c < first+4; c++ {
+			if h := &heap[c]; h.at < of.at || h.at == of.at && h.Seq < of.Seq {
+				least, of = c, *h
 			}
 		}
-		if !heap[least].before(&x) {
+		if !of.before(&x) {
 			break
 		}
-		heap[i] = heap[least]
-		i = least
+		heap[i], i = of, least
 	}
 	heap[i] = x
 }
