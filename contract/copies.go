@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/effects"
 // copyOf is a Copy that is not settled.
 type copyOf struct{ from, to []place }
 
-// copying checks that pages of one pool go to equal ones of another, which nothing else touches.
+// copying checks that pages go to others of the same life and length, which nothing else touches.
 func (p *planes) copying(e *effects.Copy) error {
 	if len(e.Pairs) == 0 {
 		return broken(Machine, "it copies nothing")
@@ -15,8 +15,8 @@ func (p *planes) copying(e *effects.Copy) error {
 		from, to := place{pair.From.Pool, pair.From.Index}, place{pair.To.Pool, pair.To.Index}
 		src, dst := p.pages[from], p.pages[to]
 		switch {
-		case from.pool == to.pool:
-			return broken(Machine, "it copies page %d to page %d of the same pool", from.index, to.index)
+		case from == to:
+			return broken(Machine, "it copies page %d to itself", from.index)
 		case src.generation != pair.From.Generation || dst.generation != pair.To.Generation:
 			return broken(Machine, "it copies page %d in generation %d to page %d in generation %d; "+
 				"their newest published ones are %d and %d",

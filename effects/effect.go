@@ -106,7 +106,7 @@ type Transfer struct {
 	NotAfter Time
 }
 
-// Copy copies Length bytes of each From to its To: pages of two pools of this node. Answer: one
+// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one. Answer: one
 // CopyDone, and one Settled if that was not settled. Before: the machine holds both pages until
 // settled; To was published, and nothing else loads or stores there. The copies of several effects
 // may overlap, and end in any order.

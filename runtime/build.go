@@ -151,8 +151,8 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	if b.options.device != nil {
 		return b.openDevice(draft, env)
 	}
-	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox,
-		Overcommit: b.cfg.Data.Overcommit}
+	c := plane.PoolConfig{Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(),
+		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit}
 	m := &processMemory{}
 	b.world.memory = m
 	if b.cfg.Offload {
@@ -166,14 +166,20 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	pool, err := plane.NewPoolWithin(b.ctx, c)
 	if err != nil {
 		key := "pd_buffer_size"
-		if b.cfg.Offload {
+		switch {
+		case b.cfg.Offload:
 			key = "pd_cpu_buffer_size"
+		case b.cfg.ArenaPages > b.cfg.Pages:
+			key = "os_staging_bytes"
 		}
 		return noPool(key, c.Pages, c.PageBytes, err)
 	}
 	m.pool, env.Pool = pool, pool
-	if b.cfg.Offload {
-		m.copies = newCopies(m.engine, pool.Host, b.mailbox, b.world.log)
+	switch {
+	case b.cfg.Offload:
+		m.copies = newCopies(m.engine, pool.Host, copyWorkers, b.mailbox, b.world.log)
+	case b.cfg.ArenaPages > 0:
+		m.copies = newCopies(inPool{pool}, pool.Host, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
 	}
 	return nil
 }
@@ -189,9 +195,13 @@ func (b *building) roomForPools() error {
 		if err := backing.Check(uint64(b.cfg.HostPages) * b.cfg.PageBytes); err != nil {
 			return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
 		}
+		if err := backing.Check(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
+			return noPool("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
+		}
 	}
 	// Wherever the pages are, and whether or not they are taken at once.
-	if err := backing.Check(tableBytes * (uint64(b.cfg.Pages) + uint64(b.cfg.HostPages))); err != nil {
+	pages := uint64(b.cfg.Pages) + uint64(b.cfg.HostPages) + uint64(b.cfg.ArenaPages)
+	if err := backing.Check(tableBytes * pages); err != nil {
 		return noTables(b.cfg, err)
 	}
 	return nil
@@ -203,8 +213,11 @@ const tableBytes = 152
 // noTables says why pages cannot be counted.
 func noTables(cfg *config.Config, err error) error {
 	key, pages := "pd_buffer_size", cfg.Pages
-	if cfg.HostPages > cfg.Pages {
+	if cfg.HostPages > pages {
 		key, pages = "pd_cpu_buffer_size", cfg.HostPages
+	}
+	if cfg.ArenaPages > pages {
+		key, pages = "os_staging_bytes", cfg.ArenaPages
 	}
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf(
 		"the tables of %d pages of %d bytes do not fit, wherever the pages are; make %s smaller or chunk_size larger",
@@ -223,7 +236,10 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
-		Engine: device.Pool{Host: b.cfg.Device.Kind != config.DeviceNPU, Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes},
+		Engine: device.Pool{
+			Host: b.cfg.Device.Kind != config.DeviceNPU, Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes,
+		},
+		Arena:  b.cfg.ArenaPages,
 		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
 	}
 	if b.cfg.Offload {

@@ -49,9 +49,9 @@ func newCopyRig(t *testing.T) *copyRig {
 		from.mem[i] = byte(i * 7)
 	}
 	r.from = &gatedMemory{hostMemory: from, reading: make(chan uint32, pages), gate: make(chan error, pages)}
-	r.c = newCopies(r.from, r.to.Host, r.box, slog.New(slog.DiscardHandler))
+	r.c = newCopies(r.from, r.to.Host, copyWorkers, r.box, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
-		if err := errors.Join(r.c.from.Close(), r.to.Close()); err != nil {
+		if err := errors.Join(r.from.Close(), r.to.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -41,7 +41,7 @@ type memory interface {
 type processMemory struct {
 	pool   *plane.Pool
 	engine engineMemory // that the engine fills, with offload; otherwise nil, and it fills pool
-	copies *copies      // from there to pool; likewise
+	copies *copies      // from there to pool, or with an arena from pool to its end; otherwise nil
 }
 
 func (m *processMemory) served() servedPool { return m.pool }

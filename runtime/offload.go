@@ -7,25 +7,40 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
+
+// copied is memory that copies are made of.
+type copied interface {
+	// Read copies a page's valid bytes to dst, which is as long. It blocks, and may run beside others.
+	Read(dst []byte, page effects.Page) error
+}
+
+// inPool is the pool that planes serve, of which chunks are copied to an arena at its end.
+type inPool struct{ *plane.Pool }
+
+// Read implements copied.
+func (p inPool) Read(dst []byte, page effects.Page) error {
+	copy(dst, p.Host(page))
+	return nil
+}
 
 // engineMemory is the pool that the engine fills where it is not the one that planes serve: with
 // pd_use_cpu_offload.
 type engineMemory interface {
+	copied
 	// Host returns the valid bytes of a page for the engine to fill, until Close.
 	Host(effects.Page) []byte
-	// Read copies a page's valid bytes to dst, which is as long. It blocks, and may run beside others.
-	Read(dst []byte, page effects.Page) error
 	// Close gives the memory back. Nothing of it may be in use any more.
 	Close() error
 }
 
-// copyWorkers is how many copies run at a time: few already take all the bandwidth that memory has.
+// copyWorkers is how many copies of puts run at a time: few already take all the bandwidth that memory has.
 const copyWorkers = 4
 
 // copies carries out the Copies of a machine.
 type copies struct {
-	from    engineMemory
+	from    copied
 	to      func(effects.Page) []byte
 	mailbox *mailbox
 	log     *slog.Logger
@@ -42,8 +57,8 @@ type copyOrder struct {
 	cancelled atomic.Bool
 }
 
-func newCopies(from engineMemory, to func(effects.Page) []byte, box *mailbox, log *slog.Logger) *copies {
-	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: copyWorkers},
+func newCopies(from copied, to func(effects.Page) []byte, workers int, box *mailbox, log *slog.Logger) *copies {
+	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: workers},
 		orders: map[effects.Corr]*copyOrder{}}
 }
 

@@ -37,6 +37,8 @@ type checkedFile struct {
 	// HostBytes and HostPages are those of the pool that chunks are offloaded into, if they are.
 	HostBytes uint64 `json:"host_bytes,omitempty"`
 	HostPages uint32 `json:"host_pages,omitempty"`
+	// ArenaPages lie behind Pages: what peers read is copied there.
+	ArenaPages uint32 `json:"arena_pages,omitempty"`
 }
 
 func newConfigCheckCommand() *cobra.Command {
@@ -120,7 +122,7 @@ func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem
 	notes := []config.Problem{}
 	for i, c := range configs {
 		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(),
-			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
+			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages, c.ArenaPages}
 		notes = append(notes, c.Notes...)
 	}
 	if asJSON {
@@ -153,6 +155,8 @@ func (f checkedFile) pool() string {
 		return fmt.Sprintf("%d bytes of pages whose layout an engine gives (see --node)%s", f.BufferBytes+f.HostBytes, where)
 	case f.HostPages > 0:
 		return fmt.Sprintf("%d pages of %d bytes%s and %d to offload into", f.Pages, f.PageBytes, where, f.HostPages)
+	case f.ArenaPages > 0:
+		return fmt.Sprintf("%d pages of %d bytes%s and %d to copy to for peers", f.Pages, f.PageBytes, where, f.ArenaPages)
 	default:
 		return fmt.Sprintf("%d pages of %d bytes%s", f.Pages, f.PageBytes, where)
 	}

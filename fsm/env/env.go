@@ -16,6 +16,7 @@ type Env struct {
 	Pools   *memory.Pools
 	Pool    *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
 	Engine  *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
+	Arena   *memory.Pool // to which what is ready is copied for peers that read it, if there is one
 	Timers  *kernel.Timers
 	Corrs   *kernel.Corrs
 	Conns   *kernel.Conns
@@ -41,6 +42,13 @@ func (v *Env) Name(class int) string {
 		return ""
 	}
 	return v.Names.Name(class)
+}
+
+// OfArena is v as who copies to the arena sees it, and who lends from there.
+func (v *Env) OfArena() Env {
+	a := *v
+	a.Pool, a.Engine = v.Arena, v.Pool
+	return a
 }
 
 // Filled is the pool whose pages the engine reserves and puts.

@@ -4,6 +4,8 @@
 // next one who asks finds it; a read grant says that nobody writes the page; the lease says until when. A caller may
 // rely on this: in one step all three begin, and in one step all three end; an operation that is asked for again has
 // the loan that it has; and no class has more of them, or of pages under them, than it leaves. It knows no message.
+//
+// With an arena chunks are copied first: they are pinned until that has settled, and then their copies are lent alone.
 package loan
 
 import (
@@ -24,6 +26,7 @@ type Config struct {
 	TTL      effects.Duration
 	Leased   bool   // nobody sees what peers read
 	Whole    uint32 // bytes of a page: a shorter chunk is not lent, where peers cannot be told its length; 0: all are
+	Arena    uint32 // pages of the arena; 0: what is lent is not copied
 }
 
 // Loans are those of one flow.
@@ -33,6 +36,7 @@ type Loans struct {
 	byName table.Index // by who asked and its operation
 	counts table.Share // of loans, by class
 	pages  table.Share // of the pages under them, by class
+	arena  table.Share // of pages of the arena, likewise
 	losses kernel.Losses
 
 	entries []store.Entry  `snap:"scratch"`
@@ -44,6 +48,7 @@ func (l *Loans) Emptied(cfg Config, classes int) Loans {
 	return Loans{
 		cfg: cfg, loans: l.loans.Emptied(int(cfg.LoansMax)), byName: l.byName.Emptied(),
 		counts: l.counts.Emptied(int(cfg.LoansMax), classes), pages: l.pages.Emptied(int(cfg.PagesMax), classes),
+		arena:  l.arena.Emptied(int(cfg.Arena), classes),
 		losses: l.losses.Emptied(classes), entries: l.entries, found: l.found,
 	}
 }
@@ -57,6 +62,7 @@ type Loan struct {
 	born    kernel.Birth  // as losses
 	entries []store.Entry // pinned
 	pages   []effects.Page
+	copies  int // pages of the arena that are its
 }
 
 // A For is who a loan is for, and what of.
@@ -162,14 +168,21 @@ func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
 	x := l.loans.Get(h)
 	v.Work.Spend(len(x.entries))
-	for _, entry := range x.entries {
-		s.Unpin(entry, v)
-	}
+	l.unpin(v, s, x)
+	l.drop(v, x)
 	l.counts.Give(x.Class)
-	l.pages.Add(x.Class, -len(x.pages))
 	l.byName.Remove(x.hash, h)
 	x.entries, x.pages = table.Shed(x.entries), table.Shed(x.pages)
 	l.loans.Remove(h)
+}
+
+// unpin lets the store give up what a loan was of.
+func (l *Loans) unpin(v *env.Env, s *store.Store, x *Loan) {
+	for _, entry := range x.entries {
+		s.Unpin(entry, v)
+	}
+	l.pages.Add(x.Class, -len(x.entries))
+	x.entries = x.entries[:0]
 }
 
 // name is the hash of who asks and of its operation.
@@ -192,7 +205,7 @@ func (l *Loans) Stands(v *env.Env, x *Loan) bool {
 	return x.lease.Stands() && !l.lost(x) && v.Now < x.until
 }
 
-// Out is how many pages they are of; one counts as often as it is lent. To look at only.
+// Out is how many pages are pinned for them; one counts as often as it is. To look at only.
 func (l *Loans) Out() int { return l.pages.All() }
 
 // Len is the number of loans that are out.

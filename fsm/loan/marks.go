@@ -9,12 +9,13 @@ const (
 	MarkByTime
 	MarkRevoked
 	MarkLost
+	MarkArenaCut
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkPrefixCut up.
 func MarkNames() []string {
-	return []string{"prefix-cut", "by-done", "by-time", "revoked", "lost"}
+	return []string{"prefix-cut", "by-done", "by-time", "revoked", "lost", "arena-cut"}
 }
 
-const _ = uint(markEnd - MarkPrefixCut - 5)
+const _ = uint(markEnd - MarkPrefixCut - 6)

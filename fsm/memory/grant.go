@@ -19,7 +19,7 @@ type grant struct {
 	owner       kernel.Ref `snap:"skip"` // an owner's own tables name it by the id
 	loan        bool
 	class       int
-	pool        effects.PoolID // of its pages
+	pool        int // of its pages, among the pools
 	pages       []effects.Page
 	open        uint32 // pages that are still granted or in quarantine
 	quarantined bool
@@ -95,7 +95,7 @@ func (ps *Pools) Grant(p *Pool, class int, lengths []uint32, owner kernel.Ref) (
 // add begins a grant of pages of p; there must be a slot.
 func (ps *Pools) add(p *Pool, owner kernel.Ref) *grant {
 	h, x := ps.grants.Add()
-	*x = grant{nth: x.nth + 1, owner: owner, pool: p.id, pages: x.pages[:0]}
+	*x = grant{nth: x.nth + 1, owner: owner, pool: p.place, pages: x.pages[:0]}
 	for lane := uint16(h.Slot()); ; x.nth++ {
 		if x.id = effects.GrantID(ps.hidden.Nth(lane, x.nth)<<slotBits | uint64(lane)); x.id != 0 {
 			return x
@@ -144,14 +144,14 @@ func (ps *Pools) GrantIs(id effects.GrantID) (open, quarantined bool) {
 // under this grant.
 func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	g := ps.find(id)
-	if g == nil || pg.Pool != g.pool {
+	if g == nil {
 		return 0, false
 	}
-	p := ps.Pool(g.pool)
-	if pg.Index >= p.Total() {
+	p := &ps.list[g.pool]
+	if pg.Pool != p.id || !p.has(pg.Index) {
 		return 0, false
 	}
-	state := &p.pages[pg.Index]
+	state := p.at(pg.Index)
 	if state.grant != id || state.generation != pg.Generation {
 		return 0, false
 	}
@@ -175,7 +175,7 @@ func (p *Pool) shrink(g *grant) {
 // Under says whether the page at this position is still under the grant.
 func (ps *Pools) Under(id effects.GrantID, position int) bool {
 	g := ps.find(id)
-	return g != nil && ps.Pool(g.pool).pages[g.pages[position].Index].grant == id
+	return g != nil && ps.list[g.pool].at(g.pages[position].Index).grant == id
 }
 
 // Quarantine notes that the grant ended, but that its writer or reader may not have: its
@@ -189,7 +189,7 @@ func (ps *Pools) Quarantine(id effects.GrantID) {
 	if g.loan {
 		return
 	}
-	ps.Pool(g.pool).quarantined += g.open
+	ps.list[g.pool].quarantined += g.open
 }
 
 // End ends a grant whose writer or reader is proven quiet. Pages that never landed become
@@ -199,7 +199,7 @@ func (ps *Pools) End(id effects.GrantID) uint32 {
 	if g == nil {
 		panic(fmt.Sprintf("BUG: grant %d ended twice", id))
 	}
-	p := ps.Pool(g.pool)
+	p := &ps.list[g.pool]
 	if g.loan {
 		ps.endLoan(p, g)
 		return 0
@@ -215,9 +215,9 @@ func (ps *Pools) End(id effects.GrantID) uint32 {
 // number. The grant keeps its place until End.
 func (ps *Pools) Clear(id effects.GrantID) uint32 {
 	g := ps.find(id)
-	p, freed := ps.Pool(g.pool), g.open
+	p, freed := &ps.list[g.pool], g.open
 	for _, pg := range g.pages {
-		if state := &p.pages[pg.Index]; state.grant == id {
+		if state := p.at(pg.Index); state.grant == id {
 			state.grant = 0
 			p.shrink(g)
 			if p.maybeFree(pg.Index); !state.free() {

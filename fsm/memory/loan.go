@@ -39,7 +39,7 @@ func (ps *Pools) Lend(p *Pool, pages []effects.Page, owner kernel.Ref) effects.G
 
 func (ps *Pools) endLoan(p *Pool, g *grant) {
 	for _, page := range g.pages {
-		p.pages[page.Index].loans--
+		p.at(page.Index).loans--
 		p.maybeFree(page.Index)
 	}
 	p.lent -= uint32(len(g.pages))

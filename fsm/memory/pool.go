@@ -28,6 +28,8 @@ func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 
 // Pool is one pool of equal pages.
 type Pool struct {
 	id         effects.PoolID // named in each of its pages
+	place      int            // among the pools
+	base       uint32         // the number of its first page: it lies behind another one, which has the same id
 	pages      []page
 	stack      []uint32 // free pages; the one freed last is used first, it is warm
 	generation effects.Generation
@@ -43,14 +45,19 @@ type Pool struct {
 	lentMost    uint32
 }
 
-func (p *Pool) emptied(id effects.PoolID, cfg PoolConfig, classes int) Pool {
+func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 	n := int(cfg.Pages)
+	id := effects.PoolID(place)
+	if cfg.Behind > 0 {
+		id = 0
+	}
 	e := Pool{
-		id: id, pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
+		id: id, place: place, base: cfg.Behind,
+		pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
 		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes),
 	}
 	for i := range e.stack {
-		e.stack[i] = uint32(n - 1 - i)
+		e.stack[i] = e.base + uint32(n-1-i)
 	}
 	return e
 }
@@ -67,7 +74,7 @@ func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
 func (p *Pool) pop() (uint32, *page) {
 	i := p.stack[len(p.stack)-1]
 	p.stack = p.stack[:len(p.stack)-1]
-	pg := &p.pages[i]
+	pg := p.at(i)
 	if !pg.free() {
 		panic(fmt.Sprintf("BUG: page %d on the free list is in use", i))
 	}
@@ -77,12 +84,16 @@ func (p *Pool) pop() (uint32, *page) {
 }
 
 func (p *Pool) maybeFree(i uint32) {
-	if p.pages[i].free() {
+	if pg := p.at(i); pg.free() {
 		p.stack = append(p.stack, i)
 		p.freed++
-		p.left(&p.pages[i])
+		p.left(pg)
 	}
 }
+
+// at is the page of a number, and has says whether there is one.
+func (p *Pool) at(i uint32) *page     { return &p.pages[i-p.base] }
+func (p *Pool) has(index uint32) bool { return index >= p.base && index-p.base < p.Total() }
 
 // Take appends n pages with one reference each to dst. There must be as many.
 func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
@@ -96,8 +107,7 @@ func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 
 // Lives says whether the page is in this life and referenced.
 func (p *Pool) Lives(g effects.Page) bool {
-	return g.Pool == p.id && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation &&
-		p.pages[g.Index].refs > 0
+	return g.Pool == p.id && p.has(g.Index) && p.at(g.Index).generation == g.Generation && p.at(g.Index).refs > 0
 }
 
 // Written says whether a peer may store into the page: it can be leased to nobody.
@@ -107,10 +117,10 @@ func (p *Pool) Written(g effects.Page) bool { return p.of(g).grant != 0 }
 func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
 
 func (p *Pool) of(g effects.Page) *page {
-	if g.Pool != p.id {
-		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.id))
+	if g.Pool != p.id || !p.has(g.Index) {
+		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.place))
 	}
-	pg := &p.pages[g.Index]
+	pg := p.at(g.Index)
 	if pg.generation != g.Generation {
 		panic(fmt.Sprintf("BUG: page %d is in generation %d, used as %d", g.Index, pg.generation, g.Generation))
 	}
@@ -167,7 +177,7 @@ type State struct {
 
 // Inspect returns the state of page i of p.
 func (ps *Pools) Inspect(p *Pool, i uint32) State {
-	pg := &p.pages[i]
+	pg := p.at(i)
 	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Loans: pg.loans, Grant: pg.grant}
 	if g := ps.find(pg.grant); g != nil {
 		s.Quarantined = g.quarantined

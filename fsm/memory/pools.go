@@ -21,8 +21,9 @@ type Pools struct {
 }
 
 // PoolConfig is the size of a pool, how many of its pages one class may be granted at a time, and how many our own
-// engine may have, where what it has is counted.
-type PoolConfig struct{ Pages, Share, Own uint32 }
+// engine may have, where what it has is counted. Behind so many pages of pool 0, in one stretch of memory with them, it
+// has the numbers that follow theirs, and drivers and peers know one pool.
+type PoolConfig struct{ Pages, Share, Own, Behind uint32 }
 
 // New returns pools of free pages, which have their places for ids, with room for grantsMax grants to classes 0 to
 // classes-1.
@@ -38,12 +39,12 @@ func (ps *Pools) Emptied(grantsMax, classes int, hidden draw.Shuffle, pools ...P
 		held: table.Zeroed(ps.held, classes), present: table.Zeroed(ps.present, classes),
 	}
 	for i := range e.list {
-		e.list[i] = e.list[i].emptied(effects.PoolID(i), pools[i], classes)
+		e.list[i] = e.list[i].emptied(i, pools[i], classes)
 	}
 	return e
 }
 
-// Pool is the one with this id. It stays where it is.
+// Pool is the one at this place. It stays where it is.
 func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.list[id] }
 
 // Freed counts what ever made room: pages that became free, and pages and slots that

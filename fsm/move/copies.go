@@ -7,14 +7,14 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Copies are a put's chunks on their way to pages of another pool. Each copy holds both its ends until it has
-// settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
+// Copies are a put's chunks, or a loan's, on their way to pages of another pool. Each copy holds both its ends until it
+// has settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
 type Copies struct {
 	to  []effects.Page // with a reference each, until Drop
 	out []effects.Corr // one for each copy, zero when that has settled
 }
 
-// Begin starts to copy the pages of a put, by so many copies side by side at the most, each of a run of its chunks.
+// Begin starts to copy pages, by so many copies side by side at the most, each of a run of its chunks.
 // Ref hears of each copy, which is its Attempt; pairs is a place to list them.
 func (x *Copies) Begin(
 	v *env.Env, from []effects.Page, most int, ref kernel.Ref, pairs []effects.CopyPair,
@@ -73,8 +73,11 @@ func (x *Copies) Touch() bool {
 }
 
 // Cancel asks for the end of all that have not settled, which comes as any other does.
-func (x *Copies) Cancel(v *env.Env) {
-	for _, c := range x.out {
+func (x *Copies) Cancel(v *env.Env) { x.CancelFrom(v, 0) }
+
+// CancelFrom does so from one of them on.
+func (x *Copies) CancelFrom(v *env.Env, first int) {
+	for _, c := range x.out[first:] {
 		if c != 0 {
 			v.Out.Cancel(c)
 		}
@@ -86,6 +89,15 @@ func (x *Copies) Drop(v *env.Env) {
 	for _, page := range x.to {
 		v.Pool.Unref(page)
 	}
+}
+
+// Keep gives up the references to all copies but the first n, which it returns: they are the caller's. None may touch
+// anything any more.
+func (x *Copies) Keep(v *env.Env, n int) []effects.Page {
+	for _, page := range x.to[n:] {
+		v.Pool.Unref(page)
+	}
+	return x.to[:n]
 }
 
 // Reuse is an empty one in the memory of one whose put has ended.

@@ -11,6 +11,10 @@
 //
 //		Get ──► loan ──► by Done, by time, or with the reader's link: over
 //
+//	  - With an arena (ArenaPages) what a Get asks for is copied there first, as long a prefix as its asker may have of
+//	    it, and the copies are lent. It has its one answer when all copies have settled, and until then, and no longer,
+//	    the store keeps what they are of. A copy that fails ends the prefix. Questions whose chunks are copied are in
+//	    service as those are that are answered by a write: of all these no peer has more than it leaves.
 //	  - A Get has an operation of its asker's life, which each attempt repeats: it is answered with the same pages under
 //	    the same grant, and what is left of their time. Another life, or another peer with a lookup of the same name, has
 //	    another loan.

@@ -44,6 +44,11 @@ const (
 	MarkKeptTooLate
 	MarkKeptFull
 	MarkKeptLost
+	MarkArenaFull
+	MarkCopyAgain
+	MarkCopyFailed
+	MarkCopyUnsettled
+	MarkCopyLate
 	markEnd
 )
 
@@ -56,7 +61,8 @@ func MarkNames() []string {
 		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
 		"named-late", "named-stale", "nobody-answers", "pushes-full", "push-too-late", "push-unsettled", "push-again",
 		"push-failed", "push-buried", "kept-too-late", "kept-full", "kept-lost",
+		"arena-full", "copy-again", "copy-failed", "copy-unsettled", "copy-late",
 	}
 }
 
-const _ = uint(markEnd - MarkLookupMalformed - 40)
+const _ = uint(markEnd - MarkLookupMalformed - 45)

@@ -11,9 +11,10 @@ import (
 
 // An Owner is who is asked for chunks: it says what there is, and lends it, in one step.
 type Owner struct {
-	cfg    OwnerConfig `snap:"share"`
-	loans  loan.Loans
-	pushes pushes
+	cfg      OwnerConfig `snap:"share"`
+	loans    loan.Loans
+	pushes   pushes
+	copyings copyings
 
 	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
@@ -23,7 +24,7 @@ type Owner struct {
 // OwnerConfig is what an Owner goes by, beside what all flows do.
 type OwnerConfig struct {
 	DoneURL   []byte // where dones are taken beside the lookup socket
-	PushesMax uint32 // in progress
+	PushesMax uint32 // in progress, and what is being copied
 	Loans     loan.Config
 }
 
@@ -31,6 +32,7 @@ type OwnerConfig struct {
 const (
 	kindLoan uint8 = iota + 1 // the end of a loan's time, and the proof of its end
 	kindPush                  // a write, and the time by which its link is to be made
+	kindCopy                  // a copy, which is its attempt, and the time for all of a question
 )
 
 // Emptied returns an Owner that has lent nothing, in the memory of o, which is not used any more.
@@ -39,20 +41,35 @@ func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
 	return Owner{
 		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes),
 		pushes: o.pushes.emptied(cfg.PushesMax, cfg.Loans.LoansMax, classes), get: o.get, reply: o.reply, done: o.done,
+		copyings: copyings{rows: o.copyings.rows.Emptied(int(copiesOf(&cfg))), pairs: o.copyings.pairs},
 	}
+}
+
+// copiesOf is for how many questions chunks are copied at a time.
+func copiesOf(cfg *OwnerConfig) uint32 {
+	if cfg.Loans.Arena == 0 {
+		return 0
+	}
+	return cfg.PushesMax
 }
 
 // Loans are what is out.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-// Step takes a message, the proof that nobody reads under a loan any more, or what became of a write.
+// Step takes a message, the proof that nobody reads under a loan any more, or what became of a write or a copy.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Received:
 		o.onReceived(e, x)
 	case *effects.TransferDone:
 		o.written(e, ref.Subject, x)
+	case *effects.CopyDone:
+		(*copier)(o).ended(e, ref, x.Code, x.Settled)
 	case *effects.Settled:
+		if ref.Kind == kindCopy {
+			(*copier)(o).settled(e, ref)
+			break
+		}
 		o.settledPush(e, ref.Subject)
 	case *effects.Revoked:
 		o.loans.Revoked(&e.Env, &e.Store, ref)
@@ -61,13 +78,16 @@ func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Due takes the end of a loan's time, or that of a link which is to be made.
+// Due takes the end of a loan's time, that of a link which is to be made, or of copies.
 func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
-	if ref.Kind == kindPush {
+	switch ref.Kind {
+	case kindPush:
 		o.late(e, ref.Subject)
-		return
+	case kindCopy:
+		(*copier)(o).late(e, ref.Subject)
+	default:
+		o.loans.Due(&e.Env, &e.Store, ref)
 	}
-	o.loans.Due(&e.Env, &e.Store, ref)
 }
 
 // Signal is told how an attempt ended to reach the pages of a peer.
@@ -87,8 +107,15 @@ func (o *Owner) Left(*flow.Env) int { return o.loans.Len() }
 // Tables shows what is in those of the owner.
 func (o *Owner) Tables(visit table.Visit) { o.loans.Tables(visit) }
 
-// State is where the loan or the push of a Ref stands.
+// State is where the loan, the push or the copies of a Ref stand.
 func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if x := o.copyings.rows.Get(ref.Subject); ref.Kind == kindCopy && x != nil {
+		is := uint16(copyRunning)
+		if x.code != effects.OK || x.whole == 0 {
+			is = copyStopping
+		}
+		return loan.States + uint16(pushPhases) + is
+	}
 	if x := o.pushes.rows.Get(ref.Subject); ref.Kind == kindPush && x != nil {
 		return loan.States + uint16(x.phase)
 	}
@@ -96,12 +123,13 @@ func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 }
 
 // OwnerStates is how many there are.
-const OwnerStates = loan.States + int(pushPhases)
+const OwnerStates = loan.States + int(pushPhases) + copyStates
 
 // OwnerStateNames are the names of its states.
 func OwnerStateNames() []string {
 	return []string{
 		"loan over", "loan leased", "loan revoked", "push linking", "push linked", "push writing", "push settling",
+		"copy running", "copy stopping",
 	}
 }
 

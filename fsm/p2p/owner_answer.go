@@ -90,7 +90,7 @@ func (o *Owner) onDone(e *flow.Env, ev *effects.Received) {
 	o.say(e, ev, ok.Append(e.Out.Arena()))
 }
 
-// onGet answers what there is of the chunks that a peer asks for. It never waits for anything.
+// onGet answers what there is of the chunks that a peer asks for. It waits for nothing but copies and writes of ours.
 func (o *Owner) onGet(e *flow.Env, ev *effects.Received) {
 	m := &o.get
 	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
@@ -142,7 +142,12 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 		return
 	}
 	o.empty(e)
-	if o.loans.Prefix(&e.Env, &e.Store, to.Class, m.Keys) > 0 {
+	found := o.loans.Prefix(&e.Env, &e.Store, to.Class, m.Keys)
+	if found > 0 && e.Arena != nil {
+		(*copier)(o).begin(e, ev, to)
+		return
+	}
+	if found > 0 {
 		if !o.loans.May(&e.Env, to.Class) {
 			e.Out.Mark(MarkLoansFull)
 			o.refuse(e, ev, effects.TooMany, effects.Why{
@@ -165,6 +170,8 @@ func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint
 	case x.What != what:
 		e.Out.Mark(MarkGetOther)
 		o.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of another lookup"})
+	case x.Row != 0 && o.get.PullMode:
+		(*copier)(o).again(e, ev, x.Row)
 	case x.Row != 0:
 		o.pushAgain(e, ev, x.Row)
 	case !o.loans.Stands(&e.Env, x):

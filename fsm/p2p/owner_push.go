@@ -49,7 +49,7 @@ const (
 // pushes are those of an Owner.
 type pushes struct {
 	rows   table.Slab[push]
-	share  table.Share  // of those in progress, by class
+	share  table.Share  // of those in progress, and of what is being copied, by class
 	waits  []table.List // by class: for its link
 	ready  table.List   // whose link was made, or cannot be
 	said   last.Words   // of those that are over: none begins anew
@@ -131,14 +131,7 @@ func (o *Owner) mayPush(e *flow.Env, class int) (effects.Code, effects.Why) {
 			}
 		}
 	}
-	if p := &o.pushes; p.rows.Full() || !p.share.May(class) || !o.loans.May(&e.Env, class) {
-		e.Out.Mark(MarkPushesFull)
-		return effects.TooMany, effects.Why{
-			Field: "p2p_max_concurrent_gets", Ours: flow.Number(p.rows.Max()) + ", and this peer has its share in progress",
-			Remedy: "ask again later, or raise it there",
-		}
-	}
-	return effects.OK, effects.Why{}
+	return o.mayServe(e, class)
 }
 
 // pair says where each page is to go. One that is named twice is written once: it is of a key that was asked for twice.

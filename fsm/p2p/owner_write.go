@@ -109,11 +109,7 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 		o.reply.HitChunks = x.hits
 	} else {
 		e.Out.Mark(MarkPushFailed)
-		why := flow.WhyEnded(x.code)
-		if why.Field == "" && why.Remedy == "" { // A code that only a plane ends with says nothing of itself.
-			*why = effects.Why{Field: "data plane", Ours: x.code.String()}
-		}
-		o.reply.Ext.Code, o.reply.Ext.Reason = uint32(x.code), why.Reason()
+		o.excuse(x.code, flow.WhyEnded(x.code))
 	}
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactShared, Code: x.code, Count: o.reply.HitChunks, ID: uint64(x.grant), Peer: x.who,
@@ -124,6 +120,14 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 	o.pushes.share.Give(x.class)
 	x.pairs = table.Shed(x.pairs)
 	o.pushes.rows.Remove(h)
+}
+
+// excuse has an answer say why there is nothing.
+func (o *Owner) excuse(code effects.Code, why *effects.Why) {
+	if why.Field == "" && why.Remedy == "" { // A code that only a plane ends with says nothing of itself.
+		*why = effects.Why{Field: "data plane", Ours: code.String()}
+	}
+	o.reply.Ext.Code, o.reply.Ext.Reason = uint32(code), why.Reason()
 }
 
 // bury remembers that a question whose pages we may write into was answered: its asker may use them from then on, and

@@ -21,8 +21,12 @@ type Settings struct {
 	// LookupTimeout is how long a lookup may take. What is not answered by then is a miss.
 	LookupTimeout effects.Duration // default 3 s (p2p_lookup_timeout_s)
 	Lookups       uint16           // default 16 at a time to one peer
-	// PushesMax is how many peers' questions are answered by a write at a time: no peer has more than it leaves.
+	// PushesMax is how many peers' questions are answered by a write, or by copies, at a time: no peer has more than it
+	// leaves.
 	PushesMax uint32 // default 4 (p2p_max_concurrent_gets)
+	// ArenaPages are those of an arena behind Memory.Pages, in one stretch of memory with them: what peers may read is
+	// copied there first, and nothing else is lent (use_host_staging); 0: they read what the store has.
+	ArenaPages uint32
 	// Keeps: chunks that are brought may stay with their peers until they are fetched (p2p_delay_pull).
 	Keeps bool
 }
@@ -47,11 +51,15 @@ func (s *Settings) Check() error {
 		return fmt.Errorf("rank: LookupAddr is %s:%d and PeerDoneAddr is %s:%d with Shares: peers ask there; give a host "+
 			"and a port for each", s.LookupAddr.Host, s.LookupAddr.Port, s.PeerDoneAddr.Host, s.PeerDoneAddr.Port)
 	}
+	if s.ArenaPages > 0 && !s.Shares {
+		return fmt.Errorf("rank: ArenaPages is %d without Shares: nobody reads there; give 0, or share", s.ArenaPages)
+	}
 	if s.LoanSharePct > 100 {
 		return fmt.Errorf("rank: LoanSharePct is %d: give 1 to 100", s.LoanSharePct)
 	}
 	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
-		kernel.Count{Name: "BringsMax", Value: s.BringsMax}, kernel.Count{Name: "PushesMax", Value: s.PushesMax})
+		kernel.Count{Name: "BringsMax", Value: s.BringsMax}, kernel.Count{Name: "PushesMax", Value: s.PushesMax},
+		kernel.Count{Name: "ArenaPages", Value: s.ArenaPages})
 }
 
 // Bringing is the need of who has chunks brought: each Bring has a question, a read, its deadline and its answer's.
@@ -69,7 +77,9 @@ func (s *Settings) Seeking() kernel.Need {
 	return kernel.Need{Deadlines: most, Limits: effects.Limits{Commands: most}}
 }
 
-// Lending is the need of who is asked: each loan has an end, each push a write.
+// Lending is the need of who is asked: each loan has an end, each push a write, and each page of the arena a copy.
 func (s *Settings) Lending() kernel.Need {
-	return kernel.Need{Deadlines: int(s.LoansMax), Limits: effects.Limits{Transfers: int(s.PushesMax)}}
+	return kernel.Need{Deadlines: int(s.LoansMax), Limits: effects.Limits{
+		Transfers: int(s.PushesMax), Copies: int(s.ArenaPages),
+	}}
 }

@@ -219,6 +219,9 @@ func (c *Config) check() error {
 			"commands: give smaller ones, so that none is more than %d", n.Deadlines, n.Outstanding(), n.Commands, tablesMax)
 	}
 	switch {
+	case c.ArenaPages > tablesMax-c.Pages:
+		return fmt.Errorf("rank: ArenaPages is %d beside %d Pages: give fewer, so that both are no more than %d",
+			c.ArenaPages, c.Pages, tablesMax)
 	case c.Shares && c.Role != RoleBoth:
 		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
 	case c.HostPages > 0 && c.asks():
@@ -234,6 +237,14 @@ func (c *Config) check() error {
 		return c.CheckOffers(c.Shared(), c.LeaseGuard)
 	}
 	return nil
+}
+
+// second is the pool beside the engine's. An arena lies behind that in one stretch of memory: peers know one buffer.
+func (c *Config) second() memory.PoolConfig {
+	if c.ArenaPages > 0 {
+		return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages}
+	}
+	return memory.PoolConfig{Pages: c.HostPages}
 }
 
 // sharedMax is how many pages of our engine's peers may read at a time.

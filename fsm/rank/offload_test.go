@@ -12,11 +12,16 @@ func (r *rig) offload(n *node, e *effects.Copy) {
 	var from, to []effects.Page
 	for _, p := range e.Pairs {
 		from, to = append(from, p.From), append(to, p.To)
-		if p.From.Pool != 0 || p.To.Pool != HostPool || p.From.Length != p.To.Length {
+		if arena := n.rank.cfg.ArenaPages > 0 && p.To.Pool == 0 && p.To.Index >= n.rank.cfg.Pages; p.From.Pool != 0 ||
+			p.From.Index >= n.rank.cfg.Pages || p.To.Pool != HostPool && !arena || p.From.Length != p.To.Length {
 			r.t.Fatalf("%s copies %v to %v", n.name, p.From, p.To)
 		}
 	}
-	r.printf("%s Copy %s to host pages %s", n.name, indexes(from), indexes(to))
+	where := "host"
+	if n.rank.cfg.ArenaPages > 0 {
+		where = "arena"
+	}
+	r.printf("%s Copy %s to %s pages %s", n.name, indexes(from), where, indexes(to))
 	r.push(n, "CopyDone", &effects.CopyDone{Corr: e.Corr, Settled: true, At: r.now})
 }
 
@@ -34,11 +39,11 @@ func (r *rig) unsettle(it *item, code effects.Code) {
 	r.push(it.to, "Settled", &effects.Settled{Corr: corr, Code: code})
 }
 
-// conserves is S5 of one pool.
-func (r *rig) conserves(n *node, pool effects.PoolID, free, total int) {
+// conserves is S5 of one pool, or of the arena behind it.
+func (r *rig) conserves(n *node, pool effects.PoolID, first, free, total int) {
 	used := 0
 	for i := range total {
-		if p := n.rank.Page(pool, uint32(i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
+		if p := n.rank.Page(pool, uint32(first+i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
 			used++
 		}
 	}

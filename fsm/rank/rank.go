@@ -39,7 +39,7 @@ type Rank struct {
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
 
-	// Pool 0 is the engine's. HostPool, which what is put is copied to, has no pages without offload.
+	// Pool 0 is the engine's. HostPool, to which is copied what is put or lent, has no pages without offload or an arena.
 	pools   memory.Pools
 	timers  kernel.Timers
 	corrs   kernel.Corrs
@@ -126,8 +126,9 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
 	r.links = former.links.Emptied(link.Config{
-		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Shared(), Buffer: r.buffer,
-		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
+		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
+		Pages: cfg.Shared() + cfg.ArenaPages,
+		Key:   cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers(), Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
@@ -141,7 +142,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), hidden,
 		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.Share(cfg.PeerSharePct), Own: cfg.Share(cfg.EngineSharePct)},
-		memory.PoolConfig{Pages: cfg.HostPages})
+		cfg.second())
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
 	}
@@ -214,7 +215,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			DoneURL: spoken(cfg.PeerDoneAddr), PushesMax: min(cfg.PushesMax, cfg.LoansMax),
 			Loans: loan.Config{
 				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
-				Whole: uint32(pageBytes),
+				Whole: uint32(pageBytes), Arena: cfg.ArenaPages,
 			},
 		}, classes)
 	}

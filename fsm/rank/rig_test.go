@@ -118,8 +118,9 @@ func (r *rig) step(n *node, ev effects.Event) {
 // conserve is S5 in small: every page is free or has a reason not to be.
 func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
-	r.conserves(n, 0, s.PagesFree, s.PagesTotal)
-	r.conserves(n, HostPool, s.HostFree, s.HostTotal)
+	r.conserves(n, 0, 0, s.PagesFree, s.PagesTotal)
+	r.conserves(n, HostPool, 0, s.HostFree, s.HostTotal)
+	r.conserves(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
 }
 
 func (r *rig) push(to *node, what string, ev effects.Event) {

@@ -40,6 +40,9 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 				Attempt: uint32(number("try")),
 			},
 		}
+		if len(arg("patience_ms")) > 0 {
+			m.Ext.PatienceNS = number("patience_ms") * uint64(effects.Millisecond)
+		}
 		if !m.PullMode {
 			for range m.Keys {
 				m.MemIndexes, m.BufferUUIDs = append(m.MemIndexes, 0), append(m.BufferUUIDs, protocol.UUID{1})

@@ -22,12 +22,14 @@ import (
 )
 
 // Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool
-// that peers touch, which is another one with offload.
+// that peers touch, which is another one with offload; what they read is an arena's, where there is one.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // at a time, since the start
 	Spare                                                            int // pages that only the cache has
 	HostTotal, HostFree                                              int // offload
+	ArenaTotal, ArenaFree                                            int // of copies that peers read
+	Pinned                                                           int // for peers, a page as often as it is
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
 	Offers, Locations, Fetches, Staged                               int // delayed pull
@@ -43,17 +45,23 @@ func (r *Rank) Stats() Stats {
 	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
 	requests, told := r.commands.Requests()
 	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
-	shared := pool
-	if host.Total() > 0 {
+	shared, arena := pool, new(memory.Pool)
+	switch {
+	case r.cfg.ArenaPages > 0:
+		arena, host = host, arena
+	case host.Total() > 0:
 		shared = host
 	}
 	return Stats{
 		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
-		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()),
-		PagesLentMost: int(shared.LentMost()),
-		HostTotal:     int(host.Total()), HostFree: int(host.Free()),
-		Puts: r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests, Tombstones: told,
-		Gets: here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
+		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()),
+		PagesLent: int(shared.Lent() + arena.Lent()), PagesLentMost: int(shared.LentMost() + arena.LentMost()),
+		HostTotal: int(host.Total()), HostFree: int(host.Free()),
+		ArenaTotal: int(arena.Total()), ArenaFree: int(arena.Free()),
+		Pinned: r.p2pOwner.Loans().Out() + r.recallTarget.Loans().Out(),
+		Puts:   r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests,
+		Tombstones: told,
+		Gets:       here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
 		Spare: int(here.Store.Spare()), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
 		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
@@ -64,8 +72,11 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
-// Page shows the state of page i of a pool to oracles.
+// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
+	if r.cfg.ArenaPages > 0 && i >= r.cfg.Pages {
+		pool = HostPool
+	}
 	return r.pools.Inspect(r.pools.Pool(pool), i)
 }
 

@@ -73,8 +73,11 @@ func (r *Rank) enter() {
 		},
 		Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}
-	if host := r.pools.Pool(HostPool); host.Total() > 0 {
-		r.env.Pool, r.env.Engine = host, r.env.Pool
+	switch second := r.pools.Pool(HostPool); {
+	case r.cfg.ArenaPages > 0:
+		r.env.Arena = second
+	case second.Total() > 0:
+		r.env.Pool, r.env.Engine = second, r.env.Pool
 	}
 }
 

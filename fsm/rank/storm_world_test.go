@@ -158,9 +158,11 @@ func (s *storm) step(n *stormNode, ev effects.Event) {
 // check is what holds after every step.
 func (s *storm) check(n *stormNode) {
 	st := n.rank.Stats()
-	s.conserves(n, 0, st.PagesFree, st.PagesTotal)
-	s.conserves(n, HostPool, st.HostFree, st.HostTotal)
-	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && st.PagesLent-n.rank.p2pOwner.Loans().Out() > high {
+	s.conserves(n, 0, 0, st.PagesFree, st.PagesTotal)
+	s.conserves(n, HostPool, 0, st.HostFree, st.HostTotal)
+	s.conserves(n, 0, st.PagesTotal, st.ArenaFree, st.ArenaTotal)
+	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && int(n.rank.pools.Pool(0).Lent())-n.rank.p2pOwner.Loans().Out() >
+		high {
 		s.t.Fatalf("%s offers %d pages, high water is %d", n.name, st.PagesLent, high)
 	}
 	lim, count := n.rank.Limits(), map[string]int{}
@@ -181,10 +183,10 @@ func (s *storm) check(n *stormNode) {
 	}
 }
 
-func (s *storm) conserves(n *stormNode, pool effects.PoolID, free, total int) {
+func (s *storm) conserves(n *stormNode, pool effects.PoolID, first, free, total int) {
 	used := 0
 	for i := range total {
-		if p := n.rank.Page(pool, uint32(i)); p != (memory.State{Generation: p.Generation}) {
+		if p := n.rank.Page(pool, uint32(first+i)); p != (memory.State{Generation: p.Generation}) {
 			used++
 		}
 	}

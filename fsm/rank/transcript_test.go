@@ -14,7 +14,7 @@ import (
 // one story between ranks. Directives:
 //
 //	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]]
-//	     [delay [staging=2]] [cache] [recalls] [shares]             starts (or restarts) a rank
+//	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]  starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
@@ -42,7 +42,7 @@ import (
 //	say NAME [channel=CHANNEL] [inc=WHO] [to=WHO] [keys=(a)] [commit=(1)] [abort=(1)] [how=HOW]
 //	                                   a message of somebody on a connection of his own; grants by their order
 //	lookup NAME [by=WHO] [say=get|done|port|...] [keys=(a)] [op=1] [grant=1] [id=ID] [channel=lookup|peerdone] [plain=1]
-//	                                   a message about shared chunks
+//	        [patience_ms=1]            a message about shared chunks
 //	landed NAME peer=WHO grant=1 pages=(0) [forged=1]
 //	                                   the data plane says that pages came
 func TestTranscripts(t *testing.T) {
@@ -106,6 +106,12 @@ func TestTranscripts(t *testing.T) {
 				if cfg.Shares = d.HasArg("shares"); cfg.Shares {
 					cfg.Keeps = d.HasArg("keeps")
 					cfg.LookupAddr, cfg.PeerDoneAddr = effects.Addr{Host: first, Port: 5}, effects.Addr{Host: first, Port: 6}
+				}
+				if d.HasArg("arena") {
+					d.ScanArgs(t, "arena", &cfg.ArenaPages)
+				}
+				if d.HasArg("gets") {
+					d.ScanArgs(t, "gets", &cfg.PushesMax)
 				}
 				if d.HasArg("loans") {
 					d.ScanArgs(t, "loans", &cfg.LoansMax)
@@ -188,6 +194,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				if s.HostTotal > 0 {
 					r.printf("host pages free=%d of %d", s.HostFree, s.HostTotal)
+				}
+				if s.ArenaTotal > 0 {
+					r.printf("arena pages free=%d of %d", s.ArenaFree, s.ArenaTotal)
 				}
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)

@@ -96,6 +96,8 @@ type Config struct {
 	// Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to
 	// half of them. Zero at every other node, and before Layout is known.
 	StagingPages uint32
+	// ArenaPages lie behind them, with Share.Arena: the whole pages of Share.ArenaBytes. What peers read is copied there.
+	ArenaPages uint32
 	// Device is where the pool lies.
 	Device Device
 	// Offload makes a sender of pull mode copy chunks into a second pool, of HostPages pages in host memory, and

@@ -24,6 +24,8 @@ const (
 	extraPrefix     = "extra_config."
 	extraTTLKey     = extraPrefix + "p2p_pull_pending_ttl"
 	extraStagingKey = extraPrefix + "use_host_staging"
+	arenaBytesKey   = extraPrefix + "os_staging_bytes"
+	arenaThreadsKey = extraPrefix + "os_staging_copy_threads"
 	lentKey         = "share.lent_pct"
 	syncGetKey      = extraPrefix + "p2p_sync_get_timeout_s"
 )
@@ -111,11 +113,19 @@ var extraKeys = []key{
 	{name: extraPrefix + "full_sync_max_poll_attempts",
 		kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.SyncPolls }), def: "60",
 		doc: "of these, before it is begun anew"},
-	{name: extraStagingKey, kind: offSwitch("peers read the pages themselves, and none is copied for them; set " +
-		"use_host_staging: false"), def: "false", doc: "nothing else is taken: no arena of copies"},
+	{name: extraStagingKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Arena }), def: "false",
+		doc: "what peers read is copied first, to an arena behind the pool: then nothing that they read keeps a chunk in " +
+			"the cache; needs `p2p_pull_mode`, and pages in host memory"},
+	{name: arenaBytesKey, kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Share.ArenaBytes }), def: "10GiB",
+		doc: "the arena, in whole pages, and a page at least; of it no peer has more than it leaves. What does not fit is " +
+			"a miss"},
+	{name: arenaThreadsKey, kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Share.ArenaThreads }),
+		def: "32", doc: "pages copied at a time"},
 	{name: extraPrefix + "p2p_max_concurrent_gets",
 		kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Share.Gets }),
-		def:  "4", doc: "questions of peers that this node answers by writing, at a time; no peer has more than it leaves"},
+		def:  "4",
+		doc: "questions of peers that this node answers by writing, or copies for, at a time; no peer has more than it " +
+			"leaves"},
 	{name: extraPrefix + "p2p_pull_lease_guard_s",
 		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }), def: "15.0",
 		idle: "no effect: extra_config.kvferry.lease_guard is what a reader leaves", doc: "no effect: see `lease_guard`"},

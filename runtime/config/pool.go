@@ -70,6 +70,9 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if laid.StagingPages, p, fits = laid.staging(); !fits {
 		return p, false
 	}
+	if laid.ArenaPages, p, fits = laid.arena(); !fits {
+		return p, false
+	}
 	if capacity := uint64(laid.Pages) * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
 		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
 			Remedy: fmt.Sprintf("%s holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
@@ -118,6 +121,25 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	case n > uint64(c.Pages):
 		p.Remedy = fmt.Sprintf("that is more than the %d pages of %d bytes of the pool; lower it, or raise %s", c.Pages,
 			c.PageBytes, c.poolKey)
+		return 0, p, false
+	}
+	return uint32(n), Problem{}, true
+}
+
+// arena is how many pages lie behind the pool. It rounds down, as LMCache-Ascend does.
+func (c *Config) arena() (pages uint32, p Problem, fits bool) {
+	if !c.Share.Arena {
+		return 0, Problem{}, true
+	}
+	n := c.Share.ArenaBytes / c.PageBytes
+	p = Problem{Code: Conflict, Field: arenaBytesKey, Value: fmt.Sprint(c.Share.ArenaBytes)}
+	switch {
+	case n == 0:
+		p.Remedy = fmt.Sprintf("a page has %d bytes; make it one page or more", c.PageBytes)
+		return 0, p, false
+	case n+uint64(c.Pages) > pagesMax:
+		p.Remedy = fmt.Sprintf("with %d pages of %s these are %d pages of %d bytes; make both at most %d pages", c.Pages,
+			c.poolKey, n+uint64(c.Pages), c.PageBytes, uint64(pagesMax))
 		return 0, p, false
 	}
 	return uint32(n), Problem{}, true

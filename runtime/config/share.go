@@ -30,6 +30,10 @@ type Share struct {
 	// (Config.StagingPages).
 	Delay        bool
 	StagingBytes uint64
+	// Arena: what peers read is copied first, by so many threads, to pages that ArenaBytes are of (Config.ArenaPages).
+	Arena        bool
+	ArenaBytes   uint64
+	ArenaThreads uint32
 
 	// Feeds and Replies are where controllers are told and asked; none: who has what is for the engine to know.
 	Feeds, Replies []protocol.Endpoint
@@ -84,6 +88,18 @@ func (d *draft) validateShare() {
 	}
 	if s.Delay && !s.Pull {
 		d.at("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
+	}
+	switch {
+	case !s.Arena:
+		for _, name := range []string{arenaBytesKey, arenaThreadsKey} {
+			d.note(name, "no effect without use_host_staging: peers read the pages of the pool")
+		}
+		s.ArenaBytes, s.ArenaThreads = 0, 0
+	case !s.Pull:
+		d.at(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
+	case d.cfg.Device.Kind == DeviceNPU:
+		d.at(extraStagingKey, Unsupported, refusal+"the arena lies behind the pool, which is the device's: set "+
+			"pd_buffer_device: cpu, or use_host_staging: false")
 	}
 	if d.cfg.Recall.Enabled {
 		d.at(p2pKey, Unsupported, refusal+"recalls and sharing do not go together; set pd_bidirectional: false")

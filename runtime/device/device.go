@@ -33,6 +33,9 @@ type Env struct {
 	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them
 	// (pd_use_cpu_offload); nil: they serve Engine.
 	Offload *Pool
+	// Arena is how many pages at the end of Engine, in host memory, chunks are copied to from the others
+	// (use_host_staging).
+	Arena uint32
 	// Buffer is the served pool's name on the wire.
 	Buffer effects.BufferID
 	// Sink takes CopyDone and Settled of the device, and Revoked of the served pool.
@@ -54,7 +57,7 @@ type Device interface {
 	Address(page effects.Page) uintptr
 	// Bytes are the valid bytes of a page in host memory; nil says that it is in the device's.
 	Bytes(page effects.Page) []byte
-	// Copy copies chunks between the pools; one CopyDone answers, and one Settled if that was not settled.
+	// Copy copies chunks between the pools, or to the arena; one CopyDone answers, and one Settled if that was unsettled.
 	Copy(e *effects.Copy)
 	// Cancel hastens the end of a copy; unknown ones are ignored.
 	Cancel(corr effects.Corr)

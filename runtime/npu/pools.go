@@ -50,7 +50,7 @@ func newPools(d *Device, env device.Env) (*pools, error) {
 				return err
 			}
 		}
-		if env.Offload == nil {
+		if env.Offload == nil && env.Arena == 0 {
 			return nil
 		}
 		return p.copies.yard.open(t)

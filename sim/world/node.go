@@ -63,6 +63,7 @@ type Node struct {
 // Memory is what pages a life of a node has.
 type Memory struct {
 	Pool   *Pool `snap:"whole"` // that peers touch; also the engine's, unless there are two
+	Arena  int   `snap:"skip"`  // of so many pages at the end of Pool nobody has any but peers, who read copies there
 	Device *Pool `snap:"skip"`  // the engine's, if there are
 }
 
@@ -92,6 +93,7 @@ type Pools struct {
 	Pages     uint32
 	HostPages uint32 // of a pool that peers read, where that is another
 	Host      effects.PoolID
+	Arena     uint32 // beside Pages
 	PageBytes uint32
 	Leased    bool             // peers keep out of it when their time is over, by themselves
 	Writes    effects.Duration // how long a peer may write what it was granted
@@ -110,7 +112,7 @@ func (n *Node) start(w *World) error {
 		n.Pool.past, n.Grants = n.Grants, nil
 	}
 	former := n.Pool
-	n.Pool, n.Device = n.newPool(w, &m, m.Pages), nil
+	n.Pool, n.Device, n.Arena = n.newPool(w, &m, m.Pages+m.Arena), nil, int(m.Arena)
 	if m.HostPages > 0 {
 		n.Device, n.Pool = n.Pool, n.newPool(w, &m, m.HostPages)
 		n.Pool.Number, n.Pool.engines = m.Host, n.Device
@@ -157,6 +159,10 @@ func (w *World) Lives(node int32, life uint32) bool {
 	n := w.Nodes[node]
 	return n.Up && n.Life == life
 }
+
+// InArena says whether a page is of the arena, and Engines is how many others there are.
+func (m *Memory) InArena(index uint32) bool { return int(index) >= m.Engines() }
+func (m *Memory) Engines() int              { return len(m.Engine().Pages) - m.Arena }
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
 func (m *Memory) PagesShown() int {

@@ -7,22 +7,24 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Offload is one Copy from the pool that the engine fills to the one that peers read. The device moves half a page at a
-// time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
+// Offload is one Copy from the pool that the engine fills to the one that peers read, or to an arena. The device moves
+// half a page at a time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
 type Offload struct {
-	ID       uint64
-	Name     plan.Subject // in draws
-	corr     effects.Corr
-	Node     *Node
-	From, To *Pool
-	Pairs    []effects.CopyPair
-	Put      effects.Ticket // whose chunks they are
-	stop     effects.Code   // why it does not go on to its end
-	begun    bool           // half a page is under way
-	over     bool           // nothing of it moves any more
-	reported bool           // CopyDone was queued
-	settled  bool           // and it, or Settled, said so
-	Touching bool           // until its machine heard that
+	ID        uint64
+	Name      plan.Subject // in draws
+	corr      effects.Corr
+	Node      *Node
+	From, To  *Pool
+	Pairs     []effects.CopyPair
+	Put       effects.Ticket      // whose chunks they are
+	Peer      effects.Incarnation // who asked for them, of copies to an arena
+	Operation uint64              // by this operation
+	stop      effects.Code        // why it does not go on to its end
+	begun     bool                // half a page is under way
+	over      bool                // nothing of it moves any more
+	reported  bool                // CopyDone was queued
+	settled   bool                // and it, or Settled, said so
+	Touching  bool                // until its machine heard that
 }
 
 // Engine is the pool that the node's engine fills: its only one, unless it offloads.

@@ -21,6 +21,13 @@ func sharers(d *expand.Draft) {
 	n := at(0).Between(2, 3)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
 	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages = p.Topology.Said.With(word), false, 0
+	if at(40).Permille(400) {
+		p.Topology.Said = p.Topology.Said.With(arena)
+		if at(41).Permille(500) { // Copies are often late, fail, or go on when they have failed.
+			p.Delays.Device = at(42).Time(time.Millisecond, 40*time.Millisecond)
+			p.Rates[plan.FaultDMA], p.Rates[plan.FaultStall] = at(43).Between(0, 150), at(44).Between(0, 150)
+		}
+	}
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	for i := range n {
 		if at(uint64(10 + i)).Permille(800) {
@@ -28,6 +35,9 @@ func sharers(d *expand.Draft) {
 		}
 	}
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
+	if p.Topology.Said[arena] && at(45).Permille(600) { // Whoever asks has room for what there is.
+		p.Topology.ReceiverPages, s.BatchMax = uint32(at(46).Between(14, 24)), min(s.BatchMax, at(47).Between(1, 3))
+	}
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
 	s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
@@ -76,14 +86,19 @@ func draws(d *expand.Draft) {
 			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{word: true}, Keys: slices.Clone(j.Keys),
 			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
-		if at(4).Permille(500) { // As soon as it is there: later it may have made room for others.
+		// As soon as it is there: later it may have made room for others.
+		if at(4).Permille(500) || p.Topology.Said[arena] && at(8).Permille(800) {
 			r.At = j.At + at(5).Time(5*time.Millisecond, 150*time.Millisecond)
 		}
 		if at(3).Permille(300) { // What nobody has ends the prefix.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		r.Batch = len(r.Keys)
-		if at(6).Permille(500) {
+		written := 500
+		if p.Topology.Said[arena] {
+			written = 150
+		}
+		if at(6).Permille(written) {
 			r.Said = r.Said.With(writing)
 		}
 		if keepers.Permille(500) && at(7).Permille(500) { // Others of its receiver are kept with it.

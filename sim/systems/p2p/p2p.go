@@ -51,7 +51,11 @@ var Flow = pd.Flow{
 var word = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
-		if t := &p.Topology; t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || len(t.Said) > 1 {
+		others := len(p.Topology.Said)
+		if p.Topology.Said["arena"] {
+			others--
+		}
+		if t := &p.Topology; t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || others > 1 {
 			return "who shares does both, and neither pull nor recall; leave one out"
 		}
 		return ""
@@ -71,6 +75,30 @@ var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *pl
 	}
 	return ""
 }})
+
+// arena: what some of these nodes lend is copied first.
+var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
+	if !p.Topology.Said[word] {
+		return "it needs share; leave it out, or set that"
+	}
+	return ""
+}})
+
+// arenaOf is of how many pages a node's arena is.
+func arenaOf(p *plan.Plan, n *world.Node) uint32 {
+	d := draw.Hash(p.Seed, draw.Plan, 9, 300+uint64(n.ID))
+	switch {
+	case !p.Topology.Said[arena]:
+		return 0
+	case p.Seed >= draw.RestlessSeed:
+		return 2
+	case d.Permille(200):
+		return 0
+	case d.Again().Permille(300): // Often full.
+		return uint32(d.Again().Again().Between(1, 2))
+	}
+	return uint32(d.Again().Again().Between(3, 10))
+}
 
 // ports are where a node is asked what it shares.
 func ports(*world.Node) []effects.Channel {

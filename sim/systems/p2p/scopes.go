@@ -30,6 +30,12 @@ func small() []explore.Scope {
 			ReceiverPages: 1},
 		{Name: "leased-share-evict", About: "likewise, on a leased plane", Leased: true, Jobs: more, SenderPages: 1,
 			ReceiverPages: 1},
+		{Name: "arena-share", About: "one chunk is sent, and brought back from a copy", Jobs: there, Shape: copies},
+		{Name: "leased-arena-share", About: "likewise, on a leased plane", Leased: true, Jobs: there, Shape: copies},
+		{Name: "arena-share-fails", About: "likewise, and the copy fails, or a question or an answer is lost", Jobs: there,
+			Faults: 1, Strikes: append(lost, plan.FaultDMA), Shape: copies},
+		{Name: "arena-share-evict", About: "one chunk is brought back from a copy while another one wants its page",
+			Jobs: more, SenderPages: 1, ReceiverPages: 1, Shape: copies},
 	}
 	for i := range all {
 		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
@@ -43,6 +49,12 @@ func small() []explore.Scope {
 // shares has the second job of a scope bring what there is of it.
 func shares(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+}
+
+// copies has who has it copy it first.
+func copies(p *plan.Plan) {
+	shares(p)
+	p.Topology.Said = p.Topology.Said.With(arena)
 }
 
 // stays has it stay where it is until it is fetched.

@@ -100,8 +100,9 @@ func finds(p *plan.Plan, c *rank.Config) {
 }
 
 // boot tells a rank where it listens for peers that ask, and directories whose it is.
-func boot(_ *plan.Plan, n *world.Node, c *rank.Config) {
+func boot(p *plan.Plan, n *world.Node, c *rank.Config) {
 	delays(n, c)
+	c.ArenaPages = arenaOf(p, n)
 	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
 	if c.Knows() {
 		me := n.Addr(effects.ChannelInit)

@@ -138,8 +138,9 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if n.Lends {
 		reads = cfg.Lease // What is asked for is read at once.
 	}
-	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, PageBytes: uint32(size),
-		Leased: cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: BufferOf(n)}, err
+	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, Arena: cfg.ArenaPages,
+		PageBytes: uint32(size),
+		Leased:    cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: BufferOf(n)}, err
 }
 
 // IsNameOf says whether a name is one that this life of n has for anybody.

@@ -86,6 +86,9 @@ type Stats struct {
 	Peers            int `json:"peers"`
 	HostTotal        int `json:"host_total"` // of the pool that offload copies to
 	HostFree         int `json:"host_free"`
+	ArenaTotal       int `json:"arena_total"` // of what peers read copies in
+	ArenaFree        int `json:"arena_free"`
+	Pinned           int `json:"pinned"` // pages for peers
 	Offers           int `json:"offers"` // delayed pull
 	Fetches          int `json:"fetches"`
 	Staged           int `json:"staged"`      // pages that fetches read into
@@ -119,7 +122,8 @@ func statsOf(n *runtime.Node) *Stats {
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
-		HostTotal: s.HostTotal, HostFree: s.HostFree, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
+		HostTotal: s.HostTotal, HostFree: s.HostFree, ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree,
+		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMost: s.StagedMost,
 		Entries:    s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
 	}

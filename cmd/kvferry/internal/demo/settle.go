@@ -51,6 +51,8 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"chunks brought", s.Brings},
 		{"pages of host memory", s.HostTotal - s.HostFree},
+		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
+		{"pages pinned for peers", s.Pinned},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
 	} {
 		if c.count != 0 {

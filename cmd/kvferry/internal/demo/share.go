@@ -18,6 +18,8 @@ import (
 const (
 	P2PPush Mode = "p2p-push"
 	P2PPull Mode = "p2p-pull"
+	// P2PArena has them read copies, in which who has the chunks lends them.
+	P2PArena Mode = "p2p-pull+arena"
 	// P2PDelay leaves them where they are until the engine fetches them.
 	P2PDelay Mode = "p2p-delay"
 )
@@ -25,9 +27,9 @@ const (
 // sharedModes are all of those, in the order in which they are played, and shareLines what each adds to a node's
 // configuration.
 var (
-	sharedModes = []Mode{P2PPush, P2PPull, P2PDelay}
+	sharedModes = []Mode{P2PPush, P2PPull, P2PArena, P2PDelay}
 	shareLines  = map[Mode]string{
-		P2PPush: "p2p_pull_mode: false\n", P2PPull: "p2p_pull_mode: true\n",
+		P2PPush: "p2p_pull_mode: false\n", P2PPull: "p2p_pull_mode: true\n", P2PArena: "p2p_pull_mode: true\n",
 		P2PDelay: "p2p_pull_mode: true\np2p_delay_pull: true\n",
 	}
 )

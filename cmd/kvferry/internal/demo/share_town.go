@@ -41,7 +41,7 @@ controller_pull_url: [%[10]s]
 controller_reply_url: [%[11]s]
 p2p_sync_lookup_cache_ttl: 0
 extra_config:
-  p2p_lookup_timeout_s: 10
+%[15]s  p2p_lookup_timeout_s: 10
   p2p_sync_controller_lookup_timeout_ms: 5000
   kvferry:
     layout: {num_layers: %[12]d, num_kv_heads: %[13]d, head_size: %[14]d, dtype: bfloat16}
@@ -109,13 +109,18 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 		if o.Mode == P2PDelay {
 			more += fmt.Sprintf("p2p_npu_buffer_size: %d\n", stagingPages*s.pageBytes())
 		}
+		arena := ""
+		if o.Mode == P2PArena {
+			arena = fmt.Sprintf("  use_host_staging: true\n  os_staging_bytes: %d\n", o.Pages/2*s.pageBytes())
+		}
 		if o.Ring {
 			more += fmt.Sprintf("enable_pd: true\npd_role: both\npd_peer_host: %s\npd_peer_init_port: %d\n"+
 				"pd_peer_alloc_port: %d\npd_skip_proxy_notification: true\n", host, ports[0], ports[3])
 		}
 		if err := t.settleIn(ctx, at, program{name: name, args: []string{"node", "--commands"}},
 			fmt.Sprintf(shareText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
-				ports[2], strings.Join(told, ", "), strings.Join(asked, ", "), s.layers, s.kvHeads, s.headSize)); err != nil {
+				ports[2], strings.Join(told, ", "), strings.Join(asked, ", "), s.layers, s.kvHeads, s.headSize,
+				arena)); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func (m Machine) pools(s *Section, c *config.Config) {
 	ranks, each := uint64(max(1, c.Ranks())), c.HostBytes
 	if c.Device.Kind == config.DeviceCPU {
-		each += c.BufferBytes
+		each += c.BufferBytes + uint64(c.ArenaPages)*c.PageBytes
 	}
 	if each == 0 {
 		return

@@ -73,7 +73,7 @@ func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).o
 
 // used notes pages that something will be stored into.
 func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
-	if n.Caches {
+	if n.Caches && !(n.Arena > 0 && n.InArena(pages[0].Index)) {
 		or.at(n).used += len(pages)
 	}
 }
@@ -99,6 +99,9 @@ func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 				n.It(), oracle.Key(k), n.ItsPage(uint32(i)))
 			return
 		}
+	}
+	if n.Arena > 0 {
+		or.all().arena.evicted(n, k)
 	}
 	for job := range or.w.Jobs {
 		if or.promises(n, job, k) {

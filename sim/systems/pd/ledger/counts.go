@@ -51,7 +51,7 @@ func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) bool {
 // free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
 func (or *countsOracle) free(n *world.Node, s *rank.Stats, held int) {
 	or.judged(checkFree)
-	if s.PagesTotal != len(n.Engine().Pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
+	if s.PagesTotal != n.Engines() || s.PagesFree < 0 || s.PagesFree+s.ArenaFree+held > s.PagesTotal+s.ArenaTotal {
 		or.fail(checkFree, "node %d counts %d of %d pages free while %d are in use",
 			n.It(), s.PagesFree, s.PagesTotal, held)
 	}

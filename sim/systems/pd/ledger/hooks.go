@@ -108,6 +108,9 @@ func (o *Oracles) AfterStep(n *world.Node) {
 		o.pressure.pressed(n, s)
 	}
 	o.counts.free(n, s, held)
+	if n.Arena > 0 {
+		o.arena.afterStep(n, s)
+	}
 	if n.Device != nil {
 		o.offload.hostPages(n, s.HostTotal, s.HostFree)
 	}
@@ -230,7 +233,7 @@ func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
 		o.shared.pushAnswered(n, request, body)
-		o.shared.answering(n, &o.truth.w.Requests[request-1], body)
+		o.shared.answering(n, request, body)
 	}
 }
 

@@ -72,19 +72,33 @@ func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Trans
 }
 
 func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
-func (o *OfPlanes) OnCopy(n *world.Node, c *world.Offload)    { o.offload.copying(n, c) }
+
+func (o *OfPlanes) OnCopy(n *world.Node, c *world.Offload) {
+	if n.Arena > 0 {
+		o.arena.copying(n, c)
+		return
+	}
+	o.offload.copying(n, c)
+}
 
 func (o *OfPlanes) OnScatter(n *world.Node, e *effects.Scatter) bool {
 	return o.scatter.scattering(n, e)
 }
 
-func (o *OfPlanes) OnSubmit(n *world.Node, t *world.Transfer)   { o.lease.submitting(n, t) }
-func (o *OfPlanes) OnFlying(t *world.Transfer, pair int)        { o.pages.flying(t, pair) }
-func (o *OfPlanes) OnFlown(t *world.Transfer, pair int)         { o.pages.flown(t, pair) }
-func (o *OfPlanes) OnStore(t *world.Transfer, pair, half int)   { o.pages.storing(t, pair, half) }
-func (o *OfPlanes) OnPassed(t *world.Transfer, pair int)        { o.pages.passing(t, pair) }
-func (o *OfPlanes) OnLanded(t *world.Transfer)                  { o.pages.landed(t) }
-func (o *OfPlanes) OnLoad(t *world.Transfer, pair int)          { o.fills.reading(t, pair) }
-func (o *OfPlanes) OnReadPassed(t *world.Transfer, pair int)    { o.fills.passed(t, pair) }
-func (o *OfPlanes) OnUnmap(n *world.Node, id effects.GrantID)   { o.pages.unmapped(n, id) }
-func (o *OfPlanes) OnMove(c *world.Offload, p effects.CopyPair) { o.offload.moving(c, p) }
+func (o *OfPlanes) OnSubmit(n *world.Node, t *world.Transfer) { o.lease.submitting(n, t) }
+func (o *OfPlanes) OnFlying(t *world.Transfer, pair int)      { o.pages.flying(t, pair) }
+func (o *OfPlanes) OnFlown(t *world.Transfer, pair int)       { o.pages.flown(t, pair) }
+func (o *OfPlanes) OnStore(t *world.Transfer, pair, half int) { o.pages.storing(t, pair, half) }
+func (o *OfPlanes) OnPassed(t *world.Transfer, pair int)      { o.pages.passing(t, pair) }
+func (o *OfPlanes) OnLanded(t *world.Transfer)                { o.pages.landed(t) }
+func (o *OfPlanes) OnLoad(t *world.Transfer, pair int)        { o.fills.reading(t, pair) }
+func (o *OfPlanes) OnReadPassed(t *world.Transfer, pair int)  { o.fills.passed(t, pair) }
+func (o *OfPlanes) OnUnmap(n *world.Node, id effects.GrantID) { o.pages.unmapped(n, id) }
+
+func (o *OfPlanes) OnMove(c *world.Offload, p effects.CopyPair) {
+	if c.From == c.To {
+		o.arena.moving(c, p)
+		return
+	}
+	o.offload.moving(c, p)
+}

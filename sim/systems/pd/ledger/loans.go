@@ -45,6 +45,8 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 		case pg.Last != p.Generation || pg.Generation != p.Generation:
 			or.fail(checkLoanGeneration, "node %d leases page %d in generation %d under grant %d, it is in %d",
 				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
+		case n.Arena > 0:
+			or.all().arena.lending(n, g, p)
 		case n.Device != nil:
 			or.all().offload.lendingCopy(n, g, p)
 		case put && pg.Reserved == 0:

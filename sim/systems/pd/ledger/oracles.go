@@ -41,6 +41,7 @@ type Oracles struct {
 	loans    loansOracle
 	offers   offersOracle
 	offload  offloadOracle
+	arena    arenaOracle
 	pages    pagesOracle
 	plains   plainsOracle
 	pressure pressureOracle
@@ -80,6 +81,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
+		&o.arena.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
@@ -102,6 +104,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.aborted.room(nodes)
 	o.absent.room(nodes)
 	o.attempts.room(nodes)
+	o.arena.room(nodes)
 	o.both.room(nodes)
 	o.breaker.room(nodes)
 	o.cache.room(nodes)
@@ -134,6 +137,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.aborted.begin(n)
 	o.absent.begin(n)
 	o.attempts.begin(n)
+	o.arena.begin(n)
 	o.both.begin(n)
 	o.breaker.begin(n)
 	o.cache.begin(n)

@@ -42,6 +42,8 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	left("quarantined pages", s.PagesQuarantined)
 	left("leased pages", s.PagesLent)
 	left("host pages", s.HostTotal-s.HostFree)
+	left("arena pages", s.ArenaTotal-s.ArenaFree)
+	left("pages pinned for peers", s.Pinned)
 	left("offers", s.Offers)
 	left("remote locations", s.Locations)
 	left("fetches", s.Fetches)

@@ -128,6 +128,9 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 		if m.HasExt && !m.PullMode {
 			or.pushCame(n, camePush{request, m.Ext.Operation, effects.GrantID(m.Ext.Grant), m.Ext.Incarnation})
 		}
+		if m.HasExt && m.PullMode && n.Arena > 0 {
+			or.all().arena.heard(n, request, body)
+		}
 		return
 	}
 	m := &or.done
@@ -141,9 +144,14 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// answering checks an answer as it leaves.
-func (or *sharedOracle) answering(n *world.Node, r *world.Request, body []byte) {
-	q, m := &or.get, &or.reply
+// answering checks an answer as it leaves. It is to what the step was given, or to what was copied.
+func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
+	q, m, r := &or.get, &or.reply, &or.w.Requests[request-1]
+	if n.Arena > 0 && r.Channel == effects.ChannelLookup {
+		if asked := or.all().arena.answered(n, request); asked != nil && q.Decode(asked, &pd.WireLimits) != nil {
+			return
+		}
+	}
 	if r.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || m.Ext.Grant == 0 || !q.HasExt {
 		return
 	}

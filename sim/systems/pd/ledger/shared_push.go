@@ -127,11 +127,13 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.came, func(x camePush) bool { return x.request == request })
-	if i < 0 || or.told.Decode(body, &pd.WireLimits) != nil {
-		return // Who is told to introduce himself learns nothing of pages.
+	if i < 0 {
+		return
 	}
 	x := my.came[i]
-	my.came = slices.Delete(my.came, i, i+1)
+	if my.came = slices.Delete(my.came, i, i+1); or.told.Decode(body, &pd.WireLimits) != nil {
+		return // Who is told to introduce himself learns nothing of pages.
+	}
 	or.judged(checkPushAnswered)
 	for _, t := range or.w.Going.Transfers.Some {
 		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && protocol.UUID(t.Link.Peer) == x.peer {

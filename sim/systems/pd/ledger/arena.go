@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A node with an arena copies there what it lends: from the Copy on both pages are the copy's until that has settled,
+// and then the one in the arena is its reader's.
+
+// What is judged here.
+var (
+	checkArenaFrom     = oracle.NewCheck("S2", "pages copied for peers")
+	checkArenaTo       = oracle.NewCheck("S4", "arena pages copied to")
+	checkArenaMove     = oracle.NewCheck("S4", "halves of pages moved for peers")
+	checkArenaShare    = oracle.NewCheck("S18", "shares of an arena")
+	checkArenaServes   = oracle.NewCheck("S18", "questions that chunks are copied for")
+	checkArenaLent     = oracle.NewCheck("S4", "leased pages of an arena")
+	checkArenaWhole    = oracle.NewCheck("S1", "content of leased arena pages")
+	checkArenaPinned   = oracle.NewCheck("S4", "chunks given up, of copies")
+	checkArenaUnpinned = oracle.NewCheck("L2", "pins of what was copied")
+	checkArenaAgain    = oracle.NewCheck("L8", "answers to questions that are asked again")
+	checkArenaFree     = oracle.NewCheck("S5", "free arena pages")
+)
+
+// arenaOracle judges copies for peers.
+type arenaOracle struct {
+	judge
+	perLife[arenaLife]
+}
+
+// arenaLife is what a life was asked and has not answered: it does when it has copied.
+type arenaLife struct {
+	asked []askedCopies `snap:"skip"`
+}
+
+type askedCopies struct {
+	request   uint64
+	peer      effects.Incarnation
+	operation uint64
+	body      []byte
+}
+
+func (s *arenaLife) empty() { *s = arenaLife{asked: s.asked[:0]} }
+
+// heard notes a question that may be answered later, and that one which is asked again is answered as that alone.
+func (or *arenaOracle) heard(n *world.Node, request uint64, body []byte) {
+	q, my := &or.all().shared.get.Ext, or.at(n)
+	x := askedCopies{request, effects.Incarnation(q.Incarnation), q.Operation, slices.Clone(body)}
+	my.asked = slices.DeleteFunc(my.asked, func(o askedCopies) bool {
+		again := o.peer == x.peer && o.operation == x.operation
+		if again {
+			or.w.Requests[o.request-1].Moot = true
+		}
+		return again
+	})
+	my.asked = append(my.asked, x)
+}
+
+// answered is the question that an answer is to, for who judges it.
+func (or *arenaOracle) answered(n *world.Node, request uint64) (body []byte) {
+	my := or.at(n)
+	my.asked = slices.DeleteFunc(my.asked, func(x askedCopies) bool {
+		if x.request == request {
+			body = x.body
+		}
+		return x.request == request
+	})
+	if or.judged(checkArenaAgain); body == nil && or.w.Requests[request-1].Moot {
+		or.fail(checkArenaAgain, "node %d answers message %d, which was asked again since", n.It(), oracle.Message(request))
+	}
+	return body
+}
+
+// copying checks a Copy as it leaves the machine, in the step that takes the question which it is for.
+func (or *arenaOracle) copying(n *world.Node, c *world.Offload) {
+	q := &or.all().shared.get.Ext
+	c.Peer, c.Operation = effects.Incarnation(q.Incarnation), q.Operation
+	for _, p := range c.Pairs {
+		or.judged(checkArenaFrom, checkArenaTo)
+		src, dst := &n.Pool.Pages[p.From.Index], &n.Pool.Pages[p.To.Index]
+		switch {
+		case n.InArena(p.From.Index) || src.Last != p.From.Generation || src.Writers > 0 || src.Granted != 0 &&
+			!or.all().bearer.lapsed(n, src.Granted) || !whole(n.Pool, src, p.From.Length):
+			or.fail(checkArenaFrom, "node %d copies page %d for a peer, which has no chunk that is ready", n.It(),
+				n.ItsPage(p.From.Index))
+		case !n.InArena(p.To.Index) || dst.Writers > 0 || dst.Readers > 0 || p.To.Generation <= dst.Last ||
+			p.To.Generation != dst.Generation || p.To.Length != p.From.Length:
+			or.fail(checkArenaTo, "node %d copies to page %d for a peer, which is not free, or no page of its arena", n.It(),
+				n.ItsPage(p.To.Index))
+		}
+		if id, page := or.all().loans.lentTo(n, []effects.Page{p.To}); id != 0 && or.w.Failure == nil {
+			or.fail(checkArenaTo, "node %d copies to page %d while grant %d lets it be read", n.It(), n.ItsPage(page),
+				n.ItsGrant(id))
+		}
+		if or.w.Failure != nil {
+			return
+		}
+		dst.Last, dst.By = p.To.Generation, c.Peer
+		src.Readers++
+		dst.Writers++
+		n.Pool.Touch(p.From.Index)
+		n.Pool.Touch(p.To.Index)
+	}
+	or.shares(n, c.Peer)
+}
+
+// whole says whether a page holds so much of one fill of one chunk.
+func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
+	for part := range pool.PartsOf(length) {
+		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
+			s.Fill() != pg.Stamps[0].Fill() {
+			return false
+		}
+	}
+	return true
+}
+
+// shares checks that a peer leaves as much of the arena to others as it has, and as many questions in service.
+func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
+	or.judged(checkArenaShare, checkArenaServes)
+	of, all := or.taken(n, peer)
+	if most := n.Arena; of > most-all+1 {
+		or.fail(checkArenaShare, "node %d has %d of %d arena pages for one peer, and %d for all", n.It(), of, most, all)
+		return
+	}
+	type question struct {
+		peer      effects.Incarnation
+		operation uint64
+	}
+	served, its := map[question]bool{}, 0
+	for _, c := range or.w.Offloads {
+		if c.To != n.Pool || !c.Touching || served[question{c.Peer, c.Operation}] {
+			continue
+		}
+		served[question{c.Peer, c.Operation}] = true
+		if c.Peer == peer {
+			its++
+		}
+	}
+	if most := int(pd.Its(n).Cfg.PushesMax); its > most-len(served)+1 {
+		or.fail(checkArenaServes, "node %d copies for %d questions of one peer and for %d of all, of at most %d", n.It(), its,
+			len(served), most)
+	}
+}
+
+// taken is how many pages of the arena are of a peer, and of all: what is stored into, or may be read.
+func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all int) {
+	count := func(pg *world.Page) {
+		if all++; pg.By == peer {
+			of++
+		}
+	}
+	for i := n.Engines(); i < len(n.Pool.Pages); i++ {
+		if pg := &n.Pool.Pages[i]; pg.Writers > 0 {
+			count(pg)
+		}
+	}
+	for _, g := range n.Pool.Lent {
+		for _, p := range g.Pages {
+			if n.InArena(p.Index) && or.w.Standing(n, g) {
+				count(&n.Pool.Pages[p.Index])
+			}
+		}
+	}
+	return of, all
+}
+
+// moving checks half a page as a device moves it: both pages are still the copy's.
+func (or *arenaOracle) moving(c *world.Offload, p effects.CopyPair) {
+	or.judged(checkArenaMove)
+	n := c.Node
+	src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
+	id, _ := or.all().loans.lentTo(n, []effects.Page{p.To})
+	switch {
+	case !c.Touching:
+		or.fail(checkArenaMove, "a copy touches page %d of node %d after it was settled", n.ItsPage(p.From.Index), n.It())
+	case src.Last != p.From.Generation || src.Readers == 0:
+		or.fail(checkArenaMove, "a copy reads page %d of node %d, which is another's by now", n.ItsPage(p.From.Index), n.It())
+	case dst.Last != p.To.Generation || id != 0:
+		or.fail(checkArenaMove, "a copy stores into page %d of node %d, which grant %d lets be read, or which is another's",
+			n.ItsPage(p.To.Index), n.It(), n.ItsGrant(id))
+	}
+}
+
+// lending checks a page as it is lent by a node with an arena: it is of that, and a chunk is whole there.
+func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
+	or.judged(checkArenaLent, checkArenaWhole)
+	switch pg := &n.Pool.Pages[p.Index]; {
+	case !n.InArena(p.Index):
+		or.fail(checkArenaLent, "node %d leases page %d under grant %d, which is not of its arena", n.It(),
+			n.ItsPage(p.Index), n.ItsGrant(g.ID))
+	case !whole(n.Pool, pg, p.Length):
+		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, to which no chunk was copied whole", n.It(),
+			n.ItsPage(p.Index), n.ItsGrant(g.ID))
+	}
+}
+
+// evicted checks a chunk that is given up: no copy of it is under way.
+func (or *arenaOracle) evicted(n *world.Node, k uint32) {
+	or.judged(checkArenaPinned)
+	for _, c := range or.w.Offloads {
+		if c.To != n.Pool || !c.Touching {
+			continue
+		}
+		for _, p := range c.Pairs {
+			if src := &n.Pool.Pages[p.From.Index]; src.Last == p.From.Generation && src.Stamps[0].Key() == k {
+				or.fail(checkArenaPinned, "node %d gives up chunk %d while it is copied from page %d", n.It(), oracle.Key(k),
+					n.ItsPage(p.From.Index))
+				return
+			}
+		}
+	}
+}
+
+// afterStep compares what a machine counts of its arena with what drivers saw. What is not being copied, nor written
+// for a peer, is pinned for none.
+func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
+	or.judged(checkArenaFree)
+	if _, taken := or.taken(n, effects.Incarnation{}); s.ArenaTotal != n.Arena || s.ArenaFree+taken > s.ArenaTotal {
+		or.fail(checkArenaFree, "node %d counts %d of %d arena pages free while %d are in use", n.It(), s.ArenaFree,
+			s.ArenaTotal, taken)
+		return
+	}
+	for _, c := range or.w.Offloads {
+		if c.To == n.Pool && c.Touching {
+			return
+		}
+	}
+	if len(or.all().shared.at(n).came) > 0 {
+		return
+	}
+	if or.judged(checkArenaUnpinned); s.Pinned > 0 {
+		or.fail(checkArenaUnpinned, "node %d keeps %d pages for peers, and neither copies nor writes any", n.It(), s.Pinned)
+	}
+}
