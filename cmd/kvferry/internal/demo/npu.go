@@ -77,7 +77,7 @@ func (m Mode) link() link {
 	switch m {
 	case Push, P2PPush:
 		return overHCCS
-	case Pull, PullDelay, P2PPull, P2PDelay:
+	case Pull, PullDelay, P2PPull, P2PArena, P2PDelay:
 		return overRoCE
 	case PullDelayOffload:
 		return roceInside

@@ -73,7 +73,7 @@ func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).o
 
 // used notes pages that something will be stored into.
 func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
-	if n.Caches && !(n.Arena > 0 && n.InArena(pages[0].Index)) {
+	if n.Caches && (n.Arena == 0 || !n.InArena(pages[0].Index)) {
 		or.at(n).used += len(pages)
 	}
 }
