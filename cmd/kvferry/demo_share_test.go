@@ -26,7 +26,7 @@ func TestDemoOfSharing(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
 			}
-			if code != exitOK || !all.OK || len(all.Modes) != 3 {
+			if code != exitOK || !all.OK || len(all.Modes) != 4 {
 				t.Fatalf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
 			}
 			for _, r := range all.Modes {

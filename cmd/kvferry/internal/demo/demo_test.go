@@ -140,14 +140,16 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 func TestModesByName(t *testing.T) {
 	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay},
 		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}, "p2p": sharedModes,
-		"p2p-push": {P2PPush}, "p2p-pull": {P2PPull}, "p2p-delay": {P2PDelay}} {
+		"p2p-push": {P2PPush}, "p2p-pull": {P2PPull}, "p2p-pull+arena": {P2PArena},
+		"p2p-delay": {P2PDelay}} {
 		got, share, err := ParseModes(name)
 		if err != nil || !slices.Equal(got, want) || share != strings.HasPrefix(name, "p2p") {
 			t.Errorf("%s: %v, %t, %v", name, got, share, err)
 		}
 	}
 	if _, _, err := ParseModes("p2p-carry"); err == nil || !strings.Contains(err.Error(),
-		"push, pull, pull-delay, pull-delay+offload, p2p-push, p2p-pull, p2p-delay, all that push or pull, or p2p") {
+		"push, pull, pull-delay, pull-delay+offload, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, all that push or "+
+			"pull, or p2p") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }
