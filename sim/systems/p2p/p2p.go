@@ -4,7 +4,6 @@ package p2p
 
 import (
 	"reflect"
-	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
@@ -32,7 +31,7 @@ var Flow = pd.Flow{
 		finds(p, c)
 	},
 	Scopes: small,
-	States: []reflect.Type{reflect.TypeFor[*waiting](), reflect.TypeFor[*left]()},
+	States: []reflect.Type{reflect.TypeFor[*waiting]()},
 	Boot:   boot,
 	Ports:  ports,
 	Brings: true,
@@ -135,25 +134,9 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 // What is judged here.
 var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
 
-// left is when chunks left nodes last: what a node had may be missed at the end of what is brought to it.
-type left struct {
-	at []leftAt `snap:"skip"`
-}
-
-type leftAt struct {
-	node int32
-	at   effects.Time
-}
-
 // brought judges what engines are told that have chunks brought: nobody lied, so nothing makes no sense.
-var brought = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[left]) {
-	oracle.OnEffect(l, func(s *left, call *oracle.Call, e *effects.Observe) {
-		if e.Fact == effects.FactEvicted || e.Fact == effects.FactLapsed {
-			s.at = append(slices.DeleteFunc(s.at, func(x leftAt) bool { return x.node == int32(call.Node()) }),
-				leftAt{int32(call.Node()), call.Now()})
-		}
-	})
-	oracle.OnEffect(l, func(s *left, call *oracle.Call, e *effects.Deliver) {
+var brought = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
@@ -164,14 +147,6 @@ var brought = oracle.Of("shares", "what peers share comes whole or not at all", 
 			return
 		}
 		call.Judged(checkCode)
-		gone := slices.ContainsFunc(s.at, func(x leftAt) bool {
-			return x.node == n.ID && call.Now().Sub(x.at) <= n.Slowest(pd.Its(n).Cfg.BringTimeout)
-		})
-		if e.Code == effects.OK && e.Hits == 0 && !gone {
-			call.Breaks(checkCode, "node %d ends ticket %d (bring) well, and there is not one of its chunks",
-				n.It(), oracle.Ticket(e.Ticket))
-			return
-		}
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
 			if pd.Lies(w) {
 				call.Void(checkCode)
