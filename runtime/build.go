@@ -96,9 +96,6 @@ func (b *building) build() (*Node, error) {
 	if b.cfg.Recall.Enabled {
 		n.recallTimeout = b.cfg.Recall.Timeout
 	}
-	if b.cfg.Layerwise.Enabled {
-		n.layers, n.prefills = int(b.cfg.Layerwise.Layers), newPrefills(&b.cfg.Layerwise)
-	}
 	if b.cfg.Share.Enabled {
 		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share),
 			len(b.cfg.Share.Feeds) > 0
@@ -126,9 +123,6 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
-	if l := &b.cfg.Layerwise; l.Enabled && b.cfg.Role.Sends() {
-		env.Bounds.Transfers += int(l.Runs * l.Batches)
-	}
 	if b.cfg.Role == config.Both {
 		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
 	}

@@ -32,8 +32,6 @@ const (
 	OwnerP2PTarget
 	OwnerRegistrar
 	OwnerLookups
-	OwnerBundles
-	OwnerLayers
 	Owners
 )
 

@@ -60,7 +60,6 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 	}
 	e.keeper = cache
 	s.entries.PushBack(&s.cached, h)
-	s.spare += v.Pool.FrameSize(e.page())
 	v.Pool.Spare(e.page())
 	return true
 }
@@ -86,31 +85,30 @@ func (s *Store) tidy(h Entry, e *entry) {
 }
 
 // wanted takes an entry out of the cache, because somebody expects or reads it. When that ends it is the youngest.
-func (s *Store) wanted(h Entry, e *entry, p *memory.Pool) {
+func (s *Store) wanted(h Entry, e *entry) {
 	if e.keeper == cache {
 		s.entries.Unlink(&s.cached, h)
-		s.spare -= p.FrameSize(e.page())
 		e.keeper = nobody
 	}
 }
 
 // Spare is the number of pages that MakeRoom could free: those that only the cache has. They are not free: nobody is
 // promised one before it is.
-func (s *Store) Spare() uint32 { return s.spare }
+func (s *Store) Spare() uint32 { return uint32(s.cached.Len()) }
 
-// Touch makes an entry the youngest of the cache, and says how many pages it has there: none if it is not there.
-func (s *Store) Touch(h Entry, p *memory.Pool) uint32 {
+// Touch makes an entry the youngest of the cache, and says whether it is there.
+func (s *Store) Touch(h Entry) bool {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != cache {
-		return 0
+		return false
 	}
 	s.entries.Unlink(&s.cached, h)
 	s.entries.PushBack(&s.cached, h)
-	return p.FrameSize(e.page())
+	return true
 }
 
 // MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first, but for the youngest stay
-// pages of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
+// chunks of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
 // but pages can stand in its way: a chunk is not given up in vain.
 func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	if p.Free() >= n {
@@ -133,7 +131,6 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.index))
 	}
 	s.entries.Unlink(&s.cached, h)
-	s.spare -= p.FrameSize(e.page())
 	s.drop(e, p)
 	v.Out.Observe(effects.Observe{Fact: effects.FactEvicted, ID: e.hash})
 	s.tidy(h, e)

@@ -32,7 +32,6 @@ type draft struct {
 	problems []Problem
 
 	enablePD, skipProxy            bool
-	savesUnfull                    bool
 	onAccelerator                  bool // pd_buffer_device names one, be it ours or not
 	retrievesElsewhere, storesHere bool
 	allocTimeout, ownAllocTimeout  time.Duration

@@ -244,8 +244,7 @@ func (t *Target) refuseWaiting(
 ) {
 	q := e.Pending.Get(h)
 	t.decode(e, q)
-	e.Named(t.offer.Keys, 0)
-	e.LoseAll(e.Hashes, code)
+	e.LoseAll(t.offer.Keys, code)
 	t.refuseOffer(e, flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class}, code, why)
 	e.Pending.Remove(&e.Env, h)
 }
