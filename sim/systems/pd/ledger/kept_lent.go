@@ -50,15 +50,18 @@ func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body
 	ask := my.asks[i]
 	my.asks = slices.Delete(my.asks, i, i+1)
 	m := &or.lends
-	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.Ext.Grant == 0 || c.Server < 0 {
+	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.Ext.Grant == 0 || len(m.RemoteUUIDs) == 0 {
 		return
 	}
-	owner := or.w.Nodes[c.Server]
-	g := owner.Grants[effects.GrantID(m.Ext.Grant)]
-	if g == nil || !g.Read || !pd.IsNameOf(n, g.Peer) || !or.waited(n, ask.job) {
+	owner := or.w.Buffers[effects.BufferID(m.RemoteUUIDs[0])] // Of the life that lent, which may be over by now.
+	if owner == nil || owner.Node.ID != c.Server {
+		return
+	}
+	g := owner.Loan(effects.GrantID(m.Ext.Grant))
+	if g == nil || !pd.IsNameOf(n, g.Peer) || !or.waited(n, ask.job) {
 		return // What nobody waits for is not kept.
 	}
-	k := keptOffer{loan: g, owner: owner.Pool, peer: ask.to, job: ask.job, at: or.w.Now, shaky: true, lent: true}
+	k := keptOffer{loan: g, owner: owner, peer: ask.to, job: ask.job, at: or.w.Now, shaky: true, lent: true}
 	for at, held := range g.Loan.Held {
 		if !slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return c.id == held.Key() }) {
 			k.chunks = append(k.chunks, keptChunk{id: held.Key(), index: int64(at)})
