@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -22,10 +24,18 @@ type breakerOracle struct {
 }
 
 type breakerLife struct {
-	by []fullSeen // by the receiver's node; empty before the first
+	by    []fullSeen    // by the receiver's node; empty before the first
+	asked []askedToFull `snap:"skip"`
 }
 
-func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0]} }
+// An askedToFull is a request for pages, or an offer, that is in flight: what is put by it.
+type askedToFull struct {
+	conn uint64
+	corr effects.Corr
+	what uint64
+}
+
+func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
 // A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
 type fullSeen struct {
@@ -33,8 +43,9 @@ type fullSeen struct {
 	last  effects.Time // by the sender's clock, like all of them
 	step  uint64       // of the sender, that was told last
 	until effects.Time // while it is left alone, because a put ended of it
-	// granted is the step in which it is told last that it was given what it asked for.
+	// granted is the step in which it is told last that it was given what it asked for, and what was put by that.
 	granted uint64 `snap:"skip"`
+	what    uint64 `snap:"skip"`
 }
 
 func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
@@ -46,9 +57,14 @@ func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 }
 
 // heard notes that a receiver says it is full, as the answer reaches its sender's machine.
-func (or *breakerOracle) heard(n *world.Node, c *world.Conn, body []byte) {
+func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
+	}
+	my, what := or.at(n), uint64(0)
+	if i := slices.IndexFunc(my.asked, func(x askedToFull) bool { return x.conn == c.ID && x.corr == corr }); i >= 0 {
+		what = my.asked[i].what
+		my.asked = slices.Delete(my.asked, i, i+1)
 	}
 	code, told, failed := effects.OK, uint32(0), false
 	t := or.truth()
@@ -67,7 +83,8 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 		f := or.full(n, c.Server)
 		f.told, f.last, f.step = true, or.w.Clock(n), n.Steps+1
 	} else if code == effects.OK && !c.Closed {
-		or.full(n, c.Server).granted = n.Steps + 1
+		f := or.full(n, c.Server)
+		f.granted, f.what = n.Steps+1, what
 	}
 }
 
@@ -98,25 +115,51 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	case f.told && f.step == n.Steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(pd.Its(n).Cfg.BreakerTTL)
 		or.fullMeets(n, or.w.Jobs[c.Job].Receiver)
-	case code == effects.BackedOff && f.granted == n.Steps: // In flight when the breaker opened: it ends by its answer.
+	case code == effects.BackedOff && f.granted == n.Steps && f.what == or.whatOf(c) && or.alone(n, e.Ticket):
+		// It was in flight when the breaker opened, and ends by its answer.
 		or.fail(checkLeftAlone,
 			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }
 
+// whatOf tells puts apart by what they are of.
+func (or *breakerOracle) whatOf(c *pd.Command) uint64 {
+	p := c.Body.(*ops.Put)
+	return digest('p', p.Keys, p.Request, 0)
+}
+
+// alone says whether no other put that has not ended is of the same.
+func (or *breakerOracle) alone(n *world.Node, put effects.Ticket) bool {
+	what := or.whatOf(&or.w.Commands[put-1])
+	return !slices.ContainsFunc(or.w.Undone.Some, func(t effects.Ticket) bool {
+		o := &or.w.Commands[t-1]
+		return t != put && o.Want == plan.WantPut && o.Node == n.ID && o.Life == n.Life && !o.Over && or.whatOf(o) == what
+	})
+}
+
 // asking checks that a request for pages does not go to who is left alone.
-func (or *breakerOracle) asking(n *world.Node, c *world.Conn, body []byte) {
-	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 || !or.full(n, c.Server).told {
+func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
+		return
+	}
+	keys, request := [][]byte(nil), []byte(nil)
+	if offer, is := or.truth().asOffer(body); is {
+		keys, request = offer.Keys, offer.Ext.Request
+	} else if m, is := or.truth().asRequest(body); is {
+		keys, request = m.Keys, m.Ext.Request
+	}
+	if len(keys) == 0 {
+		return // It takes back, or ends, what others asked for.
+	}
+	my := or.at(n)
+	my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
+	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0)})
+	if !or.full(n, c.Server).told {
 		return
 	}
 	or.judged(checkAskedAlone)
-	if or.full(n, c.Server).until <= or.w.Clock(n) {
-		return
-	}
-	offer, offers := or.truth().asOffer(body)
-	m, asks := or.truth().asRequest(body)
-	if offers && len(offer.Keys) > 0 || asks && len(m.Keys) > 0 {
+	if or.full(n, c.Server).until > or.w.Clock(n) {
 		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
 	}
 }

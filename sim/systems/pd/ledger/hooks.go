@@ -172,7 +172,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.again.answered(n, corr)
 	o.words.waited(n, c, c.Under(corr).Asked)
 	offer := c.Under(corr).Offer // that it answers, if it does
-	o.breaker.heard(n, c, body)
+	o.breaker.heard(n, c, corr, body)
 	o.offers.acked(n, offer, body)
 	o.renew.renewed(n, c, body)
 	o.words.heard(n, c, body)
@@ -214,7 +214,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 		return
 	}
 	o.truth.turn++
-	o.breaker.asking(n, c, body)
+	o.breaker.asking(n, c, corr, body)
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
 	o.recall.saying(n, c, body)
