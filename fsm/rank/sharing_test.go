@@ -29,6 +29,9 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 		from = speaker.rank.cfg.Key.To(n.name, 1, 2) // as it said in the handshake for its put
 	}
 	whom := n.rank.cfg.Key.For(from)
+	if len(arg("guessed")) > 0 { // Who is no peer knows no name that was made for one.
+		whom = n.rank.cfg.Key.For(r.who("stranger"))
+	}
 	named, plain := []byte(one("id", "lookup")), len(arg("plain")) > 0
 	var body []byte
 	switch what := one("say", "get"); what {

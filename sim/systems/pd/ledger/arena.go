@@ -36,45 +36,56 @@ type arenaOracle struct {
 
 // arenaLife is what a life was asked and has not answered: it does when it has copied.
 type arenaLife struct {
-	asked []askedCopies `snap:"skip"`
+	asked  []askedCopies `snap:"skip"`
+	former uint64        `snap:"skip"` // that this step has answered though it was given the same again
 }
 
 type askedCopies struct {
-	request   uint64
-	peer      effects.Incarnation
-	operation uint64
-	body      []byte
+	question
+	body []byte
 }
+
+func (x *askedCopies) its() *question { return &x.question }
 
 func (s *arenaLife) empty() { *s = arenaLife{asked: s.asked[:0]} }
 
-// heard notes a question that may be answered later, and that one which is asked again is answered as that alone.
+// heard notes a question that may be answered later.
 func (or *arenaOracle) heard(n *world.Node, request uint64, body []byte) {
-	q, my := &or.all().shared.get.Ext, or.at(n)
-	x := askedCopies{request, effects.Incarnation(q.Incarnation), q.Operation, slices.Clone(body)}
-	my.asked = slices.DeleteFunc(my.asked, func(o askedCopies) bool {
-		again := o.peer == x.peer && o.operation == x.operation
-		if again {
-			or.w.Requests[o.request-1].Moot = true
-		}
-		return again
-	})
-	my.asked = append(my.asked, x)
+	my := or.at(n)
+	my.asked = append(my.asked, askedCopies{questionOf(n, request, &or.all().shared.get), slices.Clone(body)})
 }
 
 // answered is the question that an answer is to, for who judges it.
-func (or *arenaOracle) answered(n *world.Node, request uint64) (body []byte) {
+func (or *arenaOracle) answered(n *world.Node, request uint64, answer []byte) (body []byte) {
 	my := or.at(n)
-	my.asked = slices.DeleteFunc(my.asked, func(x askedCopies) bool {
-		if x.request == request {
-			body = x.body
+	if len(my.asked) > 0 && my.asked[len(my.asked)-1].request == request && !introduces(answer) {
+		my.asked = moot(&or.judge, my.asked, (*askedCopies).its)
+	}
+	if i := slices.IndexFunc(my.asked, func(x askedCopies) bool { return x.request == request }); i >= 0 {
+		if x := &my.asked[i]; my.asked[len(my.asked)-1].again(&x.question) {
+			my.former = request
 		}
-		return x.request == request
-	})
+		body = my.asked[i].body
+		my.asked = slices.Delete(my.asked, i, i+1)
+	}
 	if or.judged(checkArenaAgain); body == nil && or.w.Requests[request-1].Moot {
 		or.fail(checkArenaAgain, "node %d answers message %d, which was asked again since", n.It(), oracle.Message(request))
 	}
 	return body
+}
+
+// superseded takes out a question that was asked again in this step. Who asks again has the one answer.
+func (or *arenaOracle) superseded(n *world.Node) {
+	my := or.at(n)
+	my.asked = newest(&or.judge, n, my.asked, (*askedCopies).its)
+	former := my.former
+	if my.former = 0; former == 0 {
+		return
+	}
+	if or.judged(checkArenaAgain); len(my.asked) > 0 && my.asked[len(my.asked)-1].request > former {
+		or.fail(checkArenaAgain, "node %d answers message %d, which is asked again in this step", n.It(),
+			oracle.Message(former))
+	}
 }
 
 // copying checks a Copy as it leaves the machine, in the step that takes the question which it is for.
@@ -129,16 +140,19 @@ func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 		or.fail(checkArenaShare, "node %d has %d of %d arena pages for one peer, and %d for all", n.It(), of, most, all)
 		return
 	}
-	type question struct {
+	type service struct {
 		peer      effects.Incarnation
 		operation uint64
 	}
-	served, its := map[question]bool{}, 0
+	served, its, pinned := map[service]bool{}, 0, 0
 	for _, c := range or.w.Offloads {
-		if c.To != n.Pool || !c.Touching || served[question{c.Peer, c.Operation}] {
+		if c.To != n.Pool || !c.Touching {
 			continue
 		}
-		served[question{c.Peer, c.Operation}] = true
+		if pinned += len(c.Pairs); served[service{c.Peer, c.Operation}] {
+			continue
+		}
+		served[service{c.Peer, c.Operation}] = true
 		if c.Peer == peer {
 			its++
 		}
@@ -146,6 +160,12 @@ func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 	if most := int(pd.Its(n).Cfg.PushesMax); its > most-len(served)+1 {
 		or.fail(checkArenaServes, "node %d copies for %d questions of one peer and for %d of all, of at most %d", n.It(), its,
 			len(served), most)
+		return
+	}
+	cfg := &pd.Its(n).Cfg // What is pinned until it has been copied: copies are the arena's, and are bounded above.
+	if or.judged(checkSharedLent); pinned > int(cfg.Share(cfg.LoanSharePct)) {
+		or.fail(checkSharedLent, "node %d copies %d pages for peers, of a pool of %d, of which they may have %d%%", n.It(),
+			pinned, n.Engines(), cfg.LoanSharePct)
 	}
 }
 
@@ -221,6 +241,7 @@ func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 // afterStep compares what a machine counts of its arena with what drivers saw. What is not being copied, nor written
 // for a peer, is pinned for none.
 func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
+	or.superseded(n)
 	or.judged(checkArenaFree)
 	if _, taken := or.taken(n, effects.Incarnation{}); s.ArenaTotal != n.Arena || s.ArenaFree+taken > s.ArenaTotal {
 		or.fail(checkArenaFree, "node %d counts %d of %d arena pages free while %d are in use", n.It(), s.ArenaFree,

@@ -126,7 +126,8 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	or.get.HasExt = false
 	if m := &or.get; m.Decode(body, &pd.WireLimits) == nil {
 		if m.HasExt && !m.PullMode {
-			or.pushCame(n, camePush{request, m.Ext.Operation, effects.GrantID(m.Ext.Grant), m.Ext.Incarnation})
+			my := or.at(n)
+			my.came = append(my.came, camePush{questionOf(n, request, m), effects.GrantID(m.Ext.Grant)})
 		}
 		if m.HasExt && m.PullMode && n.Arena > 0 {
 			or.all().arena.heard(n, request, body)
@@ -148,7 +149,7 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	q, m, r := &or.get, &or.reply, &or.w.Requests[request-1]
 	if n.Arena > 0 && r.Channel == effects.ChannelLookup {
-		if asked := or.all().arena.answered(n, request); asked != nil && q.Decode(asked, &pd.WireLimits) != nil {
+		if asked := or.all().arena.answered(n, request, body); asked != nil && q.Decode(asked, &pd.WireLimits) != nil {
 			return
 		}
 	}

@@ -41,6 +41,7 @@ func (or *sharedOracle) landing(n *world.Node, ev *effects.Landed) {
 // afterStep compares that with what is claimed now. A promise to a peer, or an outcome, in the same step is its own.
 func (or *sharedOracle) afterStep(n *world.Node) {
 	my := or.at(n)
+	my.came = newest(&or.judge, n, my.came, (*camePush).its)
 	for _, x := range my.landed {
 		if my.gave || slices.Contains(or.all().claimed.at(n).touched, x.chunk) {
 			or.void(checkPushClaims)

@@ -31,24 +31,11 @@ type askedPush struct {
 
 // A camePush is such a question where it came to.
 type camePush struct {
-	request   uint64
-	operation uint64
-	grant     effects.GrantID
-	peer      protocol.UUID
+	question
+	grant effects.GrantID
 }
 
-// pushCame notes a question as it reaches who has chunks. One that is asked again is answered as that alone.
-func (or *sharedOracle) pushCame(n *world.Node, x camePush) {
-	my := or.at(n)
-	my.came = slices.DeleteFunc(my.came, func(o camePush) bool {
-		again := o.peer == x.peer && o.operation == x.operation
-		if again {
-			or.w.Requests[o.request-1].Moot = true
-		}
-		return again
-	})
-	my.came = append(my.came, x)
-}
+func (x *camePush) its() *question { return &x.question }
 
 // asking checks a question that grants pages, as it leaves.
 func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
@@ -131,12 +118,16 @@ func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte)
 		return
 	}
 	x := my.came[i]
+	if i == len(my.came)-1 && !introduces(body) {
+		my.came = moot(&or.judge, my.came, (*camePush).its)
+		i = len(my.came) - 1
+	}
 	if my.came = slices.Delete(my.came, i, i+1); or.told.Decode(body, &pd.WireLimits) != nil {
 		return // Who is told to introduce himself learns nothing of pages.
 	}
 	or.judged(checkPushAnswered)
 	for _, t := range or.w.Going.Transfers.Some {
-		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && protocol.UUID(t.Link.Peer) == x.peer {
+		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
 			or.fail(checkPushAnswered, "node %d answers while its transfer %d may still write under grant %d",
 				n.It(), oracle.Transfer(t.ID), t.Remote.Node.ItsGrant(x.grant))
 			return
