@@ -166,16 +166,21 @@ func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// shares checks that what peers may read leaves the rest of the pool to others.
+// shares checks that what peers may read leaves the rest of the pool to others. What is of an arena is none of that.
 func (or *sharedOracle) shares(n *world.Node) {
 	lent, cfg := 0, &pd.Its(n).Cfg
 	for _, g := range n.Pool.Lent {
-		if g.Loan.Asked && or.w.Standing(n, g) {
-			lent += len(g.Pages)
+		if !g.Loan.Asked || !or.w.Standing(n, g) {
+			continue
+		}
+		for _, p := range g.Pages {
+			if !n.InArena(p.Index) {
+				lent++
+			}
 		}
 	}
 	if or.judged(checkSharedLent); lent > int(cfg.Share(cfg.LoanSharePct)) {
 		or.fail(checkSharedLent, "node %d lets peers read %d pages, of a pool of %d, of which they may %d%%",
-			n.It(), lent, len(n.Pool.Pages), cfg.LoanSharePct)
+			n.It(), lent, n.Engines(), cfg.LoanSharePct)
 	}
 }
