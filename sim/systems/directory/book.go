@@ -16,6 +16,7 @@ type book struct {
 	healed effects.Time        // when faults end, in true time; 0: nobody has said
 	did    effects.Time        // when somebody did something last
 	of     map[string]*volume  // by the name of a directory's node
+	lives  lives
 }
 
 // A volume is about one directory.
@@ -56,9 +57,12 @@ func keeps(says judge) func(l *oracle.Listen[book]) {
 		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Observe) {
 			if e.Fact == factSettled {
 				b.healed = effects.Time(e.ID)
+				b.lives.endless = e.Count == firstStays
 			}
 		})
+		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Send) { b.lives.sent(c.NodeName(), e.Body) })
 		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Received) {
+			b.lives.came(e.Body)
 			if x := b.volume(c); x != nil {
 				x.received(c, e)
 			}

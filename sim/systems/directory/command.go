@@ -14,8 +14,12 @@ type (
 	leave   struct{}                  // be known no more, until another life
 )
 
-// factSettled says that all should be at rest by now, if the faults ended so long before as ID says.
-const factSettled = effects.FactOther
+// factSettled says that all should be at rest by now, if the faults ended so long before as ID says. Its Count is
+// firstStays where whom a directory believes it believes for the whole run.
+const (
+	factSettled = effects.FactOther
+	firstStays  = 1
+)
 
 func (*admit) IsCommand()   {}
 func (*evict) IsCommand()   {}

@@ -19,8 +19,14 @@ type entry struct {
 	begun   bool   // operations of it are believed
 	counts  bool   // the number of the next operation is known
 	next    uint64 // that is it
-	gaps    []effects.Time
+	gaps    []gap
 	last    map[uint64]effects.Time // when a chunk was told of last
+}
+
+// A gap is where operations are missing.
+type gap struct {
+	at   effects.Time
+	half effects.Time // the directory's first step that far behind it; 0: there was none yet
 }
 
 // An account is what operations come to that are whole.
@@ -92,7 +98,7 @@ func (t *entry) misses(now effects.Time, op *protocol.KVOperation) {
 		return
 	}
 	if t.counts && op.Seq != t.next && op.Seq != 0 {
-		t.gaps = append(t.gaps, now)
+		t.gaps = append(t.gaps, gap{at: now})
 	}
 	t.counts, t.next = true, op.Seq+1
 	t.hears(now, op.Key.Bits)
@@ -106,10 +112,16 @@ func (t *entry) hears(now effects.Time, chunk uint64) {
 	t.last[chunk] = now
 }
 
-// fade forgets what was told before a gap: what goes on as a second one comes goes in the time after that.
+// fade forgets what was told before a gap. What goes on as a second one comes goes in the time after that, which begins
+// with the directory's first step behind its own time: one that is frozen is late for it.
 func (t *entry) fade(now effects.Time) {
-	for len(t.gaps) > 0 && now.Sub(t.gaps[0]) >= 2*fades {
-		t.told = slices.DeleteFunc(t.told, func(chunk uint64) bool { return t.last[chunk] < t.gaps[0] })
+	for i := range t.gaps {
+		if g := &t.gaps[i]; g.half == 0 && now.Sub(g.at) >= fades {
+			g.half = now
+		}
+	}
+	for len(t.gaps) > 0 && t.gaps[0].half != 0 && now.Sub(t.gaps[0].half) >= fades {
+		t.told = slices.DeleteFunc(t.told, func(chunk uint64) bool { return t.last[chunk] < t.gaps[0].at })
 		t.gaps = t.gaps[1:]
 	}
 }

@@ -23,7 +23,7 @@ type node struct {
 	pools   memory.Pools
 	limits  registrar.Config `snap:"share"`
 	leaves  effects.Ticket
-	settled effects.Duration `snap:"share"` // see factSettled
+	settled effects.Observe `snap:"share"` // see factSettled
 }
 
 // pages are as many as there are chunks.
@@ -44,13 +44,17 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	return &node{
-		Alone: new(registrar.Alone).Emptied(c), limits: c, settled: effects.Duration(b.Plan.FaultsEnd),
+	n := &node{
+		Alone: new(registrar.Alone).Emptied(c), limits: c, settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
 		store: store.New(store.Config{
 			Seed: b.Seed, Entries: pages, Pages: pages, Claims: 1, Classes: 1, Journal: journal(b.Plan),
 		}),
 		pools: memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
-	}, nil
+	}
+	if steady(b.Plan) {
+		n.settled.Count = firstStays
+	}
+	return n, nil
 }
 
 // Step consumes one event.
@@ -85,7 +89,7 @@ func (n *node) command(v *env.Env, e *effects.Command) {
 		n.looks(v, e.Ticket, x)
 		return
 	case *settled:
-		v.Out.Observe(effects.Observe{Fact: factSettled, ID: uint64(n.settled)})
+		v.Out.Observe(n.settled)
 		n.looks(v, e.Ticket, &x.lookup)
 		return
 	case *leave:
@@ -138,7 +142,9 @@ func (n *node) Tables(visit func(name string, n, most int)) {
 			syncs++
 		}
 	}
-	visit("syncs", syncs, len(n.limits.Directories))
+	if n.settled.Count != firstStays { // Otherwise somebody may want one now and then until the end.
+		visit("syncs", syncs, len(n.limits.Directories))
+	}
 	visit("lookups", n.Lookups.Left(), n.limits.Questions)
 }
 

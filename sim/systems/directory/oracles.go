@@ -83,6 +83,9 @@ func differs(workers []hand, b *book, q *asked, m *protocol.BatchedP2PLookupRetM
 		if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
 			continue // One that names no incarnation may be mistaken for the one before it.
 		}
+		if b.lives.lost(x.who) {
+			continue
+		}
 		has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]
 		if b.left[x.name] {
 			has = 0
