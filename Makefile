@@ -97,9 +97,8 @@ pure: ## The command, without cgo.
 	CGO_ENABLED=0 $(GO) build -o $(CACHE)/kvferry-nocgo ./cmd/kvferry
 
 .PHONY: simulate
-simulate: build ## The machines under injected faults, SEEDS=2000 seeds of all profiles and ten times as many tiny ones; says what the last one here did not meet.
-	bin/kvferry sim run --seeds $(SEEDS) --since $(CACHE)/campaign.json
-	bin/kvferry sim run --seeds $(SEEDS)0 --profile tiny
+simulate: build ## The machines under injected faults, ten times SEEDS=2000 seeds of all profiles; says what the last one here did not meet.
+	bin/kvferry sim run --seeds $(SEEDS)0 --since $(CACHE)/campaign.json
 
 .PHONY: determinism
 determinism: build ## The same seeds must give the same event logs, on any number of cores, and under the race detector.

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// lives are which life each worker and each directory is in, as they say themselves, and of whom a former life was heard
-// behind the present one: the last word of that was late. Who hears it cannot know which of the two is over. He finds
-// out when he has not heard the former one for a while, and where that while is longer than the run, never.
+// lives are which life each worker and each directory is in, as they say themselves, and of whom a former life was
+// heard behind the present one: the last word of that was late. Who hears it cannot know which of the two is over. He
+// finds out when he has not heard the former one for a while, and where that while is longer than the run, never.
 type lives struct {
 	now     map[who]protocol.UUID
 	late    map[who]bool

@@ -45,7 +45,8 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 		return nil, err
 	}
 	n := &node{
-		Alone: new(registrar.Alone).Emptied(c), limits: c, settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
+		Alone: new(registrar.Alone).Emptied(c), limits: c,
+		settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
 		store: store.New(store.Config{
 			Seed: b.Seed, Entries: pages, Pages: pages, Claims: 1, Classes: 1, Journal: journal(b.Plan),
 		}),
