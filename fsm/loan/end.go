@@ -69,6 +69,7 @@ func (l *Loans) Tables(visit table.Visit) {
 	visit("leased prefixes", l.loans.Len(), table.Empty)
 	visit("leased prefixes of classes", l.counts.All(), table.Empty)
 	visit("pinned pages of classes", l.pages.All(), table.Empty)
+	visit("arena pages of classes", l.arena.All(), table.Empty)
 }
 
 // State is where the loan of a Ref stands.

@@ -6,4 +6,11 @@ import "github.com/kvferry/kvferry/fsm/table"
 func (f *Source) Tables(visit table.Visit) {
 	visit("recalls", f.rows.Len(), table.Empty)
 	visit("query connections", f.ways.Len(), table.Bounded)
+	inUse := 0
+	for slot := range f.ways.Slots() {
+		if w := f.ways.Get(f.ways.At(slot)); w != nil && w.users > 0 {
+			inUse++
+		}
+	}
+	visit("query connections in use", inUse, table.Empty)
 }
