@@ -57,7 +57,8 @@ var shareKeys = []key{
 		kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.Kept }), def: "1024",
 		doc: "answers that are kept"},
 	{name: controllerKey, kind: boolean(func(d *draft) *bool { return &d.controller }), def: "false",
-		doc: "controllers, or directories of kvferry's, are told what this node has, and asked; needs `enable_p2p`"},
+		doc: "controllers, or directories of kvferry's, are told what this node has, and asked; needs `enable_p2p`. Of a " +
+			"chunk that a peer put they are told only if its hash has at most 64 bits"},
 	{name: instanceKey, kind: label(256, func(d *draft) *string { return &d.cfg.Share.Instance }),
 		doc: "what they call this node; its own for each"},
 	{name: pullURLKey, aliases: []string{"controller_url"},
@@ -115,7 +116,8 @@ var extraKeys = []key{
 		doc: "of these, before it is begun anew"},
 	{name: extraStagingKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Arena }), def: "false",
 		doc: "what peers read is copied first, to an arena behind the pool: then nothing that they read keeps a chunk in " +
-			"the cache; needs `p2p_pull_mode`, and pages in host memory"},
+			"the cache; needs `p2p_pull_mode`, and pages in host memory. Over `hccl` the pool is registered as well as the " +
+			"arena: it saves none of that memory"},
 	{name: arenaBytesKey, kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Share.ArenaBytes }), def: "10GiB",
 		doc: "the arena, in whole pages, and a page at least; of it no peer has more than it leaves. What does not fit is " +
 			"a miss"},

@@ -140,11 +140,15 @@ func (t *transport) ask(ctx context.Context, c *conn, corr effects.Corr, body []
 		c.asked = 0
 	}
 	c.cancel()
+	ended := t.ended
 	t.mu.Unlock()
+	if err != nil && (wanted || !ended && !errors.Is(err, context.Canceled)) {
+		// Also what nobody waits for any more: a server that hears TLS and says nothing is found out later than that.
+		t.lines.Warn("the log does not do what is asked", c.server.at, remedy(err, c.server.at)...)
+	}
 	switch {
 	case !wanted:
 	case err != nil:
-		t.lines.Warn("the log does not do what is asked", c.server.at, remedy(err, c.server.at)...)
 		t.sink.Post(&effects.Unanswered{Corr: corr, Code: codeOf(err)})
 	default:
 		t.sink.Post(&effects.Replied{Corr: corr, Body: answer})
