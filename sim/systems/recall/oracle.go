@@ -17,25 +17,38 @@ var (
 )
 
 // brought judges what engines are given that recalled.
-var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[turned]) {
+	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
+		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
+			if *b == nil {
+				*b = turned{}
+			}
+			(*b)[call.Node()] = true
+		}
+	})
+	l.Down(func(b *turned, call *oracle.Call) { delete(*b, call.Node()) })
+	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
 			return
 		}
 		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == want && !c.Over {
-			came(call, w, n, e, c)
+			came(call, w, n, e, c, e.Code == effects.Refused && (*b)[call.Node()])
 		}
 	})
 })
 
-// came checks the outcome of a recall.
-func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// turned are the nodes of which a handshake was turned away, such as one whose hello was superseded. A recall that
+// waits for a link until its time is over ends as that did.
+type turned map[oracle.Node]bool
+
+// came checks the outcome of a recall. Excused says that its code may be a handshake's.
+func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {
 	j := &w.Jobs[c.Job]
 	call.Judged(checkCode)
 	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-		if pd.Lies(w) {
+		if excused || pd.Lies(w) {
 			call.Void(checkCode)
 			return
 		}
