@@ -41,9 +41,13 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 		body.Request = nil // Then it takes nothing from anybody.
 	}
 	patience := Its(n).Cfg.FetchTimeout
-	if d = d.Again().Again(); !j.probe && d.Permille(400) {
+	switch d = d.Again().Again(); {
+	case j.probe:
+	case d.Permille(200):
 		body.Patience = 0
-	} else if !j.probe {
+	case d.Permille(400): // What is beyond the node's own is not had.
+		body.Patience = 5 * patience
+	default:
 		patience = d.Again().Span(1, patience)
 		body.Patience = patience
 	}
