@@ -3,6 +3,7 @@ package recall
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -20,13 +21,10 @@ var (
 var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[turned]) {
 	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
-			if *b == nil {
-				*b = turned{}
-			}
-			(*b)[call.Node()] = true
+			b.nodes[call.Node()] = true
 		}
 	})
-	l.Down(func(b *turned, call *oracle.Call) { delete(*b, call.Node()) })
+	l.Down(func(b *turned, call *oracle.Call) { b.nodes[call.Node()] = false })
 	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
@@ -34,14 +32,14 @@ var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *o
 			return
 		}
 		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == want && !c.Over {
-			came(call, w, n, e, c, e.Code == effects.Refused && (*b)[call.Node()])
+			came(call, w, n, e, c, e.Code == effects.Refused && b.nodes[call.Node()])
 		}
 	})
 })
 
 // turned are the nodes of which a handshake was turned away, such as one whose hello was superseded. A recall that
 // waits for a link until its time is over ends as that did.
-type turned map[oracle.Node]bool
+type turned struct{ nodes [plan.NodesMax]bool }
 
 // came checks the outcome of a recall. Excused says that its code may be a handshake's.
 func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {

@@ -31,7 +31,7 @@ var Flow = pd.Flow{
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
 	Oracles:  []oracle.Oracle{brought, inTurn},
 	Words:    words,
-	States:   []reflect.Type{reflect.TypeFor[*asked]()},
+	States:   []reflect.Type{reflect.TypeFor[*asked](), reflect.TypeFor[*turned]()},
 }
 
 // word: what receivers have may be read back by senders. Of a job: nobody sends anything for it, and its sender reads
