@@ -51,13 +51,16 @@ const (
 	FactShared
 	// FactBrought: a Bring ended. Code: how. Count: chunks that it made readable, or that came meanwhile. ID: the ticket.
 	FactBrought
+	// FactLayersEnded: a request that was pushed layer by layer ended. Code: how. Count: chunks that are missing. ID: the
+	// ticket of its Finish.
+	FactLayersEnded
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactBrought) + 1
+const FactCount = int(FactLayersEnded) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -65,7 +68,7 @@ const FactCount = int(FactBrought) + 1
 var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
-	"recall_ended", "recalled", "directory", "shared", "brought",
+	"recall_ended", "recalled", "directory", "shared", "brought", "layers_ended",
 }
 
 // String returns the stable name of the fact.

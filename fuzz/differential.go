@@ -47,6 +47,9 @@ type libraryRequest struct {
 	Abort           []uint64 `msgpack:"kvf_abort"`
 	Code            uint64   `msgpack:"kvf_code"`
 	Reason          string   `msgpack:"kvf_reason"`
+	Layers          uint64   `msgpack:"kvf_layers"`
+	Epoch           uint64   `msgpack:"kvf_epoch"`
+	Opens           uint64   `msgpack:"kvf_opens"`
 }
 
 func compareAllocRequest(b []byte) error {
@@ -82,6 +85,9 @@ func compareAllocRequest(b []byte) error {
 		d.want("kvf_abort", m.Ext.Abort, v.Abort)
 		d.want("kvf_code", m.Ext.Code, v.Code)
 		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
+		d.want("kvf_layers", m.Ext.Layers, v.Layers)
+		d.want("kvf_epoch", m.Ext.Epoch, v.Epoch)
+		d.want("kvf_opens", m.Ext.Opens, v.Opens)
 	}
 	return d.err
 }

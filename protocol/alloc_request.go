@@ -40,6 +40,10 @@ type AllocExt struct {
 	Abort       []uint64 // kvf_abort: grants given back, unwritten or partly written, and settled
 	Code        uint32   // kvf_code: why they are given back; 0 is unsaid
 	Reason      []byte   // kvf_reason: the same for people
+	// Of a layerwise transfer the keys are those of layers, and LastChunkTokens is of all of them.
+	Layers uint32 // kvf_layers: how many layers a chunk has; 0: the keys are of whole chunks
+	Epoch  uint32 // kvf_epoch: of its request; layers of two never make a chunk
+	Opens  uint32 // kvf_opens: 1: no layer of these chunks came before; 0: some did
 }
 
 // Fields of AllocRequest.
@@ -64,6 +68,9 @@ const (
 	allocAbort
 	allocCode
 	allocReason
+	allocLayers
+	allocEpoch
+	allocOpens
 )
 
 var allocRequestSchema = schema{
@@ -72,7 +79,7 @@ var allocRequestSchema = schema{
 	names: []string{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch", "total_chunks",
 		"kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_commit", "kvf_abort",
-		"kvf_code", "kvf_reason",
+		"kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opens",
 	},
 	required: 1<<allocKeys | 1<<allocFormat | 1<<allocShape | 1<<allocDtype | 1<<allocLastTokens,
 }
@@ -172,13 +179,20 @@ func (e *AllocExt) decode(r *reader, field int) {
 		e.Code = r.uint32()
 	case allocReason:
 		e.Reason = r.text()
+	case allocLayers:
+		e.Layers = r.uint32()
+	case allocEpoch:
+		e.Epoch = r.uint32()
+	case allocOpens:
+		e.Opens = r.uint32()
 	}
 }
 
 // count says how many fields append will write.
 func (e *AllocExt) count() int {
 	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
-		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0)
+		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
+		e.Layers != 0, e.Epoch != 0, e.Opens != 0)
 }
 
 func (e *AllocExt) append(b []byte) []byte {
@@ -192,5 +206,8 @@ func (e *AllocExt) append(b []byte) []byte {
 	b = appendNonEmpty(b, "kvf_commit", e.Commit)
 	b = appendNonEmpty(b, "kvf_abort", e.Abort)
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
-	return appendNonEmptyText(b, "kvf_reason", e.Reason)
+	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
+	b = appendNonZero(b, "kvf_layers", uint64(e.Layers))
+	b = appendNonZero(b, "kvf_epoch", uint64(e.Epoch))
+	return appendNonZero(b, "kvf_opens", uint64(e.Opens))
 }

@@ -49,6 +49,7 @@ var (
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"), PatienceNS: genUint64.Draw(t, "patience"),
 				Request: genText.Draw(t, "req"), Commit: genList.Draw(t, "commit"), Abort: genList.Draw(t, "abort"),
 				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
+				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opens: genUint32.Draw(t, "opens"),
 			}
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
@@ -209,6 +210,7 @@ var (
 		e := HelloExt{
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
 			Window:    genUint32.Draw(t, "window"),
+			Layers:    genUint32.Draw(t, "layers"),
 			PageBytes: genUint64.Draw(t, "page"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Stamps: genStamps.Draw(t, "stamps"),
 		}

@@ -93,6 +93,13 @@ var goldenPD = map[string]Message{
 		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16,
 		HasExt: true, Ext: AllocExt{Version: 1, Operation: 8, Commit: []uint64{3}},
 	},
+	"alloc-request-layers": &AllocRequest{
+		Keys: [][]byte{[]byte("m@2@0@1f@bfloat16@0"), []byte("m@2@0@1f@bfloat16@35")}, Format: FormatKV2LTD,
+		Shape: Shape{Dims: [4]uint32{2, 1, 256, 512}, N: 4}, Dtype: DtypeBFloat16, LastChunkTokens: 256,
+		HasExt: true, Ext: AllocExt{
+			Version: 2, Operation: 9, Attempt: 1, Request: []byte("17"), Layers: 36, Epoch: 2, Opens: 1,
+		},
+	},
 	"alloc-response-sync": &AllocResponse{Form: FormSync, AlreadySent: []int64{0}, RemoteIndexes: []int64{129}},
 	"alloc-response-sync-ext": &AllocResponse{
 		Form: FormSync, HasExt: true, Ext: AllocReplyExt{Version: 1, Committed: []uint64{3}, Gone: []uint64{300}},
@@ -214,6 +221,10 @@ var goldenPD = map[string]Message{
 	"hixl-init-request-window": &HixlInitRequest{
 		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
 		Ext: HelloExt{ProtoMin: 2, ProtoMax: 2, Incarnation: uuid1, Caps: CapCommit, Window: 16, PageBytes: 18874368},
+	},
+	"hixl-init-request-layers": &HixlInitRequest{
+		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
+		Ext: HelloExt{ProtoMin: 2, ProtoMax: 2, Incarnation: uuid1, Caps: CapCommit | CapLayers, Layers: 36},
 	},
 	"hixl-init-response-window": &HixlInitResponse{
 		EngineID: []byte("10.0.0.1:50000"), HasExt: true,

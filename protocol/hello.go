@@ -9,6 +9,7 @@ const (
 	CapPull                      // takes PullReadyNotifs without keys, which withdraw offers
 	CapRenew                     // takes RenewRequests for the grants it gave
 	CapRecall                    // answers CacheQueryRequests with grants, and takes those without keys, which end them
+	CapLayers                    // takes single layers of chunks; who says Layers without it takes all of a chunk at once
 )
 
 // HelloExt is what kvferry adds to step 1 of the handshake, alike in request and response. Its
@@ -25,6 +26,7 @@ type HelloExt struct {
 	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
 	Reason             []byte   // kvf_reason: the same for people
 	Stamps             Stamps   // of the speaker
+	Layers             uint32   // kvf_layers: of a chunk, each in a page of its own; 0: a page has a whole chunk
 }
 
 // Fields of HelloExt, counted from the first one.
@@ -43,6 +45,7 @@ const (
 	helloReason
 	helloClock
 	helloEcho
+	helloLayers
 )
 
 // helloLayout are the fields of a layout. They come together: half a layout describes no chunk, and whoever kept it
@@ -53,6 +56,7 @@ const helloLayout uint64 = 1<<helloFormat | 1<<helloShape | 1<<helloDtype
 var helloNames = []string{
 	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_window", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
 	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason", "kvf_clock_ns", "kvf_echo_ns",
+	"kvf_layers",
 }
 
 // emptied returns no extension, and keeps the slices for the next.
@@ -86,6 +90,8 @@ func (e *HelloExt) decode(r *reader, field int) {
 		e.Code = r.uint32()
 	case helloReason:
 		e.Reason = r.text()
+	case helloLayers:
+		e.Layers = r.uint32()
 	default:
 		e.Stamps.decode(r, field-helloClock)
 	}
@@ -122,7 +128,7 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 // count says how many fields append will write.
 func (e *HelloExt) count() int {
 	n := 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.Window != 0, e.PageBytes != 0,
-		len(e.Planes) > 0, len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0)
+		len(e.Planes) > 0, len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0, e.Layers != 0)
 	if e.Layout != (Layout{}) {
 		n += 3
 	}
@@ -148,7 +154,8 @@ func (e *HelloExt) append(b []byte) []byte {
 	b = appendBlobs(b, e.Blobs)
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
-	return e.Stamps.append(b)
+	b = e.Stamps.append(b)
+	return appendNonZero(b, "kvf_layers", uint64(e.Layers))
 }
 
 // planes appends the names of data planes to vs.

@@ -48,6 +48,7 @@ const (
 	KeyHash              // not hex digits, with or without '-'
 	KeyDtype             // not a current dtype name
 	KeyTags              // a part behind the dtype is not name%value
+	KeyLayer             // the key of a layer has no layer
 	keyCodes
 )
 
@@ -62,7 +63,8 @@ var keyTexts = [keyCodes]struct{ field, remedy string }{
 	KeyHash:      {"hash", "write lower-case hex digits"},
 	KeyDtype: {"dtype", "use a current name such as bfloat16; keys of revisions before 0.4 start with the engine's " +
 		"name and are not read"},
-	KeyTags: {"tag", "write name%value; keys of single layers are not read"},
+	KeyTags:  {"tag", "write name%value; keys of single layers are for layerwise transfers"},
+	KeyLayer: {"layer", "write the layer's number behind the dtype, below 1024"},
 }
 
 // A KeyError says why a text is not a key.

@@ -49,14 +49,19 @@ func (n *Node) wantSide(op string, side config.Role) error {
 
 // checkKeys says which key is none.
 func (n *Node) checkKeys(op string, keys []string) error {
+	return n.checkKeysUpTo(op, keys, n.keyBytes)
+}
+
+// checkKeysUpTo says so, too, of keys of so many bytes.
+func (n *Node) checkKeysUpTo(op string, keys []string, most int) error {
 	for i, key := range keys {
-		err := protocol.CheckKey([]byte(key), n.keyBytes)
+		err := protocol.CheckKey([]byte(key), most)
 		if err == nil {
 			continue
 		}
 		field := "Keys[" + strconv.Itoa(i) + "]"
 		if bad := (*protocol.KeyError)(nil); errors.As(err, &bad) && bad.Code == protocol.KeyTooLong {
-			return tooLarge(op, field, strconv.Itoa(len(key))+" bytes", "at most "+strconv.Itoa(n.keyBytes),
+			return tooLarge(op, field, strconv.Itoa(len(key))+" bytes", "at most "+strconv.Itoa(most),
 				"shorten the model's name, or raise limits.key_bytes at both ends")
 		}
 		return wrong(op, field, strconv.Quote(short(key)), "a key", strings.TrimPrefix(err.Error(), "key: "))

@@ -96,6 +96,9 @@ func (b *building) build() (*Node, error) {
 	if b.cfg.Recall.Enabled {
 		n.recallTimeout = b.cfg.Recall.Timeout
 	}
+	if b.cfg.Layerwise.Enabled {
+		n.layers, n.prefills = int(b.cfg.Layerwise.Layers), newPrefills(&b.cfg.Layerwise)
+	}
 	if b.cfg.Share.Enabled {
 		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share),
 			len(b.cfg.Share.Feeds) > 0
@@ -123,6 +126,9 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
+	if l := &b.cfg.Layerwise; l.Enabled && b.cfg.Role.Sends() {
+		env.Bounds.Transfers += int(l.Runs * l.Batches)
+	}
 	if b.cfg.Role == config.Both {
 		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
 	}
@@ -208,7 +214,7 @@ func (b *building) roomForPools() error {
 }
 
 // tableBytes is what the tables of a page take at least: twice the machine's, of which a draft is made, and the fences.
-const tableBytes = 152
+const tableBytes = 168
 
 // noTables says why pages cannot be counted.
 func noTables(cfg *config.Config, err error) error {

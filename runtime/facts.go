@@ -38,6 +38,7 @@ var told = [factKinds]string{
 	effects.FactProxyTold:    "the proxy was not told",
 	effects.FactRecallEnded:  "a recall failed",
 	effects.FactRecalled:     "a sender may not read back",
+	effects.FactLayersEnded:  "a layerwise push failed",
 	effects.FactShared:       "a peer may not read what is shared",
 }
 

@@ -50,8 +50,24 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	if cfg.Role.Receives() && cfg.Push.Cache {
 		c.Retention = store.Cache
 	}
+	layersOf(&c, &cfg.Layerwise)
 	shareOf(&c, cfg, index)
 	return c
+}
+
+// layersOf translates what a configuration says of layerwise push.
+func layersOf(c *rank.Config, l *config.Layerwise) {
+	if !l.Enabled {
+		return
+	}
+	c.Bundling = rank.Bundling{
+		Layers: l.Layers, WholeChunks: l.Bundles == 0, BundlesMax: l.Bundles, BundleTTL: nanos(l.BundleTTL),
+		BundleMost: nanos(l.BundleMax),
+	}
+	c.Layerwise = rank.Layerwise{
+		RunsMax: l.Runs, SavesMax: l.Saves, ChunksMax: l.Chunks, BatchesMax: l.Batches, RunTTL: nanos(l.RunTTL),
+		MergeBytes: l.MergeBytes,
+	}
 }
 
 func machineCommon(cfg *config.Config) rank.Common {

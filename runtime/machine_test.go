@@ -151,3 +151,27 @@ func TestLentShareIsConfigured(t *testing.T) {
 		}
 	}
 }
+
+// So does everything that is said of layerwise push; a machine that is not told of it pushes none.
+func TestLayerwiseIsConfigured(t *testing.T) {
+	const own = "layerwise: {merge_bytes: 1MiB, batches: 2, runs: 3, saves: 4, chunks: 5, run_ttl: 6, bundles: 7, " +
+		"bundle_ttl: 8, bundle_max: 9}}}"
+	c := machineConfig(parseNode(t, "pd_role: both\nuse_layerwise: true\n"+ownKeys+own), 0, "here")
+	if want := (rank.Layerwise{MergeBytes: 1 << 20, BatchesMax: 2, RunsMax: 3, SavesMax: 4, ChunksMax: 5,
+		RunTTL: 6 * effects.Second}); c.Layerwise != want {
+		t.Errorf("got %+v, want %+v", c.Layerwise, want)
+	}
+	want := rank.Bundling{Layers: 2, BundlesMax: 7, BundleTTL: 8 * effects.Second, BundleMost: 9 * effects.Second}
+	if c.Bundling != want {
+		t.Errorf("got %+v, want %+v", c.Bundling, want)
+	}
+	c = machineConfig(parseNode(t, "pd_role: receiver\nuse_layerwise: true\n"+ownKeys+"layerwise: {bundles: 0}}}"), 0,
+		"here")
+	if !c.WholeChunks || c.Layers != 2 {
+		t.Errorf("a receiver of whole chunks: %+v", c.Bundling)
+	}
+	c = machineConfig(parseNode(t, "pd_role: both\n"+ownKeys+"layerwise: {runs: 3}}}"), 0, "here")
+	if c.Bundling != (rank.Bundling{}) || c.Layerwise != (rank.Layerwise{}) {
+		t.Errorf("without use_layerwise: %+v, %+v", c.Bundling, c.Layerwise)
+	}
+}

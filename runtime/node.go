@@ -43,9 +43,11 @@ type Node struct {
 	sharedMode    p2p.Mode
 	sharedKeeps   bool // chunks may stay with peers
 	directories   bool // it asks some who has what
-	batch         int  // the most chunks of one command
-	keyBytes      int  // the longest key
-	requestBytes  int  // the longest id of a request that a Put names
+	layers        int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
+	prefills      *prefills
+	batch         int // the most chunks of one command
+	keyBytes      int // the longest key
+	requestBytes  int // the longest id of a request that a Put names
 	log           *slog.Logger
 	lines         *aside.Handler // of log, on their way
 
@@ -126,7 +128,7 @@ func (s Sender) Node() *Node { return s.node }
 // Node is the node that this side belongs to.
 func (r Receiver) Node() *Node { return r.node }
 
-// Layout is what one full chunk looks like; PageBytes is its size.
+// Layout is what a page holds: one full chunk, or with use_layerwise one layer of it. PageBytes is its size.
 func (n *Node) Layout() protocol.Layout { return n.layout }
 
 // PageBytes is the size of a page.

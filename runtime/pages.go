@@ -24,6 +24,11 @@ type Pages struct {
 	shared   int                   // parts that are shared
 	given    []bool                // pages that are the cache's; nil: none
 	releases []effects.CommandBody // what gives them back
+	layers   struct {              // which chunks of which prefill they are for
+		of    *prefill
+		epoch int
+		first int
+	}
 }
 
 func (n *Node) newPages(pages []effects.Page, releases ...effects.CommandBody) *Pages {

@@ -27,6 +27,7 @@ type lot struct {
 	tickets  []*Ticket
 	left     atomic.Int64  // whose memory is not back
 	returned chan struct{} // closed when all of it is
+	over     func()        // is told then, by whom must not be held up; nil: nobody
 }
 
 // Returned is closed when the memory of all commands is back.
@@ -38,6 +39,9 @@ func (l *lot) isReturned() bool { return l.left.Load() == 0 }
 func (l *lot) back() {
 	if l.left.Add(-1) == 0 {
 		close(l.returned)
+		if l.over != nil {
+			l.over()
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ type Get struct {
 	// Without a Request the Get is a look: it consumes nothing, and the chunks stay for those they were sent for.
 	Request string
 	Keys    []string
+	// Layered: the chunks came layer by layer (use_layerwise). Each has a page for every layer, all of them in order:
+	// layer l of chunk i is page i*Layers+l of what Get gives.
+	Layered bool
 	// Patience is how long to wait for chunks that are not here yet, at most the configured get_wait_max; 0: not at all.
 	Patience time.Duration
 }
@@ -51,17 +54,26 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.check("get", g.Keys); err != nil {
 		return nil, err
 	}
+	perChunk := 1 // pages
+	if g.Layered {
+		if perChunk = r.node.layers; perChunk == 0 {
+			e := wrong("get", "Layered", "true", "false", "set use_layerwise: true, here and at the senders")
+			e.Code = effects.Unsupported
+			return nil, e
+		}
+	}
 	until := time.Now().Add(min(g.Patience, r.node.getTimeout))
 	var pages []effects.Page
 	var releases []effects.CommandBody
 	var failed error
-	for _, run := range cut(len(g.Keys), r.node.batch) {
+	for _, run := range cut(len(g.Keys), r.node.batch/perChunk) {
 		patience := effects.Duration(0)
 		if left := time.Until(until); left > 0 {
 			patience = patienceOf(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
-		t, err := r.node.submit("get", work, &engine.Get{Request: []byte(g.Request), Keys: keyBytes(part), Wait: patience})
+		t, err := r.node.submit("get", work, &engine.Get{Request: []byte(g.Request), Keys: keyBytes(part),
+			Layered: g.Layered, Wait: patience})
 		if err != nil {
 			failed = err
 			break
@@ -71,7 +83,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			pages, releases = append(pages, out.Pages...), append(releases, &engine.Unpin{Got: t.id})
 		}
 		if out.Code != effects.OK {
-			failed = r.node.getEnded(ctx, &g, out, len(pages))
+			failed = r.node.getEnded(ctx, &g, out, len(pages)/perChunk)
 			break
 		}
 	}

@@ -31,8 +31,10 @@ real sockets and a real data plane, replays a request trace with KV bytes that
 follow from their keys, and verifies every byte where it arrived. On the way it
 kills a decode process as kill -9 does and starts it again, then the prefill. It
 does so once for each mode: push, pull, pull-delay, where a decode reads chunks when
-its engine fetches them, and pull-delay+offload, where they are read from copies in
-host memory. A decode that delays must hold no more pages than two batches.
+its engine fetches them, pull-delay+offload, where they are read from copies in host
+memory, and layerwise, where the prefill computes for as long as a large model would,
+in steps, and pushes each layer when it is done; some prefills are preempted. A decode
+that delays must hold no more pages than two batches.
 
 With --role both there is no prefill and no decode: three nodes in a ring are either
 at once, and each puts to the next. The third is killed on the way, then the first.

@@ -47,7 +47,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
 			}
-			if code != exitOK || !all.OK || len(all.Modes) != 4 {
+			if code != exitOK || !all.OK || len(all.Modes) != 5 {
 				t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
 			}
 			for _, r := range all.Modes {
@@ -57,8 +57,12 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 				if r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
 					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
 				}
-				if most := r.PrefillPages * 98 / 100; (r.LentMost > 0) != (r.Mode != demo.Push) || r.LentMost > most {
+				most, lends := r.PrefillPages*98/100, r.Mode != demo.Push && r.Mode != demo.Layerwise
+				if (r.LentMost > 0) != lends || r.LentMost > most {
 					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
+				}
+				if layers := r.Mode == demo.Layerwise; (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
+					t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
 				}
 				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays ||
 					(r.StagingPages > 0) != delays {

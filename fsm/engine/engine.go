@@ -125,6 +125,26 @@ func (x *Engine) Leave(v *env.Env, request table.Handle, chunks uint32, code eff
 	}
 }
 
+// Enter counts something in as a batch of a request, which may go on for long and says Last when no other follows.
+func (x *Engine) Enter(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
+	return x.requests.join(v, id, false)
+}
+
+// Last notes that no batch of a request follows those that are in.
+func (x *Engine) Last(request table.Handle) { x.requests.of(request).last = true }
+
+// Operation is a number for a put, which no other has.
+func (x *Engine) Operation() uint64 {
+	x.operation++
+	return x.operation
+}
+
+// PutTimeout is the patience of a put that says none.
+func (x *Engine) PutTimeout() effects.Duration { return x.cfg.PutTimeout }
+
+// RequestIDMax is how many bytes the id of a request may have.
+func (x *Engine) RequestIDMax() int { return int(x.cfg.RequestIDMax) }
+
 // Request is the id of a request; none of no request.
 func (x *Engine) Request(h table.Handle) []byte { return x.requests.name(h) }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // Gets are the commands that wait for chunks, and those that hold what they got until it is released.
@@ -70,7 +71,11 @@ func (x *Gets) Open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
 		keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0],
 	}
 	for _, key := range c.Keys {
-		g.keys = append(g.keys, key...)
+		if c.Layered {
+			g.keys = protocol.AppendLayerKey(g.keys, key, 0)
+		} else {
+			g.keys = append(g.keys, key...)
+		}
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
 	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
@@ -128,7 +133,7 @@ func (x *Gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 		page, _ := s.Ready(e)
 		s.Pin(e, g.request, v)
 		g.pinned = append(g.pinned, e)
-		x.pages = append(x.pages, page)
+		x.pages = v.Pool.Frame(page, x.pages)
 	}
 	code := effects.OK
 	if n < len(g.ends) {

@@ -15,6 +15,9 @@ type Get struct {
 	Request []byte // request id, as the sender knows it; empty: a look
 	Keys    [][]byte
 	Wait    effects.Duration
+	// Layered: the chunks came layer by layer (Config.Layers). Each has a page for every layer, all of them in order, as
+	// long as each other; such chunks are told apart from those of one page, also if their keys are the same.
+	Layered bool
 }
 
 // Fetch wants chunks by key, in order, handed to the engine's device code batch by batch (effects.Scatter),

@@ -39,27 +39,38 @@ func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience 
 
 // Deliver gives the op its one outcome, and its memory unless d says that it is held.
 func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
+	pages := o.Pages
+	o.End(v, d.Held)
+	d.Ticket, d.Held, d.Pages = o.Ticket, o.held, pages
+	v.Out.Deliver(d)
+}
+
+// End is Deliver of a command that nobody is told of whom a driver knows.
+func (o *Op) End(v *env.Env, held bool) {
 	if o.delivered {
 		panic("BUG: a put had two outcomes")
 	}
 	o.delivered = true
 	v.Timers.Stop(&o.Timer)
-	o.held = d.Held && len(o.Pages) > 0 // What was copied went back before.
-	d.Ticket, d.Held, d.Pages = o.Ticket, o.held, o.Pages
+	o.held = held && len(o.Pages) > 0 // What was copied went back before.
 	if !o.held {
 		o.unhold(v)
 	}
-	v.Out.Deliver(d)
 }
 
 // Return gives the memory back apart from the outcome, before it or after it. Nothing touches it any more.
 func (o *Op) Return(v *env.Env) {
+	o.Back(v)
+	v.Out.Return(o.Ticket)
+}
+
+// Back is Return of a command that nobody is told of whom a driver knows.
+func (o *Op) Back(v *env.Env) {
 	if len(o.Pages) == 0 {
 		panic("BUG: the memory of a put went back twice")
 	}
 	o.unhold(v)
 	o.held = false
-	v.Out.Return(o.Ticket)
 }
 
 func (o *Op) unhold(v *env.Env) {

@@ -39,12 +39,11 @@ func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open, fits int, drai
 		return Taken{}, false
 	}
 	x.parts.follow(t, c)
-	x.operation++
 	patience := c.Patience
 	if patience == 0 {
 		patience = x.cfg.PutTimeout
 	}
-	return Taken{Ticket: t, Request: request, Operation: x.operation, Patience: patience}, true
+	return Taken{Ticket: t, Request: request, Operation: x.Operation(), Patience: patience}, true
 }
 
 // check says whether a Put can be taken as it is given.

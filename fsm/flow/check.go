@@ -13,7 +13,20 @@ import (
 func (e *Env) Check(
 	keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
 ) (effects.Code, *effects.Why) {
-	n := len(keys)
+	if code, why := e.CheckBatch(len(keys), pages, layout, lastTokens); code != effects.OK {
+		return code, why
+	}
+	var check protocol.KeyCheck
+	for i, key := range keys {
+		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
+			return effects.Malformed, &effects.Why{Field: At("keys", i), Theirs: effects.Words([]byte(err.Error()))}
+		}
+	}
+	return effects.OK, nil
+}
+
+// CheckBatch is Check, but for the keys themselves.
+func (e *Env) CheckBatch(n int, pages int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
 	switch {
 	case e.Draining:
 		return effects.Draining, WhyEnded(effects.Draining)
@@ -30,16 +43,7 @@ func (e *Env) Check(
 			Theirs: Number(pages),
 		}
 	}
-	if code, why := fits(e.Cfg, n, layout, lastTokens); code != effects.OK {
-		return code, why
-	}
-	var check protocol.KeyCheck
-	for i, key := range keys {
-		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
-			return effects.Malformed, &effects.Why{Field: At("keys", i), Theirs: effects.Words([]byte(err.Error()))}
-		}
-	}
-	return effects.OK, nil
+	return fits(e.Cfg, n, layout, lastTokens)
 }
 
 // fits says whether chunks of this layout are ours.

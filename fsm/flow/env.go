@@ -24,7 +24,9 @@ type Env struct {
 	Commands *engine.Engine
 	Links    *link.Links
 	Breakers *link.Breakers
-	*Rooms   // of a rank that has a target, and the store of any
+	Carrier  Carrier // who pushes; nil: nobody does
+	Told     []Told  // what became of what it carried, until its flow has heard, in the same step
+	*Rooms           // of a rank that has a target, and the store of any
 }
 
 // Config is what more than one flow of a rank goes by.

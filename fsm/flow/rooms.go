@@ -60,12 +60,12 @@ func (e *Env) MayFit(q *pending.Row) bool {
 
 // LoseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
 // is to repeat at once still brings it.
-func (r *Rooms) LoseAll(keys [][]byte, code effects.Code) {
+func (r *Rooms) LoseAll(hashes []uint64, code effects.Code) {
 	if !r.Gets.Waits() || code == effects.Stale || code == effects.Expired {
 		return
 	}
-	for _, key := range keys {
-		r.Store.Lose(r.Store.Hash(key))
+	for _, hash := range hashes {
+		r.Store.Lose(hash)
 	}
 }
 

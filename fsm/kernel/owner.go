@@ -32,6 +32,8 @@ const (
 	OwnerP2PTarget
 	OwnerRegistrar
 	OwnerLookups
+	OwnerBundles
+	OwnerLayers
 	Owners
 )
 

@@ -47,6 +47,7 @@ func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 func (l *Landings) Lose(class int) {
 	if !l.cfg.Leased {
 		l.losses.Add(class)
+		l.Bundles.Lose(class)
 	}
 }
 
@@ -73,8 +74,11 @@ func (l *Landings) End(v *env.Env, s *store.Store, x *Landing) {
 
 // clear takes the pages of a grant back whose writer is quiet.
 func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
+	if x.Layers {
+		l.clearLayers(v, s, x)
+	}
 	for position, h := range x.fills {
-		if v.Pools.Under(x.ID, position) {
+		if !x.Layers && v.Pools.Under(x.ID, position) {
 			hash := s.HashOf(h)
 			s.EndFill(h, effects.Page{}, false)
 			s.Settle(h, v)
@@ -109,13 +113,15 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 	return x, false
 }
 
-// Commit lands what committed has found.
-func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) {
-	l.LandAll(v, s, x, keep)
-	l.commits.Say(last.Said{
-		Class: x.Class, Peer: x.Peer, Operation: uint64(x.ID), Done: true, When: v.Now, Over: v.Now.Add(l.cfg.ClaimTTL),
-	})
+// Commit lands what committed has found, and says whether all of it was taken: layers are not whose bundle is gone.
+func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
+	if taken = l.LandAll(v, s, x, keep); taken {
+		l.commits.Say(last.Said{
+			Class: x.Class, Peer: x.Peer, Operation: uint64(x.ID), Done: true, When: v.Now, Over: v.Now.Add(l.cfg.ClaimTTL),
+		})
+	}
 	l.End(v, s, x)
+	return taken
 }
 
 // Abort handles the writer's word that it will not write any more.

@@ -6,6 +6,7 @@ package land
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/last"
@@ -22,7 +23,7 @@ type Landing struct {
 	Revoking bool // its pages are in quarantine
 	ID       effects.GrantID
 	For
-	fills []store.Entry // by the page's position in the grant
+	fills []store.Entry // by the page's position in the grant; of layers, their places in bundles
 	Reply []byte        // what was answered, for a retry of the same operation
 	born  kernel.Birth
 	timer kernel.TimerID `snap:"set"`
@@ -35,6 +36,7 @@ type For struct {
 	Peer      effects.Incarnation // zero: a plain sender
 	Operation uint64
 	Request   uint64       // hash of the request's id
+	Layers    bool         // its pages are of bundles
 	What      uint64       // hash of the keys that it is for, in order, and of the last tokens
 	Ends      effects.Time // who says later that all is whole is not believed, where nobody watches
 	Over      effects.Time // when it ends by itself
@@ -46,9 +48,11 @@ type Landings struct {
 	rows        []Landing   // as many as there were grants at a time: none is held across begin
 	byOperation table.Index // handles are slots
 	losses      kernel.Losses
-	commits     last.Words     // grants that were committed
-	plan        Plan           `snap:"scratch"`
-	pages       []effects.Page `snap:"scratch"`
+	commits     last.Words // grants that were committed
+	Bundles     bundle.Bundles
+	plan        Plan              `snap:"scratch"`
+	pages       []effects.Page    `snap:"scratch"`
+	grants      []effects.GrantID `snap:"scratch"`
 }
 
 // Config is what landings go by.
@@ -58,6 +62,8 @@ type Config struct {
 	ClaimTTL   effects.Duration // for which a commit is remembered, too
 	PageBytes  uint64
 	TokenBytes uint64 // of a page
+	KeyBytes   int    // of a key, at the most
+	Bundles    bundle.Config
 }
 
 // Emptied returns an empty table, in the memory of l, which is not used any more.
@@ -65,7 +71,8 @@ func (l *Landings) Emptied(cfg Config, classes int) Landings {
 	clear(l.rows)
 	return Landings{
 		cfg: cfg, rows: l.rows[:0], byOperation: l.byOperation.Emptied(), losses: l.losses.Emptied(classes),
-		commits: l.commits.Emptied(cfg.GrantsMax, classes), plan: l.plan, pages: l.pages,
+		commits: l.commits.Emptied(cfg.GrantsMax, classes), Bundles: l.Bundles.Emptied(cfg.Bundles, classes),
+		plan: l.plan, pages: l.pages, grants: l.grants[:0],
 	}
 }
 
@@ -94,6 +101,9 @@ func (l *Landings) Begin(v *env.Env, p *Plan, what For) (*Landing, []effects.Pag
 		if at := &p.Spots[i]; at.Fills() {
 			x.fills = append(x.fills, at.entry)
 		}
+	}
+	if x.Layers {
+		l.granted(v, x)
 	}
 	return x, pages
 }
@@ -183,13 +193,15 @@ func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.La
 	}
 }
 
-// LandAll makes all pages readable that are still under the grant. Whoever says that they are whole wrote them all.
-func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) {
+// LandAll makes all pages readable that are still under the grant, and says whether all were taken. Whoever says that
+// they are whole wrote them all.
+func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
 	// The grant's own list shrinks while pages land: walk a copy.
-	l.pages = append(l.pages[:0], v.Pools.Pages(x.ID)...)
+	l.pages, taken = append(l.pages[:0], v.Pools.Pages(x.ID)...), true
 	for _, page := range l.pages {
-		l.Land(v, s, x, page, keep)
+		taken = l.Land(v, s, x, page, keep) && taken
 	}
+	return taken
 }
 
 // LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody
@@ -217,6 +229,13 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 	// The length granted is the chunk's; a plane may know only the page.
 	page = v.Pools.Pages(x.ID)[position]
 	h := x.fills[position]
+	if x.Layers {
+		if took := l.Bundles.Take(v, s, h, page, keep); !took {
+			v.Pool.Unref(page)
+			return false
+		}
+		return true
+	}
 	took := s.EndFill(h, page, true)
 	if !took {
 		v.Out.Mark(MarkFillLostRace)

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A Plan is what becomes of each key of a batch: it is ready, it shares the page of the same key before it, or it
@@ -14,6 +15,7 @@ type Plan struct {
 	Lengths []uint32 // of the pages needed
 	// Unpromised: a chunk was ready, and there was no room to promise it.
 	Unpromised bool
+	begun      []table.Handle // bundles
 }
 
 // A Spot is what becomes of one key.
@@ -94,8 +96,8 @@ func (p *Plan) Fits(v *env.Env, s *store.Store, class int) bool {
 	}
 	stay := uint32(0)
 	for i := range p.Spots {
-		if x := &p.Spots[i]; x.Ready && x.Repeat < 0 && s.Touch(x.entry) {
-			stay++
+		if x := &p.Spots[i]; x.Ready && x.Repeat < 0 {
+			stay += s.Touch(x.entry, v.Pool)
 		}
 	}
 	return s.MakeRoom(v, v.Pool, n, stay)

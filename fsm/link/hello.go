@@ -23,6 +23,9 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	if c.Recalls {
 		ext.Caps |= protocol.CapRecall
 	}
+	if ext.Layers = c.Layers; c.TakesLayers {
+		ext.Caps |= protocol.CapLayers
+	}
 	if c.Window > 1 {
 		ext.Window = uint32(c.Window)
 	}

@@ -53,6 +53,7 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 		return
 	}
 	c.p.met, c.x.echo, c.x.window = true, m.Ext.Stamps.ClockNS, c.cfg.window(&m.Ext)
+	c.x.layers = m.Ext.Layers
 	c.met(effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
@@ -63,7 +64,7 @@ func (c *calling) greetedPlain() {
 		c.strange("lmcache, transfer_channel hixl")
 		return
 	}
-	c.x.window = 0
+	c.x.window, c.x.layers = 0, 0
 	c.met(effects.Incarnation{}, 0, c.cfg.PlaneNames[:1], [][]byte{nil})
 }
 

@@ -30,6 +30,7 @@ type Incarnation struct {
 	hello int64        // the stamp of that hello; 0: it had none
 	gone  bool         // its link to our pages is
 
+	layers uint32 // of one that we call: of its chunks, where each has a page of its own
 	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
 }
 
@@ -55,6 +56,12 @@ func (x *Incarnation) Leases() bool { return x.caps&protocol.CapLease != 0 }
 
 // Recalls says whether it answers which chunks of its own may be read back.
 func (x *Incarnation) Recalls() bool { return x.caps&protocol.CapRecall != 0 }
+
+// Layers is how many layers a chunk of its has, each in a page of its own; 0: a page has a whole chunk.
+func (x *Incarnation) Layers() uint32 { return x.layers }
+
+// TakesLayers says whether it takes them one by one.
+func (x *Incarnation) TakesLayers() bool { return x.caps&protocol.CapLayers != 0 }
 
 // Stamps are those of a message to it now.
 func (x *Incarnation) Stamps(now effects.Time) protocol.Stamps {

@@ -34,6 +34,8 @@ type Config struct {
 	Offers       bool     // we offer pages: peers need our planes' blobs
 	Renews       bool     // we take renewals of what we lent
 	Recalls      bool     // we answer which chunks of ours may be read back
+	Layers       uint32   // of a chunk, each in a page of its own; 0: a page has a whole chunk
+	TakesLayers  bool     // also one by one
 	Lookup       []byte   // host:port where peers ask which chunks we share; empty: we share none
 	Lookups      uint16   // questions at a time to a peer that shares
 	Window       uint16   // requests at a time on one connection to an alloc port, where both ends have it; 0 is 1

@@ -164,16 +164,29 @@ func (c *Config) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 		}
 	}
 	if w, differ := Differ(c.Layout, ext.Layout); differ {
+		if w.Field == "layout.shape" && (ext.Layers > 0) != (c.Layers > 0) { // Which is why.
+			w = layersDiffer(c.Layers, ext.Layers, "set use_layerwise to the same at both ends")
+		}
 		return effects.Mismatch, w
 	}
 	if ext.PageBytes != c.PageBytes {
 		return effects.Mismatch, pagesDiffer(c.PageBytes, ext.PageBytes)
+	}
+	if ext.Layers != c.Layers && ext.Layers > 0 && c.Layers > 0 {
+		return effects.Mismatch, layersDiffer(c.Layers, ext.Layers, "run the same model at both ends")
 	}
 	// Last, because who refuses a hello gives no name, and fits or not all the same.
 	if ext.Incarnation == (protocol.UUID{}) {
 		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
 	}
 	return effects.OK, effects.Why{}
+}
+
+func layersDiffer(ours, theirs uint32, remedy string) effects.Why {
+	return effects.Why{
+		Field: "kvf_layers", Ours: strconv.FormatUint(uint64(ours), 10), Theirs: strconv.FormatUint(uint64(theirs), 10),
+		Remedy: remedy,
+	}
 }
 
 func pagesDiffer(ours, theirs uint64) effects.Why {

@@ -57,8 +57,11 @@ func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	if p.share < p.Total() && ps.contested(class) && p.used[class]+p.landed.of[class]+n > p.share {
 		return false
 	}
-	return p.used[class]+n <= p.share && ps.held[class] < ps.grants.Max()-ps.grants.Len()
+	return p.used[class]+n <= p.share && ps.MayGrant(class)
 }
+
+// MayGrant says whether the class may have one grant more: none has more than it leaves.
+func (ps *Pools) MayGrant(class int) bool { return ps.held[class] < ps.grants.Max()-ps.grants.Len() }
 
 // Ever says whether n pages could be granted to one class at all.
 func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.share }

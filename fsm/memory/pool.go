@@ -21,6 +21,7 @@ type page struct {
 	position   uint32          // the page's place in that grant
 	loans      uint32          // the read grants in force or in quarantine
 	landed     mine            // who it landed for
+	next       uint32          // of its frame: the page behind it, from 1
 }
 
 func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
@@ -43,6 +44,7 @@ type Pool struct {
 	quarantined uint32 // those of them whose grant ended
 	lent        uint32 // pages under read grants; one counts as often as it is lent
 	lentMost    uint32
+	kept        uint32 // free pages that are promised
 }
 
 func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
@@ -65,11 +67,11 @@ func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 // Total is the number of pages.
 func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
 
-// Taken is the number of pages that are not free.
+// Taken is the number of pages that are not free, or promised.
 func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
 
-// Free is the number of free pages.
-func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
+// Free is the number of free pages that nobody is promised.
+func (p *Pool) Free() uint32 { return uint32(len(p.stack)) - p.kept }
 
 func (p *Pool) pop() (uint32, *page) {
 	i := p.stack[len(p.stack)-1]
@@ -84,10 +86,16 @@ func (p *Pool) pop() (uint32, *page) {
 }
 
 func (p *Pool) maybeFree(i uint32) {
-	if pg := p.at(i); pg.free() {
+	for p.at(i).free() {
+		pg := p.at(i)
 		p.stack = append(p.stack, i)
 		p.freed++
 		p.left(pg)
+		if pg.next == 0 {
+			return
+		}
+		i, pg.next = pg.next-1, 0 // What is bound behind it goes with it.
+		p.at(i).refs--
 	}
 }
 
@@ -139,7 +147,9 @@ func (p *Pool) Spare(g effects.Page) {
 	if !p.Evictable(g) {
 		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
 	}
-	p.left(p.of(g))
+	for next := g.Index + 1; next != 0; next = p.at(next - 1).next {
+		p.left(p.at(next - 1))
+	}
 	p.freed++
 }
 

@@ -57,7 +57,7 @@ type Row struct {
 	bytes     int      // of both, and of finding it by those
 	Operation uint64
 	Peer      effects.Incarnation
-	Keys      uint32    // distinct ones: pages that it needs at the most; Wait counts them
+	Keys      uint32    // pages that it needs at the most: given, of one key (0: one); Wait counts keys that differ
 	Lacks     Shortfall // why it was not served when it was tried last
 	Attempt   uint32    // of an offer: the last one that came
 	bypassed  uint32
@@ -101,7 +101,7 @@ func (p *Pending) Wait(
 	what.wants = append(q.wants[:0], wants...)
 	slices.Sort(what.wants)
 	what.wants = slices.Compact(what.wants) // A key that stands twice needs one page.
-	what.Keys = uint32(len(what.wants))
+	what.Keys = max(1, what.Keys) * uint32(len(what.wants))
 	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
 	*q = what
 	p.asked.add(q.wants)

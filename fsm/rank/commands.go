@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/store"
@@ -47,6 +48,11 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 		} else {
 			r.pushSource.Step(e, kernel.Ref{}, x)
 		}
+	case *layerwise.Begin, *layerwise.Save, *layerwise.Preempt, *layerwise.Finish, *layerwise.Drop:
+		if !r.cfg.layers() {
+			return false
+		}
+		r.layers.Step(e, kernel.Ref{}, x)
 	case *recall.Recall:
 		if !r.cfg.Recalls {
 			return false
@@ -118,11 +124,30 @@ func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
 	if code == effects.OK {
 		code, why = flow.Waitable("Wait", c.Wait)
 	}
+	if code == effects.OK && c.Layered {
+		code, why = checkLayered(&r.cfg, len(c.Keys))
+	}
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return
 	}
 	e.Gets.Open(&e.Env, &e.Store, t, c)
+}
+
+// checkLayered says whether so many chunks can be given, a page for each of their layers.
+func checkLayered(cfg *Config, chunks int) (effects.Code, *effects.Why) {
+	switch layers := int(cfg.Layers); {
+	case layers == 0:
+		return effects.Unsupported, &effects.Why{
+			Field: "Layered", Theirs: "true", Ours: "false", Remedy: "set use_layerwise: true, or leave it out",
+		}
+	case chunks > int(cfg.BatchMax)/layers:
+		return effects.TooLarge, &effects.Why{
+			Field: "Keys", Theirs: flow.Number(chunks), Ours: "at most " + flow.Number(int(cfg.BatchMax)/layers) +
+				" of " + flow.Number(layers) + " layers each (limits.keys_per_batch)",
+		}
+	}
+	return effects.OK, nil
 }
 
 // onContains says how many chunks, from the first on, are here or known to lie somewhere.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
@@ -82,6 +84,8 @@ type (
 	Recalling = recall.Settings
 	Sharing   = p2p.Settings
 	Finding   = registrar.Settings
+	Bundling  = bundle.Settings
+	Layerwise = layerwise.Settings
 )
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -111,6 +115,8 @@ type Config struct {
 	Recalling
 	Sharing
 	Finding
+	Bundling
+	Layerwise
 	Tuning Tuning
 }
 
@@ -127,6 +133,25 @@ func (c *Config) asksPeers() uint32 {
 		return 0
 	}
 	return c.PeersMax
+}
+
+// layers says whether the rank pushes layer by layer.
+func (c *Config) layers() bool { return c.Layers > 0 && c.Role.Sends() }
+
+// bundlesMax is how many chunks of which layers are coming it has at the most.
+func (c *Config) bundlesMax() uint32 {
+	if c.Layers == 0 || !c.Role.Receives() {
+		return 0
+	}
+	return c.BundlesMax
+}
+
+// carried is how many puts it gives itself at the most.
+func (c *Config) carried() uint32 {
+	if !c.layers() {
+		return 0
+	}
+	return c.Carried()
 }
 
 // connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls
@@ -166,6 +191,12 @@ func (c *Config) need() kernel.Need {
 	if c.Shares {
 		n = n.And(c.Lending()).And(c.Bringing()).And(c.Engine.Sharing())
 	}
+	if c.layers() {
+		n = n.And(c.Layerwise.Need())
+	}
+	if c.Layers > 0 && c.Role.Receives() {
+		n = n.And(c.Bundling.Need())
+	}
 	if c.Knows() {
 		n = n.And(c.Finding.Need()).And(c.Seeking())
 	}
@@ -201,6 +232,8 @@ func (c *Config) fill() error {
 	c.Recalling.Fill()
 	c.Sharing.Fill()
 	c.Finding.Fill()
+	c.Bundling.Fill(c.Lease)
+	c.Layerwise.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}
@@ -211,7 +244,8 @@ func (c *Config) fill() error {
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
-		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares)); err != nil {
+		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares),
+		c.Bundling.Check(), c.Layerwise.Check(c.Layers, c.BatchMax)); err != nil {
 		return err
 	}
 	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {
@@ -222,6 +256,9 @@ func (c *Config) check() error {
 	case c.ArenaPages > tablesMax-c.Pages:
 		return fmt.Errorf("rank: ArenaPages is %d beside %d Pages: give fewer, so that both are no more than %d",
 			c.ArenaPages, c.Pages, tablesMax)
+	case c.Layers > 0 && (c.offers() || c.Delay || c.Recalls || c.Shares):
+		return fmt.Errorf("rank: Layers is %d: a chunk has as many pages, which are pushed, and neither offered, recalled "+
+			"nor shared; leave out Pull, Delay, Recalls and Shares, or give 0", c.Layers)
 	case c.Shares && c.Role != RoleBoth:
 		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
 	case c.HostPages > 0 && c.asks():

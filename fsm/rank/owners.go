@@ -17,7 +17,7 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return (*links)(&r.links)
 	case kernel.OwnerEngine:
 		return (*commands)(&r.commands)
-	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending:
+	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles:
 		return (*waits)(r)
 	case kernel.OwnerPushSource:
 		return &r.pushSource
@@ -41,6 +41,8 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return (*told)(&r.registrar)
 	case kernel.OwnerLookups:
 		return (*asked)(r.p2pRequester.Seeks.Lookups())
+	case kernel.OwnerLayers:
+		return &r.layers
 	case kernel.OwnerNone, kernel.Owners:
 	}
 	panic("BUG: nobody is told of what becomes of something")

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
@@ -63,6 +64,7 @@ type Rank struct {
 	p2pOwner     p2p.Owner // likewise, without Config.Shares
 	p2pRequester p2p.Requester
 	registrar    registrar.Registrar
+	layers       layerwise.Source // absent without Config.Layers
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
@@ -134,7 +136,8 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Lookup: lookup, Lookups: cfg.Lookups,
+		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
+		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
 	if cfg.HostPages > 0 {
@@ -169,10 +172,10 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			// LMCache's receivers know a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
-		r.pushSource = former.pushSource.Emptied(0, 0, 0) // It is not there, and keeps memory for one that will be.
+		r.pushSource = former.pushSource.Emptied(0, 0, 0, 0) // It is not there, and keeps memory for one that will be.
 	} else {
 		r.has(kernel.OwnerPushSource, true)
-		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.PeersMax, sends)
+		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.carried(), cfg.PeersMax, sends)
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{}, 0, 0)
 	}
 	classes, secret := r.links.Classes(), source.Next()
@@ -181,6 +184,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.has(kernel.OwnerPullTarget, false)
 	r.pushTarget = former.pushTarget.Emptied(push.TargetConfig{
 		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
+		WholeChunks: cfg.WholeChunks,
 	})
 	r.pullTarget = former.pullTarget.Emptied(pull.TargetConfig{
 		Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, ReadTimeout: cfg.ReadTimeout, LeadMin: cfg.LeadMin,
@@ -197,6 +201,12 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.recallTarget = former.recallTarget.Emptied(loan.Config{
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
 		}, classes)
+	}
+	if cfg.layers() {
+		r.has(kernel.OwnerLayers, true)
+		r.layers = former.layers.Emptied(layerwise.Config{
+			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
+		})
 	}
 	find := cfg.Directory
 	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
@@ -118,9 +119,17 @@ func (r *rig) step(n *node, ev effects.Event) {
 // conserve is S5 in small: every page is free or has a reason not to be.
 func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
-	r.conserves(n, 0, 0, s.PagesFree, s.PagesTotal)
+	r.conserves(n, 0, 0, s.PagesFree+s.Kept, s.PagesTotal)
 	r.conserves(n, HostPool, 0, s.HostFree, s.HostTotal)
 	r.conserves(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
+}
+
+// pages are so many of its pool, from one on.
+func (n *node) pages(from, count int, length uint32) (all []effects.Page) {
+	for i := from; len(all) < count; i++ {
+		all = append(all, effects.Page{Index: uint32(i), Length: length, Generation: n.rank.Page(0, uint32(i)).Generation})
+	}
+	return all
 }
 
 func (r *rig) push(to *node, what string, ev effects.Event) {
@@ -169,6 +178,7 @@ func tag(body []byte) string {
 			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
 			"kvf_extended", "cached_indexes", "kvf_lengths", of + "lease_ns", of + "done",
 			"num_hit_chunks", "remote_mem_indexes", "lease_ttl_s", "error_code", "done_url", "peer_lookup_url",
+			"kvf_epoch", "kvf_opens",
 		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
@@ -446,7 +456,39 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
-		return &engine.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
+		return &engine.Get{
+			Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait, Layered: number("layered", 0) == 1,
+		}
+	case "begin":
+		to := engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}
+		if to.Host == "nobody" {
+			to = engine.Peer{}
+		}
+		return &layerwise.Begin{
+			Peer: to, Request: []byte(one("request", "r1")), Skip: uint32(number("skip", 0)), Figures: layerwise.Figures{
+				Chunks: uint32(number("chunks", 0)), ComputeNS: uint64(number("compute_us", 0)) * 1000,
+				LinkBytes: uint64(number("link", 0)), BatchNS: uint64(number("batch_us", 0)) * 1000,
+			},
+		}
+	case "save":
+		body := &layerwise.Save{
+			Request: []byte(one("request", "r1")), Layer: uint32(number("layer", 0)), Tokens: uint32(number("tokens", 4)),
+			First: uint32(number("first", 0)), Keys: keys(arg("keys")),
+		}
+		body.Pages = n.pages(number("at", 0), len(body.Keys), 32)
+		return body
+	case "preempt":
+		return &layerwise.Preempt{Request: []byte(one("request", "r1"))}
+	case "finish":
+		body := &layerwise.Finish{
+			Request: []byte(one("request", "r1")), Tokens: uint32(number("tokens", 4)), Patience: wait,
+		}
+		if tail := keys(arg("keys")); len(tail) > 0 {
+			body.Key, body.Pages = tail[0], n.pages(number("at", 0), int(n.cfg.Layers), 8*(body.Tokens%4))
+		}
+		return body
+	case "drop":
+		return &layerwise.Drop{Request: []byte(one("request", "r1"))}
 	case "fetch":
 		return &engine.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
 	case "contains":

@@ -82,6 +82,9 @@ func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
 		e.Store.Due(ref.Subject, &e.Env)
 	case kernel.OwnerPending:
 		(*Rank)(w).waitedTooLong(e, ref.Subject)
+	case kernel.OwnerBundles:
+		e.Landings.Bundles.Due(&e.Env, ref.Subject)
+		e.Landings.EndBundle(&e.Env, &e.Store, ref.Subject)
 	}
 }
 
@@ -91,6 +94,7 @@ func (w *waits) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e
 func (w *waits) Tables(visit table.Visit) {
 	m := &w.rooms
 	visit("gets", m.Gets.Len(), table.Empty)
+	m.Landings.Bundles.Tables(visit)
 	visit("pending requests", m.Pending.Len(), table.Empty)
 	visit("deferred offers", m.Deferred.Len(), table.Empty)
 	visit("fetches", m.Fetches.Len(), table.Empty)
@@ -103,7 +107,8 @@ func (w *waits) Tables(visit table.Visit) {
 
 // Left counts what is in the rooms of targets, whosever it is.
 func (w *waits) Left(e *flow.Env) int {
-	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len()
+	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len() +
+		e.Landings.Bundles.Len()
 }
 
 func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
@@ -113,6 +118,8 @@ func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
 		return waitsAsk
 	case kernel.OwnerStore:
 		return waitsClaimed
+	case kernel.OwnerBundles:
+		return waitsBundle
 	}
 	switch waiting, open := m.Gets.State(ref.Subject); {
 	case waiting:

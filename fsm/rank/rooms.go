@@ -3,6 +3,7 @@ package rank
 import (
 	"math"
 
+	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -24,7 +25,9 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 		}, classes),
 		Landings: of.Landings.Emptied(land.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
-			TokenBytes: c.Layout.TokenBytes(),
+			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{
+				Layers: c.Layers, Max: c.bundlesMax(), TTL: c.BundleTTL, Most: c.BundleMost,
+			},
 		}, classes),
 		Gets:     of.Gets.Emptied(int(c.GetsMax), c.GetWaitMax),
 		Deferred: of.Deferred.Emptied(deferred.Config{OffersMax: int(c.OffersMax), LeadMin: c.LeadMin}, classes),

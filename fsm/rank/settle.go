@@ -37,6 +37,7 @@ func (r *Rank) settle(e *flow.Env) {
 	if r.sweeps.under() {
 		r.sweep(e)
 	}
+	bundles := r.cfg.Layers > 0 && r.layered(e)
 	sought := r.cfg.Knows() && r.p2pRequester.Seeks.GoOn(e, &r.p2pRequester)
 	for !r.sweeps.of[sweepUnreached].Under() {
 		reached, ok := r.links.NextReached()
@@ -64,6 +65,9 @@ func (r *Rank) settle(e *flow.Env) {
 		if receives {
 			r.pullTarget.Admit(e)
 			r.admit(e)
+			if r.cfg.Layers > 0 { // Who is served may have begun another epoch, and what is over makes room.
+				bundles = e.Landings.EndBundles(v, &r.rooms.Store) || bundles
+			}
 		}
 	}
 	if receives {
@@ -73,6 +77,7 @@ func (r *Rank) settle(e *flow.Env) {
 	if r.cfg.Shares {
 		(*p2p.Keeper)(&r.p2pRequester).GiveBack(e)
 	}
+	bundles = r.cfg.Layers > 0 && r.layered(e) || bundles
 	if r.cfg.Knows() {
 		r.registrar.Pump(v, &r.rooms.Store)
 	}
@@ -80,7 +85,26 @@ func (r *Rank) settle(e *flow.Env) {
 		r.commands.HearWithdrawn(v, &r.rooms.Store)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+}
+
+// layered tells who pushes layers what became of what was carried for it, and ends bundles that are condemned: if not
+// all, it says so.
+func (r *Rank) layered(e *flow.Env) (more bool) {
+	for {
+		for i := 0; i < len(e.Told); i++ { // More may be told meanwhile.
+			t := e.Told[i]
+			r.layers.Hear(e, &t)
+		}
+		e.Told = e.Told[:0]
+		if r.cfg.layers() { // What was stopped makes room later than it is told.
+			r.layers.GoOn(e)
+		}
+		if len(e.Told) == 0 {
+			break
+		}
+	}
+	return e.Landings.EndBundles(&e.Env, &e.Store)
 }
 
 // shifted says, once, that somebody at the sending side left a line without what he waited for.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/p2p"
@@ -37,8 +38,9 @@ const (
 	situationLeased  = situationRecall + Situation(recall.SourceStates)
 	situationLent    = situationLeased + Situation(loan.States)
 	situationBrought = situationLent + Situation(p2p.OwnerStates)
+	situationLayers  = situationBrought + Situation(p2p.RequesterStates)
 	// Situations is how many there are.
-	Situations = situationBrought + Situation(p2p.RequesterStates)
+	Situations = situationLayers + Situation(layerwise.States)
 )
 
 // situationOf is where the states of each owner begin.
@@ -54,6 +56,7 @@ var situationOf = [kernel.Owners]Situation{
 	kernel.OwnerRecallSource: situationRecall, kernel.OwnerRecallTarget: situationLeased,
 	kernel.OwnerP2POwner: situationLent, kernel.OwnerP2PRequester: situationBrought,
 	kernel.OwnerP2PTarget: situationGrant,
+	kernel.OwnerBundles:   situationWaits, kernel.OwnerLayers: situationLayers,
 }
 
 // What waits in the rooms of targets and is no flow's.
@@ -63,6 +66,7 @@ const (
 	waitsPinned
 	waitsAsk
 	waitsClaimed
+	waitsBundle
 	waitsStates
 )
 
@@ -76,7 +80,7 @@ func SituationNames() []string {
 	}{
 		{"sender's ", put.StateNames()},
 		{"sender's ", engine.StateNames()[1:]},
-		{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed"}},
+		{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"}},
 		{"receiver's ", push.TargetStateNames()},
 		{"receiver's ", pull.TargetStateNames()},
 		{"pipeline's ", pipeline.SituationNames()},
@@ -84,6 +88,7 @@ func SituationNames() []string {
 		{"receiver's ", recall.TargetStateNames()},
 		{"owner's ", p2p.OwnerStateNames()},
 		{"requester's ", p2p.RequesterStateNames()},
+		{"sender's ", layerwise.StateNames()},
 	} {
 		for _, state := range of.states {
 			names = append(names, of.who+state)

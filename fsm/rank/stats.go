@@ -2,10 +2,12 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
+	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
@@ -36,6 +38,7 @@ type Stats struct {
 	StagedMost                                                       int // the most staging pages at a time so far
 	Peers, Guests, Outstanding, Deadlines                            int
 	Brings                                                           int // of shared chunks, over or not
+	Layers, Bundles, Kept                                            int // requests that go by layers; chunks that come so
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
 }
@@ -67,7 +70,8 @@ func (r *Rank) Stats() Stats {
 		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
 		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
-		Brings:     r.p2pRequester.Len(),
+		Brings: r.p2pRequester.Len(),
+		Layers: r.layers.Len(), Bundles: here.Landings.Bundles.Len(), Kept: int(pool.Kept()),
 		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),
 	}
 }
@@ -80,20 +84,39 @@ func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 	return r.pools.Inspect(r.pools.Pool(pool), i)
 }
 
-// Ready says whether a key is readable now, and from which page.
+// Ready says whether a key is readable now, and from which page; of a layer's key from that of the layer.
 func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	s := &r.rooms.Store
+	if name, layer, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
+		page, ok := s.Ready(s.Find(s.Hash(name), name))
+		if !ok {
+			return effects.Page{}, false
+		}
+		frame := r.pools.Pool(page.Pool).Frame(page, nil)
+		if int(layer) >= len(frame) {
+			return effects.Page{}, false
+		}
+		return frame[layer], true
+	}
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
 // ClaimsOn is for how many requests a chunk is kept.
 func (r *Rank) ClaimsOn(key []byte) int {
 	s := &r.rooms.Store
+	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
+		key = name
+	}
 	return s.ClaimsOn(s.Find(s.Hash(key), key))
 }
 
 // Hope says whether a chunk is readable here, or may become so of what is under way, kept or waiting here.
-func (r *Rank) Hope(key []byte) bool { return r.rooms.Hope(key) }
+func (r *Rank) Hope(key []byte) bool {
+	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
+		key = name
+	}
+	return r.rooms.Hope(key)
+}
 
 // KeyHash is what FactReady and its like say of a key in this life.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
@@ -124,6 +147,8 @@ func MarkNames() []MarkName {
 		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
 		{"loan", loan.MarkPrefixCut, loan.MarkNames()},
 		{"p2p", p2p.MarkLookupMalformed, p2p.MarkNames()},
+		{"bundle", bundle.MarkBundlesFull, bundle.MarkNames()},
+		{"layerwise", layerwise.MarkRunsFull, layerwise.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

@@ -71,7 +71,8 @@ func (r *Rank) enter() {
 			Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
 			Tickets: &r.tickets, Names: (*links)(&r.links), Work: &r.work,
 		},
-		Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
+		Carrier: &r.pushSource,
+		Cfg:     &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}
 	switch second := r.pools.Pool(HostPool); {
 	case r.cfg.ArenaPages > 0:

@@ -80,7 +80,16 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	if kind == sweepLost && r.cfg.Shares {
 		tables++
 	}
+	layered := r.cfg.Layers > 0 && (kind == sweepLost || kind == sweepAbandoned || kind == sweepDrained)
+	if layered {
+		tables++
+	}
 	ended = of.Go(e.Work, tables, func(table uint8, slot int32) kernel.Where {
+		if layered {
+			if table--; table == 0 {
+				return sweepLayers(e, r, kind, slot)
+			}
+		}
 		switch kind {
 		case sweepLost:
 			return r.sweepLost(e, table, slot)
@@ -147,6 +156,17 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		r.refuse(e, h, effects.Stale, flow.Cut())
 	}
 	return kernel.At(slot < e.Pending.Slots())
+}
+
+// sweepLayers ends what is condemned of chunks that come or go layer by layer: bundles, and in a drain runs.
+func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
+	all := &e.Landings.Bundles
+	if h := all.At(slot); h != 0 && (kind == sweepDrained || kind == sweepLost && all.Lost(h) ||
+		kind == sweepAbandoned && e.Abandons.Ordered(all.Request(h))) {
+		e.Landings.EndBundle(&e.Env, &e.Store, h)
+	}
+	more := kind == sweepDrained && r.cfg.layers() && r.layers.DrainAt(e, slot)
+	return kernel.At(slot < all.Slots() || more)
 }
 
 // onReached tells who waits for a link that it is there, or cannot be had.

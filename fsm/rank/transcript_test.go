@@ -14,12 +14,16 @@ import (
 // one story between ranks. Directives:
 //
 //	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]]
-//	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]  starts (or restarts) a rank
+//	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
+//	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]     starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
 //	store NAME of=TICKET keys=(a b) [at=0]   hands pages of that Reserve over, from the one at this place on
 //	share NAME of=TICKET keys=(a b) [at=0]   lets peers read pages of that Reserve; withdraw NAME of=TICKET ends it
+//	begin NAME [to=NAME|nobody] [request=r1] [skip=0] [chunks=4 compute_us=9 link=BYTES batch_us=9]
+//	save NAME layer=0 tokens=8 first=0 keys=(a b) at=PAGE  a layer of chunks is in pages of NAME from that one on
+//	finish NAME tokens=9 [keys=c at=PAGE]                     also: preempt NAME, drop NAME
 //	run                                delivers everything under way, in order
 //	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way
@@ -113,6 +117,17 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("gets") {
 					d.ScanArgs(t, "gets", &cfg.PushesMax)
 				}
+				for name, at := range map[string]*uint32{
+					"layers": &cfg.Layers, "saves": &cfg.SavesMax, "bundles": &cfg.BundlesMax, "runs": &cfg.RunsMax,
+				} {
+					if d.HasArg(name) {
+						d.ScanArgs(t, name, at)
+					}
+				}
+				if d.HasArg("merge") {
+					d.ScanArgs(t, "merge", &cfg.MergeBytes)
+				}
+				cfg.WholeChunks = d.HasArg("whole_chunks")
 				if d.HasArg("loans") {
 					d.ScanArgs(t, "loans", &cfg.LoansMax)
 				}
@@ -197,6 +212,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				if s.ArenaTotal > 0 {
 					r.printf("arena pages free=%d of %d", s.ArenaFree, s.ArenaTotal)
+				}
+				if s.Layers+s.Bundles+s.Kept > 0 {
+					r.printf("layer runs=%d bundles=%d kept=%d", s.Layers, s.Bundles, s.Kept)
 				}
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)

@@ -60,6 +60,7 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 	}
 	e.keeper = cache
 	s.entries.PushBack(&s.cached, h)
+	s.spare += v.Pool.FrameSize(e.page())
 	v.Pool.Spare(e.page())
 	return true
 }
@@ -85,30 +86,31 @@ func (s *Store) tidy(h Entry, e *entry) {
 }
 
 // wanted takes an entry out of the cache, because somebody expects or reads it. When that ends it is the youngest.
-func (s *Store) wanted(h Entry, e *entry) {
+func (s *Store) wanted(h Entry, e *entry, p *memory.Pool) {
 	if e.keeper == cache {
 		s.entries.Unlink(&s.cached, h)
+		s.spare -= p.FrameSize(e.page())
 		e.keeper = nobody
 	}
 }
 
 // Spare is the number of pages that MakeRoom could free: those that only the cache has. They are not free: nobody is
 // promised one before it is.
-func (s *Store) Spare() uint32 { return uint32(s.cached.Len()) }
+func (s *Store) Spare() uint32 { return s.spare }
 
-// Touch makes an entry the youngest of the cache, and says whether it is there.
-func (s *Store) Touch(h Entry) bool {
+// Touch makes an entry the youngest of the cache, and says how many pages it has there: none if it is not there.
+func (s *Store) Touch(h Entry, p *memory.Pool) uint32 {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != cache {
-		return false
+		return 0
 	}
 	s.entries.Unlink(&s.cached, h)
 	s.entries.PushBack(&s.cached, h)
-	return true
+	return p.FrameSize(e.page())
 }
 
 // MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first, but for the youngest stay
-// chunks of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
+// pages of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
 // but pages can stand in its way: a chunk is not given up in vain.
 func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	if p.Free() >= n {
@@ -131,6 +133,7 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.index))
 	}
 	s.entries.Unlink(&s.cached, h)
+	s.spare -= p.FrameSize(e.page())
 	s.drop(e, p)
 	v.Out.Observe(effects.Observe{Fact: effects.FactEvicted, ID: e.hash})
 	s.tidy(h, e)

@@ -66,6 +66,7 @@ type Store struct {
 	cfg       Config `snap:"share"`
 
 	cached  table.List // entries whose page only the cache has, those used longest ago first
+	spare   uint32     `snap:"skip"` // the pages of those
 	closing bool       // the rank drains: nothing is kept any more
 	noted   []spot     `snap:"scratch"` // of the batch that is looked at
 }

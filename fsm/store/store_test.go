@@ -390,7 +390,7 @@ func TestStore(t *testing.T) {
 			"touch": func(t *rapid.T) {
 				k, _ := s.pick(t, all)
 				there := slices.Contains(s.cached, k)
-				if got := s.store.Touch(s.find(k)); got != there {
+				if got := s.store.Touch(s.find(k), s.pool) == 1; got != there {
 					t.Fatalf("%s is in the cache: %v; want %v", k, got, there)
 				}
 				if there {

@@ -32,6 +32,7 @@ func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both
 func (c *comparison) all() {
 	c.modes()
 	c.recalls()
+	c.layerwise()
 	c.chunks()
 	c.planes()
 	c.ranks()
@@ -98,8 +99,8 @@ func (c *comparison) chunks() {
 	if a.ChunkTokens != b.ChunkTokens {
 		c.add("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
 	}
-	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none {
-		return // An engine says what the other has, and the handshake compares.
+	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none || a.Layerwise.Enabled != b.Layerwise.Enabled {
+		return // An engine says what the other has, and the handshake compares; or pages differ anyway.
 	}
 	if a.Layout.Dtype != b.Layout.Dtype {
 		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name,

@@ -85,7 +85,8 @@ type Config struct {
 	Proxy protocol.Endpoint
 
 	ChunkTokens uint32 // tokens of a full chunk
-	// Layout is zero where the file leaves it to the engine; see SetLayout.
+	// Layout is what a page holds: a full chunk, or with Layerwise one layer of it. It is zero where the file leaves it to
+	// the engine; see SetLayout.
 	Layout protocol.Layout
 	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once
 	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory and the only
@@ -110,17 +111,18 @@ type Config struct {
 	poolKey, hostKey string // that say the pools' sizes
 	allocTimeoutKey  string // that says Push.AllocTimeout
 
-	Push   Push
-	Pull   Pull
-	Recall Recall
-	Share  Share
-	Link   Link
-	Bounds Bounds
-	Limits protocol.Limits
-	Data   Data
-	NPU    NPU
-	HCCL   HCCL
-	Log    Log
+	Push      Push
+	Pull      Pull
+	Recall    Recall
+	Layerwise Layerwise
+	Share     Share
+	Link      Link
+	Bounds    Bounds
+	Limits    protocol.Limits
+	Data      Data
+	NPU       NPU
+	HCCL      HCCL
+	Log       Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of
 	// Code Note.

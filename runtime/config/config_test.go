@@ -150,6 +150,32 @@ extra_config:
 	}
 }
 
+// With use_layerwise a page holds one layer, and a pool as many times more.
+func TestLayerwise(t *testing.T) {
+	c := mustParse(t, receiverYAML+"use_layerwise: true\n")
+	l := c.Layerwise
+	if l.Layers != 36 || c.PageBytes != 18_874_368/36 || c.Pages != 64*36 || c.Layout.Shape.Dims[1] != 1 {
+		t.Errorf("got %d layers, %d pages of %d bytes, layout %v", l.Layers, c.Pages, c.PageBytes, c.Layout.Shape)
+	}
+	if l.Bundles != 1024 || l.BundleTTL != c.Push.Lease || l.BundleMax != 10*c.Push.Lease {
+		t.Errorf("got %+v", l)
+	}
+	c = mustParse(t, senderYAML+"use_layerwise: true\n")
+	mla := protocol.Layout{Format: protocol.FormatKVMLA, Dtype: protocol.DtypeBFloat16,
+		Shape: protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}}
+	if err := c.SetLayout(mla); err != nil {
+		t.Fatal(err)
+	}
+	if l := c.Layerwise; l.Layers != 61 || c.PageBytes != 256*576*2 || l.MergeBytes != 8<<20 || l.Runs != 256 {
+		t.Errorf("got %d layers, pages of %d bytes, %+v", l.Layers, c.PageBytes, l)
+	}
+	mla.Format, mla.Shape = protocol.FormatKV2TD, protocol.Shape{Dims: [4]uint32{2, 256, 576}, N: 3}
+	var e *Error
+	if err := c.SetLayout(mla); !errors.As(err, &e) || e.Problems[0].Field != layerwiseKey {
+		t.Errorf("a layout without layers: %v", err)
+	}
+}
+
 func environ(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {

@@ -37,7 +37,8 @@ type schema struct {
 
 // nodeSchema is that of a rank.
 var nodeSchema = schema{
-	top: slices.Concat(lmcacheKeys, shareKeys, laterKeys), own: slices.Concat(nodeKeys, shareOwnKeys, npuKeys),
+	top:    slices.Concat(lmcacheKeys, shareKeys, laterKeys),
+	own:    slices.Concat(nodeKeys, layerwiseKeys, shareOwnKeys, npuKeys),
 	extra:  extraKeys,
 	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
 }

@@ -106,6 +106,12 @@ var lmcacheKeys = []key{
 		doc: "a sender may read back what a receiver still has; needs `pd_peer_query_port` there, and makes it a cache"},
 	{name: queryPortKey, role: byReceiver, kind: kind{queryPorts.takes, readQueryPorts},
 		doc: "where senders ask what it has; needs `pd_bidirectional`"},
+	{name: layerwiseKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Layerwise.Enabled }),
+		def: "false",
+		doc: "a prefill pushes each layer when it is computed, and a page holds one layer; equal on both ends. A receiver " +
+			"saves nothing: it takes them"},
+	{name: unfullKey, role: bySender, kind: boolean(func(d *draft) *bool { return &d.savesUnfull }),
+		doc: "no effect: what a prefill has of its last chunk goes if the engine puts it"},
 }
 
 // The keys of pools.

@@ -49,8 +49,6 @@ var laterKeys = []key{
 		doc: "the transfer of LMCache before 0.3, on one port"},
 	{name: "nixl_peer_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"),
 		doc: "the transfer of LMCache before 0.3, on one port"},
-	{name: "use_layerwise", kind: offSwitch("set use_layerwise: false; chunks carry all layers"), def: "false",
-		doc: "layer by layer transfer"},
 }
 
 // ignoredKeys are LMCache's keys for what happens on other sides of it than this transfer: local
@@ -76,7 +74,7 @@ var ignoredKeys = []string{
 	"pin_check_interval_sec", "pin_timeout_sec", "plugin_locations", "pre_caching_hash_algorithm",
 	"priority_limit", "py_enable_gc", "remote_config_url", "remote_serde", "remote_storage_plugins", "remote_url",
 	"reserve_local_cpu_size", "run_script_api_enabled", "runtime_plugin_locations", "save_decode_cache",
-	"save_unfull_chunk", "script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3",
+	"script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3",
 }
 
 // strayKeys are such keys, too, of other releases of LMCache and of LMCache-Ascend.

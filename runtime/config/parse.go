@@ -32,6 +32,7 @@ type draft struct {
 	problems []Problem
 
 	enablePD, skipProxy            bool
+	savesUnfull                    bool
 	onAccelerator                  bool // pd_buffer_device names one, be it ours or not
 	retrievesElsewhere, storesHere bool
 	allocTimeout, ownAllocTimeout  time.Duration

@@ -20,7 +20,7 @@ func (c *Config) Standalone() []Problem {
 			"head_size and dtype"}}
 }
 
-// SetLayout supplies what a full chunk looks like where the file left it to the engine, and lays out
+// SetLayout supplies what a full chunk of all layers looks like where the file left it to the engine, and lays out
 // the pools: their sizes are rounded up to whole pages, as LMCache-Ascend does. The error is an
 // *Error with one problem.
 func (c *Config) SetLayout(l protocol.Layout) error {
@@ -53,14 +53,21 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 		return Problem{Code: Conflict, Field: "chunk_size", Value: fmt.Sprint(c.ChunkTokens),
 			Remedy: fmt.Sprintf("the engine's layout has chunks of %d tokens; set chunk_size: %d", got, got)}, false
 	}
+	laid := *c
+	var p Problem
+	var fits bool
+	perChunk := uint64(1) // pages
+	if c.Layerwise.Enabled {
+		if l, laid.Layerwise.Layers, p, fits = c.oneLayer(l); !fits {
+			return p, false
+		}
+		perChunk = uint64(laid.Layerwise.Layers)
+	}
 	pageBytes, err := l.PageBytes()
 	if err != nil {
 		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
 	}
-	laid := *c
 	laid.Layout, laid.PageBytes = l, pageBytes
-	var p Problem
-	var fits bool
 	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, c.BufferBytes, pageBytes); !fits {
 		return p, false
 	}
@@ -73,10 +80,13 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if laid.ArenaPages, p, fits = laid.arena(); !fits {
 		return p, false
 	}
-	if capacity := uint64(laid.Pages) * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
+	if p, fits = laid.layersFit(); c.Layerwise.Enabled && !fits {
+		return p, false
+	}
+	if capacity := uint64(laid.Pages) / perChunk * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
 		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
-			Remedy: fmt.Sprintf("%s holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
-				c.poolKey, capacity, laid.Pages, c.ChunkTokens)}, false
+			Remedy: fmt.Sprintf("%s holds %d tokens (%d chunks of %d); raise it, or lower pd_max_prefill_len",
+				c.poolKey, capacity, uint64(laid.Pages)/perChunk, c.ChunkTokens)}, false
 	}
 	if c.Role.Sends() && c.Pull.Enabled && laid.HighWater() == 0 {
 		key := c.poolKey

@@ -19,6 +19,7 @@ func (d *draft) validate() {
 	}
 	d.validatePull()
 	d.validateRecall()
+	d.validateLayerwise()
 	d.validatePlacing()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost

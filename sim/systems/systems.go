@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/layerwise"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
@@ -17,7 +18,7 @@ import (
 )
 
 // Flows are all that there are.
-var Flows = pd.Flows{&recall.Flow, &p2p.Flow}
+var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow}
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {

@@ -54,7 +54,9 @@ var rooms = []room{
 	{name: "fsm/loan", std: pureStd, own: with(leaves, "effects", "fsm/lease", "fsm/store"), foreign: none},
 	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
+	{name: "fsm/bundle", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
+	{name: "fsm/land", std: pureStd, foreign: none,
+		own: with(leaves, "effects", "fsm/bundle", "fsm/last", "fsm/memory", "fsm/store")},
 	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 	{name: "fsm/deferred", std: pureStd, foreign: none,
 		own: with(leaves, "effects", "fsm/store", "fsm/link", "fsm/lease", "fsm/engine", "fsm/pipeline")},
@@ -80,6 +82,7 @@ var rooms = []room{
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
 	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow", "fsm/registrar"), foreign: none},
 	// A flow knows no other.
+	{name: "fsm/layerwise", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
@@ -196,7 +199,7 @@ func systems() []string {
 
 // tables is what who reads or is pushed to stands on beside that: rooms that know no message.
 func tables() []string {
-	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice",
+	return append(systems(), "fsm/bundle", "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice",
 		"fsm/pipeline")
 }
 

@@ -59,11 +59,11 @@ func (f *Source) copied(e *flow.Env, h table.Handle, p *outgoing) {
 	switch {
 	case p.copies.Touch():
 	case !p.Delivered():
-		p.Return(&e.Env)
+		p.Return(e)
 		f.becomeWaiting(e, h, p)
 	case p.Held():
 		e.Out.Mark(MarkCopiedLate)
-		p.Return(&e.Env)
+		p.Return(e)
 		f.end(e, h, p)
 	default:
 		f.end(e, h, p)

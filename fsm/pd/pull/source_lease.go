@@ -66,7 +66,7 @@ func (p *outgoing) endLease(e *flow.Env) {
 func (p *outgoing) leaseOver(e *flow.Env) {
 	if p.Held() {
 		e.Work.Spend(p.Size())
-		p.Return(&e.Env)
+		p.Return(e)
 	}
 }
 

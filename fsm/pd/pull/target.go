@@ -244,7 +244,8 @@ func (t *Target) refuseWaiting(
 ) {
 	q := e.Pending.Get(h)
 	t.decode(e, q)
-	e.LoseAll(t.offer.Keys, code)
+	e.Named(t.offer.Keys, 0)
+	e.LoseAll(e.Hashes, code)
 	t.refuseOffer(e, flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class}, code, why)
 	e.Pending.Remove(&e.Env, h)
 }

@@ -12,13 +12,18 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-var _ flow.Flow = (*Source)(nil)
+var (
+	_ flow.Flow    = (*Source)(nil)
+	_ flow.Carrier = (*Source)(nil)
+)
 
 // A Source is the flow of puts that write into their receiver's memory: it asks for pages, moves the bytes in one
 // batched write, and where nobody saw them land says that they count, or else gives the pages back.
 type Source struct {
-	seed uint64
-	puts put.Table[outgoing, *outgoing]
+	seed    uint64
+	puts    put.Table[outgoing, *outgoing]
+	carried int // of them, those of other flows
+	most    int // of those, at a time
 
 	ask    protocol.AllocRequest  `snap:"scratch"`
 	reply  protocol.AllocResponse `snap:"scratch"`
@@ -50,11 +55,11 @@ const (
 	sourceConfirming                    // commit or abort sent
 )
 
-// Emptied has room for so many puts to so many peers, in the memory of f, which is not used any more. seed is a secret
-// of this rank.
-func (f *Source) Emptied(puts, peers uint32, seed uint64) Source {
+// Emptied has room for so many puts to so many peers, and for carried ones beside them, in the memory of f, which is
+// not used any more. seed is a secret of this rank.
+func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
-		seed: seed, puts: f.puts.Emptied(puts, peers),
+		seed: seed, puts: f.puts.Emptied(puts+carried, peers), most: int(carried),
 		ask: f.ask, reply: f.reply, pairs: f.pairs, byPage: f.byPage.Emptied(),
 	}
 }
@@ -112,16 +117,21 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 
 // take begins with a put.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
-	a, ok := put.Admit(e, t, c, f.puts.Len(), f.Fits(e.Cfg, c.Keys))
+	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, f.Fits(e.Cfg, c.Keys))
 	if !ok {
 		return
 	}
 	h, p := f.puts.Add()
 	*p = outgoing{Row: p.Row}
 	p.Begin(e, c, &a, sourceRef(sourceDeadline, h))
+	f.begin(e, h, p, &a)
+}
+
+// begin begins with a put that has its row.
+func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted) {
 	if a.Code != effects.OK {
 		p.Blame(a.Code, a.Why)
-		f.deliver(e, p, a.Code)
+		p.deliver(e, a.Code)
 		f.end(e, h, p)
 		return
 	}
@@ -242,16 +252,16 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	switch p.phase {
 	case sourceWaiting:
 		f.puts.Unqueue(h)
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 		f.end(e, h, p)
 	case sourceAsking: // The answer may bring a grant, which then is given back.
 		e.Out.Mark(MarkStoppedAsking)
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 	case sourceMoving: // Its pages are read until the transfer has settled.
 		e.Out.Mark(MarkStoppedMoving)
 		p.transfer.Cancel(&e.Env)
 		p.aborting = true
-		f.deliverHeld(e, p, code)
+		p.deliverHeld(e, code)
 	case sourceSettling:
 		panic("BUG: a settling put has its outcome already")
 	case sourceCommitting, sourceConfirming:
@@ -264,7 +274,7 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 			return
 		}
 		p.aborting = true
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 		if p.phase == sourceCommitting {
 			f.puts.Over(h, true)
 		}
@@ -273,19 +283,44 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 }
 
 // deliver gives a put its one outcome, and its memory with it: nothing reads its pages.
-func (f *Source) deliver(e *flow.Env, p *outgoing, code effects.Code) {
+func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, false, p.stage())
 }
 
 // deliverHeld gives it while its transfer may still read the pages.
-func (f *Source) deliverHeld(e *flow.Env, p *outgoing, code effects.Code) {
+func (p *outgoing) deliverHeld(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, true, p.stage())
 }
 
 // end removes a put that has its outcome and nothing under way.
 func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
+	if p.For.Owner != kernel.OwnerNone {
+		f.carried--
+	}
 	p.LetGo(e)
 	f.puts.Remove(h)
+}
+
+// Carry takes a put of another flow.
+func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
+	a := put.Carry(e, c)
+	h, p := f.puts.Add()
+	f.carried++
+	*p = outgoing{Row: p.Row}
+	p.Begin(e, &c.Put, &a, sourceRef(sourceDeadline, h))
+	p.For, p.Layers, p.Epoch, p.Opens = c.For, c.Layers, c.Epoch, c.Opens
+	f.begin(e, h, p, &a)
+	return h
+}
+
+// Room says whether one more can be carried.
+func (f *Source) Room() bool { return f.carried < f.most }
+
+// Stop ends one early that was carried.
+func (f *Source) Stop(e *flow.Env, h table.Handle) {
+	if p := f.puts.Get(h); p != nil && !p.Delivered() {
+		f.stop(e, h, p, effects.Cancelled)
+	}
 }
 
 // Left counts what a drain waits for.

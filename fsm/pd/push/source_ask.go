@@ -16,6 +16,13 @@ import (
 // (rule M4).
 func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
+	if of := e.Links.Of(p.Peer); p.Layers > 0 && of.Layers() != p.Layers {
+		e.Links.Untake(&e.Env, p.Peer, link.LaneAlloc, conn)
+		p.Blame(effects.Unsupported, noLayers(p.Layers, of.Layers()))
+		p.deliver(e, effects.Unsupported)
+		f.end(e, h, p)
+		return
+	}
 	p.phase, p.Conn, p.asked = sourceAsking, conn, e.Now
 	if f.puts.Tries(&p.Row); p.Attempt == 1 {
 		p.since = e.Now
@@ -34,6 +41,12 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		Operation: p.Operation, Attempt: p.Attempt, Request: e.Commands.Request(p.Request),
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
+	}
+	if m.Ext.Layers = p.Layers; p.Layers > 0 {
+		m.Shape, m.Ext.Epoch = e.Cfg.Layout.Shape, p.Epoch
+		if p.Opens {
+			m.Ext.Opens = 1
+		}
 	}
 	f.send(e, h, p, sourceAsk)
 }
@@ -98,7 +111,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effec
 		f.becomeWaiting(e, h, p)
 	default:
 		p.Blame(put.NoAnswer(code), why)
-		f.deliver(e, p, put.NoAnswer(code))
+		p.deliver(e, put.NoAnswer(code))
 		f.end(e, h, p)
 	}
 }
@@ -165,7 +178,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 	}
 	if len(f.pairs) == 0 {
 		e.Out.Mark(put.MarkAllSkipped)
-		f.deliver(e, p, effects.OK)
+		p.deliver(e, effects.OK)
 		f.end(e, h, p)
 		return
 	}
@@ -189,7 +202,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	words := effects.Words(f.reply.Ext.Reason)
 	p.Blame(code, put.RefusalOf(words))
 	if !p.Delivered() {
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 	}
 	// Before a grant that came beside is given back, which lets the next one go.
 	if p.Refused(e, code, words) {
@@ -198,10 +211,18 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	f.giveBack(e, h, p)
 }
 
+// noLayers says that a peer's pages hold whole chunks, or another number of layers.
+func noLayers(ours, theirs uint32) effects.Why {
+	return effects.Why{
+		Field: "kvf_layers", Ours: flow.Number(ours), Theirs: flow.Number(theirs),
+		Remedy: "set use_layerwise: true at both ends",
+	}
+}
+
 // fail gives the put this outcome unless it has one, then its grant back.
 func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	if !p.Delivered() {
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 	}
 	f.giveBack(e, h, p)
 }

@@ -39,12 +39,12 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 		p.phase = sourceSettling
 		p.aborting = true
 		if !p.Delivered() {
-			f.deliverHeld(e, p, ev.Code)
+			p.deliverHeld(e, ev.Code)
 		}
 		return
 	}
 	if p.Held() {
-		p.Return(&e.Env)
+		p.Return(e)
 	}
 	switch {
 	case p.Delivered():
@@ -57,7 +57,7 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 		f.becomeCommitting(e, h, p)
 	default:
 		// Fenced planes: the receiver confirmed the landing.
-		f.deliver(e, p, effects.OK)
+		p.deliver(e, effects.OK)
 		f.end(e, h, p)
 	}
 }
@@ -66,7 +66,7 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 func (f *Source) onSettled(e *flow.Env, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
 	p.transfer.Settled()
-	p.Return(&e.Env)
+	p.Return(e)
 	f.giveBack(e, ref.Subject, p)
 }
 
@@ -90,7 +90,7 @@ func (f *Source) onCommitted(e *flow.Env, h table.Handle, p *outgoing, body []by
 			e.Out.Mark(MarkCommitGone)
 			p.Blame(code, why)
 		}
-		f.deliver(e, p, code)
+		p.deliver(e, code)
 	}
 	f.end(e, h, p)
 }

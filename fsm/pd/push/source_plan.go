@@ -27,6 +27,7 @@ func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply
 	n := p.Size()
+	p.Already = p.Already[:0]
 	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
 		return false
 	}
@@ -37,7 +38,9 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	sent, next := 0, 0
 	for i := range n {
 		if sent < len(m.AlreadySent) && m.AlreadySent[sent] == int64(i) {
-			sent++
+			if sent++; p.Layers > 0 {
+				p.Already = append(p.Already, uint32(i))
+			}
 			continue
 		}
 		if next >= len(m.RemoteIndexes) {

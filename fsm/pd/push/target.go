@@ -25,6 +25,7 @@ type TargetConfig struct {
 	ReplyForm        protocol.ReplyForm
 	TrustUncommitted bool             // readable without commit
 	Residual         effects.Duration // how long after its deadline a write of nobody's may land (M5)
+	WholeChunks      bool             // layers are taken all of a chunk at once
 }
 
 // Emptied has granted nothing, and uses the memory of t, which is not used any more.
@@ -125,7 +126,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	if operation != 0 && t.again(e, ev, who, peer, operation, request) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}
-	code, why := e.Check(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
+	code, why := t.check(e)
 	if code != effects.OK {
 		e.Out.Mark(flow.MarkAllocRefused)
 		t.refuse(e, who, len(m.Keys), code, why)
@@ -144,7 +145,8 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 			return
 		}
 	}
-	if e.Pending.MayPass(&e.Env, class) {
+	// What goes on with layers takes pages that it was promised: nobody is passed by it, and others may wait for its end.
+	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opens == 0 {
 		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
 			e.Pending.Passed(&e.Env, class)
 			return
@@ -156,8 +158,9 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 	what := pending.Row{
 		Owner: kernel.OwnerPushTarget, Class: class, Who: request, What: e.Named(m.Keys, m.LastChunkTokens),
-		Peer: peer, Operation: operation,
+		Peer: peer, Operation: operation, Keys: m.Ext.Layers,
 	}
+	t.chunks(e)
 	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {
 		who.Class = class
 		t.refuse(e, who, len(m.Keys), effects.TooMany, crowded)
@@ -225,7 +228,9 @@ func (t *Target) refuseWaiting(
 ) {
 	q := e.Pending.Get(h)
 	t.decode(e, q)
-	e.LoseAll(t.message.Keys, code)
+	e.Named(t.message.Keys, 0)
+	t.chunks(e)
+	e.LoseAll(e.Hashes, code)
 	who := flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
 	t.refuse(e, who, len(t.message.Keys), code, why)
 	e.Pending.Remove(&e.Env, h)

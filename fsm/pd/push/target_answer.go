@@ -20,12 +20,17 @@ func (t *Target) answer(
 		return pending.Shortfall{}, false
 	}
 	lastTokens := t.message.LastChunkTokens
-	p := e.Landings.Plan(s, class, t.message.Keys, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1)
-	fresh := p.Fresh()
-	if !p.Fits(&e.Env, s, class) {
+	var p *land.Plan
+	if t.layers() {
+		if p, lacks, done = t.planLayers(e, to, class, peer, request); p == nil {
+			return lacks, done
+		}
+	} else if p = e.Landings.Plan(s, class, t.message.Keys, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1); !p.Fits(
+		&e.Env, s, class) {
 		p.Unplan(&e.Env, s)
 		return e.Short(p, pending.Endless), false
 	}
+	fresh := p.Fresh()
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, t.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
@@ -38,7 +43,7 @@ func (t *Target) answer(
 		x, pages = e.Landings.Begin(&e.Env, p, land.For{
 			Owner: kernel.OwnerPushTarget, Class: class, Peer: peer, Operation: operation, Request: request,
 			What: p.What(lastTokens),
-			Ends: ends, Over: t.quiet(peer, ends),
+			Ends: ends, Over: t.quiet(peer, ends), Layers: t.layers(),
 		})
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(x.ID), uint64(e.Cfg.Lease)
 		e.Out.Grant(effects.Grant{ID: x.ID, Peer: peer, Pages: pages})
@@ -77,8 +82,7 @@ func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantI
 		return again
 	}
 	e.Work.Spend(x.Size())
-	e.Landings.Commit(&e.Env, &e.Store, x, e.Wanted(x))
-	return true
+	return e.Landings.Commit(&e.Env, &e.Store, x, e.Wanted(x))
 }
 
 // settle answers a message without keys: commits and aborts. Each may be of as many pages as a batch has. Of a message

@@ -117,7 +117,7 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 		BatchMax: cfg.BatchMax, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8, TellsMax: 10,
 		Wire: cfg.Wire,
 	}, 1)
-	r.source = r.source.Emptied(c.PutsMax, cfg.PeersMax, 1)
+	r.source = r.source.Emptied(c.PutsMax, 0, cfg.PeersMax, 1)
 	r.breakers = link.NewBreakers(c.BreakerTTL, 4*int(cfg.PeersMax), 1)
 	return r
 }

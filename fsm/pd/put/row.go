@@ -32,6 +32,16 @@ type Row struct {
 	Listens   bool                // that peer takes a last word (commit, withdrawal); the link may be down by then
 	Sent      uint32
 	Skipped   uint32
+	Inner
+}
+
+// An Inner is what a put says besides that another flow gives, and no engine does.
+type Inner struct {
+	For     kernel.Ref // who hears what becomes of it; none: the engine
+	Layers  uint32     // of a chunk, whose layers the keys are of; 0: they are of chunks
+	Epoch   uint32
+	Opens   bool
+	Already []uint32 // what was there already, by place
 }
 
 // A Batch is the chunks of a put.
@@ -83,6 +93,13 @@ func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open, fits int) (Admitt
 	return a, ok
 }
 
+// Carry takes a put of another flow, and gives it its peer, or says why it is to end at once.
+func Carry(e *flow.Env, c *flow.Carried) (a Admitted) {
+	a.Request, a.Operation, a.Patience = c.Request, e.Commands.Operation(), c.Put.Patience
+	a.meet(e, link.Where(c.Put.Peer))
+	return a
+}
+
 // meet gives a put its peer, or says why it has none.
 func (a *Admitted) meet(e *flow.Env, w link.Where) {
 	if e.Breakers.LeftAlone(e.Now, w) {
@@ -102,15 +119,18 @@ func (a *Admitted) meet(e *flow.Env, w link.Where) {
 // Begin makes the row of a put, which ref names; it reuses the memory of the one that was here before.
 func (r *Row) Begin(e *flow.Env, c *engine.Put, a *Admitted, ref kernel.Ref) {
 	*r = Row{
-		Op: engine.Op{Pages: r.Pages}, Batch: Batch{keys: r.keys[:0], ends: r.ends[:0], LastTokens: c.LastChunkTokens},
-		Peer: a.Peer, Where: link.Where(c.Peer), Request: a.Request, Operation: a.Operation,
+		Op: engine.Op{Pages: r.Pages}, Inner: Inner{Already: r.Already[:0]},
+		Batch: Batch{keys: r.keys[:0], ends: r.ends[:0], LastTokens: c.LastChunkTokens},
+		Peer:  a.Peer, Where: link.Where(c.Peer), Request: a.Request, Operation: a.Operation,
 	}
 	r.Op.Begin(&e.Env, a.Ticket, c.Pages, a.Patience)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.ends = append(r.ends, uint32(len(r.keys)))
 	}
-	e.Tickets.Add(a.Ticket, ref)
+	if a.Ticket != 0 {
+		e.Tickets.Add(a.Ticket, ref)
+	}
 }
 
 // Meet notes which life of its peer a put is about to speak to, and returns what that has said of itself.
@@ -145,11 +165,28 @@ func (r *Row) Outcome(e *flow.Env, code effects.Code, held bool, stage effects.S
 	} else {
 		out.Why = r.Because(code, effects.Why{Addr: r.Where.Addr(), Peer: r.Who, Stage: stage})
 	}
+	if r.For.Owner != kernel.OwnerNone {
+		r.End(&e.Env, held)
+		e.Told = append(e.Told, flow.Told{
+			For: r.For, Code: code, Held: r.Held(), Why: out.Why, Already: append([]uint32(nil), r.Already...),
+		})
+		return
+	}
 	r.Deliver(&e.Env, out)
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactPutEnded, Code: code, Count: uint32(r.Size()), ID: uint64(r.Ticket), Peer: r.Who, Why: out.Why,
 	})
 	e.Commands.Leave(&e.Env, r.Request, uint32(r.Size()), code)
+}
+
+// Return gives the memory back apart from the outcome.
+func (r *Row) Return(e *flow.Env) {
+	if r.For.Owner == kernel.OwnerNone {
+		r.Op.Return(&e.Env)
+		return
+	}
+	r.Back(&e.Env)
+	e.Told = append(e.Told, flow.Told{For: r.For, Returned: true})
 }
 
 // LetGo ends the row, which its flow then removes.
@@ -160,7 +197,9 @@ func (r *Row) LetGo(e *flow.Env) {
 	if r.Peer != 0 {
 		e.Links.Unwant(r.Peer)
 	}
-	e.Tickets.Remove(r.Ticket)
+	if r.Ticket != 0 {
+		e.Tickets.Remove(r.Ticket)
+	}
 	r.keys, r.ends, r.Pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.Pages)
 }
 

@@ -51,14 +51,16 @@ func (j *Job) fetch(w *Cluster) {
 func (j *Job) Get(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.Given[plan.WantGet])<<8|10)
-	if !j.probe && d.Permille(300) {
+	if !j.probe && j.Layers == 0 && d.Permille(300) {
 		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})},
 			0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
 		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
-		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})},
+		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{
+			Keys: j.asked(), Wait: wait, Layered: j.Layers > 0,
+		})},
 			wait)
 	}
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
@@ -68,7 +70,7 @@ func (j *Job) Get(w *Cluster) {
 		asks = wait + longer.Again().Span(0, 4*wait)
 	}
 	t := w.Give(n, Command{Want: plan.WantGet, Job: j.Place, Body: w.bodies.gets.One(engine.Get{Request: j.Name,
-		Keys: j.Keys, Wait: asks})}, wait)
+		Keys: j.asked(), Wait: asks, Layered: j.Layers > 0})}, wait)
 	w.MaybeAbort(n, t)
 	w.Commands[t-1].maybeWaiting(w, n, t)
 	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
@@ -95,7 +97,7 @@ func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 // nothing may change while it is pinned.
 func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
-	if int(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
+	if j.After(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
 		w.Fail("S1", "node %d gets %d pages and %d hits for %d keys", n.It(), len(e.Pages), e.Hits, len(j.Keys))
 		return
 	}

@@ -44,7 +44,7 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 		j.FetchChunks(w, int(d.C), d.B != 0)
 		return
 	}
-	w.Give(n, Command{Want: plan.WantGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.Keys,
+	w.Give(n, Command{Want: plan.WantGet, Job: job, Body: &ops.Get{Request: j.Name, Keys: j.asked(), Layered: j.Layers > 0,
 		Wait: Its(n).Cfg.GetWaitMax}}, Its(n).Cfg.GetWaitMax)
 }
 

@@ -28,6 +28,10 @@ type Flow struct {
 	Ports func(n *world.Node) []effects.Channel             // on which a node listens beside PD's
 	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
 	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
+	// Later is the engine of a job of its going on at a place that it has noted (Later).
+	Later func(w *Cluster, n *world.Node, j *Job, at int)
+	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.
+	Layers func(p *plan.Plan) int
 
 	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says what the
 	// engine does with it beside giving it back.
@@ -94,6 +98,16 @@ func (all Flows) owner(j *Job) *Flow {
 		}
 	}
 	return nil
+}
+
+// Layers is how many pages chunks have whose layers have pages of their own; 0: there are none.
+func (all Flows) Layers(p *plan.Plan) int {
+	for _, f := range all {
+		if f.Layers != nil {
+			return f.Layers(p)
+		}
+	}
+	return 0
 }
 
 // Playing are those that have a part in a plan.

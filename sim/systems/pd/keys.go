@@ -29,7 +29,7 @@ const (
 
 // Number is the number of a key.
 func (k keys) Number(name []byte) (uint32, bool) {
-	if len(name) != len(keyText) {
+	if len(name) < len(keyText) {
 		return 0, false
 	}
 	spelled := uint32(0)
@@ -37,6 +37,13 @@ func (k keys) Number(name []byte) (uint32, bool) {
 		spelled |= uint32(c&15+c>>6*9) << (4 * i)
 	}
 	id := spelled * unspread
+	if layer := name[len(keyText):]; len(layer) > 1 { // It says how many come before it in its chunk.
+		before := uint32(0)
+		for _, c := range layer[1:] {
+			before = before*10 + uint32(c-'0')
+		}
+		id += before
+	}
 	if int(id) >= len(k) || !bytes.Equal(k[id], name) {
 		return 0, false
 	}
@@ -46,12 +53,18 @@ func (k keys) Number(name []byte) (uint32, bool) {
 // make spells a key.
 func (k keys) make(id uint32, memory *world.Arena[byte]) []byte {
 	if k[id] == nil {
-		k[id] = memory.Keep([]byte(keyText))
-		for i := range 8 {
-			k[id][keyHash+i] = digits[id*spread>>(4*i)&15]
-		}
+		k[id] = k.spell(id, memory)
 	}
 	return k[id]
+}
+
+// spell writes the key with a number.
+func (keys) spell(id uint32, memory *world.Arena[byte]) []byte {
+	key := memory.Keep([]byte(keyText))
+	for i := range 8 {
+		key[keyHash+i] = digits[id*spread>>(4*i)&15]
+	}
+	return key
 }
 
 // keyText is what all keys have in common: a model, the world's size, a worker, a hash of nine digits and a type.

@@ -1,8 +1,11 @@
 package pd
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -10,31 +13,34 @@ import (
 
 // Job is one request as the engines of both sides see it: a prefill pushes its chunks in batches, a decode gets them.
 type Job struct {
-	Place    int    `snap:"share"` // among all
-	Name     []byte `snap:"share"`
-	request  uint32 // its number
-	Sender   int32
-	Receiver int32
-	Batches  []Batch
-	Keys     [][]byte `snap:"share"`
-	Ids      []uint32 `snap:"share"`
-	early    bool
-	PlainTo  bool
-	plain    plainSender
-	Whole    bool      // its puts are parts of one
-	shared   bool      // whose pages are of one reserve
-	Take     bool      // its reader takes pages where others fetch
-	prefix   int       // its reader fetches so many chunks by themselves; 0: all
-	gather   bool      // nobody sends it
-	Said     plan.Said `snap:"share"` // whose it is, if it is a flow's
-	probe    bool      // made after healing; it must succeed
-	Life     uint32    // of the sender that works on it
-	begun    bool
-	Told     int                // notifications that the proxy was sent, of that life
-	ToldAt   int64              `snap:"skip"` // the newest of those
-	Puts     int                // open
-	Given    [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
-	failed   bool
+	Place     int    `snap:"share"` // among all
+	Name      []byte `snap:"share"`
+	request   uint32 // its number
+	Sender    int32
+	Receiver  int32
+	Batches   []Batch
+	Keys      [][]byte `snap:"share"`
+	Ids       []uint32 `snap:"share"`
+	early     bool
+	PlainTo   bool
+	plain     plainSender
+	Whole     bool      // its puts are parts of one
+	shared    bool      // whose pages are of one reserve
+	Take      bool      // its reader takes pages where others fetch
+	prefix    int       // its reader fetches so many chunks by themselves; 0: all
+	gather    bool      // nobody sends it
+	Said      plan.Said `snap:"share"` // whose it is, if it is a flow's
+	Layers    int       // each of its chunks has so many pages, and its keys are those of layers; 0: a page has a chunk
+	Chunks    []uint32  `snap:"share"` // where it has layers: the numbers of chunks in the plan
+	ChunkKeys [][]byte  `snap:"share"` // and their keys
+	probe     bool      // made after healing; it must succeed
+	Life      uint32    // of the sender that works on it
+	begun     bool
+	Told      int                // notifications that the proxy was sent, of that life
+	ToldAt    int64              `snap:"skip"` // the newest of those
+	Puts      int                // open
+	Given     [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
+	failed    bool
 	// When its request was abandoned last, and in which life of its reader. By the reader's clock, of which no stamp is
 	// zero, so that zero is never: a run's own time begins at zero, and an engine may abandon a request at once.
 	Abandoned   effects.Time `snap:"skip"`
@@ -63,8 +69,15 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		j := w.NewJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
 		j.Take, j.prefix, j.gather, j.Whole, j.Said = p.Take, p.Prefix, p.Gather, p.Whole, p.Said
+		if flow := w.Flows.owner(j); flow != nil && flow.Layers != nil {
+			j.Layers = flow.Layers(w.Source)
+		}
 		for _, k := range p.Keys {
-			j.addKey(w, k)
+			if j.Layers > 0 {
+				j.addLayers(w, k)
+			} else {
+				j.addKey(w, k)
+			}
 		}
 		if w.Flows.owner(j) != nil {
 			j.cut(len(j.Keys))
@@ -88,8 +101,41 @@ func (j *Job) addKey(w *Cluster, id uint32) {
 	j.Ids = append(j.Ids, id)
 }
 
+// addLayers adds the layers of a chunk, which have keys with numbers of their own.
+func (j *Job) addLayers(w *Cluster, id uint32) {
+	if slices.Contains(j.Chunks, id) {
+		return // Chunks of one request differ: each key follows from all before.
+	}
+	first := w.Plan.layered + id*uint32(j.Layers)
+	chunk := w.Keys.spell(first, &w.Stock.Bytes)
+	j.Chunks, j.ChunkKeys = append(j.Chunks, id), append(j.ChunkKeys, chunk)
+	for layer := range uint32(j.Layers) {
+		key := protocol.AppendLayerKey(w.Stock.Bytes.Take(len(keyText) + 4)[:0], chunk, layer)
+		w.Keys[first+layer] = key
+		j.Keys, j.Ids = append(j.Keys, key), append(j.Ids, first+layer)
+	}
+}
+
+// After is the place in its keys behind so many chunks.
+func (j *Job) After(chunks uint32) int { return int(chunks) * max(1, j.Layers) }
+
+// asked are the keys of the chunks that its reader wants.
+func (j *Job) asked() [][]byte {
+	if j.Layers > 0 {
+		return j.ChunkKeys
+	}
+	return j.Keys
+}
+
 // TokensOf says how long a chunk is: a key is of a full chunk, but for some that can only be a job's last.
 func (j *Job) TokensOf(i int) uint32 {
+	if j.Layers > 0 {
+		id := j.Chunks[i/j.Layers]
+		if id >= plan.KeysOwn && i/j.Layers+1 == len(j.Chunks) && (len(j.Chunks) == 1 || j.Chunks[len(j.Chunks)-2] < id) {
+			return 1 + id*7%tokensPerChunk
+		}
+		return tokensPerChunk
+	}
 	if id := j.Ids[i]; id >= plan.KeysOwn && i+1 == len(j.Ids) && (i == 0 || j.Ids[i-1] < id) {
 		return 1 + id*7%tokensPerChunk
 	}

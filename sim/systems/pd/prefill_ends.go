@@ -63,6 +63,11 @@ func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Release(n, j.Batches[c.Batch].Reserve)
 }
 
+// Later has the engine of a job go on in a while, at a place that it notes.
+func Later(w *Cluster, n *world.Node, j *Job, at int, in effects.Duration) {
+	w.ForNode(n, in, world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(at)})
+}
+
 // Release gives back pages that were reserved.
 func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].release(w, n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))

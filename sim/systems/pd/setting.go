@@ -20,6 +20,8 @@ type Setting struct {
 
 	requests uint32 // above every request's number
 	keys     uint32 // above every key's number
+	layered  uint32 // from here on layers have theirs, up to keys
+	layers   uint32 // of a chunk
 }
 
 const tokensPerChunk = world.Parts
@@ -103,7 +105,18 @@ func SettingOf(p *plan.Plan, flows Flows) Setting {
 			s.keys = max(s.keys, k+1)
 		}
 	}
+	s.layered, s.layers = s.keys, uint32(flows.Layers(p))
+	s.keys += s.keys * s.layers
 	return s
+}
+
+// Layer says of which chunk's layers a key is, by the number of the first, and how many those are: none of a key that
+// is no layer's.
+func (s *Setting) Layer(key uint32) (first, n uint32) {
+	if s.layers == 0 || key < s.layered || key >= s.keys {
+		return key, 0
+	}
+	return key - (key-s.layered)%s.layers, s.layers
 }
 
 // tuned is what bounds ranks inside.

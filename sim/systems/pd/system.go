@@ -76,7 +76,12 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 	case world.KindStart:
 		w.Jobs[d.A].start(w)
 	case world.KindFilled:
-		w.Jobs[d.A].filled(w, int(d.B))
+		j := &w.Jobs[d.A]
+		if flow := w.Flows.owner(j); flow != nil && flow.Later != nil && j.Batches[0].Reserve != 0 {
+			flow.Later(w, w.Nodes[d.Node], j, int(d.B))
+			return
+		}
+		j.filled(w, int(d.B))
 	case world.KindFetch:
 		switch d.B {
 		case wanted:

@@ -61,7 +61,8 @@ func (w *Work) addJob() *Job {
 	}
 	w.Jobs = w.Jobs[:len(w.Jobs)+1]
 	j := &w.Jobs[len(w.Jobs)-1]
-	*j = Job{Place: len(w.Jobs) - 1, Name: j.Name[:0], Batches: j.Batches[:0], Keys: j.Keys[:0], Ids: j.Ids[:0]}
+	*j = Job{Place: len(w.Jobs) - 1, Name: j.Name[:0], Batches: j.Batches[:0], Keys: j.Keys[:0], Ids: j.Ids[:0],
+		Chunks: j.Chunks[:0], ChunkKeys: j.ChunkKeys[:0]}
 	return j
 }
 

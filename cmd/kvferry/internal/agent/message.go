@@ -14,6 +14,9 @@
 //	{"id":5,"code":"ok","hits":1,"bytes":1048576}
 //	{"id":6,"op":"lookup","keys":["m@1@0@a3@half"]}
 //	{"id":6,"code":"ok","hits":1,"elsewhere":1}
+//	{"id":7,"op":"prefill","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},"request":"r4",
+//	 "keys":["m@1@0@a4@half"],"last_tokens":9,"prefill":{"step_tokens":512,"token_ns":1000}}
+//	{"id":7,"code":"ok","sent":1,"saved":4,"bytes":36864}
 //
 // Requests are answered in the order in which they end. The end of the input ends the agent.
 package agent
@@ -26,7 +29,7 @@ import (
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store",
+	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store",
 	// "lookup", and "bring", which gets what peers have as well.
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall; of a bring who alone is asked
@@ -38,6 +41,19 @@ type Request struct {
 	// bring: through the pages of fetches, from where the chunks stay until then
 	Fetch  bool `json:"fetch,omitempty"`
 	WaitMS int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
+	// Layered is a get of what came layer by layer.
+	Layered bool     `json:"layered,omitempty"`
+	Prefill *Prefill `json:"prefill,omitempty"`
+}
+
+// A Prefill is how the keys of a request are computed (use_layerwise): in steps of so many tokens, each layer of which
+// spins for a while and is then saved.
+type Prefill struct {
+	Skip       int   `json:"skip,omitempty"` // tokens at its start that are there already
+	StepTokens int   `json:"step_tokens"`
+	TokenNanos int64 `json:"token_ns,omitempty"` // of one layer of one token
+	// PreemptAfter is how many layers are computed until it is preempted once, and begins again; 0: it is not.
+	PreemptAfter int `json:"preempt_after,omitempty"`
 }
 
 // Peer is where a receiver listens.
@@ -58,11 +74,15 @@ type Response struct {
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
 	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring, lookup: chunks that were there
 	// Elsewhere is how many chunks one other node has: lookup.
-	Elsewhere int   `json:"elsewhere,omitempty"`
-	Bytes     int64 `json:"bytes,omitempty"` // put: written; of what was there verified
-	Wrong     int64 `json:"wrong,omitempty"` // of these, those that are not the key's content
+	Elsewhere    int   `json:"elsewhere,omitempty"`
+	Bytes        int64 `json:"bytes,omitempty"`     // put: written; of what was there verified
+	Wrong        int64 `json:"wrong,omitempty"`     // of these, those that are not the key's content
+	Saved        int   `json:"saved,omitempty"`     // prefill: layers
+	MicrosSpun   int64 `json:"spun_us,omitempty"`   // prefill: computed
+	MicrosSaving int64 `json:"saving_us,omitempty"` // prefill: in all calls of SaveLayer
+	Preempted    int   `json:"preempted,omitempty"` // prefill
 	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
-	// checking it, which is what its engine does with chunks.
+	// checking it, which is what its engine does with chunks; of a prefill what was left when the last layer was saved.
 	MicrosTransfer int64  `json:"us,omitempty"`
 	Stats          *Stats `json:"stats,omitempty"`
 }
@@ -94,6 +114,9 @@ type Stats struct {
 	Staged           int `json:"staged"`      // pages that fetches read into
 	StagedMost       int `json:"staged_most"` // since the start
 	Brings           int `json:"brings"`      // of shared chunks, over or not
+	Prefills         int `json:"prefills"`    // requests that go layer by layer
+	Bundles          int `json:"bundles"`     // chunks of which layers are coming
+	ChunkPages       int `json:"chunk_pages"` // pages that each chunk has
 	// Brought is how often a peer was asked for chunks since the start, by the name of the code that it ended with.
 	Brought map[string]uint64 `json:"brought,omitempty"`
 
@@ -118,7 +141,7 @@ func statsOf(n *runtime.Node) *Stats {
 		}
 	}
 	return &Stats{
-		Brings: s.Brings, Brought: brought,
+		Brings: s.Brings, Brought: brought, Prefills: s.Layers, Bundles: s.Bundles, ChunkPages: n.Layers(),
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,

@@ -130,6 +130,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 	switch req.Op {
 	case "put":
 		return s.put(ctx, req)
+	case "prefill":
+		return s.prefill(ctx, req)
 	case "recall":
 		return s.recall(ctx, req)
 	case "get":
@@ -154,7 +156,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(),
-		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, store, bring, lookup, abandon, stats or drain", req.Op)}
+		Error: fmt.Sprintf("op is %q; use put, prefill, recall, get, fetch, store, bring, lookup, abandon, stats or drain",
+			req.Op)}
 }
 
 func (s *server) stats() *Stats {
@@ -247,7 +250,7 @@ func (s *server) bytesOf(req *Request, i int) int {
 // get waits for the keys and checks every byte of what is there.
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
-	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys,
+	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Layered: req.Layered,
 		Patience: time.Duration(req.WaitMS) * time.Millisecond})
 	return s.look(ctx, req, pages, err, time.Since(begin))
 }
@@ -259,10 +262,18 @@ func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, e
 		return ended(errors.Join(err, pages.Release(ctx)))
 	}
 	resp := ended(err)
-	resp.Hits, resp.MicrosTransfer = pages.Len(), took.Microseconds()
+	each := 1 // pages of a chunk
+	if req.Layered {
+		each = s.node.Layers()
+	}
+	resp.Hits, resp.MicrosTransfer = pages.Len()/each, took.Microseconds()
 	err = nil
 	for i := 0; i < pages.Len() && err == nil; i++ {
-		err = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b) })
+		content := req.Keys[i/each]
+		if req.Layered {
+			content = layerOf(content, i%each)
+		}
+		err = s.engine.Look(pages, i, func(b []byte) { s.verifyAs(&resp, content, s.bytesOf(req, i/each), b) })
 	}
 	if err := errors.Join(err, pages.Release(ctx)); err != nil {
 		resp.Code, resp.Error = runtime.CodeOf(err).String(), err.Error()
@@ -272,7 +283,12 @@ func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, e
 
 // verify checks every byte of the chunk of key i. A missing or additional one is a wrong one.
 func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
-	wrong, want := Wrong(b, req.Keys[i]), s.bytesOf(req, i)
+	s.verifyAs(resp, req.Keys[i], s.bytesOf(req, i), b)
+}
+
+// verifyAs checks every byte of what has so many of a content.
+func (s *server) verifyAs(resp *Response, content string, want int, b []byte) {
+	wrong := Wrong(b, content)
 	wrong += max(want-len(b), len(b)-want)
 	resp.Wrong += int64(wrong)
 	resp.Bytes += int64(len(b))

@@ -75,7 +75,11 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	if cause := p.recall(ctx, j, from, d.peer, request); cause != "" {
 		return cause
 	}
-	last, cause := p.put(ctx, j, from, d.peer, request)
+	hand := p.put
+	if p.options.Mode == Layerwise {
+		hand = p.prefill
+	}
+	last, cause := hand(ctx, j, from, d.peer, request)
 	if cause != "" {
 		return cause
 	}
@@ -142,8 +146,11 @@ func (p *player) get(j *job, decode *process, request string) (cause string) {
 	}
 	batches := j.batches(batchChunks)
 	for i, keys := range batches {
+		if layered := p.options.Mode == Layerwise; layered && i == 0 {
+			keys = keys[j.skip():]
+		}
 		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
-			WaitMS: int(getWait.Milliseconds())})
+			Layered: p.options.Mode == Layerwise, WaitMS: int(getWait.Milliseconds())})
 		p.tally.hits.Add(int64(r.Hits))
 		p.tally.bytesVerified.Add(r.Bytes)
 		p.tally.bytesWrong.Add(r.Wrong)

@@ -69,7 +69,9 @@ func (c *cluster) furnish(at *seat, p place, o *Options) error {
 	s := o.shape
 	device := "cpu"
 	if o.NPU != nil {
-		device = fmt.Sprintf("npu:%d", p.number)
+		if device = fmt.Sprintf("npu:%d", p.number); o.Mode == Layerwise && p.role == "receiver" {
+			device = "cpu" // Where its engine takes layers from.
+		}
 		p.own += o.NPU.own(o.Mode, p.number)
 		at.env = o.NPU.env(o.Mode, p.name, p.number, c.dir, s)
 	}

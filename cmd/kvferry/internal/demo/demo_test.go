@@ -75,11 +75,13 @@ func TestPinned(t *testing.T) {
 	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
 		t.Errorf("pages of ready chunks count as pinned: %v", got)
 	}
+	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 2, Entries: 2, ChunkPages: 3}); len(got) != 0 {
+		t.Errorf("pages of the layers of ready chunks count as pinned: %v", got)
+	}
 	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
-		{Grants: 1}, {Waiters: 1},
+		{Grants: 1}, {Waiters: 1}, {Prefills: 1}, {Bundles: 1},
 		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {Brings: 1},
-		{HostTotal: 2, HostFree: 1}, {ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1},
-		{PagesTotal: 8, PagesFree: 7}} {
+		{HostTotal: 2, HostFree: 1}, {ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1}, {PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
 		}
@@ -139,17 +141,17 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 
 func TestModesByName(t *testing.T) {
 	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay},
-		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}, "p2p": sharedModes,
-		"p2p-push": {P2PPush}, "p2p-pull": {P2PPull}, "p2p-pull+arena": {P2PArena},
-		"p2p-delay": {P2PDelay}} {
+		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload, Layerwise},
+		"layerwise": {Layerwise}, "p2p": sharedModes, "p2p-push": {P2PPush}, "p2p-pull": {P2PPull},
+		"p2p-pull+arena": {P2PArena}, "p2p-delay": {P2PDelay}} {
 		got, share, err := ParseModes(name)
 		if err != nil || !slices.Equal(got, want) || share != strings.HasPrefix(name, "p2p") {
 			t.Errorf("%s: %v, %t, %v", name, got, share, err)
 		}
 	}
 	if _, _, err := ParseModes("p2p-carry"); err == nil || !strings.Contains(err.Error(),
-		"push, pull, pull-delay, pull-delay+offload, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, all that push or "+
-			"pull, or p2p") {
+		"push, pull, pull-delay, pull-delay+offload, layerwise, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, all that "+
+			"push or pull, or p2p") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }

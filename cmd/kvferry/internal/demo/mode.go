@@ -16,10 +16,11 @@ const (
 	Pull             Mode = "pull"
 	PullDelay        Mode = "pull-delay"         // the decodes read them when their engines fetch
 	PullDelayOffload Mode = "pull-delay+offload" // so too, from copies in the prefill's host memory
+	Layerwise        Mode = "layerwise"          // the prefill writes each layer when it is computed
 )
 
 // modes are all of them, in the order in which they are played.
-var modes = []Mode{Push, Pull, PullDelay, PullDelayOffload}
+var modes = []Mode{Push, Pull, PullDelay, PullDelayOffload, Layerwise}
 
 // ModeNames lists them for people.
 func ModeNames() string {
@@ -63,6 +64,9 @@ const stagingPages = 16
 // extra_config.kvferry.
 func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
 	var b strings.Builder
+	if m == Layerwise {
+		return "use_layerwise: true\n"
+	}
 	if m != Push {
 		fmt.Fprintf(&b, "pd_pull_mode: true\npd_peer_host: %s\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", host,
 			donePort, offersStand)
@@ -80,6 +84,8 @@ func (m Mode) decode() string {
 	switch {
 	case m == Push:
 		return ""
+	case m == Layerwise:
+		return "use_layerwise: true\n"
 	case m.delays():
 		return "pd_pull_mode: true\npd_delay_pull: true\n"
 	}
@@ -102,11 +108,11 @@ func (m Mode) decodePages(s shape) int {
 }
 
 // rooms are how many chunks may be on their way to each decode: what its pool holds; or, where chunks stay lent until
-// they are fetched, what the prefill can lend to all of them together.
+// they are fetched, or until they are computed, what the prefill can lend to all of them together.
 func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 	all := newAdmission(m.room(s))
 	for i := range rooms {
-		if rooms[i] = all; !m.delays() {
+		if rooms[i] = all; !m.delays() && m != Layerwise {
 			rooms[i] = newAdmission(m.room(s))
 		}
 	}
@@ -115,7 +121,7 @@ func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 
 // room is how many chunks are within one such bound.
 func (m Mode) room(s shape) int {
-	if m.delays() {
+	if m.delays() || m == Layerwise {
 		return s.prefillPages * 3 / 4
 	}
 	return s.decodePages

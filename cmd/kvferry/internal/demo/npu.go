@@ -79,7 +79,7 @@ func (m Mode) link() link {
 		return overHCCS
 	case Pull, PullDelay, P2PPull, P2PArena, P2PDelay:
 		return overRoCE
-	case PullDelayOffload:
+	case PullDelayOffload, Layerwise:
 		return roceInside
 	}
 	panic("BUG: a mode without a link: " + string(m))

@@ -59,13 +59,13 @@ func TestSoftwareNPUIsKnown(t *testing.T) {
 	}
 }
 
-// Each kind of link is there in some mode, and offload, whose chunks lie in host memory, never has HCCS.
+// Each kind of link is there in some mode, and what lies in or goes into host memory never has HCCS.
 func TestLinksOfModes(t *testing.T) {
 	var seen []link
 	for _, m := range modes {
 		seen = append(seen, m.link())
 		inside := slices.Contains((&NPU{}).env(m, "prefill", 0, "", shape{})(1), "HCCL_INTRA_ROCE_ENABLE=1")
-		if want := m == PullDelayOffload; inside != want {
+		if want := m == PullDelayOffload || m == Layerwise; inside != want {
 			t.Errorf("%s: RoCE within a server is %v, want %v", m, inside, want)
 		}
 	}

@@ -35,6 +35,8 @@ type Report struct {
 	Skipped       int64   `json:"chunks_skipped"` // the decode had them already
 	Hits          int64   `json:"chunks_fetched"`
 	Recalled      int64   `json:"chunks_recalled"`
+	Saved         int64   `json:"layers_saved"` // layerwise: of all steps
+	Preempted     int64   `json:"preempted"`    // layerwise: prefills that began again
 	BytesSent     int64   `json:"bytes_sent"`
 	BytesVerified int64   `json:"bytes_verified"`
 	BytesWrong    int64   `json:"bytes_wrong"`
@@ -108,8 +110,10 @@ func (h *histogram) percentiles() Latency {
 type tally struct {
 	completed, lost, cut                 atomic.Int64
 	sent, skipped, hits, recalled        atomic.Int64
+	saved, preempted                     atomic.Int64
 	bytesSent, bytesVerified, bytesWrong atomic.Int64
 	put, get, request, recall            histogram
+	compute, save                        histogram // layerwise
 
 	mu       sync.Mutex
 	failures map[string]int
@@ -122,6 +126,7 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), recall: newHistogram(),
+		compute: newHistogram(), save: newHistogram(),
 		failures: map[string]int{},
 		restarts: map[string]int64{}, links: map[string]agent.Links{}}
 }
@@ -161,10 +166,12 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 			s.chunkTokens),
 		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
 		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(), Recalled: t.recalled.Load(),
+		Saved: t.saved.Load(), Preempted: t.preempted.Load(),
 		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
 		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
 		Latency: map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
-			"request": t.request.percentiles(), "recall": t.recall.percentiles()},
+			"request": t.request.percentiles(), "recall": t.recall.percentiles(),
+			"compute": t.compute.percentiles(), "save": t.save.percentiles()},
 		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
 		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
 		NPU: npu,
@@ -179,6 +186,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 		r.Unclean = []string{}
 	}
 	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && (r.Recalled > 0) == r.Recall &&
+		(r.Saved > 0) == (r.Mode == Layerwise) &&
 		r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 &&
 		len(r.Unclean) == 0 &&
 		(npu == nil || npu.OK)
@@ -201,6 +209,10 @@ func (r *Report) Print(w io.Writer) error {
 	if r.Recall {
 		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from where decodes had them", r.Recalled)})
 	}
+	if r.Mode == Layerwise {
+		rows = append(rows, [2]string{"computed", fmt.Sprintf("%d layers of steps of %d tokens; %d requests were preempted",
+			r.Saved, stepTokens, r.Preempted)})
+	}
 	if r.LentMost > 0 {
 		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
 	}
@@ -220,9 +232,12 @@ func (r *Report) Print(w io.Writer) error {
 	if len(r.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
 	}
-	steps := []string{"put", "get", "recall", "request"}
-	if !r.Recall {
-		steps = slices.DeleteFunc(steps, func(s string) bool { return s == "recall" })
+	steps := []string{"put", "get", "request"}
+	switch {
+	case r.Mode == Layerwise:
+		steps = []string{"compute", "save", "put", "get", "request"}
+	case r.Recall:
+		steps = []string{"put", "get", "recall", "request"}
 	}
 	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, steps...), printVerdict(w, r.OK))
 }

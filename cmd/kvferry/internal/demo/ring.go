@@ -14,7 +14,7 @@ const ringNodes = 3
 
 // RingModes are the modes that nodes of both sides have.
 func RingModes() []Mode {
-	return slices.DeleteFunc(slices.Clone(modes), func(m Mode) bool { return m == PullDelayOffload })
+	return slices.DeleteFunc(slices.Clone(modes), func(m Mode) bool { return m == PullDelayOffload || m == Layerwise })
 }
 
 // ring are the lines that a mode adds to the configuration of a node that is both.

@@ -50,10 +50,11 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"grants", s.Grants}, {"pending requests", s.Waiters},
 		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"chunks brought", s.Brings},
+		{"prefills", s.Prefills}, {"chunks of which layers are missing", s.Bundles},
 		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
 		{"pages pinned for peers", s.Pinned},
-		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
+		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries*max(1, s.ChunkPages)},
 	} {
 		if c.count != 0 {
 			pinned = append(pinned, fmt.Sprintf("%s: %d %s", name, c.count, c.what))

@@ -144,12 +144,12 @@ func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 			return
 		}
 	}
-	if e.Code != effects.NotFound && e.Code != effects.Lapsed || int(e.Hits) >= len(j.Ids) {
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.After(e.Hits) >= len(j.Ids) {
 		return
 	}
-	if or.judged(checkCacheMissed); q.here[j.Ids[e.Hits]] {
+	if or.judged(checkCacheMissed); q.here[j.Ids[j.After(e.Hits)]] {
 		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which it has and did not give up",
-			n.It(), oracle.Key(j.Ids[e.Hits]), oracle.Request(j.Name))
+			n.It(), oracle.Key(j.Ids[j.After(e.Hits)]), oracle.Request(j.Name))
 	}
 }
 

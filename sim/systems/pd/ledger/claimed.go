@@ -32,17 +32,19 @@ type claimedLife struct {
 	rows    []claimed                    `snap:"skip"` // in the order in which machines promise
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
 	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by the place of the page in the grant
+	layers  map[effects.GrantID]bool     `snap:"skip"` // those over layers of chunks
 	ended   []ended                      `snap:"skip"` // promises whose time was over, and what came of it
 	fetched []uint64                     `snap:"skip"` // requests that fetch, whose claims may end at any time
 	claims  int                          `snap:"skip"` // that there were after the last step
 	blind   bool                         `snap:"skip"` // something was granted of which nobody knows what lands
 	touched []uint32                     `snap:"scratch"`
 	landing *effects.Landed              `snap:"scratch"` // of which the machine was told last
+	commits effects.GrantID              `snap:"scratch"` // that a sender committed last
 }
 
 func (s *claimedLife) empty() {
 	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
-		ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
+		layers: world.Emptied(s.layers), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
 }
 
 // A claimed is one chunk that is kept for one request.
@@ -125,6 +127,10 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 	if m.HasExt {
 		request = requestOf(m.Ext.Request)
 	}
+	if m.HasExt && m.Ext.Layers > 0 {
+		or.answeredLayers(n, request, grant)
+		return
+	}
 	var fresh []uint32
 	for i, key := range m.Keys {
 		if slices.ContainsFunc(m.Keys[:i], func(o []byte) bool { return string(o) == string(key) }) {
@@ -154,7 +160,15 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 // landed notes that pages of a grant are whole: all of it if pages is nil.
 func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effects.Page, sure bool) {
 	my, g := or.at(n), n.Grants[id]
-	chunks := my.chunks[id]
+	chunks, layers := my.chunks[id], my.layers[id]
+	if layers { // Its chunks are promised when they are whole: chunkWhole. One that was here before is nobody's news.
+		for _, chunk := range chunks {
+			if _, ready := pd.ReadyAt(n, or.w.Keys[chunk]); ready && g != nil && !n.Draining {
+				or.promised(n, chunk, my.grants[id], false) // Or anew.
+			}
+		}
+		return
+	}
 	if g == nil || n.Draining {
 		return
 	}
@@ -168,6 +182,52 @@ func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effec
 			continue
 		}
 		or.promised(n, chunks[at], request, sure && !or.abandonedOnce(n, request) && or.fits(n, chunks[at]))
+	}
+}
+
+// answeredLayers takes an answer to a request for pages of layers. What is there is promised for all layers of a chunk.
+func (or *claimedOracle) answeredLayers(n *world.Node, request uint64, grant effects.GrantID) {
+	my, m, reply := or.at(n), &or.truth().request.m, &or.truth().reply.m
+	for _, i := range reply.AlreadySent {
+		if i < 0 || i >= int64(len(m.Keys)) {
+			continue
+		}
+		if k, ok := or.w.Keys.Number(m.Keys[i]); ok {
+			first, _ := or.w.Plan.Layer(k)
+			or.promised(n, first, request, true)
+		}
+	}
+	if grant == 0 {
+		return
+	}
+	if my.layers == nil {
+		my.layers = map[effects.GrantID]bool{}
+	}
+	if my.grants == nil {
+		my.chunks, my.grants = map[effects.GrantID][]uint32{}, map[effects.GrantID]uint64{}
+	}
+	my.layers[grant], my.grants[grant] = true, request
+	var chunks []uint32
+	for _, key := range m.Keys {
+		if k, ok := or.w.Keys.Number(key); ok {
+			if first, _ := or.w.Plan.Layer(k); !slices.Contains(chunks, first) {
+				chunks = append(chunks, first)
+			}
+		}
+	}
+	my.chunks[grant] = chunks
+}
+
+// chunkWhole notes that all layers of a chunk are here: it is kept for the request of the grant under which the last
+// one has landed.
+func (or *claimedOracle) chunkWhole(n *world.Node, chunk uint32) {
+	my := or.at(n)
+	grant := my.commits
+	if my.landing != nil {
+		grant = my.landing.Grant
+	}
+	if request, ok := my.grants[grant]; ok && !n.Draining {
+		or.promised(n, chunk, request, !or.abandonedOnce(n, request) && or.fits(n, chunk))
 	}
 }
 
@@ -198,6 +258,9 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 		return
 	}
 	for _, chunk := range j.Ids[:min(pages, len(j.Ids))] {
+		if first, _ := or.w.Plan.Layer(chunk); first != chunk {
+			continue // All layers of a chunk are promised at once.
+		}
 		my.touched = append(my.touched, chunk)
 		own, nobodys := -1, -1
 		unsure := j.Given[plan.WantAbandon] > 0 // Its own may have been there still.

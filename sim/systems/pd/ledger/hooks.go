@@ -247,6 +247,11 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 	case effects.FactReady:
 		o.pages.ready(n, e.ID)
 		o.cache.ready(n, e.ID)
+		if k, ok := o.truth.named(n, e.ID); ok {
+			if _, layers := o.truth.w.Plan.Layer(k); layers > 0 {
+				o.claimed.chunkWhole(n, k)
+			}
+		}
 	case effects.FactEvicted:
 		o.cache.evicted(n, e.ID)
 	case effects.FactLapsed:

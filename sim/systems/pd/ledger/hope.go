@@ -115,13 +115,13 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		return
 	}
 	j := &or.w.Jobs[c.Job]
-	for i := int(e.Hits); i < len(j.Keys); i++ {
+	for i := j.After(e.Hits); i < len(j.Keys); i++ {
 		if _, ready := pd.ReadyAt(n, j.Keys[i]); !ready && !or.comes(n, j.Keys[i], j.Ids[i]) {
 			return
 		}
 	}
 	or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
-		n.It(), oracle.Ticket(e.Ticket), c.Want, left, j.Ids[e.Hits])
+		n.It(), oracle.Ticket(e.Ticket), c.Want, left, j.Ids[j.After(e.Hits)])
 }
 
 // comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages

@@ -55,8 +55,8 @@ func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
 func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
 
 // crowds checks, of pages that were granted to a peer, that it has no more than its share while another is there, what
-// landed of it and is still kept included (S18).
-func (or *landedOracle) crowds(n *world.Node, e *world.Grant) {
+// landed of it and is still kept included (S18). Pages that were promised before count where they were promised.
+func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 	if !sharesPages(n) {
 		return
 	}
@@ -74,7 +74,8 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant) {
 		}
 	}
 	// Where the table of guests is full, one may have had to go.
-	if s := pd.StatsOf(n); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(pd.Its(n).Cfg.PeersMax) {
+	full := pd.StatsOf(n).Guests >= int(pd.Its(n).Cfg.PeersMax)
+	if promised || !contested || e.Peer == (effects.Incarnation{}) || full {
 		or.void(checkPageShare)
 		return
 	}
@@ -107,5 +108,5 @@ func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	if sharesPages(n) {
 		return s.PagesTotal - s.PagesFree - s.Spare - j.others.both.at(n).has
 	}
-	return s.PagesGranted + s.PagesQuarantined
+	return s.PagesGranted + s.PagesQuarantined + s.Kept
 }

@@ -99,7 +99,8 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			or.judged(checkWaits)
 			return
 		}
-		if or.takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal {
+		if or.takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal ||
+			o.layers && 2*(s.Bundles+o.keys) > int(pd.Its(n).Cfg.BundlesMax) {
 			or.void(checkWaits)
 			return
 		}

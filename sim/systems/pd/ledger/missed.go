@@ -38,10 +38,10 @@ func (my *claimedLife) renewed(chunk uint32, request uint64, sure bool) {
 func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	told := e.Code == effects.NotFound || e.Code == effects.Lapsed
-	if c.Want != plan.WantGet || !told || int(e.Hits) >= len(j.Ids) || n.Draining || n.Leaving || !or.exact(n) {
+	if c.Want != plan.WantGet || !told || j.After(e.Hits) >= len(j.Ids) || n.Draining || n.Leaving || !or.exact(n) {
 		return
 	}
-	my, now, chunk, request := or.at(n), or.w.Clock(n), j.Ids[e.Hits], requestOf(j.Name)
+	my, now, chunk, request := or.at(n), or.w.Clock(n), j.Ids[j.After(e.Hits)], requestOf(j.Name)
 	ever, sure := false, false
 	for _, x := range my.ended {
 		if x.chunk == chunk && (x.request == request || x.request == 0 || request == 0) {

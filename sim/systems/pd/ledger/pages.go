@@ -134,8 +134,19 @@ func (or *pagesOracle) ready(n *world.Node, hash uint64) {
 		or.fail(checkReadyPut, "node %d says that a chunk is ready that nobody put", n.It())
 		return
 	}
-	or.truth().stored[n.ID][k], or.all().hope.at(n).ready = true, true
 	or.all().lapsed.at(n).arrived(k, or.w.Now)
+	if _, layers := or.w.Plan.Layer(k); layers > 0 { // All layers of a chunk become readable at once.
+		for layer := range layers {
+			or.readyPage(n, k+layer)
+		}
+		return
+	}
+	or.readyPage(n, k)
+}
+
+// readyPage looks at one page of a chunk that became readable.
+func (or *pagesOracle) readyPage(n *world.Node, k uint32) {
+	or.truth().stored[n.ID][k], or.all().hope.at(n).ready = true, true
 	p, ok := pd.ReadyAt(n, or.w.Keys[k])
 	if !ok {
 		or.void(checkReadyWhole)

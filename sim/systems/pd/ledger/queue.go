@@ -54,6 +54,8 @@ type waiter struct {
 	due       int64           `snap:"instant"` // when it must have been answered
 	frozen    int64           // how long the node had been frozen when it came
 	atOnce    bool            // nothing about it can wait
+	layers    bool            // it is about layers, which need pages for all of their chunks
+	goesOn    bool            // and about chunks of which some came before, whose pages it was promised
 	names     [][]byte        // of a plain sender's keys, where that is trusted
 	body      []byte          // itself, if it can wait
 	fresh     bool            // it came in this step
@@ -91,6 +93,9 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 		}
 		w.turn = or.truth().turn
 		or.all().pages.words(n)
+		if len(m.Ext.Commit) > 0 {
+			or.all().claimed.at(n).commits = effects.GrantID(m.Ext.Commit[0])
+		}
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
 			or.all().landed.called(n, w.peer, effects.Incarnation(m.Ext.To))
@@ -104,12 +109,28 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 			w.atOnce = false
 			w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout)+pd.Grace)
 			w.pages = distinct(m.Keys)
+			if w.layers = m.HasExt && m.Ext.Layers > 0; w.layers {
+				w.goesOn, w.pages = m.Ext.Opens == 0, or.frames(m.Keys)*int(m.Ext.Layers)
+			}
 			w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
 			or.joins(n, w, effects.Incarnation(m.Ext.To))
 			return
 		}
 	}
 	or.at(n).waiters = append(or.at(n).waiters, w)
+}
+
+// frames counts the chunks whose layers are named.
+func (or *queueOracle) frames(keys [][]byte) int {
+	var chunks []uint32
+	for _, key := range keys {
+		if k, ok := or.w.Keys.Number(key); ok {
+			if first, _ := or.w.Plan.Layer(k); !slices.Contains(chunks, first) {
+				chunks = append(chunks, first)
+			}
+		}
+	}
+	return len(chunks)
 }
 
 // digest tells messages of a kind apart by their keys, in order, whose they are, and how long the last one is.
@@ -173,13 +194,15 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		or.all().lease.promised(n, &or.w.Requests[request-1], n.Grants[grant])
 		or.all().prompt.granting(n, n.Grants[grant])
 		or.all().share.sharing(n, n.Grants[grant])
-		or.all().landed.crowds(n, n.Grants[grant])
 	}
 	i := slices.IndexFunc(my.waiters, func(o waiter) bool { return o.request == request })
 	if i < 0 {
 		return // Such as one whose operation a stranger named and was refused for.
 	}
 	w := my.waiters[i]
+	if grant != 0 {
+		or.all().landed.crowds(n, n.Grants[grant], w.goesOn)
+	}
 	my.waiters = slices.Delete(my.waiters, i, i+1)
 	or.truth().read(&w, body)
 	or.all().hope.turnedDown(n, &w)
@@ -217,7 +240,9 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 // served checks the order in which grants are made, rule M9: first come, first served
 // within a peer, and a bounded number of overtakes between peers (L7).
 func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.GrantID) {
-	if or.inTurn(n, w, place); or.w.Failure != nil {
+	if w.goesOn {
+		or.void(checkInTurn)
+	} else if or.inTurn(n, w, place); or.w.Failure != nil {
 		return
 	}
 	if w.operation != 0 {
@@ -231,7 +256,9 @@ func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.Gr
 		}
 		or.at(n).granted[op] = id
 	}
-	or.overtaking(n, w, place)
+	if !w.goesOn {
+		or.overtaking(n, w, place)
+	}
 }
 
 // inTurn checks that nobody of the same peer waits longer than who is served.

@@ -51,9 +51,14 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	if w.Healed && w.Failure == nil {
 		or.all().share.givenBack(n, true)
 	}
-	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.Failure == nil {
+	ready := s.Entries
+	if pd.Its(n).Cfg.Layers > 0 { // Some have a page for each layer.
+		ready = s.Spare
+	}
+	left("bundles", s.Bundles)
+	if free := s.PagesFree + ready; free != s.PagesTotal && w.Failure == nil {
 		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
-			n.It(), s.PagesFree, s.Entries, s.PagesTotal, when)
+			n.It(), s.PagesFree, ready, s.PagesTotal, when)
 	}
 	or.all().cache.rests(n, &s)
 }

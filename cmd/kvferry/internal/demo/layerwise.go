@@ -1,0 +1,65 @@
+package demo
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// In layerwise a prefill computes: in steps of some tokens, of which each layer takes a while and goes when it is done.
+// Some requests have a prefix that nobody wants, and some are preempted in the middle of a step.
+
+const (
+	stepTokens = 640 // two chunks and a half
+	// tokenNanos is what one layer of one token takes: that of a model of 80 layers which prefills 10,000 tokens a second.
+	tokenNanos = 1250
+)
+
+// skip is how many chunks at the start of a job's prompt the decode does not want.
+func (j *job) skip() int {
+	if j.index%4 == 1 && len(j.keys) > 1 {
+		return 1
+	}
+	return 0
+}
+
+// preemptAfter is after how many layers it is preempted; 0: it is not.
+func (j *job) preemptAfter(layers int) int {
+	if j.index%3 == 1 {
+		return layers + 1 // In its second step, or never if it has only one.
+	}
+	return 0
+}
+
+// prefill has the whole request computed by one process, from which the proxy hears of it.
+func (p *player) prefill(
+	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
+) (last *process, cause string) {
+	node, err := from.current(ctx)
+	if err != nil {
+		return nil, "interrupted"
+	}
+	s := p.options.shape
+	r := node.call(agent.Request{
+		Op: "prefill", Peer: &peer, Request: request, Keys: j.keys, LastTokens: j.lastTokens,
+		Prefill: &agent.Prefill{
+			Skip: j.skip() * s.chunkTokens, StepTokens: stepTokens, TokenNanos: tokenNanos,
+			PreemptAfter: j.preemptAfter(s.layers),
+		},
+	})
+	p.tally.sent.Add(int64(r.Sent))
+	p.tally.bytesSent.Add(r.Bytes)
+	p.tally.saved.Add(int64(r.Saved))
+	p.tally.preempted.Add(int64(r.Preempted))
+	if r.Code != effects.OK.String() {
+		return node, "prefill: " + r.Code
+	}
+	p.tally.put.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
+	p.tally.compute.record(time.Duration(r.MicrosSpun) * time.Microsecond)
+	if r.Saved > 0 {
+		p.tally.save.record(time.Duration(r.MicrosSaving/int64(r.Saved)) * time.Microsecond)
+	}
+	return node, ""
+}

@@ -1,0 +1,227 @@
+package layerwise
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// decide decides how a run goes, once, when it is known how its peer takes layers, and says whether it is decided.
+func (f *Source) decide(e *flow.Env, r *run) bool {
+	state, _ := e.Links.Outbound(r.to).State()
+	gate, _ := e.Links.Outbound(r.to).Gate()
+	of := e.Links.Of(r.to)
+	switch {
+	case gate == link.GateUnfit || state == link.Ready && of.Layers() == 0:
+		r.way = ByLayer // The first batch learns why nothing can go.
+	case state == link.Ready && of.TakesLayers():
+		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes}
+		r.way = x.way()
+	case state == link.Ready || r.finish != 0:
+		r.way = AsWhole
+	default:
+		return false
+	}
+	if f.waiting--; r.way == ByLayer {
+		e.Out.Mark(MarkByLayer)
+	} else {
+		e.Out.Mark(MarkAsWhole)
+	}
+	return true
+}
+
+// flush sends what is to go now. Layers go at once if nothing of their run is in flight; else they are gathered until
+// there are enough for a batch.
+func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
+	if r.failed != effects.OK || r.queue.Len() == 0 || r.way == Undecided && !f.decide(e, r) {
+		return
+	}
+	for r.queue.Len() > 0 && r.batches.Len() < int(f.cfg.BatchesMax) {
+		if r.finish == 0 && (r.way == AsWhole || r.batches.Len() > 0 &&
+			uint64(r.queue.Len())*e.Cfg.PageBytes < f.cfg.MergeBytes) {
+			return
+		}
+		if !e.Carrier.Room() || f.batches.Full() {
+			f.stuck = true
+			return
+		}
+		if !f.send(e, h, r) {
+			return
+		}
+	}
+}
+
+// kind is what a batch would be that has an item first: whether it opens its chunk, and whether it can go now.
+func (r *run) kind(x *item, b table.Handle) (opens, may bool) {
+	c := r.chunk(x.chunk)
+	return !c.open, c.open || c.opener == 0 || c.opener == b
+}
+
+// isTail says whether an item is of what is less than a chunk.
+func (r *run) isTail(x *item) bool { return r.tokens > 0 && x.chunk+1 == r.total }
+
+// send sends one batch of what stands first in the queue, and says whether it did.
+func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
+	first := f.first(e, r)
+	if first == nil {
+		return false
+	}
+	opens, may := r.kind(first, 0)
+	if !may {
+		e.Out.Mark(MarkBlocked)
+		return false
+	}
+	bh, b := f.batches.Add()
+	*b = batch{of: h, epoch: r.epoch}
+	tail := r.isTail(first)
+	f.gather(e, r, bh, b, opens, tail)
+	if b.items.Len() == 0 {
+		f.batches.Remove(bh)
+		f.fail(e, h, r, effects.TooLarge, invalid("Keys", "all layers of a chunk", "what a message can have"))
+		return false
+	}
+	f.batches.PushBack(&r.batches, bh)
+	keys := f.keys[:0]
+	for i := range f.ends {
+		from := 0
+		if i > 0 {
+			from = f.ends[i-1]
+		}
+		keys = append(keys, f.text[from:f.ends[i]])
+	}
+	f.keys = keys
+	tokens := e.Cfg.Layout.Tokens()
+	if tail {
+		e.Out.Mark(MarkTailSent)
+		tokens = r.tokens
+	}
+	f.put = flow.Carried{
+		Put: engine.Put{
+			Peer: r.peer, Keys: keys, Pages: f.page, LastChunkTokens: tokens, Patience: e.Commands.PutTimeout(),
+		},
+		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Epoch: r.epoch, Opens: opens,
+	}
+	b.put = e.Carrier.Carry(e, &f.put)
+	return true
+}
+
+// first is the item that stands first in the queue. Those of chunks that are there need not go any more.
+func (f *Source) first(e *flow.Env, r *run) *item {
+	for at := r.queue.Front(); at != 0; at = r.queue.Front() {
+		x := f.items.Get(at)
+		if !r.chunk(x.chunk).there {
+			return x
+		}
+		f.items.Unlink(&r.queue, at)
+		f.back(e, at)
+	}
+	return nil
+}
+
+// gather moves items into a batch: those from the front of the queue on that may go together.
+func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) {
+	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
+	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
+	group := uint32(1) // that go together, or not
+	if r.way == AsWhole {
+		group = f.cfg.Layers
+	}
+	for x := f.first(e, r); x != nil; x = f.first(e, r) {
+		o, may := r.kind(x, bh)
+		if o != opens || !may || r.isTail(x) != tail {
+			return
+		}
+		key := r.key(x.chunk)
+		ask += int(group) * (len(key) + len("@1023") + put.KeyHeadBytes)
+		answer += int(group) * put.PlaceBytes
+		if len(f.ends)+int(group) > int(e.Cfg.BatchMax) || max(ask, answer) > e.Cfg.Wire.MessageBytes {
+			e.Out.Mark(MarkSplit)
+			return
+		}
+		if size += uint64(x.page.Length); r.way == ByLayer && len(f.ends) > 0 && size > f.cfg.MergeBytes {
+			e.Out.Mark(MarkSplit)
+			return
+		}
+		for range group {
+			f.move(r, bh, b, opens)
+		}
+	}
+	if r.way == ByLayer && len(f.ends) > 1 {
+		e.Out.Mark(MarkMerged)
+	}
+}
+
+// move moves the first item of the queue into a batch.
+func (f *Source) move(r *run, bh table.Handle, b *batch, opens bool) {
+	h := r.queue.Front()
+	x := f.items.Get(h)
+	f.items.Unlink(&r.queue, h)
+	f.items.PushBack(&b.items, h)
+	x.queued = false
+	if opens {
+		r.chunk(x.chunk).opener = bh
+	}
+	f.text = protocol.AppendLayerKey(f.text, r.key(x.chunk), x.layer)
+	f.ends = append(f.ends, len(f.text))
+	f.page = append(f.page, x.page)
+}
+
+// Hear takes what became of a batch.
+func (f *Source) Hear(e *flow.Env, t *flow.Told) {
+	bh := t.For.Subject
+	b := f.batches.Get(bh)
+	if t.Returned {
+		f.release(e, bh, b)
+		return
+	}
+	h := b.of
+	r := f.runs.Get(h)
+	if r != nil {
+		f.batches.Unlink(&r.batches, bh)
+		switch {
+		case b.epoch != r.epoch || r.failed != effects.OK:
+		case t.Code != effects.OK:
+			f.fail(e, h, r, t.Code, t.Why)
+		default:
+			f.confirm(r, b, t.Already)
+		}
+	}
+	if !t.Held {
+		f.release(e, bh, b)
+	}
+	if r = f.runs.Get(h); r != nil {
+		if f.flush(e, h, r); f.runs.Get(h) != nil {
+			f.maybeConclude(e, h, r)
+		}
+	}
+}
+
+// confirm notes what the other end has taken.
+func (f *Source) confirm(r *run, b *batch, already []uint32) {
+	place, seen := uint32(0), 0
+	for at := b.items.Front(); at != 0; at = f.items.Next(at) {
+		x := f.items.Get(at)
+		c := r.chunk(x.chunk)
+		c.open, c.opener = true, 0
+		if c.taken++; c.taken == f.cfg.Layers {
+			c.there = true
+		}
+		if seen < len(already) && already[seen] == place {
+			seen, c.there = seen+1, true
+		}
+		place++
+	}
+}
+
+// release gives back what a batch was of. Nothing reads it any more.
+func (f *Source) release(e *flow.Env, bh table.Handle, b *batch) {
+	for at := b.items.Front(); at != 0; at = b.items.Front() {
+		f.items.Unlink(&b.items, at)
+		f.back(e, at)
+	}
+	f.batches.Remove(bh)
+}

@@ -1,0 +1,38 @@
+package layerwise
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// What this flow says of a failure, beside its code. All of it is made where something failed.
+
+func full(what string, most uint32) *effects.Why {
+	return &effects.Why{
+		Field: "layerwise." + what, Ours: number(most) + ", and as many are in progress",
+		Remedy: "retry when one has ended, or raise layerwise." + what,
+	}
+}
+
+func noRun(request []byte) *effects.Why {
+	return &effects.Why{Field: "Request", Theirs: effects.Words(request), Ours: "one that has begun and has not finished"}
+}
+
+func begun(request []byte) *effects.Why {
+	return &effects.Why{Field: "Request", Theirs: effects.Words(request), Ours: "one that has not begun"}
+}
+
+func invalid(field, theirs, ours string) *effects.Why {
+	return &effects.Why{Field: field, Theirs: theirs, Ours: ours}
+}
+
+func outOfTime(r *run) *effects.Why {
+	return &effects.Why{
+		Field: "Patience", Ours: r.patience.String(), Theirs: number(r.unconfirmed()) + " chunks are not whole there",
+	}
+}
+
+func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+
+func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Layerwise is how chunks are pushed layer by layer (use_layerwise), each layer in a page of its own. Without Enabled
+// nothing else here has an effect.
+type Layerwise struct {
+	Enabled bool
+	// Layers of a chunk; Config.Layout is that of one. Zero before Layout is known.
+	Layers uint32
+
+	// MergeBytes is what one batch of a sender has at the most: of smaller layers it has several. Batches is how many of
+	// one request are in flight.
+	MergeBytes uint64
+	Batches    uint32
+	// Runs are the requests of which layers go, Saves the SaveLayers whose pages are not back, and Chunks those of one
+	// request.
+	Runs, Saves, Chunks uint32
+	// RunTTL is how long a sender remembers a request of which nothing is heard.
+	RunTTL time.Duration
+	// LinkBytes is what the link to a receiver carries in a second, BatchTime what a batch takes beside its bytes: by
+	// these it is decided which requests go as a whole. Zero is not known.
+	LinkBytes uint64
+	BatchTime time.Duration
+
+	// Bundles are the chunks of which layers are coming to a receiver; with 0 it takes whole chunks only. One stands for
+	// BundleTTL without a layer more, and for BundleMax at all.
+	Bundles              uint32
+	BundleTTL, BundleMax time.Duration
+}
+
+const (
+	layerwiseKey = "use_layerwise"
+	unfullKey    = "save_unfull_chunk"
+)
+
+// layerwiseKeys are kvferry's own for a node with use_layerwise.
+var layerwiseKeys = []key{
+	{name: "layerwise.merge_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Layerwise.MergeBytes }),
+		def: "8MiB", doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
+			"together go together"},
+	{name: "layerwise.batches", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.Layerwise.Batches }),
+		def: "4", doc: "batches of one request in flight"},
+	{name: "layerwise.runs", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Layerwise.Runs }), def: "256",
+		doc: "requests of a sender of which layers go, at a time"},
+	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Layerwise.Saves }),
+		def: "4096", doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
+	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Chunks }),
+		def: "4096", doc: "chunks of one request"},
+	{name: "layerwise.run_ttl",
+		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.RunTTL }),
+		def:  "600", doc: "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
+	{name: "layerwise.link_bytes", kind: size(0, 1<<50, func(d *draft) *uint64 { return &d.cfg.Layerwise.LinkBytes }),
+		def: "0", doc: "what the link to a receiver carries in a second: a request that would be there no earlier layer " +
+			"by layer goes as a whole; 0 is not known, and all go layer by layer"},
+	{name: "layerwise.batch_time",
+		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
+		doc: "what a batch takes beside its bytes"},
+	{name: "layerwise.bundles", kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Bundles }),
+		def: "1024", doc: "chunks of which layers are coming to a receiver, at a time; with 0 it takes whole chunks " +
+			"only, and senders send so"},
+	{name: "layerwise.bundle_ttl",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BundleTTL }),
+		doc:  "how long such a chunk stands without a layer more; `lease` if unset"},
+	{name: "layerwise.bundle_max",
+		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BundleMax }),
+		doc:  "how long it stands at all; ten times that if unset"},
+}
+
+// bundlesMost is how many times its time without a layer more a chunk stands at the most, where nobody says.
+const bundlesMost = 10
+
+// validateLayerwise checks what the keys of layerwise push say together.
+func (d *draft) validateLayerwise() {
+	l, c := &d.cfg.Layerwise, &d.cfg
+	if d.given(unfullKey) && !d.savesUnfull && c.Role.Sends() {
+		d.note(unfullKey, "no effect: it is for the engine to put what a prefill has of its last chunk, or to leave it")
+	}
+	if !l.Enabled {
+		for i := range layerwiseKeys {
+			d.note(ownPath(layerwiseKeys[i].name), "no effect while use_layerwise is false")
+		}
+		c.Layerwise = Layerwise{}
+		return
+	}
+	for _, other := range []struct {
+		is     bool
+		remedy string
+	}{
+		{c.Share.Enabled, "what is pushed layer by layer is not shared; set enable_p2p: false, or use_layerwise: false"},
+		{c.Pull.Enabled, "layers are pushed, and not offered; set pd_pull_mode: false, or use_layerwise: false"},
+		{c.Recall.Enabled, "what came layer by layer is not read back; set pd_bidirectional: false, or " +
+			"use_layerwise: false"},
+	} {
+		if other.is {
+			d.at(layerwiseKey, Conflict, other.remedy)
+			return
+		}
+	}
+	d.noteLayerwise()
+	if l.BundleTTL == 0 {
+		l.BundleTTL = c.Push.Lease
+	}
+	if l.BundleMax == 0 {
+		l.BundleMax = bundlesMost * l.BundleTTL
+	} else if l.BundleMax < l.BundleTTL {
+		d.at(ownPath("layerwise.bundle_max"), Conflict,
+			fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", l.BundleTTL))
+	}
+	if most := uint32(1 << 16); c.Role.Sends() && uint64(l.Runs)*uint64(l.Batches) > uint64(most) {
+		d.at(ownPath("layerwise.batches"), Conflict, fmt.Sprintf("%d requests of layerwise.runs with as many batches each "+
+			"are %d; make one of the two smaller, so that it is at most %d", l.Runs, uint64(l.Runs)*uint64(l.Batches), most))
+	}
+}
+
+// noteLayerwise notes what is said of the other side.
+func (d *draft) noteLayerwise() {
+	role := d.cfg.Role
+	for _, name := range []string{
+		"merge_bytes", "batches", "runs", "saves", "chunks", "run_ttl", "link_bytes", "batch_time",
+	} {
+		if !role.Sends() {
+			d.note(ownPath("layerwise."+name), "no effect at a receiver, which saves nothing: it takes layers as they come")
+		}
+	}
+	for _, name := range []string{"bundles", "bundle_ttl", "bundle_max"} {
+		if !role.Receives() {
+			d.note(ownPath("layerwise."+name), "no effect at a sender: the receiver's counts")
+		}
+	}
+}
+
+// oneLayer is what one layer of a chunk looks like, and how many the chunk has.
+func (c *Config) oneLayer(l protocol.Layout) (one protocol.Layout, layers uint32, p Problem, fits bool) {
+	if l.Format != protocol.FormatKV2LTD && l.Format != protocol.FormatKVMLA {
+		return l, 0, Problem{Code: Conflict, Field: layerwiseKey, Value: "true",
+			Remedy: fmt.Sprintf("the engine's chunks are %v, which has no layers; set use_layerwise: false", l.Format)}, false
+	}
+	const layerDim = 1 // of both
+	layers = l.Shape.Dims[layerDim]
+	if most := min(protocol.LayersMax, c.Limits.ArrayLen); int64(layers) > int64(most) {
+		return l, 0, Problem{Code: Conflict, Field: layerwiseKey, Value: "true",
+			Remedy: fmt.Sprintf("the model has %d layers, and the last tokens of a request go with all of them at once; raise "+
+				"limits.keys_per_batch, up to %d, or set use_layerwise: false", layers, protocol.LayersMax)}, false
+	}
+	l.Shape.Dims[layerDim] = 1
+	return l, layers, Problem{}, true
+}
+
+// layersFit says whether a chunk's layers fit the pool, and what one peer may have of it.
+func (c *Config) layersFit() (p Problem, fits bool) {
+	p = Problem{Code: Conflict, Field: c.poolKey, Value: fmt.Sprint(c.BufferBytes)}
+	share := uint64(10_000)
+	what := "the pool"
+	if c.Role.Receives() && uint64(c.Push.PeerShareBP) < share {
+		share, what = uint64(c.Push.PeerShareBP), "peer_share_pct of the pool"
+	}
+	if c.Role == Both && uint64(c.Push.EngineShareBP) < share {
+		share, what = uint64(c.Push.EngineShareBP), "engine_share_pct of the pool"
+	}
+	if has := uint64(c.Pages) * share / 10_000; has < uint64(c.Layerwise.Layers) {
+		p.Remedy = fmt.Sprintf("%s is %d pages, and with use_layerwise one chunk takes %d, one for each layer; make it at "+
+			"least %d bytes", what, has, c.Layerwise.Layers, (uint64(c.Layerwise.Layers)*10_000+share-1)/share*c.PageBytes)
+		return p, false
+	}
+	return p, true
+}
+
+// layerwise compares whether pages hold the same, and are sent in the same way.
+func (c *comparison) layerwise() {
+	a, b := c.a.Layerwise, c.b.Layerwise
+	switch {
+	case a.Enabled != b.Enabled:
+		c.add(layerwiseKey, b.Enabled, "%s has %t; with it a page holds one layer, at both ends: set the same on both",
+			c.a.Name, a.Enabled)
+	case a.Layers != b.Layers && a.Layers > 0 && b.Layers > 0:
+		c.add(ownPath("layout.num_layers"), b.Layers, "%s has %d; a chunk has one page for each layer, at both ends",
+			c.a.Name, a.Layers)
+	}
+}

@@ -1,0 +1,65 @@
+//go:build cgo && linux
+
+package npuengine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/device"
+)
+
+// A Compute is a stream of an engine's own, on which content is made while the engine goes on. It is one goroutine's.
+type Compute struct {
+	engine *Engine
+	stream *acl.Stream
+	memory *acl.Memory // of what is on its way to the device
+	used   uint64
+}
+
+// NewCompute makes one that makes so many bytes in all.
+func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
+	c := &Compute{engine: e}
+	err := e.own.Do(func(t *acl.Thread) (err error) {
+		if c.memory, err = t.AllocHost(bytes); err != nil {
+			return err
+		}
+		if c.stream, err = t.NewStream(acl.StreamOptions{}); err != nil {
+			return errors.Join(err, c.memory.Close(t))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("npuengine: a stream that computes: %w", err)
+	}
+	return c, nil
+}
+
+// Begin puts the making of pages into the stream: fill stores the content of page i, as long as the page has valid
+// bytes. When the device has all of it, or not, then is called, in the order of Begins; it must not block.
+func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), then func(error)) error {
+	at, err := c.engine.locate(pages)
+	if err != nil {
+		return err
+	}
+	return c.engine.own.Do(func(t *acl.Thread) error {
+		for i, r := range at {
+			if c.used+r.Size > c.memory.Size() {
+				return fmt.Errorf("npuengine: %d bytes are made, of %d: make the Compute larger", c.used+r.Size,
+					c.memory.Size())
+			}
+			fill(i, c.memory.Bytes()[c.used:c.used+r.Size])
+			if err := c.stream.Copy(t, r, c.memory.Range(c.used, r.Size)); err != nil {
+				return err
+			}
+			c.used += r.Size
+		}
+		return c.stream.Notify(t, then)
+	})
+}
+
+// Close gives the stream and its memory back. Everything must have ended.
+func (c *Compute) Close() error {
+	return c.engine.own.Do(func(t *acl.Thread) error { return errors.Join(c.stream.Close(t), c.memory.Close(t)) })
+}

@@ -1,0 +1,95 @@
+package layerwise
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+)
+
+var checkIdle = oracle.NewCheck("L7", "requests that expire, with something under way")
+
+// idle is what each sender waits for, and to whom its links are up.
+type idle struct {
+	nodes map[oracle.Node]*waits
+}
+
+type waits struct {
+	under  map[effects.Corr]bool // sent, moved, opened or imported, without an end
+	up     map[effects.Incarnation]bool
+	nobody bool // when its clock struck, with no work left over: nothing was under way and all links were up
+}
+
+func (s *idle) of(c *oracle.Call) *waits {
+	if s.nodes == nil {
+		s.nodes = map[oracle.Node]*waits{}
+	}
+	x := s.nodes[c.Node()]
+	if x == nil {
+		x = &waits{under: map[effects.Corr]bool{}, up: map[effects.Incarnation]bool{}}
+		s.nodes[c.Node()] = x
+	}
+	return x
+}
+
+// notIdle judges requests whose time is over: whose receiver is at the other end of a link has to ask there, unless it
+// waits for somebody.
+var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends them", func(l *oracle.Listen[idle]) {
+	begins := func(s *idle, c *oracle.Call, corr effects.Corr) { s.of(c).under[corr] = true }
+	ends := func(s *idle, c *oracle.Call, corr effects.Corr) {
+		delete(s.of(c).under, corr)
+		s.of(c).nobody = false
+	}
+	other[*effects.Command](l)
+	other[*effects.ConnLost](l)
+	other[*effects.SendDone](l)
+	other[*effects.LinkLost](l)
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Send) { begins(s, c, e.Corr) })
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Open) { begins(s, c, e.Corr) })
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Import) { begins(s, c, e.Corr) })
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Transfer) { begins(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Replied) { ends(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Unanswered) { ends(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Opened) { ends(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Imported) { ends(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Settled) { ends(s, c, e.Corr) })
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.TransferDone) {
+		if s.of(c).nobody = false; e.Settled {
+			ends(s, c, e.Corr)
+		}
+	})
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Observe) {
+		if x := s.of(c); e.Fact == effects.FactLinkUp {
+			x.up[e.Peer] = true
+		} else if e.Fact == effects.FactLinkDown {
+			delete(x.up, e.Peer)
+		}
+	})
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, _ *effects.Tick) {
+		w, x := pd.In(c), s.of(c)
+		receivers := 0
+		for _, n := range w.Nodes {
+			if n.Receives() {
+				receivers++
+			}
+		}
+		x.nobody = !w.Nodes[c.Node()].Busy && len(x.under) == 0 && len(x.up) == receivers
+	})
+	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Deliver) {
+		w := pd.In(c)
+		n := w.Nodes[c.Node()]
+		o := commandOf(w, n, e.Ticket)
+		if o == nil || o.Want != finishes || e.Code != effects.Expired {
+			return
+		}
+		if c.Judged(checkIdle); s.of(c).nobody {
+			c.Breaks(checkIdle, "node %d has let request %q wait until its time was over, with a link and nothing under way",
+				n.It(), oracle.Request(w.Jobs[o.Job].Name))
+		}
+	})
+	l.Down(func(s *idle, c *oracle.Call) { delete(s.nodes, c.Node()) })
+})
+
+// other has an event that is no Tick say so.
+func other[E effects.Event](l *oracle.Listen[idle]) {
+	oracle.OnEvent(l, func(s *idle, c *oracle.Call, _ E) { s.of(c).nobody = false })
+}

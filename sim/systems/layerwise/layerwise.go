@@ -1,0 +1,151 @@
+// Package layerwise is prefills that push each layer as it is computed, in a simulated world: what their engines do,
+// what seeds draw of it, who judges it, and its small worlds.
+package layerwise
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Flow is layerwise pushes.
+var Flow = pd.Flow{
+	Word:     word,
+	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
+	Scopes:   small,
+	Layers:   layersOf,
+	Rank: func(p *plan.Plan, c *rank.Config) {
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
+		c.Layers = uint32(layersOf(p))
+		if c.BatchMax > 0 { // As many as any job has.
+			c.BatchMax = max(c.BatchMax, chunksMax*c.Layers)
+		}
+		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(1).Below(4)]
+		c.BatchesMax, c.RunsMax = uint32(at(2).Between(1, 4)), p.Bounds.Requests
+		c.SavesMax, c.ChunksMax = uint32(at(3).Between(16, 128)), uint32(at(10).Between(chunksMax, 64))
+		c.BundlesMax = uint32(at(4).Between(8, 64))
+		c.BundleTTL = c.Lease + effects.Duration(at(5).Below(uint64(c.Lease)))
+		c.BundleMost = c.BundleTTL * effects.Duration(at(6).Between(1, 4))
+		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[slow] }) {
+			c.BundleMost = 16 * c.BundleTTL
+		}
+		if c.RunTTL = 20 * effects.Second; at(7).Permille(200) && c.BundleMost < 16*c.BundleTTL {
+			c.RunTTL = at(8).Span(effects.Millisecond, effects.Second)
+		}
+		if at(9).Permille(200) {
+			c.RunsMax = uint32(at(10).Between(1, int(c.RunsMax)))
+		}
+	},
+	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
+		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
+		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
+			if c.WholeChunks = true; at.Again().Permille(300) { // Or none at all.
+				c.Layers, c.WholeChunks = 0, false
+			}
+		}
+	},
+	Begin: begin, Later: goOn,
+	Commands: []pd.Commands{
+		{Want: begins, Ended: ended}, {Want: saves, Holds: true, Ended: ended, Returned: returned},
+		{Want: stops, Ended: ended}, {Want: finishes, Holds: true, Ended: ended, Returned: returned},
+	},
+	Oracles: []oracle.Oracle{atOnce, once, whole, lastly, notIdle},
+	States: []reflect.Type{
+		reflect.TypeFor[*sent](), reflect.TypeFor[*came](), reflect.TypeFor[*told](), reflect.TypeFor[*idle](),
+	},
+}
+
+// word: prefills push each layer as it is computed. Of a job: its engine does so.
+var word = plan.NewWord(plan.Word{
+	Name: "layerwise",
+	World: func(p *plan.Plan) string {
+		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 || len(t.Said) > 1 {
+			return "layers are pushed, and neither offered, recalled nor shared; leave it out, or the others"
+		}
+		return ""
+	},
+	Job: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Said["layerwise"] || j.Plain || j.PlainTo || j.Gather {
+			return "it needs topology.layerwise, and its own sender: leave out plain, plain_to and gather"
+		}
+		return ""
+	},
+})
+
+// Words of jobs that go layer by layer, for worlds in which nothing is drawn: the request is preempted when one layer
+// of it was saved; its engine takes so long for each layer that chunks come whole only if progress gives them time.
+var (
+	preempted = plan.NewWord(plan.Word{Name: "preempted", Job: ofLayers})
+	slow      = plan.NewWord(plan.Word{Name: "slow", Job: ofLayers})
+)
+
+func ofLayers(_ *plan.Plan, j *plan.Job) string {
+	if !j.Said[word] {
+		return "it needs layerwise; leave it out, or set that"
+	}
+	return ""
+}
+
+// layersOf is how many layers the model of a plan has.
+func layersOf(p *plan.Plan) int {
+	if p.Seed >= draw.RestlessSeed {
+		return 2
+	}
+	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
+}
+
+// layered draws a world of prefills that push layers.
+func layered(d *expand.Draft) {
+	p := d.Plan
+	p.Topology.Said, p.Topology.HostPages = p.Topology.Said.With(word), 0
+	p.Topology.Pull, p.Topology.Delay = nil, nil
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
+	few := uint32(layersOf(p))
+	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + few*uint32(at(0).Between(2, 8))
+	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + few*uint32(at(1).Between(2, 10))
+}
+
+// chunksMax is how many chunks a job has at the most.
+const chunksMax = 8
+
+// draws draws which jobs are pushed so.
+func draws(d *expand.Draft) {
+	p := d.Plan
+	layers := layersOf(p)
+	for i := range p.Jobs {
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
+		j := &p.Jobs[i]
+		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
+			continue
+		}
+		j.Said = j.Said.With(word)
+		j.Whole, j.Prefix, j.Take = false, 0, false
+		most := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
+		var keys []uint32
+		for _, k := range j.Keys {
+			if len(keys) < most && !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+		j.Keys = keys
+	}
+}
+
+// The commands of engines that push layers.
+var (
+	begins   = plan.NewWant(20, "begin layers", true)
+	saves    = plan.NewWant(21, "save layer", true)
+	stops    = plan.NewWant(22, "stop layers", true) // of Preempt and Drop
+	finishes = plan.NewWant(23, "finish layers", true)
+)
+
+var _ = ops.ByLayer

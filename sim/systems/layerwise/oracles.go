@@ -1,0 +1,419 @@
+package layerwise
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/layerwise"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkAtOnce  = oracle.NewCheck("L1", "layers that are saved, answered at once")
+	checkCode    = oracle.NewCheck("L3", "outcomes of layers")
+	checkTwice   = oracle.NewCheck("S9", "layers that go, once in an epoch")
+	checkAgain   = oracle.NewCheck("S9", "whole chunks that stay so")
+	checkMerged  = oracle.NewCheck("S17", "layers that go together, within a batch's bytes")
+	checkTail    = oracle.NewCheck("S9", "less than a chunk, asked for last")
+	checkOrigin  = oracle.NewCheck("S1", "layers of a chunk, of one origin")
+	checkFinish  = oracle.NewCheck("S9", "requests that finish well")
+	checkLast    = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
+	checkMissing = oracle.NewCheck("S9", "chunks told as missing, of layers")
+	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
+)
+
+// atOnce judges what engines are told that push layers: whatever becomes of a layer, its engine goes on at once.
+var atOnce = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		c := commandOf(w, n, e.Ticket)
+		if c == nil {
+			return
+		}
+		call.Judged(checkCode)
+		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
+			if pd.Lies(w) {
+				call.Void(checkCode)
+			} else {
+				call.Breaks(checkCode, "node %d ends %s of request %q as %s, and nobody lied",
+					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+			}
+		}
+		if c.Want == finishes {
+			return
+		}
+		if call.Judged(checkAtOnce); n.Steps != c.Step {
+			call.Breaks(checkAtOnce, "node %d lets %s of request %q wait, ticket %d",
+				n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
+		}
+	})
+	oracle.OnEvent(l, func(_ *struct{}, call *oracle.Call, _ *effects.Tick) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		for _, t := range w.Undone.Some {
+			c := commandOf(w, n, t)
+			if c != nil && c.Want != finishes && c.Step != 0 && c.Step < n.Steps && c.Life == n.Life {
+				call.Breaks(checkAtOnce, "node %d lets %s of request %q wait, ticket %d",
+					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
+			}
+		}
+	})
+})
+
+// commandOf is a command of n's that is about layers, and has no outcome; nil if it is none.
+func commandOf(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
+	if n.User {
+		return nil
+	}
+	if c := w.CommandOf(n, t); c != nil && ours(c) && !c.Over {
+		return c
+	}
+	return nil
+}
+
+// sent is what went of each job, by its place; of the life of its sender that works on it.
+type sent struct {
+	jobs  map[int]*going
+	corrs map[place]load
+	ask   protocol.AllocRequest `snap:"scratch"`
+}
+
+type place struct {
+	node oracle.Node
+	corr effects.Corr
+}
+
+type load struct {
+	job   int
+	epoch int
+	ids   []int
+}
+
+type going struct {
+	life  uint32
+	epoch int
+	went  map[int]bool // by place in the job's keys: in this epoch
+	taken map[int]bool // of those, whose transfer ended well
+	whole map[int]bool // chunks whose layers all did, in some epoch
+	early bool         // some went before the request was finished: it goes layer by layer
+	tail  bool         // what is less than a chunk was asked for
+}
+
+// once judges what senders transfer: each layer once in an epoch, none of a chunk that is whole, and none of what was
+// there before.
+var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sent]) {
+	oracle.OnEvent(l, func(s *sent, call *oracle.Call, e *effects.Command) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if c := commandOf(w, n, e.Ticket); c != nil && preempts(c) {
+			s.of(w, n, c.Job).preempted(w.Jobs[c.Job].Layers)
+		}
+	})
+	oracle.OnEffect(l, func(s *sent, call *oracle.Call, e *effects.Transfer) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User || e.Read {
+			return
+		}
+		x := load{job: -1}
+		for _, p := range e.Pairs {
+			job, at := itemOf(w, n, p.Local)
+			if job < 0 {
+				return
+			}
+			g := s.of(w, n, job)
+			j := &w.Jobs[job]
+			if prefillOf(w, j).nowhere {
+				call.Breaks(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
+					n.It(), at%j.Layers, at/j.Layers, oracle.Request(j.Name))
+				return
+			}
+			x.job, x.epoch, x.ids = job, g.epoch, append(x.ids, at)
+			call.Judged(checkTwice)
+			if g.went[at] {
+				call.Breaks(checkTwice, "node %d sends layer %d of chunk %d of request %q twice",
+					n.It(), at%j.Layers, at/j.Layers, oracle.Request(j.Name))
+				return
+			}
+			g.went[at] = true
+		}
+		s.merged(call, w, n, e, x.job)
+		if s.corrs == nil {
+			s.corrs = map[place]load{}
+		}
+		s.corrs[place{call.Node(), e.Corr}] = x
+	})
+	oracle.OnEffect(l, func(s *sent, call *oracle.Call, e *effects.Send) {
+		w := pd.In(call)
+		if n := w.Nodes[call.Node()]; !n.User {
+			s.asks(call, w, n, e.Body)
+		}
+	})
+	oracle.OnEvent(l, func(s *sent, call *oracle.Call, e *effects.TransferDone) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		at := place{call.Node(), e.Corr}
+		x, ok := s.corrs[at]
+		if !ok {
+			return
+		}
+		delete(s.corrs, at)
+		g := s.of(w, n, x.job)
+		if e.Code != effects.OK || g.epoch != x.epoch || w.Setting.Leased {
+			return
+		}
+		for _, id := range x.ids {
+			g.taken[id] = true
+		}
+	})
+})
+
+// merged checks what goes together of a request that goes layer by layer: one page, or no more than a batch's bytes.
+func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Transfer, job int) {
+	g := s.of(w, n, job)
+	g.early = g.early || given(w, n, &w.Jobs[job], finishes) == 0
+	if !g.early {
+		call.Void(checkMerged)
+		return
+	}
+	bytes := uint64(0)
+	for _, p := range e.Pairs {
+		bytes += uint64(p.Local.Length)
+	}
+	if call.Judged(checkMerged); len(e.Pairs) > 1 && bytes > pd.Its(n).Cfg.MergeBytes {
+		call.Breaks(checkMerged, "node %d sends %d bytes of request %q in one batch, of %d at the most",
+			n.It(), bytes, oracle.Request(w.Jobs[job].Name), pd.Its(n).Cfg.MergeBytes)
+	}
+}
+
+// asks checks that what is less than a chunk is asked for when all else was.
+func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte) {
+	m := &s.ask
+	if m.Decode(body, &pd.WireLimits) != nil || m.Ext.Layers == 0 || m.Ext.Attempt != 1 {
+		return
+	}
+	at := w.JobNamed(m.Ext.Request)
+	if at >= uint64(len(w.Jobs)) {
+		return
+	}
+	g := s.of(w, n, int(at))
+	if s.asksAgain(call, w, n, g, &w.Jobs[at]); w.Failure != nil {
+		return
+	}
+	if m.LastChunkTokens < pd.Its(n).Cfg.Layout.Tokens() {
+		g.tail = true
+		return
+	}
+	if call.Judged(checkTail); g.tail {
+		call.Breaks(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
+			n.It(), oracle.Request(m.Ext.Request))
+	}
+}
+
+// asksAgain checks that nobody is asked for layers of a chunk that is whole there.
+func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *going, j *pd.Job) {
+	for _, key := range s.ask.Keys {
+		i := slices.IndexFunc(j.Keys, func(k []byte) bool { return string(k) == string(key) })
+		if i < 0 || w.Jobs[j.Place].Sender != n.ID {
+			continue
+		}
+		if call.Judged(checkAgain); g.whole[i/j.Layers] {
+			call.Breaks(checkAgain, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
+				n.It(), i%j.Layers, i/j.Layers, oracle.Request(j.Name))
+			return
+		}
+	}
+}
+
+// of is what is known of a job in the present life of its sender.
+func (s *sent) of(_ *pd.Cluster, n *world.Node, job int) *going {
+	if s.jobs == nil {
+		s.jobs = map[int]*going{}
+	}
+	g := s.jobs[job]
+	if g == nil || g.life != n.Life {
+		g = &going{life: n.Life, went: map[int]bool{}, taken: map[int]bool{}, whole: map[int]bool{}}
+		s.jobs[job] = g
+	}
+	return g
+}
+
+// preempted begins another epoch.
+func (g *going) preempted(layers int) {
+	count := map[int]int{}
+	for id := range g.taken {
+		if count[id/layers]++; count[id/layers] == layers {
+			g.whole[id/layers] = true
+		}
+	}
+	g.epoch++
+	g.went, g.taken = map[int]bool{}, map[int]bool{}
+}
+
+// itemOf is the job whose layer lies in a page, and which of its; -1: none is.
+func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
+	reserve := n.Engine().Pages[p.Index].Reserved
+	if reserve == 0 {
+		return -1, 0
+	}
+	c := &w.Commands[reserve-1]
+	if !w.Jobs[c.Job].Said[word] {
+		return -1, 0
+	}
+	for i, q := range c.Pages {
+		if q.Index == p.Index {
+			return c.Job, i
+		}
+	}
+	return -1, 0
+}
+
+// came is the keys of which all layers were whole somewhere, by node.
+type came struct {
+	whole map[wholeAt]bool
+}
+
+type wholeAt struct {
+	node  oracle.Node
+	first uint32
+}
+
+// whole judges chunks that become readable: all layers of each, of one origin.
+var whole = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[came]) {
+	oracle.OnEffect(l, func(s *came, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Over || !w.Jobs[c.Job].Said[word] {
+			return
+		}
+		if c.Want == finishes {
+			s.finished(call, w, n, e, c)
+			return
+		}
+		layers := w.Jobs[c.Job].Layers
+		if ours(c) || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
+			return
+		}
+		call.Judged(checkOrigin)
+		for i, p := range e.Pages {
+			first := n.Pool.Pages[e.Pages[i/layers*layers].Index].Stamps[0]
+			if got := n.Pool.Pages[p.Index].Stamps[0]; got.Fill() != first.Fill() {
+				call.Breaks(checkOrigin, "node %d gets layer %d of chunk %d of request %q from another origin than the first",
+					n.It(), i%layers, i/layers, oracle.Request(w.Jobs[c.Job].Name))
+				return
+			}
+		}
+	})
+	oracle.OnEffect(l, func(s *came, call *oracle.Call, e *effects.Observe) {
+		if e.Fact != effects.FactReady {
+			return
+		}
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		for i := range w.Jobs {
+			j := &w.Jobs[i]
+			for k := 0; k < len(j.Keys) && j.Layers > 0; k += j.Layers {
+				if pd.KeyHashOf(n, j.Keys[k]) == e.ID {
+					if s.whole == nil {
+						s.whole = map[wholeAt]bool{}
+					}
+					s.whole[wholeAt{call.Node(), j.Ids[k]}] = true
+				}
+			}
+		}
+	})
+})
+
+// finished checks that a request which finished well has left every chunk at its receiver.
+func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if e.Code != effects.OK {
+		return
+	}
+	j := &w.Jobs[c.Job]
+	if prefillOf(w, j).nowhere {
+		if call.Judged(checkNobody); e.Sent != 0 {
+			call.Breaks(checkNobody, "node %d says that %d chunks of request %q went, which nobody is to get",
+				n.It(), e.Sent, oracle.Request(j.Name))
+		}
+		return
+	}
+	call.Judged(checkFinish)
+	for k := 0; k < len(j.Keys); k += j.Layers {
+		if !s.whole[wholeAt{oracle.Node(j.Receiver), j.Ids[k]}] {
+			call.Breaks(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
+				n.It(), oracle.Request(j.Name), k/j.Layers, oracle.Node(j.Receiver))
+			return
+		}
+	}
+}
+
+// told is of which requests the proxy was told.
+type told struct {
+	jobs map[int]uint32 // the life of their sender, plus one
+}
+
+// lastly judges words to the proxy: one comes after all that goes of its request.
+var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[told]) {
+	oracle.OnEffect(l, func(s *told, call *oracle.Call, e *effects.Post) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		var m protocol.ProxyNotif
+		if n.User || m.Decode(e.Body, &pd.WireLimits) != nil {
+			return
+		}
+		at := w.JobNamed(m.RequestID)
+		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[word] {
+			return
+		}
+		if prefillOf(w, &w.Jobs[at]).nowhere {
+			call.Breaks(checkNobody, "node %d tells the proxy of request %q, which nobody is to get",
+				n.It(), oracle.Request(m.RequestID))
+			return
+		}
+		call.Judged(checkLast, checkMissing)
+		ended := false
+		for i := range w.Commands {
+			c := &w.Commands[i]
+			if c.Want == finishes && c.Job == int(at) && c.Node == n.ID && c.Life == n.Life && c.Over {
+				ended = true
+				if c.Code == effects.OK && m.Failed > 0 {
+					call.Breaks(checkMissing, "node %d tells the proxy that %d chunks of request %q are missing, which finished well",
+						n.It(), m.Failed, oracle.Request(m.RequestID))
+				}
+			}
+		}
+		if !ended {
+			call.Breaks(checkLast, "node %d tells the proxy of request %q, which has not finished",
+				n.It(), oracle.Request(m.RequestID))
+		}
+		if s.jobs == nil {
+			s.jobs = map[int]uint32{}
+		}
+		s.jobs[int(at)] = n.Life + 1
+	})
+	oracle.OnEffect(l, func(s *told, call *oracle.Call, e *effects.Transfer) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User || e.Read || len(e.Pairs) == 0 {
+			return
+		}
+		if job, _ := itemOf(w, n, e.Pairs[0].Local); job >= 0 && s.jobs[job] == n.Life+1 {
+			call.Breaks(checkLast, "node %d sends layers of request %q, of which it has told the proxy",
+				n.It(), oracle.Request(w.Jobs[job].Name))
+		}
+	})
+})
+
+var _ = ops.ByLayer

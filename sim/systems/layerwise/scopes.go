@@ -1,0 +1,39 @@
+package layerwise
+
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// small are worlds of prefills that push chunks of two layers.
+func small() []explore.Scope {
+	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1, 2}}}
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	all := []explore.Scope{
+		{Name: "layers", About: "two chunks go in two layers", Jobs: two},
+		{Name: "leased-layers", About: "likewise one, on a leased plane", Leased: true, Jobs: one},
+		{Name: "layers-preempted", About: "two chunks go in two layers, and the request is preempted after the first layer",
+			Jobs: two},
+		{Name: "layers-lost", About: "one chunk goes in two layers, a question or an answer is lost", Jobs: one,
+			Faults: 1, Strikes: lost},
+		{Name: "layers-two", About: "two prefills push the same chunk in two layers, with room for both", Senders: 2,
+			Jobs: []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
+	}
+	for i := range all {
+		all[i].SenderPages, all[i].ReceiverPages = 4, 4
+		all[i].Shape = shape(all[i].Name == "layers-preempted")
+	}
+	return all
+}
+
+// shape has all jobs of a scope go layer by layer, and be preempted or not.
+func shape(stopped bool) func(p *plan.Plan) {
+	return func(p *plan.Plan) {
+		p.Topology.Said = p.Topology.Said.With(word)
+		for i := range p.Jobs {
+			if p.Jobs[i].Said = (plan.Said{word: true}); stopped {
+				p.Jobs[i].Said = p.Jobs[i].Said.With(preempted)
+			}
+		}
+	}
+}
