@@ -19,7 +19,7 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 	case gate == link.GateUnfit || state == link.Ready && of.Layers() == 0:
 		r.way = ByLayer // The first batch learns why nothing can go.
 	case state == link.Ready && of.TakesLayers():
-		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes}
+		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes, f.whole(e, r)}
 		r.way = x.way()
 	case state == link.Ready || r.finish != 0:
 		r.way = AsWhole
@@ -32,6 +32,14 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 		e.Out.Mark(MarkAsWhole)
 	}
 	return true
+}
+
+// whole is how many layers of chunks go together of a run that goes as a whole, as far as its keys tell.
+func (f *Source) whole(e *flow.Env, r *run) uint64 {
+	key := int(r.ends[0]) + len("@1023")
+	fits := (e.Cfg.Wire.MessageBytes - put.HeadBytes) / max(key+put.KeyHeadBytes, put.PlaceBytes)
+	chunks := min(uint64(max(0, fits)), uint64(e.Cfg.BatchMax)) / uint64(f.cfg.Layers)
+	return max(1, chunks) * uint64(f.cfg.Layers)
 }
 
 // flush sends what is to go now. Layers go at once if nothing of their run is in flight; else they are gathered until

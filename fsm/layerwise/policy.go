@@ -19,6 +19,7 @@ type Figures struct {
 type figures struct {
 	Figures
 	layers, pageBytes, mergeBytes uint64
+	batch                         uint64 // pages of a batch of a request that goes as a whole, at the most
 }
 
 // A Way is how a request goes.
@@ -44,7 +45,7 @@ func (f *figures) way() Way {
 }
 
 // asWhole is how long a request takes as a whole, after its last layer.
-func (f *figures) asWhole() uint64 { return f.cost(mul(f.layers, mul(uint64(f.Chunks), f.pageBytes))) }
+func (f *figures) asWhole() uint64 { return f.cost(mul(f.layers, uint64(f.Chunks)), f.batch) }
 
 // byLayer is how much of it is left then, if it goes layer by layer: the link carries one batch after the other, each
 // of what is ready when it is free.
@@ -55,7 +56,7 @@ func (f *figures) byLayer() (exposed uint64) {
 		start := max(free, mul(sent+1, f.ComputeNS))
 		ready := min(max(start/f.ComputeNS, sent+1), f.layers)
 		n := min(ready-sent, max(1, f.mergeBytes/max(1, layer)))
-		free, sent = add(start, f.cost(mul(n, layer))), sent+n
+		free, sent = add(start, f.cost(mul(n, uint64(f.Chunks)), f.mergeBytes/max(1, f.pageBytes))), sent+n
 	}
 	if end := mul(f.layers, f.ComputeNS); free > end {
 		exposed = free - end
@@ -63,10 +64,11 @@ func (f *figures) byLayer() (exposed uint64) {
 	return exposed
 }
 
-// cost is what so many bytes take on the link, in as many batches as they need.
-func (f *figures) cost(bytes uint64) uint64 {
-	batches := max(1, (bytes+f.mergeBytes-1)/max(1, f.mergeBytes))
-	hi, lo := bits.Mul64(bytes, uint64(effects.Second))
+// cost is what so many pages take on the link, in as many batches as they need.
+func (f *figures) cost(pages, most uint64) uint64 {
+	most = max(1, most)
+	batches := pages/most + min(1, pages%most)
+	hi, lo := bits.Mul64(mul(pages, f.pageBytes), uint64(effects.Second))
 	ns := uint64(math.MaxInt64)
 	if hi < f.LinkBytes {
 		ns, _ = bits.Div64(hi, lo, f.LinkBytes)

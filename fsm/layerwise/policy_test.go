@@ -19,10 +19,14 @@ func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 			},
 			layers: rapid.Uint64Range(1, 80).Draw(t, "layers"), pageBytes: rapid.Uint64Range(1, 1<<21).Draw(t, "page"),
 			mergeBytes: rapid.Uint64Range(1, 1<<26).Draw(t, "merge"),
+			batch:      rapid.Uint64Range(1, 1<<12).Draw(t, "batch pages"),
 		}
 		layer := uint64(f.Chunks) * f.pageBytes
-		cost := func(bytes uint64) float64 {
-			batches := (bytes + f.mergeBytes - 1) / f.mergeBytes
+		cost := func(bytes, most uint64) float64 {
+			batches := uint64(0)
+			for pages := bytes / f.pageBytes; pages > 0; pages -= min(pages, max(1, most)) {
+				batches++
+			}
 			return float64(bytes)*1e9/float64(f.LinkBytes) + float64(batches*f.BatchNS)
 		}
 		end := float64(f.layers * f.ComputeNS)
@@ -33,12 +37,12 @@ func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 			for sent+n < f.layers && (n+1)*layer <= f.mergeBytes && float64((sent+n+1)*f.ComputeNS) <= free {
 				n++
 			}
-			free, sent = free+cost(n*layer), sent+n
+			free, sent = free+cost(n*layer, f.mergeBytes/f.pageBytes), sent+n
 		}
 		near := func(got uint64, want float64) bool {
 			return float64(got)-want < float64(f.layers)+2 && want-float64(got) < float64(f.layers)+2
 		}
-		byLayer, asWhole := max(0, free-end), cost(f.layers*layer)
+		byLayer, asWhole := max(0, free-end), cost(f.layers*layer, f.batch)
 		if got := f.byLayer(); !near(got, byLayer) {
 			t.Fatalf("layer by layer %d ns are left, want %f", got, byLayer)
 		}
@@ -54,11 +58,11 @@ func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 // Where a figure is not known it goes as its engine saves it, and nothing overflows.
 func TestUnknownAndLargeFigures(t *testing.T) {
 	for _, f := range []Figures{{}, {Chunks: 1, ComputeNS: 1}, {ComputeNS: 1, LinkBytes: 1}} {
-		if x := (figures{f, 2, 1 << 20, 1 << 20}); x.way() != ByLayer {
+		if x := (figures{f, 2, 1 << 20, 1 << 20, 2}); x.way() != ByLayer {
 			t.Errorf("%+v goes as a whole", f)
 		}
 	}
-	x := figures{Figures{Chunks: 1<<32 - 1, ComputeNS: 1<<64 - 1, LinkBytes: 1, BatchNS: 1<<64 - 1}, 1024, 1 << 40, 1}
+	x := figures{Figures{Chunks: 1<<32 - 1, ComputeNS: 1<<64 - 1, LinkBytes: 1, BatchNS: 1<<64 - 1}, 1024, 1 << 40, 1, 1}
 	if x.asWhole() == 0 || x.byLayer() > x.asWhole() {
 		t.Errorf("%d ns layer by layer, %d as a whole", x.byLayer(), x.asWhole())
 	}

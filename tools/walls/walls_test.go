@@ -119,6 +119,8 @@ var rooms = []room{
 		"sim/systems/..."}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
+	// What a model and a link leave of a transfer: ranks, and time that is counted.
+	{name: "sim/exposed", own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",

@@ -1,0 +1,89 @@
+package exposed
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Table has a row for each cell, in Markdown.
+func Table(grid []Cell) string {
+	var b strings.Builder
+	b.WriteString("| model | link | a layer on it | left by layer | as a whole | ratio |\n|---|---|---|---|---|---|\n")
+	for i := range grid {
+		c := &grid[i]
+		layers, whole := c.Left[ByLayer], c.Left[AsWhole]
+		fmt.Fprintf(&b, "| %s | %s | %s of %s | %s | %s | %.2f |\n", c.Model.Name, c.Link.Name,
+			ms(c.Link.cost(c.Model.Bytes())), ms(c.Model.Compute), ms(layers), ms(whole), float64(layers)/float64(whole))
+	}
+	return b.String()
+}
+
+func ms(d effects.Duration) string {
+	x := float64(d) / float64(effects.Millisecond)
+	return fmt.Sprintf("%.*f ms", max(0, 1-int(math.Log10(max(1, x)))), x)
+}
+
+// The plot's size, and where its axes are.
+const (
+	width, height            = 820, 440
+	left, right, top, bottom = 85, 595, 40, 390
+	fastest, slowest         = 0.5, 30_000 // ms
+)
+
+// Plot draws them as SVG: both axes are logarithmic, models have colours, and what goes as a whole is dashed.
+func Plot(grid []Cell) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `+
+		`font-family="sans-serif" font-size="13">`+"\n", width, height)
+	b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
+	text := func(x, y float64, anchor, s string) {
+		fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, s)
+	}
+	line := func(x1, y1, x2, y2 float64, style string) {
+		fmt.Fprintf(&b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" %s/>`+"\n", x1, y1, x2, y2, style)
+	}
+	text(left, 22, "start", "What is left of a transfer when the last layer is computed, of 8,292 tokens")
+	for v := 1.0; v <= 10_000; v *= 10 {
+		line(left, y(v), right, y(v), `stroke="#ddd"`)
+		text(left-8, y(v)+4, "end", fmt.Sprintf("%g ms", v))
+	}
+	for _, l := range Links() {
+		line(x(&l), top, x(&l), bottom, `stroke="#ddd"`)
+		text(x(&l), bottom+18, "middle", strings.TrimSuffix(l.Name, " Gbit/s"))
+	}
+	text((left+right)/2, bottom+40, "middle", "link, Gbit/s")
+	colours := []string{"#1b6ca8", "#c0392b", "#27864a"}
+	for m, model := range Models() {
+		for _, how := range []How{ByLayer, AsWhole} {
+			style := fmt.Sprintf(`stroke="%s" stroke-width="2"`, colours[m])
+			what := " by layer"
+			if how == AsWhole {
+				style, what = style+` stroke-dasharray="6 4"`, " as a whole"
+			}
+			var points []string
+			for i := range grid {
+				if c := &grid[i]; c.Model.Name == model.Name {
+					left := float64(c.Left[how]) / float64(effects.Millisecond)
+					points = append(points, fmt.Sprintf("%.1f,%.1f", x(&c.Link), y(left)))
+				}
+			}
+			fmt.Fprintf(&b, `<polyline fill="none" points="%s" %s/>`+"\n", strings.Join(points, " "), style)
+			at := float64(top + 20 + 40*m + 18*int(how))
+			line(right+8, at-4, right+34, at-4, style)
+			text(right+40, at, "start", model.Name+what)
+		}
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+func x(l *Link) float64 {
+	return left + (right-left)*math.Log(float64(l.Second)/125e6)/math.Log(400)
+}
+
+func y(v float64) float64 {
+	return bottom - (bottom-top)*math.Log(v/fastest)/math.Log(slowest/fastest)
+}

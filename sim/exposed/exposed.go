@@ -1,0 +1,308 @@
+// Package exposed measures what is left of a transfer when a prefill has computed its last layer: two ranks as they
+// are, a model's compute time and a link's in virtual time, and nothing that goes wrong. Grid is what
+// docs/benchmarks.md shows.
+package exposed
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A Model is what one request of it is, at one rank.
+type Model struct {
+	Name    string
+	Layers  int
+	Token   uint64           // bytes of one token in one layer
+	Compute effects.Duration // of one layer of all tokens of the request
+}
+
+// A Link carries one batch after the other.
+type Link struct {
+	Name    string
+	Second  uint64           // bytes in one
+	Batch   effects.Duration // that a batch takes beside its bytes
+	Message effects.Duration // that a message takes, one way
+}
+
+// How a request goes.
+type How int
+
+// By layer, as a whole, or as the policy has it.
+const (
+	ByLayer How = iota
+	AsWhole
+	Policy
+)
+
+const (
+	chunkTokens = 256
+	chunks      = 32 // whole ones
+	rest        = 100
+	merge       = 8 << 20
+)
+
+// Bytes are those of a layer of a request.
+func (m *Model) Bytes() uint64 { return m.Token * (chunks*chunkTokens + rest) }
+
+// cost is what so many bytes take on a link, in one batch.
+func (l *Link) cost(bytes uint64) effects.Duration {
+	return l.Batch + effects.Duration(float64(bytes)/float64(l.Second)*float64(effects.Second))
+}
+
+// Bound is what is left at the most of a request that goes by layer over a link that keeps up: the batches of the last
+// layer, the tail of all, and what is said for each.
+func (m *Model) Bound(l *Link) effects.Duration {
+	layer := m.Token * chunks * chunkTokens
+	batches := effects.Duration(layer/merge + 1)
+	said := 4 * l.Message
+	return batches*l.Batch + l.cost(layer) + said + l.cost(uint64(m.Layers)*m.Token*rest) + 2*said + l.cost(merge)
+}
+
+// KeepsUp says whether a link carries a layer while the next one is computed.
+func (m *Model) KeepsUp(l *Link) bool {
+	batches := effects.Duration(m.Token*chunks*chunkTokens/merge + 1)
+	return batches*(l.Batch+4*l.Message)+l.cost(m.Token*chunks*chunkTokens) <= m.Compute
+}
+
+// Measure is how long a request takes after its last layer, and an error if it does not arrive whole.
+func Measure(m Model, l Link, how How) (effects.Duration, error) {
+	w := world{link: l}
+	if err := w.open(m, how); err != nil {
+		return 0, err
+	}
+	pages := make([]effects.Page, m.Layers*(chunks+1))
+	w.command(0, &engine.Reserve{Count: uint32(len(pages))})
+	if w.run(); len(w.reserved) != len(pages) {
+		return 0, fmt.Errorf("%d pages for %d", len(w.reserved), len(pages))
+	}
+	copy(pages, w.reserved)
+	for request := range 2 { // With the first one the ranks meet.
+		from, err := w.request(m, how, fmt.Sprint(request), pages)
+		if err != nil || request == 1 {
+			return w.ended.Sub(from), err
+		}
+	}
+	return 0, nil
+}
+
+// request computes a request and waits for its end; it says when its last layer was there.
+func (w *world) request(m Model, how How, name string, pages []effects.Page) (effects.Time, error) {
+	keys := make([][]byte, chunks+1)
+	for i := range keys {
+		keys[i] = []byte((&protocol.Key{
+			Model: "m", WorldSize: 1, Hash: fmt.Sprintf("%s%x", name, i+1), Dtype: protocol.DtypeBFloat16,
+		}).String())
+	}
+	begin := layerwise.Begin{Peer: engine.Peer{Host: "1", InitPort: 1, AllocPort: 2}, Request: []byte(name)}
+	if how == Policy {
+		begin.Figures = layerwise.Figures{
+			Chunks: chunks, ComputeNS: uint64(m.Compute), LinkBytes: w.link.Second,
+			BatchNS: uint64(w.link.Batch + 4*w.link.Message),
+		}
+	}
+	w.code, w.over = effects.OK, false
+	w.command(0, &begin)
+	for layer := range m.Layers {
+		w.until(w.now.Add(m.Compute))
+		w.command(0, &layerwise.Save{
+			Request: []byte(name), Layer: uint32(layer), Tokens: chunks * chunkTokens, Keys: keys[:chunks],
+			Pages: pages[layer*(chunks+1):][:chunks],
+		})
+	}
+	from := w.now
+	var tail []effects.Page
+	for layer := range m.Layers {
+		p := pages[layer*(chunks+1)+chunks]
+		p.Length = uint32(m.Token * rest)
+		tail = append(tail, p)
+	}
+	w.finish = w.tickets + 1
+	w.command(0, &layerwise.Finish{
+		Request: []byte(name), Tokens: chunks*chunkTokens + rest, Key: keys[chunks], Pages: tail,
+		Patience: 1000 * effects.Second,
+	})
+	w.run()
+	if !w.over || w.code != effects.OK {
+		return 0, fmt.Errorf("%s over %s: %s ends as %s (%v)", m.Name, w.link.Name, name, w.code, w.over)
+	}
+	if s := w.ranks[1].Stats(); s.Bundles != 0 || s.Entries < chunks+1 {
+		return 0, fmt.Errorf("%d chunks and %d half ones are there", s.Entries, s.Bundles)
+	}
+	w.command(1, &engine.Abandon{Request: []byte(name)})
+	w.run()
+	return from, nil
+}
+
+// world is two ranks, who pushes and who is pushed to.
+type world struct {
+	link     Link
+	now      effects.Time
+	ranks    [2]*rank.Rank
+	queue    queue
+	ids      uint64
+	free     effects.Time // when the link is
+	asked    map[effects.Request]effects.Corr
+	told     map[effects.Landing]effects.Corr
+	us       effects.Incarnation
+	reserved []effects.Page
+	tickets  effects.Ticket
+	finish   effects.Ticket
+	code     effects.Code
+	over     bool
+	ended    effects.Time
+	out      effects.Effects
+}
+
+func (w *world) open(m Model, how How) (err error) {
+	w.asked, w.told = map[effects.Request]effects.Corr{}, map[effects.Landing]effects.Corr{}
+	for i, role := range []rank.Role{rank.RoleSender, rank.RoleReceiver} {
+		cfg := rank.Config{
+			Role: role, Planes: []rank.Plane{{Name: "shm", Blob: []byte(fmt.Sprint(i))}},
+			Common: rank.Common{Layout: protocol.Layout{
+				Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
+				Shape: protocol.Shape{Dims: [4]uint32{2, 1, chunkTokens, uint32(m.Token / 4)}, N: 4},
+			}, BatchMax: uint32(m.Layers * (chunks + 1)), Lease: 1000 * effects.Second},
+			Memory: rank.Memory{Pages: uint32(m.Layers * (chunks + 1))},
+		}
+		cfg.LocalID, cfg.MergeBytes = fmt.Sprint(i), merge
+		cfg.Layers, cfg.BundleTTL, cfg.BundleMost = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
+		cfg.WholeChunks = how == AsWhole && role == rank.RoleReceiver
+		if w.ranks[i], err = rank.New(cfg, uint64(i+1), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) id() uint64 { w.ids++; return w.ids }
+
+func (w *world) command(to int, body effects.CommandBody) {
+	w.tickets++
+	w.step(to, &effects.Command{Ticket: w.tickets, Body: body})
+}
+
+func (w *world) step(who int, ev effects.Event) {
+	w.out.Reset()
+	w.ranks[who].Step(w.now, ev, &w.out)
+	for i := range w.out.Len() {
+		w.carry(who, w.out.At(i))
+	}
+}
+
+func (w *world) after(d effects.Duration, to int, ev effects.Event) { w.at(w.now.Add(d), to, ev) }
+
+func (w *world) at(t effects.Time, to int, ev effects.Event) {
+	heap.Push(&w.queue, &item{at: t, seq: w.id(), to: to, ev: ev})
+}
+
+// carry carries out one effect.
+func (w *world) carry(who int, e effects.Effect) {
+	l := &w.link
+	switch e := e.(type) {
+	case *effects.Open:
+		w.after(2*l.Message, who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(w.id())})
+	case *effects.Send:
+		request := effects.Request(w.id())
+		w.asked[request] = e.Corr
+		channel := effects.ChannelAlloc
+		if tag, err := protocol.PeekTag(e.Body, nil); err == nil && tag != protocol.TagAllocRequest {
+			channel = effects.ChannelInit
+		}
+		w.after(l.Message, 1-who, &effects.Received{
+			Conn: e.Conn + 1<<32, Channel: channel, Request: request, Body: slices.Clone(e.Body),
+		})
+	case *effects.Reply:
+		w.after(l.Message, 1-who, &effects.Replied{Corr: w.asked[e.Request], Body: slices.Clone(e.Body)})
+	case *effects.Import:
+		w.us = e.Us
+		w.after(l.Message, who, &effects.Imported{Corr: e.Corr, Link: effects.Link(w.id())})
+	case *effects.Transfer:
+		bytes, pages := uint64(0), []effects.Page(nil)
+		for _, p := range e.Pairs {
+			bytes += uint64(p.Local.Length)
+			pages = append(pages, effects.Page{
+				Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length,
+			})
+		}
+		landing := effects.Landing(w.id())
+		w.told[landing] = e.Corr
+		w.free = max(w.free, w.now).Add(l.cost(bytes))
+		w.at(w.free.Add(l.Message), 1-who, &effects.Landed{
+			Landing: landing, Grant: e.Grant, Peer: w.us, Pages: pages, Complete: true,
+		})
+	case *effects.Confirm:
+		w.after(l.Message, 1-who, &effects.TransferDone{
+			Corr: w.told[e.Landing], Code: e.Code, Settled: true, At: w.now,
+		})
+	case *effects.Revoke:
+		w.after(0, who, &effects.Revoked{Grant: e.Grant})
+	case *effects.Cancel, *effects.Close, *effects.Copy, *effects.Drop, *effects.Grant, *effects.Observe, *effects.Post,
+		*effects.Publish, *effects.Return, *effects.Scatter: // Nobody here waits for one.
+	case *effects.Deliver:
+		switch {
+		case who == 0 && e.Ticket == w.finish:
+			w.over, w.code, w.ended = true, e.Code, w.now
+		case who == 0 && len(w.reserved) == 0:
+			w.reserved = slices.Clone(e.Pages)
+		}
+	}
+}
+
+// until goes on to an instant.
+func (w *world) until(end effects.Time) {
+	for len(w.queue) > 0 && w.queue[0].at <= end {
+		w.next()
+	}
+	w.now = end
+}
+
+// run goes on until nothing is under way.
+func (w *world) run() {
+	for len(w.queue) > 0 {
+		w.next()
+	}
+	for who, r := range w.ranks { // What is due at once.
+		for t, ok := r.Deadline(); ok && t <= w.now; t, ok = r.Deadline() {
+			w.step(who, &effects.Tick{})
+		}
+	}
+	if len(w.queue) > 0 {
+		w.run()
+	}
+}
+
+func (w *world) next() {
+	x := heap.Pop(&w.queue).(*item)
+	w.now = x.at
+	w.step(x.to, x.ev)
+}
+
+// An item is an event that is on its way.
+type item struct {
+	at  effects.Time
+	seq uint64
+	to  int
+	ev  effects.Event
+}
+
+type queue []*item
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(*item)) }
+func (q *queue) Pop() any {
+	old := *q
+	x := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return x
+}
