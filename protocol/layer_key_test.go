@@ -47,6 +47,12 @@ func TestLayerKeys(t *testing.T) {
 
 // Each key of a batch is judged as if it came alone, whatever came before it.
 func TestLayerKeysOneAfterTheOther(t *testing.T) {
+	var three LayerKeyCheck
+	for _, key := range []string{"m@1@0@1f@half@0", "m@1@0@2f@half@0", "m@1@0@3f@hale@0"} {
+		if _, _, err := three.Split([]byte(key), 100); (err == nil) != (key != "m@1@0@3f@hale@0") {
+			t.Errorf("%s behind two that are right: %v", key, err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		var c LayerKeyCheck
 		for range rapid.IntRange(1, 8).Draw(t, "keys") {
