@@ -81,6 +81,14 @@ func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 	return n
 }
 
+// Meant is the node that has a host in one of its lives, whether anybody has it now or not; -1: none.
+func Meant(host string) int32 {
+	if i, ok := allAddresses().nodes[host]; ok {
+		return i
+	}
+	return -1
+}
+
 // The outsider of a system listens under a name of its own.
 const (
 	OutsiderHost = "plain"

@@ -44,16 +44,18 @@ func (or *renewOracle) begins(n *world.Node, k *keptOffer) {
 	}
 }
 
-// tries notes that a life connects to where it asks for more time, or asks.
+// tries notes that a life connects to where it asks for more time, or asks. It may ask where nobody is: its connection
+// is of a time in which its peer was elsewhere.
 func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
-	if !n.Delays || c.Channel != effects.ChannelInit || c.Server < 0 {
+	server := world.Meant(c.Host)
+	if !n.Delays || c.Channel != effects.ChannelInit || server < 0 {
 		return
 	}
 	my := or.at(n)
-	i := slices.IndexFunc(my.tried, func(x tried) bool { return x.server == c.Server })
+	i := slices.IndexFunc(my.tried, func(x tried) bool { return x.server == server })
 	if i < 0 {
 		i = len(my.tried)
-		my.tried = append(my.tried, tried{server: c.Server})
+		my.tried = append(my.tried, tried{server: server})
 	}
 	my.tried[i].at = or.w.Now
 }
