@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -346,14 +347,15 @@ func TestPrefillGoesAsAWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := (&prefiller{tb: t, node: s, request: "r", keys: keys}).reserve().steps(20)
-			moved := false
+			var moved atomic.Bool
 			s.Watch(func(effects.Event) {}, func(e effects.Effect) {
-				_, is := e.(*effects.Transfer)
-				moved = moved || is
+				if _, is := e.(*effects.Transfer); is {
+					moved.Store(true)
+				}
 			})
 			waitFor(t, r, "the handshake", func(s rank.Stats) bool { return s.Guests > 0 })
 			p.steps(40, 70)
-			if s.Stats(); moved {
+			if s.Stats(); moved.Load() {
 				t.Error("layers went before the prefill was finished")
 			}
 			p.arrives(r)
