@@ -10,8 +10,7 @@ import (
 
 // take takes a Finish: what is less than a chunk goes last, all layers of it at once.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
-	h := f.find(c.Request)
-	r := f.runs.Get(h)
+	h, r := f.find(c.Request)
 	if code, why := f.checkFinish(e, r, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return
@@ -127,7 +126,9 @@ func (f *Source) conclude(e *flow.Env, h table.Handle, r *run) {
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactLayersEnded, Code: r.failed, Count: missing, ID: uint64(s.Ticket), Why: out.Why,
 	})
-	if !s.Held() {
+	if s.outlives = s.Held(); s.outlives {
+		f.held++
+	} else {
 		f.over(at, s)
 	}
 	if !r.nowhere() {

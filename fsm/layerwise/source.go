@@ -22,6 +22,7 @@ type Source struct {
 	items   table.Slab[item]
 	batches table.Slab[batch]
 	waiting int  // runs whose way is not decided
+	held    int  // Finishes of runs that have ended, of which pages are read still
 	stuck   bool // a batch found no room
 
 	put  flow.Carried   `snap:"scratch"`
@@ -87,7 +88,8 @@ type chunk struct {
 // A save is the pages of a command that go, or have gone and are read still.
 type save struct {
 	engine.Op
-	left uint32 // items
+	left     uint32 // items
+	outlives bool   // its run, which it was to finish
 }
 
 // An item is one layer of one chunk.
@@ -149,17 +151,30 @@ func (f *Source) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 
 func (f *Source) hash(id []byte) uint64 { return table.Hash(f.cfg.Seed, id) }
 
-func (f *Source) find(id []byte) table.Handle {
+// find is the run of a request; nil: there is none.
+func (f *Source) find(id []byte) (table.Handle, *run) {
 	for p := f.byID.Seek(f.hash(id)); p.Found(); p = f.byID.Next(p) {
-		if bytes.Equal(f.runs.Get(p.Handle()).id, id) {
-			return p.Handle()
+		if r := f.runs.Get(p.Handle()); bytes.Equal(r.id, id) {
+			return p.Handle(), r
 		}
 	}
-	return 0
+	return 0, nil
+}
+
+// computing says whether more may come of a run, which is that of a request.
+func (r *run) computing(id []byte) (effects.Code, *effects.Why) {
+	switch {
+	case r == nil:
+		return effects.NotFound, noRun(id)
+	case r.finish != 0:
+		return effects.Invalid, invalid("Request", "finishing", "one whose Finish did not come")
+	}
+	return effects.OK, nil
 }
 
 // begin begins with a run.
 func (f *Source) begin(e *flow.Env, c *Begin) (effects.Code, *effects.Why) {
+	_, former := f.find(c.Request)
 	switch {
 	case e.Draining:
 		return effects.Draining, &effects.Why{}
@@ -168,11 +183,11 @@ func (f *Source) begin(e *flow.Env, c *Begin) (effects.Code, *effects.Why) {
 	case len(c.Request) > e.Commands.RequestIDMax():
 		return effects.TooLarge, invalid("Request", number(len(c.Request))+" bytes",
 			"at most "+number(e.Commands.RequestIDMax()))
-	case f.find(c.Request) != 0:
+	case former != nil:
 		return effects.Invalid, begun(c.Request)
 	case c.Peer.Host != "" && (c.Peer.InitPort == 0 || c.Peer.AllocPort == 0):
 		return effects.Invalid, invalid("Peer", effects.Words([]byte(c.Peer.Host))+" without a port", "a host and two ports")
-	case f.runs.Full():
+	case f.runs.Len()+f.held >= int(f.cfg.RunsMax): // So that each can finish.
 		e.Out.Mark(MarkRunsFull)
 		return effects.TooMany, full("runs", f.cfg.RunsMax)
 	}
@@ -183,7 +198,7 @@ func (f *Source) begin(e *flow.Env, c *Begin) (effects.Code, *effects.Why) {
 		var code effects.Code
 		var why *effects.Why
 		if to = e.Links.Want(&e.Env, link.Where(c.Peer)); to == 0 {
-			return effects.TooMany, full("peers", e.Cfg.PeersMax)
+			return effects.TooMany, peersFull(e.Cfg.PeersMax)
 		}
 		if request, code, why = e.Commands.Enter(&e.Env, c.Request); code != effects.OK {
 			e.Links.Unwant(to)
@@ -236,13 +251,9 @@ func (r *run) know(key []byte) {
 
 // preempt begins another epoch.
 func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
-	h := f.find(c.Request)
-	r := f.runs.Get(h)
-	switch {
-	case r == nil:
-		return effects.NotFound, noRun(c.Request)
-	case r.finish != 0:
-		return effects.Invalid, invalid("Request", "finishing", "one that is being computed")
+	h, r := f.find(c.Request)
+	if code, why := r.computing(c.Request); code != effects.OK {
+		return code, why
 	}
 	e.Out.Mark(MarkPreempted)
 	f.live(e, h, r)
@@ -267,13 +278,9 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 
 // drop ends a run of which nothing more is to go.
 func (f *Source) drop(e *flow.Env, c *Drop) (effects.Code, *effects.Why) {
-	h := f.find(c.Request)
-	r := f.runs.Get(h)
-	switch {
-	case r == nil:
-		return effects.NotFound, noRun(c.Request)
-	case r.finish != 0:
-		return effects.Invalid, invalid("Request", "finishing", "one whose Finish did not come, or abort that")
+	h, r := f.find(c.Request)
+	if code, why := r.computing(c.Request); code != effects.OK {
+		return code, why
 	}
 	f.forget(e, h, r)
 	return effects.OK, nil
@@ -338,7 +345,9 @@ func (f *Source) back(e *flow.Env, h table.Handle) {
 }
 
 func (f *Source) over(h table.Handle, s *save) {
-	s.MustBeOver()
+	if s.MustBeOver(); s.outlives {
+		f.held--
+	}
 	s.Pages = table.Shed(s.Pages)
 	f.saves.Remove(h)
 }

@@ -15,6 +15,13 @@ func full(what string, most uint32) *effects.Why {
 	}
 }
 
+func peersFull(most uint32) *effects.Why {
+	return &effects.Why{
+		Field: "tables.peers", Ours: number(most) + ", and all of them are in use",
+		Remedy: "retry when a link has ended, or raise tables.peers",
+	}
+}
+
 func noRun(request []byte) *effects.Why {
 	return &effects.Why{Field: "Request", Theirs: effects.Words(request), Ours: "one that has begun and has not finished"}
 }
@@ -29,7 +36,7 @@ func invalid(field, theirs, ours string) *effects.Why {
 
 func outOfTime(r *run) *effects.Why {
 	return &effects.Why{
-		Field: "Patience", Ours: r.patience.String(), Theirs: number(r.unconfirmed()) + " chunks are not whole there",
+		Field: "Patience", Ours: r.patience.String(), Theirs: number(r.unconfirmed()) + " chunks not whole",
 	}
 }
 

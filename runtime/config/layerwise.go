@@ -47,7 +47,7 @@ var layerwiseKeys = []key{
 	{name: "layerwise.batches", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.Layerwise.Batches }),
 		def: "4", doc: "batches of one request in flight"},
 	{name: "layerwise.runs", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Layerwise.Runs }), def: "256",
-		doc: "requests of a sender of which layers go, at a time"},
+		doc: "requests of a sender of which layers go, at a time, those included whose last tokens are read still"},
 	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Layerwise.Saves }),
 		def: "4096", doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
 	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Chunks }),

@@ -116,7 +116,7 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 		t.lose(e, code)
 		e.Out.Mark(flow.MarkAllocRefused)
 		t.refuse(e, who, len(m.Keys), code, &effects.Why{
-			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk of which those before are here",
+			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk whose layers before came",
 		})
 		return nil, lacks, true
 	}
