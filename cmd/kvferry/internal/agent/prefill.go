@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -17,9 +18,19 @@ func layerOf(key string, layer int) string {
 
 // prefill computes a request as an engine does, and has each layer pushed when it is computed.
 func (s *server) prefill(ctx context.Context, req *Request) Response {
-	if req.Peer == nil || req.Prefill == nil || len(req.Keys) == 0 || req.Prefill.StepTokens < 1 {
-		return Response{Code: effects.Invalid.String(),
-			Error: "prefill: peer, keys or prefill is missing; give where it goes, at least one chunk, and step_tokens"}
+	wrong := ""
+	switch {
+	case req.Peer == nil:
+		wrong = "peer is missing; give host, init_port and alloc_port"
+	case len(req.Keys) == 0:
+		wrong = "keys is empty; name at least one chunk"
+	case req.Prefill == nil:
+		wrong = "prefill is missing; give step_tokens"
+	case req.Prefill.StepTokens < 1:
+		wrong = fmt.Sprintf("prefill.step_tokens is %d; give at least 1", req.Prefill.StepTokens)
+	}
+	if wrong != "" {
+		return Response{Code: effects.Invalid.String(), Error: "prefill: " + wrong}
 	}
 	sender := s.node.Sender()
 	if err := sender.BeginPrefill(runtime.Prefill{
