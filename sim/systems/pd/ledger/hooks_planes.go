@@ -60,6 +60,7 @@ func (o *OfPlanes) OnPublish(n *world.Node, pages []effects.Page) {
 
 func (o *OfPlanes) OnGrant(n *world.Node, e *effects.Grant) {
 	o.pages.granting(n, e)
+	o.landed.took(n, e.Pages, e.Peer)
 	o.cache.used(n, e.Pages)
 }
 
@@ -69,6 +70,7 @@ func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Trans
 	o.lent.transferring(n, t, e)
 	o.prompt.transferring(n, t, e)
 	o.words.transferring(n, t)
+	o.landed.reads(n, e)
 }
 
 func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -54,16 +55,28 @@ func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
 // shared says whether one peer may have less than all of the pool.
 func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
 
+// took notes for whom pages are taken that a peer may store into.
+func (or *landedOracle) took(n *world.Node, pages []effects.Page, who effects.Incarnation) {
+	for _, p := range pages {
+		n.Pool.Pages[p.Index].By = who
+	}
+}
+
+// reads notes of whom what is read is.
+func (or *landedOracle) reads(n *world.Node, e *effects.Transfer) {
+	if !e.Read {
+		return
+	}
+	for i := range e.Pairs {
+		n.Pool.Pages[e.Pairs[i].Local.Index].By = e.Peer
+	}
+}
+
 // crowds checks, of pages that were granted to a peer, that it has no more than its share while another is there, what
 // landed of it and is still kept included (S18). Pages that were promised before count where they were promised.
 func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 	if !sharesPages(n) {
 		return
-	}
-	for i := range n.Pool.Pages {
-		if slices.ContainsFunc(e.Pages, func(p effects.Page) bool { return p.Index == uint32(i) }) {
-			n.Pool.Pages[i].By = e.Peer
-		}
 	}
 	contested := false
 	for i := range or.at(n).callers {
@@ -109,4 +122,28 @@ func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 		return s.PagesTotal - s.PagesFree - s.Spare - j.others.both.at(n).has
 	}
 	return s.PagesGranted + s.PagesQuarantined + s.Kept
+}
+
+// whose is what pages say of whom they were taken for: one without a name is his connection.
+func (w *waiter) whose() (who effects.Incarnation) {
+	if who = w.peer; who == (effects.Incarnation{}) {
+		binary.BigEndian.PutUint64(who[:], ^w.conn)
+	}
+	return who
+}
+
+// takenBy is how many pages may count against the share of one who waits: none that were taken for another last.
+func (or *queueOracle) takenBy(n *world.Node, s *rank.Stats, w *waiter) (most int) {
+	most = or.takenOf(n, s)
+	named := w.peer != effects.Incarnation{}
+	if !sharesPages(n) || named && !w.known || s.Kept > 0 {
+		return most
+	}
+	count, who := 0, w.whose()
+	for i := range n.Pool.Pages {
+		if n.Pool.Pages[i].By == who {
+			count++
+		}
+	}
+	return min(most, count)
 }

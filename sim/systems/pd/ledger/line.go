@@ -30,7 +30,7 @@ func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 // was too often. One that waits for its share, or for more than pages, was not passed.
 func (or *queueOracle) passed(n *world.Node, o *waiter) (counts, often bool) {
 	s := pd.StatsOf(n)
-	if !o.linked(n) || or.takenOf(n, &s)+o.pages > shareOf(n) || manyGrants(n, &s) {
+	if !o.linked(n) || or.takenBy(n, &s, o)+o.pages > shareOf(n) || manyGrants(n, &s) {
 		return false, false
 	}
 	// Of each other class one that was passed as often may go first.
@@ -99,7 +99,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			or.judged(checkWaits)
 			return
 		}
-		if or.takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal ||
+		if or.takenBy(n, s, o)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal ||
 			o.layers && 2*(s.Bundles+o.keys) > int(pd.Its(n).Cfg.BundlesMax) {
 			or.void(checkWaits)
 			return

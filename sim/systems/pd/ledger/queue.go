@@ -227,6 +227,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		or.all().prompt.asked(n, n.Grants[grant])
 		if w.peer == (effects.Incarnation{}) {
 			or.all().plains.serves(n, w.conn, grant)
+			or.all().landed.took(n, n.Grants[grant].Pages, w.whose())
 		}
 		or.served(n, &w, i, grant)
 		return

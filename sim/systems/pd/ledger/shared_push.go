@@ -66,7 +66,6 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 	for i := range g.Pages {
 		k, _ := or.w.Keys.Number(m.Keys[slices.Index(m.MemIndexes, int64(g.Pages[i].Index))])
 		g.Shared = append(g.Shared, k)
-		n.Pool.Pages[g.Pages[i].Index].By = g.Peer
 	}
 	my.asked = append(my.asked, askedPush{c.ID, corr, id})
 }
