@@ -23,6 +23,8 @@ type book struct {
 type volume struct {
 	entries []*entry // whom it was told of in this life of its
 	asked   map[effects.Request]asked
+	first   map[string]int // by instance, since one of its workers registered last: the turn in which it was named first
+	turn    int
 }
 
 // volume is that of the node that a call is about; nil: it is no directory.
@@ -233,6 +235,7 @@ func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool)
 		t.heard = now
 	case t != nil && plain && beat: // It is at another address, or of a release that says more.
 	default:
+		delete(b.first, string(m.Worker.InstanceID))
 		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), heard: now, begun: beat}
 		if !beat {
 			next.sure = &account{}
