@@ -36,9 +36,16 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 		}
 	}
 	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Whatever the map's order.
+	queue := or.all().queue.at(n)
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.reading && !o.atOnce && o.job > 0 && slices.Contains(my.abandoned, o.job) {
+			o.unwanted = true
+		}
+	}
 }
 
-// ends checks, of a machine that has no more work of this instant, that those have ended.
+// ends checks, of a machine that has no more work of this instant, that those have ended, and that of what it reads for
+// such a request the end is asked for.
 func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	for _, o := range my.owed {
 		g := n.Grants[o.grant]
@@ -55,6 +62,14 @@ func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 		break
 	}
 	my.owed, my.ending = my.owed[:0], my.ending[:0]
+	queue := or.all().queue.at(n)
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.unwanted && !o.stopped {
+			or.fail(checkUnwanted, "node %d goes on reading what grant %d lends, although the request %q is abandoned",
+				n.It(), or.w.Nodes[or.w.Jobs[o.job-1].Sender].ItsGrant(o.offer), oracle.Request(or.w.Jobs[o.job-1].Name))
+			return
+		}
+	}
 }
 
 // again checks that a grant which its peer asks for again is not one that ends because that was lost.

@@ -67,6 +67,8 @@ type waiter struct {
 	back      bool            `snap:"skip"` // it was taken back
 	reading   bool            // and has got pages to read them into
 	stopped   bool            // whose end was asked for
+	job       int             `snap:"skip"` // whose request it is for, from 1
+	unwanted  bool            // and was abandoned while it was read
 	overtaken int             // grants that went past it while it was the first of its class
 	rivals    int             // the most peers of whom somebody waited with it
 }

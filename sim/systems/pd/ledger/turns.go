@@ -25,6 +25,9 @@ func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	}
 	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
 	w.pull = m.PullID
+	if i := or.w.JobNamed(m.Ext.Request); len(m.Ext.Request) > 0 && i < uint64(len(or.w.Jobs)) {
+		w.job = int(i) + 1
+	}
 	w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
 	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
 	w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout+pd.Its(n).Cfg.ReadTimeout)+pd.Grace)
@@ -94,7 +97,7 @@ func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
 	for i := range my.waiters {
 		if o := &my.waiters[i]; o.readBy(t) {
-			o.atOnce, o.stopped = true, false
+			o.atOnce, o.stopped, o.unwanted = true, false, false
 		}
 	}
 }
