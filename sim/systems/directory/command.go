@@ -2,6 +2,7 @@ package directory
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -33,6 +34,16 @@ const (
 	ofPrompt = 5
 )
 
+// One more prompt is longer than a word of bits, in which a directory notes what came of a sync. Few plans have it.
+const (
+	long   = 1000 // the number of items that are about it
+	ofLong = 80
+)
+
+func isLong(p *plan.Plan) bool {
+	return p.System == "directory" && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
+}
+
 // first are the first n chunks of a prompt.
 func first(prompt uint32, n int) (all []uint64) {
 	for k := range n {
@@ -43,6 +54,9 @@ func first(prompt uint32, n int) (all []uint64) {
 
 // An item's number says which prompt, and how much of it.
 func admits(x plan.Item) effects.CommandBody {
+	if x.Number == long {
+		return &admit{first(prompts, ofLong)}
+	}
 	return &admit{first(x.Number%prompts, 1+int(x.Number/prompts)%ofPrompt)}
 }
 
@@ -55,7 +69,12 @@ func evicts(x plan.Item) effects.CommandBody {
 	return &evict{all[int(x.Number/prompts)%ofPrompt:]}
 }
 
-func looks(x plan.Item) effects.CommandBody { return &lookup{first(x.Number%prompts, ofPrompt)} }
+func looks(x plan.Item) effects.CommandBody {
+	if x.Number == long {
+		return &lookup{first(prompts, ofLong)}
+	}
+	return &lookup{first(x.Number%prompts, ofPrompt)}
+}
 
 func settles(x plan.Item) effects.CommandBody { return &settled{*looks(x).(*lookup)} }
 

@@ -71,7 +71,7 @@ func nodes(p *plan.Plan) (all []own.Process) {
 		})
 	}
 	for _, x := range workers {
-		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits(), directories(b.Plan)) }
+		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits(b.Plan), directories(b.Plan)) }
 		if x.name == plainName {
 			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
 		}
@@ -81,12 +81,15 @@ func nodes(p *plan.Plan) (all []own.Process) {
 }
 
 // limits are what a worker goes by.
-func limits() registrar.Config {
+func limits(p *plan.Plan) registrar.Config {
 	c := registrar.Default()
 	c.Patience, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
 	c.Beat, c.Report, c.Operations, c.Leave = beatEvery, 10*effects.Millisecond, 3, effects.Second
 	c.SyncEvery, c.SyncMost, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
 	c.SyncBatch, c.SyncPoll, c.SyncPolls, c.SyncMissed = 2, 100*effects.Millisecond, 4, 4
+	if isLong(p) {
+		c.SyncBatch, c.SyncPause = 1, effects.Millisecond
+	}
 	c.Questions, c.Window, c.Kept = 4, 2, 3
 	c.Asking, c.Keep = patience, 100*effects.Millisecond
 	return c
@@ -130,6 +133,11 @@ func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, fi
 	p.Items = append(d.Items("admit", 10, 60, names...), d.Items("evict", 0, 30, names...)...)
 	p.Items = append(p.Items, d.Items("lookup", 5, 60, names...)...)
 	p.Items = append(p.Items, d.Items("leave", 0, 2, names[:len(names)-1]...)...)
+	if isLong(p) {
+		for n := range workers[:2] {
+			p.Items = append(p.Items, plan.Item{At: time.Millisecond, Do: "admit", Node: plan.Node(first + n), Number: long})
+		}
+	}
 	if d.Below("feed", 0, 2) == 0 {
 		p.Rates[plan.FaultDoneLost] = 10 + int(d.Below("feed", 1, 290))
 	}
@@ -138,6 +146,11 @@ func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, fi
 			p.Items = append(p.Items, plan.Item{
 				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(first + i),
 				Number: prompt,
+			})
+		}
+		if isLong(p) {
+			p.Items = append(p.Items, plan.Item{
+				At: p.FaultsEnd + rests + 50*time.Millisecond, Do: "settled", Node: plan.Node(first + i), Number: long,
 			})
 		}
 	}

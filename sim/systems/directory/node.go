@@ -27,7 +27,7 @@ type node struct {
 }
 
 // pages are as many as there are chunks.
-const pages = prompts * ofPrompt
+const pages = prompts*ofPrompt + ofLong
 
 func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, error) {
 	c.Seed = b.Seed

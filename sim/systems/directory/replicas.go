@@ -107,7 +107,7 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 	all = append(all, own.Process{Name: logName, Serves: []effects.Channel{effects.ChannelLog}, New: newShelf(entries)})
 	for i, x := range workers {
 		all = append(all, own.Process{Name: x.name, New: func(b own.Boot) (effects.Machine, error) {
-			return newNode(x.who, b, limits(), tells(b.Plan, i))
+			return newNode(x.who, b, limits(b.Plan), tells(b.Plan, i))
 		}})
 	}
 	return all
