@@ -57,8 +57,13 @@ func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
 	switch {
 	case p.chunks || p.Layers > 0 && of.Layers() == p.Layers:
 		return why, true
-	case p.Layers > 0 || of.Chunks() && of.PageBytes() != e.Cfg.PageBytes:
+	case p.Layers > 0:
 		return noLayers(p.Layers, of.Layers()), false
+	case of.Chunks() && of.PageBytes() != e.Cfg.PageBytes:
+		return effects.Why{
+			Field: "kvf_page_bytes", Ours: flow.Number(e.Cfg.PageBytes), Theirs: flow.Number(of.PageBytes()),
+			Remedy: "send it layer by layer, by SaveLayer, or set use_layerwise to the same at both ends",
+		}, false
 	}
 	return why, true
 }
