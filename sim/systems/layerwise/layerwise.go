@@ -48,7 +48,8 @@ var Flow = pd.Flow{
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
 		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
-			if c.WholeChunks = true; at.Again().Permille(300) { // Or none at all.
+			// Or none at all. Of one layer that would be a chunk in one page, which is no layer's.
+			if c.WholeChunks = true; at.Again().Permille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
 		}
