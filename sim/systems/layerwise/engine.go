@@ -20,16 +20,18 @@ const tokens = world.Parts
 
 // A prefill is how a request is computed.
 type prefill struct {
-	j        *pd.Job
-	base     int   // chunks that were there before
-	skip     int   // tokens of those, and perhaps more
-	total    int   // tokens, those included
-	steps    []int // tokens that are computed behind each
-	preempt  int   // the command before which it is preempted; -1: none
-	drop     int   // or dropped
-	careless bool  // it saves from the first chunk on, each time
-	nowhere  bool  // nobody is to get it
-	patience effects.Duration
+	j       *pd.Job
+	base    int   // chunks that were there before
+	skip    int   // tokens of those, and perhaps more
+	total   int   // tokens, those included
+	steps   []int // tokens that are computed behind each
+	preempt int   // the command before which it is preempted; -1: none
+	drop    int   // or dropped
+	// its layers are ready from the last one on
+	backwards bool
+	careless  bool // it saves from the first chunk on, each time
+	nowhere   bool // nobody is to get it
+	patience  effects.Duration
 }
 
 // prefillOf draws it.
@@ -44,6 +46,7 @@ func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 		return x
 	}
 	x.nowhere = at(26).Permille(50) && !j.Said[slow]
+	x.backwards = j.Together > 0 && at(27).Permille(300)
 	if x.careless = at(0).Permille(200); at(1).Permille(300) {
 		x.base = at(2).Between(1, 3)
 		x.skip = x.base*tokens + at(3).Between(0, tokens-1)
@@ -173,6 +176,9 @@ func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
 	j := x.j
 	step, layer := at/pagesOf(j), at%pagesOf(j)
+	if x.backwards {
+		layer = pagesOf(j) - 1 - layer
+	}
 	from, to := 0, max(0, x.steps[step]/tokens-x.base)
 	if step > 0 && !x.careless {
 		from = max(0, x.steps[step-1]/tokens-x.base)
