@@ -52,7 +52,7 @@ func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 	}
 	for r.queue.Len() > 0 && r.batches.Len() < int(f.cfg.BatchesMax) {
 		if r.finish == 0 && (r.way == AsWhole || r.batches.Len() > 0 &&
-			uint64(f.ready(r))*e.Cfg.PageBytes < f.cfg.MergeBytes) {
+			uint64(r.ready(&f.items, f.cfg.Layers))*e.Cfg.PageBytes < f.cfg.MergeBytes) {
 			return
 		}
 		if !e.Carrier.Room() || f.batches.Full() {
@@ -66,16 +66,16 @@ func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 }
 
 // ready is how many items of the queue can go, as far as the way of their run says.
-func (f *Source) ready(r *run) int {
-	first := f.items.Get(r.queue.Front())
+func (r *run) ready(items *table.Slab[item], layers uint32) int {
+	first := items.Get(r.queue.Front())
 	if r.way != ByChunk || first == nil {
 		return r.queue.Len()
 	}
-	return int(max(f.whole(r), first.chunk)-first.chunk) * int(f.cfg.Layers)
+	return int(max(r.whole(), first.chunk)-first.chunk) * int(layers)
 }
 
 // whole is the chunk before which every layer of each was saved. They stand first in the queue.
-func (f *Source) whole(r *run) uint32 {
+func (r *run) whole() uint32 {
 	if r.finish != 0 {
 		return r.total
 	}
@@ -102,7 +102,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 		e.Out.Mark(MarkBlocked)
 		return false
 	}
-	if r.way == ByChunk && first.chunk >= f.whole(r) {
+	if r.way == ByChunk && first.chunk >= r.whole() {
 		return false // Layers of it are missing.
 	}
 	bh, b := f.batches.Add()
@@ -159,7 +159,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
 	group, end := uint32(1), uint32(math.MaxUint32) // that go together, or not; and before which chunk
 	if r.way == ByChunk {
-		end = f.whole(r)
+		end = r.whole()
 	}
 	if r.way != ByLayer {
 		group = f.cfg.Layers
@@ -186,7 +186,10 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 			f.move(r, bh, b, r.queue.Front(), opens)
 		} else {
 			f.text = append(f.text, key...)
-			f.moveAll(r, bh, b, opens)
+			f.chunk = r.inOrder(&f.items, f.cfg.Layers, f.chunk[:0])
+			for _, at := range f.chunk {
+				f.move(r, bh, b, at, opens)
+			}
 		}
 		f.ends = append(f.ends, len(f.text))
 	}
@@ -195,18 +198,13 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	}
 }
 
-// moveAll moves all layers of the chunk that stands first in the queue into a batch, in order.
-func (f *Source) moveAll(r *run, bh table.Handle, b *batch, opens bool) {
-	f.chunk = f.chunk[:0]
-	for at := r.queue.Front(); len(f.chunk) < int(f.cfg.Layers); at = f.items.Next(at) {
-		f.chunk = append(f.chunk, at)
+// inOrder appends all layers of the chunk that stands first in the queue, in their order.
+func (r *run) inOrder(items *table.Slab[item], layers uint32, dst []table.Handle) []table.Handle {
+	for at := r.queue.Front(); len(dst) < int(layers); at = items.Next(at) {
+		dst = append(dst, at)
 	}
-	slices.SortFunc(f.chunk, func(a, b table.Handle) int {
-		return int(f.items.Get(a).layer) - int(f.items.Get(b).layer)
-	})
-	for _, h := range f.chunk {
-		f.move(r, bh, b, h, opens)
-	}
+	slices.SortFunc(dst, func(a, b table.Handle) int { return int(items.Get(a).layer) - int(items.Get(b).layer) })
+	return dst
 }
 
 // move moves an item of the queue into a batch.

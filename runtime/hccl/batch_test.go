@@ -87,7 +87,8 @@ func TestNeighboursAreOne(t *testing.T) {
 	for i := range pairs {
 		pairs[i].Remote.Index = uint32(2 * i)
 	}
-	if got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30}); len(got) != 2 || len(got[0]) != 256 ||
+	got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30})
+	if len(got) != 2 || len(got[0]) != 256 ||
 		len(got[1]) != 44 {
 		t.Fatalf("%d batches", len(got))
 	}

@@ -29,7 +29,7 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	}
 	p.Listens = p.Meet(e).Commits()
 	m := &f.ask
-	f.names(p)
+	f.text = p.names(m, f.text[:0])
 	layout, _ := p.layout(e)
 	m.Format, m.Shape, m.Dtype = layout.Format, p.Shape(&layout), layout.Dtype
 	m.LastChunkTokens = p.LastTokens
@@ -80,21 +80,21 @@ func (p *outgoing) layout(e *flow.Env) (protocol.Layout, uint32) {
 	return whole, stripes
 }
 
-// names has the keys of a put in the message: as they are, or those of each layer of its chunks.
-func (f *Source) names(p *outgoing) {
-	m := &f.ask
-	m.Keys, f.text = m.Keys[:0], f.text[:0]
+// names has the keys of a put in a message: as they are, or those of each layer of its chunks, whose text it appends.
+func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
+	m.Keys = m.Keys[:0]
 	for i := range p.Size() {
 		if p.chunks || !p.Whole {
 			m.Keys = append(m.Keys, p.Key(i))
 			continue
 		}
 		for layer := range p.Layers {
-			from := len(f.text)
-			f.text = protocol.AppendLayerKey(f.text, p.Key(i), layer)
-			m.Keys = append(m.Keys, f.text[from:len(f.text):len(f.text)])
+			from := len(text)
+			text = protocol.AppendLayerKey(text, p.Key(i), layer)
+			m.Keys = append(m.Keys, text[from:len(text):len(text)])
 		}
 	}
+	return text
 }
 
 // becomeConfirming commits the grant, or gives it back. It speaks to the life of the peer that gave it: a restarted
