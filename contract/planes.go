@@ -121,14 +121,18 @@ func (p *planes) transferring(e *effects.Transfer) error {
 	case len(e.Pairs) == 0:
 		return broken(Machine, "it transfers nothing on link %d", e.Link)
 	}
+	if !e.Gather.Fits(e.Pairs) || e.Gather.Layers > 0 && e.Read {
+		return broken(Machine, "it transfers %d pages of %d layers and %d stripes, of %d pages that do not fit that",
+			len(e.Pairs), e.Gather.Layers, e.Gather.Stripes, len(e.Gather.Pages))
+	}
 	for i := range e.Pairs {
-		local := e.Pairs[i].Local
-		if p.pages[place{local.Pool, local.Index}].generation != local.Generation {
-			return broken(Machine, "it transfers page %d in generation %d, which is not its newest published one",
-				local.Index, local.Generation)
+		if err := p.reading(e, e.Pairs[i].Local); err != nil {
+			return err
 		}
-		if is := p.pages[place{local.Pool, local.Index}]; is.filling != 0 && !e.Read {
-			return broken(Machine, "it transfers page %d, into which %d stores", local.Index, is.filling)
+	}
+	for _, page := range e.Gather.Pages {
+		if err := p.reading(e, page); err != nil {
+			return err
 		}
 	}
 	if e.Read {
@@ -138,6 +142,19 @@ func (p *planes) transferring(e *effects.Transfer) error {
 	}
 	l.moving++
 	p.links[e.Link] = l
+	return nil
+}
+
+// reading checks a page of ours that a transfer is of.
+func (p *planes) reading(e *effects.Transfer, local effects.Page) error {
+	is := p.pages[place{local.Pool, local.Index}]
+	if is.generation != local.Generation {
+		return broken(Machine, "it transfers page %d in generation %d, which is not its newest published one",
+			local.Index, local.Generation)
+	}
+	if is.filling != 0 && !e.Read {
+		return broken(Machine, "it transfers page %d, into which %d stores", local.Index, is.filling)
+	}
 	return nil
 }
 

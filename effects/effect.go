@@ -94,7 +94,8 @@ type Revoke struct{ Grant GrantID }
 // not settled. Before: local pages are held by the machine until settled; those to be loaded
 // into were published. The driver re-reads its clock before each submission to the device or
 // stream and completes as Expired past NotAfter; it refuses (Stale) if the link's
-// incarnation is not Peer. The peer gave Grant no earlier than Since, by our clock; zero: nobody knows.
+// incarnation is not Peer. The peer gave Grant no earlier than Since, by our clock; zero: nobody knows. Gather is
+// that of a push only.
 type Transfer struct {
 	Corr     Corr
 	Link     Link
@@ -102,6 +103,7 @@ type Transfer struct {
 	Grant    GrantID
 	Read     bool
 	Pairs    []Pair
+	Gather   Gather
 	Since    Time
 	NotAfter Time
 }

@@ -181,11 +181,12 @@ func (o *Effects) Revoke(g GrantID) {
 	o.add(kindRevoke, len(o.revokes))
 }
 
-// Transfer appends a Transfer; its Pairs are copied.
+// Transfer appends a Transfer; its Pairs and the pages that it gathers are copied.
 func (o *Effects) Transfer(e Transfer) {
 	start := len(o.pairs)
 	o.pairs = append(o.pairs, e.Pairs...)
 	e.Pairs = o.pairs[start:len(o.pairs):len(o.pairs)]
+	e.Gather.Pages = o.CopyPages(e.Gather.Pages)
 	o.transfers = append(o.transfers, e)
 	o.add(kindTransfer, len(o.transfers))
 }

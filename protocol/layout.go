@@ -147,6 +147,19 @@ func (l Layout) WithTokens(n uint32) (Layout, error) {
 	return l, nil
 }
 
+// layerDim is the dimension of the layers in formats that have them.
+const layerDim = 1
+
+// Whole returns the layout of chunks of so many layers, each of which has l, and in how many stripes a layer lies in
+// one: a KV_2LTD has the keys of all layers before the values of any. Only formats with layers have such a layout.
+func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
+	if l.Format != FormatKV2LTD && l.Format != FormatKVMLA || l.Shape.Dims[layerDim] != 1 {
+		return Layout{}, 0, false
+	}
+	l.Shape.Dims[layerDim] = layers
+	return l, l.Shape.Dims[0], l.Validate() == nil
+}
+
 // ChunkBytes returns how many bytes of a page are valid when its chunk holds tokens tokens, from 1
 // to Tokens. A partial chunk is stored in its own compact shape, not as a part of the full one, so
 // its valid bytes are the first of the page, and what follows them belongs to nobody.

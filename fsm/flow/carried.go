@@ -23,7 +23,8 @@ type Carried struct {
 	Put     engine.Put
 	For     kernel.Ref
 	Request table.Handle // as engine.Enter gave it
-	Layers  uint32       // of a chunk, whose layers the keys are of
+	Layers  uint32       // of a chunk, each of which has a page
+	Whole   bool         // the keys are of chunks, of which all layers are here, in order; else of layers
 	Epoch   uint32
 	Opens   bool
 }
@@ -35,5 +36,5 @@ type Told struct {
 	Code     effects.Code
 	Held     bool
 	Why      *effects.Why
-	Already  []uint32 // which of its keys were there already, by their places
+	Already  []uint32 // which of its pages' chunks were there already, by the pages' places
 }

@@ -1,6 +1,9 @@
 package layerwise
 
 import (
+	"math"
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
@@ -16,26 +19,25 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 	gate, _ := e.Links.Outbound(r.to).Gate()
 	of := e.Links.Of(r.to)
 	switch {
+	case state == link.Ready && of.Chunks():
+		r.way = ByChunk
 	case gate == link.GateUnfit || state == link.Ready && of.Layers() == 0:
 		r.way = ByLayer // The first batch learns why nothing can go.
 	case state == link.Ready && of.TakesLayers():
-		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes, f.whole(e, r)}
+		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes, f.most(e, r)}
 		r.way = x.way()
 	case state == link.Ready || r.finish != 0:
 		r.way = AsWhole
 	default:
 		return false
 	}
-	if f.waiting--; r.way == ByLayer {
-		e.Out.Mark(MarkByLayer)
-	} else {
-		e.Out.Mark(MarkAsWhole)
-	}
+	f.waiting--
+	e.Out.Mark([...]effects.Mark{ByLayer: MarkByLayer, AsWhole: MarkAsWhole, ByChunk: MarkByChunk}[r.way])
 	return true
 }
 
-// whole is how many layers of chunks go together of a run that goes as a whole, as far as its keys tell.
-func (f *Source) whole(e *flow.Env, r *run) uint64 {
+// most is how many layers of chunks go together of a run that goes as a whole, as far as its keys tell.
+func (f *Source) most(e *flow.Env, r *run) uint64 {
 	key := int(r.ends[0]) + len("@1023")
 	fits := (e.Cfg.Wire.MessageBytes - put.HeadBytes) / max(key+put.KeyHeadBytes, put.PlaceBytes)
 	chunks := min(uint64(max(0, fits)), uint64(e.Cfg.BatchMax)) / uint64(f.cfg.Layers)
@@ -50,7 +52,7 @@ func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 	}
 	for r.queue.Len() > 0 && r.batches.Len() < int(f.cfg.BatchesMax) {
 		if r.finish == 0 && (r.way == AsWhole || r.batches.Len() > 0 &&
-			uint64(r.queue.Len())*e.Cfg.PageBytes < f.cfg.MergeBytes) {
+			uint64(r.ready(&f.items, f.cfg.Layers))*e.Cfg.PageBytes < f.cfg.MergeBytes) {
 			return
 		}
 		if !e.Carrier.Room() || f.batches.Full() {
@@ -61,6 +63,23 @@ func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 			return
 		}
 	}
+}
+
+// ready is how many items of the queue can go, as far as the way of their run says.
+func (r *run) ready(items *table.Slab[item], layers uint32) int {
+	first := items.Get(r.queue.Front())
+	if r.way != ByChunk || first == nil {
+		return r.queue.Len()
+	}
+	return int(max(r.whole(), first.chunk)-first.chunk) * int(layers)
+}
+
+// whole is the chunk before which every layer of each was saved. They stand first in the queue.
+func (r *run) whole() uint32 {
+	if r.finish != 0 {
+		return r.total
+	}
+	return slices.Min(r.sent)
 }
 
 // kind is what a batch would be that has an item first: whether it opens its chunk, and whether it can go now.
@@ -82,6 +101,9 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	if !may {
 		e.Out.Mark(MarkBlocked)
 		return false
+	}
+	if r.way == ByChunk && first.chunk >= r.whole() {
+		return false // Layers of it are missing.
 	}
 	bh, b := f.batches.Add()
 	*b = batch{of: h, epoch: r.epoch}
@@ -111,7 +133,8 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 		Put: engine.Put{
 			Peer: r.peer, Keys: keys, Pages: f.page, LastChunkTokens: tokens, Patience: e.Commands.PutTimeout(),
 		},
-		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Epoch: r.epoch, Opens: opens,
+		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Whole: r.way != ByLayer, Epoch: r.epoch,
+		Opens: opens,
 	}
 	b.put = e.Carrier.Carry(e, &f.put)
 	return true
@@ -134,38 +157,58 @@ func (f *Source) first(e *flow.Env, r *run) *item {
 func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) {
 	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
-	group := uint32(1) // that go together, or not
-	if r.way == AsWhole {
+	group, end := uint32(1), uint32(math.MaxUint32) // that go together, or not; and before which chunk
+	if r.way == ByChunk {
+		end = r.whole()
+	}
+	if r.way != ByLayer {
 		group = f.cfg.Layers
 	}
 	for x := f.first(e, r); x != nil; x = f.first(e, r) {
 		o, may := r.kind(x, bh)
-		if o != opens || !may || r.isTail(x) != tail {
+		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end {
 			return
 		}
 		key := r.key(x.chunk)
 		ask += int(group) * (len(key) + len("@1023") + put.KeyHeadBytes)
 		answer += int(group) * put.PlaceBytes
-		if len(f.ends)+int(group) > int(e.Cfg.BatchMax) || max(ask, answer) > e.Cfg.Wire.MessageBytes {
+		if len(f.page)+int(group) > int(e.Cfg.BatchMax) || max(ask, answer) > e.Cfg.Wire.MessageBytes {
 			e.Out.Mark(MarkSplit)
 			return
 		}
-		if size += uint64(x.page.Length); r.way == ByLayer && len(f.ends) > 0 && size > f.cfg.MergeBytes {
+		size += uint64(group) * uint64(x.page.Length)
+		if r.way != AsWhole && len(f.ends) > 0 && size > f.cfg.MergeBytes {
 			e.Out.Mark(MarkSplit)
 			return
 		}
-		for range group {
-			f.move(r, bh, b, opens)
+		if r.way == ByLayer {
+			f.text = protocol.AppendLayerKey(f.text, key, x.layer)
+			f.move(r, bh, b, r.queue.Front(), opens)
+		} else {
+			f.text = append(f.text, key...)
+			f.chunk = r.inOrder(&f.items, f.cfg.Layers, f.chunk[:0])
+			for _, at := range f.chunk {
+				f.move(r, bh, b, at, opens)
+			}
 		}
+		f.ends = append(f.ends, len(f.text))
 	}
 	if r.way == ByLayer && len(f.ends) > 1 {
 		e.Out.Mark(MarkMerged)
 	}
 }
 
-// move moves the first item of the queue into a batch.
-func (f *Source) move(r *run, bh table.Handle, b *batch, opens bool) {
-	h := r.queue.Front()
+// inOrder appends all layers of the chunk that stands first in the queue, in their order.
+func (r *run) inOrder(items *table.Slab[item], layers uint32, dst []table.Handle) []table.Handle {
+	for at := r.queue.Front(); len(dst) < int(layers); at = items.Next(at) {
+		dst = append(dst, at)
+	}
+	slices.SortFunc(dst, func(a, b table.Handle) int { return int(items.Get(a).layer) - int(items.Get(b).layer) })
+	return dst
+}
+
+// move moves an item of the queue into a batch.
+func (f *Source) move(r *run, bh table.Handle, b *batch, h table.Handle, opens bool) {
 	x := f.items.Get(h)
 	f.items.Unlink(&r.queue, h)
 	f.items.PushBack(&b.items, h)
@@ -173,8 +216,6 @@ func (f *Source) move(r *run, bh table.Handle, b *batch, opens bool) {
 	if opens {
 		r.chunk(x.chunk).opener = bh
 	}
-	f.text = protocol.AppendLayerKey(f.text, r.key(x.chunk), x.layer)
-	f.ends = append(f.ends, len(f.text))
 	f.page = append(f.page, x.page)
 }
 

@@ -21,6 +21,7 @@ const (
 	MarkTailSent
 	MarkRunForgotten
 	MarkRunDrained
+	MarkByChunk
 	markEnd
 )
 
@@ -29,7 +30,8 @@ func MarkNames() []string {
 	return []string{
 		"runs-full", "saves-full", "nowhere", "by-layer", "as-whole", "merged", "split", "blocked", "layer-again",
 		"whole-stays", "preempted", "half-sent", "run-failed", "saved-too-late", "tail-sent", "run-forgotten", "run-drained",
+		"by-chunk",
 	}
 }
 
-const _ = uint(markEnd - MarkRunsFull - 17)
+const _ = uint(markEnd - MarkRunsFull - 18)

@@ -30,6 +30,7 @@ const (
 	Undecided Way = iota
 	ByLayer       // each layer as it is ready
 	AsWhole       // all of it when it is finished
+	ByChunk       // each chunk when all its layers are ready, to a peer that has them in one page
 )
 
 // way decides it: layer by layer only if less of the transfer is left when the last layer is ready. Where that cannot

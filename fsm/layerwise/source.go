@@ -30,6 +30,8 @@ type Source struct {
 	ends []int          `snap:"scratch"`
 	keys [][]byte       `snap:"scratch"`
 	page []effects.Page `snap:"scratch"`
+
+	chunk []table.Handle `snap:"scratch"` // items of one
 }
 
 // Config is what a Source goes by, beside what all flows do.
@@ -47,7 +49,7 @@ func (f *Source) Emptied(cfg Config) Source {
 		saves:   f.saves.Emptied(int(cfg.SavesMax + cfg.RunsMax)),
 		items:   f.items.Emptied(int(kernel.Clamped(uint64(cfg.ItemsMax) + uint64(cfg.RunsMax)*uint64(cfg.Layers)))),
 		batches: f.batches.Emptied(2 * int(cfg.Carried())),
-		put:     f.put, text: f.text[:0], ends: f.ends[:0], keys: f.keys[:0], page: f.page[:0],
+		put:     f.put, text: f.text[:0], ends: f.ends[:0], keys: f.keys[:0], page: f.page[:0], chunk: f.chunk[:0],
 	}
 }
 

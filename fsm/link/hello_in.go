@@ -108,7 +108,7 @@ func (q *question) welcome(busy []uint32) {
 		m.HasExt = true
 		cfg.hello(&m.Ext, effects.Incarnation{})
 		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: init.Ext.Stamps.ClockNS}
-		code, why := cfg.judge(&init.Ext)
+		code, why := cfg.judge(&init.Ext, true)
 		if code == effects.OK {
 			if h := q.admit(effects.Incarnation(init.Ext.Incarnation), busy); h == 0 {
 				code, why = effects.TooMany, effects.Why{

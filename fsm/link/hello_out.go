@@ -1,6 +1,8 @@
 package link
 
 import (
+	"math"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -41,19 +43,19 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 	if m.Ext.Code != 0 {
 		c.v.Out.Mark(MarkRefusedByPeer)
 		code, why := effects.CodeFromWire(m.Ext.Code), effects.Why{}
-		if found, same := c.cfg.judge(&m.Ext); found == code {
+		if found, same := c.cfg.judge(&m.Ext, false); found == code {
 			why = same
 		}
 		why.Said = effects.Words(m.Ext.Reason)
 		c.fail(code, why)
 		return
 	}
-	if code, why := c.cfg.judge(&m.Ext); code != effects.OK {
+	if code, why := c.cfg.judge(&m.Ext, false); code != effects.OK {
 		c.fail(code, why)
 		return
 	}
 	c.p.met, c.x.echo, c.x.window = true, m.Ext.Stamps.ClockNS, c.cfg.window(&m.Ext)
-	c.x.layers = m.Ext.Layers
+	c.x.layers, c.x.chunks = m.Ext.Layers, c.cfg.putsTogether(&m.Ext)
 	c.met(effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
@@ -64,7 +66,7 @@ func (c *calling) greetedPlain() {
 		c.strange("lmcache, transfer_channel hixl")
 		return
 	}
-	c.x.window, c.x.layers = 0, 0
+	c.x.window, c.x.layers, c.x.chunks = 0, 0, false
 	c.met(effects.Incarnation{}, 0, c.cfg.PlaneNames[:1], [][]byte{nil})
 }
 
@@ -94,10 +96,11 @@ func (c *calling) told(s *helloOut, wire *protocol.Limits, body []byte) {
 		x.echo = m.Stamps.ClockNS
 	}
 	x.buffers = x.buffers[:0]
+	want := c.pageBytes(m)
 	for i := range m.Buffers {
 		b := &m.Buffers[i]
-		if b.PageSize != c.cfg.PageBytes || b.PageSize == 0 {
-			c.fail(effects.Mismatch, pagesDiffer(c.cfg.PageBytes, b.PageSize))
+		if b.PageSize != want || b.PageSize == 0 {
+			c.fail(effects.Mismatch, pagesDiffer(want, b.PageSize))
 			return
 		}
 		x.buffers = append(x.buffers, effects.Buffer{
@@ -111,6 +114,19 @@ func (c *calling) told(s *helloOut, wire *protocol.Limits, body []byte) {
 		return
 	}
 	c.listed()
+}
+
+// pageBytes is how large a peer's pages must be: as ours, or as all layers of a chunk. One without our extensions shows
+// by its first buffer which it has.
+func (c *calling) pageBytes(m *protocol.HixlMemInfoResponse) uint64 {
+	x, whole := c.x, c.cfg.PageBytes*uint64(c.cfg.Layers)
+	if !x.Extended() && c.cfg.Layers > 0 && len(m.Buffers) > 0 && whole <= math.MaxUint32 {
+		x.chunks = m.Buffers[0].PageSize == whole
+	}
+	if x.chunks {
+		return whole
+	}
+	return c.cfg.PageBytes
 }
 
 // sided reads where a peer that shares takes lookups.

@@ -31,6 +31,7 @@ type Incarnation struct {
 	gone  bool         // its link to our pages is
 
 	layers uint32 // of one that we call: of its chunks, where each has a page of its own
+	chunks bool   // likewise: its pages have all layers of a chunk, and ours one
 	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
 }
 
@@ -59,6 +60,17 @@ func (x *Incarnation) Recalls() bool { return x.caps&protocol.CapRecall != 0 }
 
 // Layers is how many layers a chunk of its has, each in a page of its own; 0: a page has a whole chunk.
 func (x *Incarnation) Layers() uint32 { return x.layers }
+
+// Chunks says whether its pages have all layers of a chunk while ours have one layer each.
+func (x *Incarnation) Chunks() bool { return x.chunks }
+
+// PageBytes is how large its pages are; zero if it listed none.
+func (x *Incarnation) PageBytes() uint64 {
+	if len(x.buffers) > 0 {
+		return x.buffers[0].PageBytes
+	}
+	return 0
+}
 
 // TakesLayers says whether it takes them one by one.
 func (x *Incarnation) TakesLayers() bool { return x.caps&protocol.CapLayers != 0 }

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 
@@ -155,13 +156,33 @@ func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
 	return effects.Why{}, false
 }
 
-// judge says whether both ends fit, by the same rule on both sides.
-func (c *Config) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
+// holds says whether pages of the second layout hold whole chunks of which so many layers have the first each.
+func holds(layer protocol.Layout, layerBytes uint64, layers uint32, chunk protocol.Layout, chunkBytes uint64) bool {
+	whole, _, ok := layer.Whole(layers)
+	return ok && whole == chunk && chunkBytes == layerBytes*uint64(layers) && chunkBytes <= math.MaxUint32
+}
+
+// putsTogether says whether a peer has pages for all layers of a chunk, and we one for each. takesFrom is the same seen
+// from there.
+func (c *Config) putsTogether(ext *protocol.HelloExt) bool {
+	return c.Layers > 0 && ext.Layers == 0 && holds(c.Layout, c.PageBytes, c.Layers, ext.Layout, ext.PageBytes)
+}
+
+func (c *Config) takesFrom(ext *protocol.HelloExt) bool {
+	return c.Layers == 0 && ext.Layers > 0 && holds(ext.Layout, ext.PageBytes, ext.Layers, c.Layout, c.PageBytes)
+}
+
+// judge says whether both ends fit, by the same rule on both sides. A page for each layer fits one of all layers if who
+// has that is called: whoever calls puts chunks together.
+func (c *Config) judge(ext *protocol.HelloExt, called bool) (effects.Code, effects.Why) {
 	if ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax {
 		return effects.Unsupported, effects.Why{
 			Field: "kvf_proto", Ours: versions(VersionMin, VersionMax), Theirs: versions(ext.ProtoMin, ext.ProtoMax),
 			Remedy: "upgrade the older side",
 		}
+	}
+	if called && c.takesFrom(ext) || !called && c.putsTogether(ext) {
+		return named(ext)
 	}
 	if w, differ := Differ(c.Layout, ext.Layout); differ {
 		if w.Field == "layout.shape" && (ext.Layers > 0) != (c.Layers > 0) { // Which is why.
@@ -175,7 +196,11 @@ func (c *Config) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 	if ext.Layers != c.Layers && ext.Layers > 0 && c.Layers > 0 {
 		return effects.Mismatch, layersDiffer(c.Layers, ext.Layers, "run the same model at both ends")
 	}
-	// Last, because who refuses a hello gives no name, and fits or not all the same.
+	return named(ext)
+}
+
+// named comes last, because who refuses a hello gives no name, and fits or not all the same.
+func named(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 	if ext.Incarnation == (protocol.UUID{}) {
 		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
 	}

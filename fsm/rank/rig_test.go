@@ -91,14 +91,16 @@ func (r *rig) printf(format string, args ...any) {
 }
 
 func (r *rig) add(cfg Config, name string) {
-	cfg.Layout, cfg.LocalID, cfg.Planes = layout, name, []Plane{{Name: "shm", Blob: []byte(name)}}
+	if cfg.LocalID, cfg.Planes = name, []Plane{{Name: "shm", Blob: []byte(name)}}; cfg.Layout.Shape.N == 0 {
+		cfg.Layout = layout
+	}
 	machine, err := New(cfg, uint64(len(name))*1000+r.id(), r.now)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, n := range r.nodes {
 		if n.name == name {
-			n.rank, n.conns, n.links, n.granted = machine, nil, nil, nil
+			n.rank, n.cfg, n.conns, n.links, n.granted = machine, cfg, nil, nil, nil
 			return
 		}
 	}
@@ -339,7 +341,7 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		r.items = append(r.items, done)
 		return
 	}
-	r.printf("%s Transfer to pages %s", n.name, indexes(pages))
+	r.printf("%s Transfer to pages %s%s", n.name, indexes(pages), layersOf(&e.Gather))
 	if !n.cfg.Leased {
 		landing := effects.Landing(r.id())
 		done.conn = effects.Conn(landing) // not to be delivered before the Confirm
@@ -352,6 +354,17 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		}
 	}
 	r.items = append(r.items, done)
+}
+
+// layersOf says of which pages those of a transfer are put together.
+func layersOf(g *effects.Gather) (text string) {
+	for i := 0; i < len(g.Pages); i += int(g.Layers) {
+		text += " of " + indexes(g.Pages[i:i+int(g.Layers)])
+	}
+	if g.Layers > 0 {
+		text += fmt.Sprintf(", %d stripes each", g.Stripes)
+	}
+	return text
 }
 
 // next delivers the first item that may be delivered.
@@ -418,17 +431,18 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		k := keys(arg("keys"))
 		tokens := uint32(number("tokens", 4))
 		var pages []effects.Page
+		token := 8 * n.cfg.Layout.Shape.Dims[1]
 		for i := number("from", 0); i < n.rank.Stats().PagesTotal; i++ {
 			if p := n.rank.Page(0, uint32(i)); p.Refs > 0 && len(pages) < len(k) {
-				pages = append(pages, effects.Page{Index: uint32(i), Length: 32, Generation: p.Generation})
+				pages = append(pages, effects.Page{Index: uint32(i), Length: 4 * token, Generation: p.Generation})
 			}
 		}
 		if len(pages) == len(k) {
-			pages[len(pages)-1].Length = 8 * tokens
+			pages[len(pages)-1].Length = token * tokens
 		}
 		return &engine.Put{
 			Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
-			Keys: k, Pages: pages, Layout: layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
+			Keys: k, Pages: pages, Layout: n.cfg.Layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
 		}
 	case "recall":
 		body := &recall.Recall{

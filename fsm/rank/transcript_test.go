@@ -15,7 +15,8 @@ import (
 //
 //	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]]
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
-//	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]     starts (or restarts) a rank
+//	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
+//	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
@@ -128,6 +129,10 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "merge", &cfg.MergeBytes)
 				}
 				cfg.WholeChunks = d.HasArg("whole_chunks")
+				if d.HasArg("holds") {
+					cfg.Layout = layout
+					d.ScanArgs(t, "holds", &cfg.Layout.Shape.Dims[1])
+				}
 				if d.HasArg("loans") {
 					d.ScanArgs(t, "loans", &cfg.LoansMax)
 				}

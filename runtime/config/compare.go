@@ -99,8 +99,8 @@ func (c *comparison) chunks() {
 	if a.ChunkTokens != b.ChunkTokens {
 		c.add("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
 	}
-	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none || a.Layerwise.Enabled != b.Layerwise.Enabled {
-		return // An engine says what the other has, and the handshake compares; or pages differ anyway.
+	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none {
+		return // An engine says what the other has, and the handshake compares.
 	}
 	if a.Layout.Dtype != b.Layout.Dtype {
 		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name,
@@ -109,10 +109,20 @@ func (c *comparison) chunks() {
 	if a.Layout.Format != b.Layout.Format {
 		c.add(ownPath("layout.mla"), b.Layout.Format == protocol.FormatKVMLA,
 			"%s has format %v and this is %v; set layout.mla to the same on both", a.Name, a.Layout.Format, b.Layout.Format)
-	} else if oneToken(a.Layout) != oneToken(b.Layout) {
+	} else if oneToken(c.pages(a)) != oneToken(c.pages(b)) {
 		c.add(ownPath("layout"), describe(b), "%s has %s; give both the same layers, heads and head size", a.Name,
 			describe(a))
 	}
+}
+
+// pages is the layout by which an end is compared: of chunks of all layers if the other one has such pages.
+func (c *comparison) pages(of *Config) protocol.Layout {
+	if c.sender.Layerwise.Enabled && !c.receiver.Layerwise.Enabled && of == c.sender {
+		if whole, _, ok := of.Layout.Whole(of.Layerwise.Layers); ok {
+			return whole
+		}
+	}
+	return of.Layout
 }
 
 // oneToken is a layout's shape but for the tokens of a chunk, which are compared by themselves.

@@ -175,9 +175,9 @@ func (c *Config) layersFit() (p Problem, fits bool) {
 func (c *comparison) layerwise() {
 	a, b := c.a.Layerwise, c.b.Layerwise
 	switch {
-	case a.Enabled != b.Enabled:
-		c.add(layerwiseKey, b.Enabled, "%s has %t; with it a page holds one layer, at both ends: set the same on both",
-			c.a.Name, a.Enabled)
+	case c.receiver.Layerwise.Enabled && !c.sender.Layerwise.Enabled:
+		c.add(layerwiseKey, b.Enabled, "%s has %t; a receiver with it has a page for each layer, and takes no whole chunks: "+
+			"set the same on both", c.a.Name, a.Enabled)
 	case a.Layers != b.Layers && a.Layers > 0 && b.Layers > 0:
 		c.add(ownPath("layout.num_layers"), b.Layers, "%s has %d; a chunk has one page for each layer, at both ends",
 			c.a.Name, a.Layers)

@@ -1,6 +1,8 @@
 package hccl
 
 import (
+	"iter"
+
 	"github.com/kvferry/kvferry/effects"
 )
 
@@ -19,13 +21,12 @@ type limit struct {
 // batches cuts a transfer into what the library takes in one call each. Each descriptor has a fixed price of up to 23
 // µs (docs/ascend.md), so pages that are neighbours at both ends become one. Every byte is in exactly one piece, and
 // the order is the pages'.
-func batches(pairs []effects.Pair, local func(effects.Page) uintptr, remote func(effects.RemotePage) uintptr,
-	most limit) [][]piece {
+func batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
+	remote func(effects.RemotePage) uintptr, most limit) [][]piece {
 	var list [][]piece
 	var batch []piece
 	var bytes uint64
-	for _, pair := range pairs {
-		p := piece{local(pair.Local), remote(pair.Remote), uint64(pair.Local.Length)}
+	for p := range pieces(pairs, gather, local, remote) {
 		if p.bytes == 0 {
 			continue // The library refuses an empty descriptor.
 		}
@@ -46,6 +47,21 @@ func batches(pairs []effects.Pair, local func(effects.Page) uintptr, remote func
 		list = append(list, batch)
 	}
 	return list
+}
+
+// pieces are those of all pages.
+func pieces(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
+	remote func(effects.RemotePage) uintptr) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for i := range pairs {
+			for x := range gather.Pieces(i, &pairs[i]) {
+				here, there := local(x.Page)+uintptr(x.From), remote(pairs[i].Remote)+uintptr(x.At)
+				if !yield(piece{here, there, uint64(x.Bytes)}) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // meets reports whether q goes on where p ends, here and there. Only whole pages do.

@@ -1,6 +1,7 @@
 package hccl
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -39,7 +40,7 @@ func TestBatches(t *testing.T) {
 		}
 		most := limit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
 		var before uintptr
-		for _, batch := range batches(pairs, localAt, farAt, most) {
+		for _, batch := range batches(pairs, &effects.Gather{}, localAt, farAt, most) {
 			var bytes uint64
 			if len(batch) == 0 || len(batch) > most.pieces {
 				t.Fatalf("a batch of %d pieces", len(batch))
@@ -76,18 +77,36 @@ func TestNeighboursAreOne(t *testing.T) {
 	for i := range uint32(300) {
 		pairs = append(pairs, page(i, testPage))
 	}
-	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
+	if got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
 		t.Fatalf("%d batches", len(got))
 	}
 	pairs[10].Local.Length--
-	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
+	if got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
 		t.Fatalf("%d batches", len(got))
 	}
 	for i := range pairs {
 		pairs[i].Remote.Index = uint32(2 * i)
 	}
-	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 2 || len(got[0]) != 256 ||
+	got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30})
+	if len(got) != 2 || len(got[0]) != 256 ||
 		len(got[1]) != 44 {
 		t.Fatalf("%d batches", len(got))
+	}
+}
+
+// What is put together goes where it belongs: the first stripes of all layers, then the second ones.
+func TestPiecesOfLayers(t *testing.T) {
+	a, b := page(4, testPage/4).Local, page(2, testPage/4).Local
+	pair := page(4, testPage/2)
+	gather := effects.Gather{Pages: []effects.Page{a, b}, Layers: 2, Stripes: 2}
+	got := batches([]effects.Pair{pair}, &gather, localAt, farAt, limit{256, 1 << 30})
+	const stripe = testPage / 8
+	far := farAt(pair.Remote)
+	want := []piece{
+		{localAt(a), far, stripe}, {localAt(b), far + stripe, stripe},
+		{localAt(a) + stripe, far + 2*stripe, stripe}, {localAt(b) + stripe, far + 3*stripe, stripe},
+	}
+	if len(got) != 1 || !slices.Equal(got[0], want) {
+		t.Fatalf("pieces %+v; want %+v", got, want)
 	}
 }

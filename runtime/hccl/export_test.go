@@ -43,7 +43,7 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	p.mu.Unlock()
 	how := make(chan communicator.Outcome)
 	o.push(func(now effects.Time) {
-		late := &job{batches: batches([]effects.Pair{pair}, p.pool.Address, o.address, limit{1, 1 << 30})}
+		late := &job{batches: batches([]effects.Pair{pair}, &effects.Gather{}, p.pool.Address, o.address, limit{1, 1 << 30})}
 		how <- o.submit(late, communicator.Batch{NotAfter: now - 1})
 	})
 	return <-how == communicator.TooLate

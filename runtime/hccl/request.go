@@ -47,7 +47,7 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		return
 	}
 	most := limit{p.cfg.Descriptors, p.cfg.BatchBytes}
-	j := &job{read: e.Read, batches: batches(e.Pairs, p.pool.Address, o.address, most)}
+	j := &job{read: e.Read, batches: batches(e.Pairs, &e.Gather, p.pool.Address, o.address, most)}
 	wanted := communicator.Event{
 		Kind: communicator.Transfer, Corr: e.Corr, Grant: e.Grant, Since: e.Since, NotAfter: e.NotAfter,
 		Batches: len(j.batches),
@@ -71,17 +71,22 @@ func (p *Plane) admit(o *outgoing, e *effects.Transfer) effects.Code {
 		return effects.Stale
 	case len(p.transfers) >= p.env.Bounds.Transfers:
 		return effects.TooMany
-	case len(e.Pairs) > p.env.Bounds.PagesPerBatch:
+	case max(len(e.Pairs), len(e.Gather.Pages)) > p.env.Bounds.PagesPerBatch:
 		return effects.TooLarge
-	case len(e.Pairs) == 0:
+	case len(e.Pairs) == 0, !e.Gather.Fits(e.Pairs), e.Gather.Layers > 0 && e.Read:
 		return effects.Invalid
+	}
+	for _, page := range e.Gather.Pages {
+		if !p.pool.Has(page) {
+			return effects.Invalid
+		}
 	}
 	buffer := o.welcome.buffer
 	for _, pair := range e.Pairs {
 		switch {
 		case pair.Remote.Buffer != buffer.ID:
 			return effects.Stale
-		case pair.Remote.Index >= buffer.Pages, !p.pool.Has(pair.Local):
+		case pair.Remote.Index >= buffer.Pages, e.Gather.Layers == 0 && !p.pool.Has(pair.Local):
 			return effects.Invalid
 		case uint64(pair.Local.Length) > buffer.PageBytes:
 			return effects.TooLarge

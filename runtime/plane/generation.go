@@ -56,11 +56,18 @@ func Move(dst, src []byte) { copy(dst, src) }
 // the permit stood for as long as it was read. Else dst holds garbage. Codes: Stale, the page is in another
 // life; Cancelled, the permit was withdrawn. The index and len(dst) must be within the mapping.
 func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Permit, move Mover) effects.Code {
+	return m.CopyFrom(dst, index, 0, g, permit, move)
+}
+
+// CopyFrom is Copy of the bytes from one on.
+func (m *Mapping) CopyFrom(
+	dst []byte, index, from uint32, g effects.Generation, permit Permit, move Mover,
+) effects.Code {
 	word := &m.table[index]
 	if code := compare(word, g, permit); code != effects.OK { // R1
 		return code
 	}
-	move(dst, pageOf(m.mem, m.pages, m.pageBytes, index)[:len(dst)]) // R2
+	move(dst, pageOf(m.mem, m.pages, m.pageBytes, index)[from:][:len(dst)]) // R2
 	var fence uint64
 	atomic.StoreUint64(&fence, 1)   // R3
 	return compare(word, g, permit) // R4

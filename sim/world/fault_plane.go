@@ -20,8 +20,12 @@ func (t *Transfer) settledEarly(w *World) bool {
 // unchanged says whether a page still is what was granted to be read, and its owner lets
 // it be read.
 func (t *Transfer) unchanged(i int) bool {
-	p := t.Pairs[i].Local
-	return t.Local.Pages[p.Index].Generation == p.Generation && !t.Early
+	for _, p := range t.Sources(i) {
+		if t.Local.Pages[p.Index].Generation != p.Generation {
+			return false
+		}
+	}
+	return !t.Early
 }
 
 // stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.

@@ -103,6 +103,10 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 // moveHalf moves what the page's length covers of one half.
 func (t *Transfer) moveHalf(w *World, i, half int) {
 	p := t.Pairs[i]
+	if t.Gather.Layers > 0 {
+		t.gatherHalf(i, half)
+		return
+	}
 	covered := t.Local.PartsOf(p.Local.Length)
 	src, dst := &t.Local.Pages[p.Local.Index], &t.Remote.Pages[p.Remote.Index]
 	for part := half * Parts / 2; part < min((half+1)*Parts/2, covered); part++ {

@@ -113,6 +113,7 @@ type Transfer struct {
 	Initiator effects.Incarnation
 	Grant     effects.GrantID
 	Pairs     []effects.Pair
+	Gather    effects.Gather // of a push: of which pages each is put together
 	NotAfter  effects.Time
 	Since     effects.Time // its grant was given no earlier, as far as its machine says
 	Read      bool         // it loads the remote pages into the local ones
@@ -281,6 +282,8 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	t := w.Stock.transfers.One(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.Us,
 		Grant: e.Grant,
 		Pairs: w.Stock.pairs.Keep(e.Pairs), NotAfter: e.NotAfter, Read: e.Read, Local: n.Pool})
+	t.Gather = e.Gather
+	t.Gather.Pages = w.Stock.Spans.Keep(e.Gather.Pages)
 	if e.Read {
 		t.Under = l.Target.Loan(e.Grant)
 	} else if w.Setting.Leased {

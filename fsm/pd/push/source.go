@@ -26,8 +26,10 @@ type Source struct {
 	most    int // of those, at a time
 
 	ask    protocol.AllocRequest  `snap:"scratch"`
+	text   []byte                 `snap:"scratch"` // of keys of layers
 	reply  protocol.AllocResponse `snap:"scratch"`
 	pairs  []effects.Pair         `snap:"scratch"`
+	layers []effects.Page         `snap:"scratch"` // of which pairs are put together
 	byPage table.Index            // finds pairs by where they go, while they are made
 }
 
@@ -41,6 +43,7 @@ type outgoing struct {
 	since    effects.Time `snap:"skip"` // when it asked first: a later attempt may be told the answer to that
 	transfer move.Transfer
 	grant    effects.GrantID
+	chunks   bool // its receiver has pages for all layers of a chunk, and was asked for those
 }
 
 // sourcePhase is where a put stands.
@@ -60,7 +63,7 @@ const (
 func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
 		seed: seed, puts: f.puts.Emptied(puts+carried, peers), most: int(carried),
-		ask: f.ask, reply: f.reply, pairs: f.pairs, byPage: f.byPage.Emptied(),
+		ask: f.ask, text: f.text, reply: f.reply, pairs: f.pairs, layers: f.layers, byPage: f.byPage.Emptied(),
 	}
 }
 
@@ -187,7 +190,7 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 			break
 		}
 		f.puts.Unqueue(h)
-		e.Work.Spend(f.puts.Get(h).Size())
+		e.Work.Spend(len(f.puts.Get(h).Pages))
 		f.becomeAsking(e, h, conn)
 	}
 	if h, conn := f.puts.TakeLast(e, peer); h != 0 {
@@ -308,7 +311,7 @@ func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 	f.carried++
 	*p = outgoing{Row: p.Row}
 	p.Begin(e, &c.Put, &a, sourceRef(sourceDeadline, h))
-	p.For, p.Layers, p.Epoch, p.Opens = c.For, c.Layers, c.Epoch, c.Opens
+	p.For, p.Layers, p.Whole, p.Epoch, p.Opens = c.For, c.Layers, c.Whole, c.Epoch, c.Opens
 	f.begin(e, h, p, &a)
 	return h
 }

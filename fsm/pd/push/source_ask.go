@@ -16,9 +16,9 @@ import (
 // (rule M4).
 func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
-	if of := e.Links.Of(p.Peer); p.Layers > 0 && of.Layers() != p.Layers {
+	if why, fits := p.fits(e); !fits {
 		e.Links.Untake(&e.Env, p.Peer, link.LaneAlloc, conn)
-		p.Blame(effects.Unsupported, noLayers(p.Layers, of.Layers()))
+		p.Blame(effects.Unsupported, why)
 		p.deliver(e, effects.Unsupported)
 		f.end(e, h, p)
 		return
@@ -29,11 +29,9 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	}
 	p.Listens = p.Meet(e).Commits()
 	m := &f.ask
-	m.Keys = m.Keys[:0]
-	for i := range p.Size() {
-		m.Keys = append(m.Keys, p.Key(i))
-	}
-	m.Format, m.Shape, m.Dtype = e.Cfg.Layout.Format, p.Shape(&e.Cfg.Layout), e.Cfg.Layout.Dtype
+	f.text = p.names(m, f.text[:0])
+	layout, _ := p.layout(e)
+	m.Format, m.Shape, m.Dtype = layout.Format, p.Shape(&layout), layout.Dtype
 	m.LastChunkTokens = p.LastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
@@ -42,13 +40,61 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
-	if m.Ext.Layers = p.Layers; p.Layers > 0 {
+	if p.Layers > 0 && !p.chunks {
+		m.Ext.Layers = p.Layers
 		m.Shape, m.Ext.Epoch = e.Cfg.Layout.Shape, p.Epoch
 		if p.Opens {
 			m.Ext.Opens = 1
 		}
 	}
 	f.send(e, h, p, sourceAsk)
+}
+
+// fits says whether a put can go to its peer as that is now, and learns in which form.
+func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
+	of := e.Links.Of(p.Peer)
+	p.chunks = p.Whole && of.Chunks()
+	switch {
+	case p.chunks || p.Layers > 0 && of.Layers() == p.Layers:
+		return why, true
+	case p.Layers > 0:
+		return noLayers(p.Layers, of.Layers()), false
+	case of.Chunks() && of.PageBytes() != e.Cfg.PageBytes:
+		return effects.Why{
+			Field: "kvf_page_bytes", Ours: flow.Number(e.Cfg.PageBytes), Theirs: flow.Number(of.PageBytes()),
+			Remedy: "send it layer by layer, by SaveLayer, or set use_layerwise to the same at both ends",
+		}, false
+	}
+	return why, true
+}
+
+// layout is that of what a put's receiver has in a page, and in how many stripes a layer lies there.
+func (p *outgoing) layout(e *flow.Env) (protocol.Layout, uint32) {
+	if !p.chunks {
+		return e.Cfg.Layout, 0
+	}
+	whole, stripes, ok := e.Cfg.Layout.Whole(p.Layers)
+	if !ok {
+		panic("BUG: a receiver has pages of a layout that there is not")
+	}
+	return whole, stripes
+}
+
+// names has the keys of a put in a message: as they are, or those of each layer of its chunks, whose text it appends.
+func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
+	m.Keys = m.Keys[:0]
+	for i := range p.Size() {
+		if p.chunks || !p.Whole {
+			m.Keys = append(m.Keys, p.Key(i))
+			continue
+		}
+		for layer := range p.Layers {
+			from := len(text)
+			text = protocol.AppendLayerKey(text, p.Key(i), layer)
+			m.Keys = append(m.Keys, text[from:len(text):len(text)])
+		}
+	}
+	return text
 }
 
 // becomeConfirming commits the grant, or gives it back. It speaks to the life of the peer that gave it: a restarted
@@ -169,7 +215,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 	if !f.plan(e.Links.Of(p.Peer), p) {
 		e.Out.Mark(put.MarkReplySenseless)
 		p.Malformed(e, p.stage(), effects.Why{
-			Field: "AllocResponse", Ours: strconv.Itoa(p.Size()) + " chunks asked for",
+			Field: "AllocResponse", Ours: strconv.Itoa(p.Keys(p.chunks)) + " chunks asked for",
 			Theirs: strconv.Itoa(len(m.RemoteIndexes)) + " pages and " + strconv.Itoa(len(m.AlreadySent)) +
 				" chunks that do not fit them",
 		})

@@ -12,6 +12,7 @@ const (
 	MarkTransferFailed
 	MarkCommitGone
 	MarkReplyAfterLink
+	MarkPutTogether
 	sourceMarkEnd
 )
 
@@ -19,8 +20,8 @@ const (
 func SourceMarkNames() []string {
 	return []string{
 		"stopped-asking", "stopped-moving", "ask-again", "commit-again", "unsettled", "transfer-failed",
-		"commit-gone", "reply-after-link",
+		"commit-gone", "reply-after-link", "put-together",
 	}
 }
 
-const _ = uint(sourceMarkEnd - MarkStoppedAsking - 8)
+const _ = uint(sourceMarkEnd - MarkStoppedAsking - 9)

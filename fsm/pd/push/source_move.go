@@ -15,8 +15,14 @@ func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 	}
 	p.phase, p.Conn = sourceMoving, 0
 	to, who := e.Links.Of(p.Peer).Link()
+	gather := effects.Gather{}
+	if p.chunks {
+		e.Out.Mark(MarkPutTogether)
+		gather.Pages, gather.Layers = f.layers, p.Layers
+		_, gather.Stripes = p.layout(e)
+	}
 	p.transfer.Begin(&e.Env, effects.Transfer{
-		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Since: p.since,
+		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Gather: gather, Since: p.since,
 		NotAfter: min(p.Deadline, p.asked.Add(lease-e.Cfg.LeaseGuard)),
 	}, sourceRef(sourceTransfer, h))
 }

@@ -11,9 +11,9 @@ import (
 
 // plan turns the reply into pairs, and says whether it made sense.
 func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
-	f.pairs = f.pairs[:0]
+	f.pairs, f.layers = f.pairs[:0], f.layers[:0]
 	ok := f.match(of, p)
-	if p.Size() == 1 {
+	if p.Keys(p.chunks) == 1 {
 		return ok // One key stands nowhere twice.
 	}
 	// In time that depends on the batch alone, however large an earlier one was.
@@ -26,7 +26,7 @@ func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 // match gives each chunk the page that the reply has for it.
 func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply
-	n := p.Size()
+	n := p.Keys(p.chunks)
 	p.Already = p.Already[:0]
 	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
 		return false
@@ -38,9 +38,8 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	sent, next := 0, 0
 	for i := range n {
 		if sent < len(m.AlreadySent) && m.AlreadySent[sent] == int64(i) {
-			if sent++; p.Layers > 0 {
-				p.Already = append(p.Already, uint32(i))
-			}
+			sent++
+			p.wasThere(uint32(i))
 			continue
 		}
 		if next >= len(m.RemoteIndexes) {
@@ -60,13 +59,14 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
 			return false
 		}
-		pair := effects.Pair{Local: p.Pages[i], Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
+		pair := effects.Pair{Local: p.local(i), Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
 		if m.HasExt && next < len(m.Ext.Generations) {
 			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
 		}
 		next++
 		if n == 1 || !f.planned(&pair.Remote) {
 			f.pairs = append(f.pairs, pair)
+			f.layers = append(f.layers, p.layersOf(i)...)
 		}
 	}
 	// Indexes that were out of order or out of range were never matched.
@@ -75,6 +75,36 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	}
 	p.Sent, p.Skipped = uint32(next), uint32(sent)
 	return true
+}
+
+// wasThere notes the places of pages of which the receiver has no need.
+func (p *outgoing) wasThere(key uint32) {
+	switch {
+	case p.chunks:
+		for layer := range p.Layers {
+			p.Already = append(p.Already, key*p.Layers+layer)
+		}
+	case p.Layers > 0:
+		p.Already = append(p.Already, key)
+	}
+}
+
+// layersOf are the pages that go into one of a receiver that has pages for all layers of a chunk.
+func (p *outgoing) layersOf(key int) []effects.Page {
+	if !p.chunks {
+		return nil
+	}
+	return p.Pages[key*int(p.Layers) : (key+1)*int(p.Layers)]
+}
+
+// local is our page of a key, or the first one, with the bytes of all.
+func (p *outgoing) local(key int) effects.Page {
+	if !p.chunks {
+		return p.Pages[key]
+	}
+	page := p.Pages[key*int(p.Layers)]
+	page.Length *= p.Layers
+	return page
 }
 
 // planned says whether a key that stands twice in the batch has its page already; if not, it has from now on.

@@ -38,7 +38,8 @@ type Row struct {
 // An Inner is what a put says besides that another flow gives, and no engine does.
 type Inner struct {
 	For     kernel.Ref // who hears what becomes of it; none: the engine
-	Layers  uint32     // of a chunk, whose layers the keys are of; 0: they are of chunks
+	Layers  uint32     // of a chunk, each of which has a page; 0: each chunk has one
+	Whole   bool       // the keys are of chunks, of which all layers are here, in order; else of layers
 	Epoch   uint32
 	Opens   bool
 	Already []uint32 // what was there already, by place
@@ -61,6 +62,14 @@ func (b *Batch) Key(i int) []byte {
 		from = b.ends[i-1]
 	}
 	return b.keys[from:b.ends[i]]
+}
+
+// Keys is how many keys say what a put has: one for each of its layers, or one for each chunk.
+func (r *Row) Keys(chunks bool) int {
+	if chunks {
+		return r.Size()
+	}
+	return len(r.Pages)
 }
 
 // Shape is what LMCache sends for a batch: that of its first object, which may be a short one.

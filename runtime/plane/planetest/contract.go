@@ -73,6 +73,8 @@ func Run(t *testing.T, open plane.Opener) {
 		run  func(*testing.T, plane.Opener)
 	}{
 		{"pushes arrive byte for byte", pushesArrive},
+		{"pages are put together byte for byte", gathersArrive},
+		{"what is put together is checked", gathersAreChecked},
 		{"many transfers at once", manyAtOnce},
 		{"both directions", bothDirections},
 		{"a revoked grant refuses", revokedRefuses},

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -167,19 +168,22 @@ type Push struct {
 	Grant      effects.GrantID
 	From, Into []effects.Page
 	Buffer     effects.BufferID
+	Gather     effects.Gather
 }
 
 // Start starts a transfer.
 func (n *Node) Start(p Push) effects.Corr {
 	n.corr++
-	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant,
+	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, Gather: p.Gather,
 		NotAfter: plane.Now().Add(effects.Duration(2 * patience))}
 	for i, from := range p.From {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: from, Remote: effects.RemotePage{
 			Buffer: p.Buffer, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})
 	}
+	e.Gather.Pages = slices.Clone(p.Gather.Pages)
 	n.Plane.Transfer(e)
 	clear(e.Pairs) // Spans are borrowed.
+	clear(e.Gather.Pages)
 	return e.Corr
 }
 

@@ -65,12 +65,18 @@ func (p *push) copy(i int) (wanted bool) {
 
 // store copies one page. The link checked that the pair lies within both pools.
 func (p *push) store(i int) effects.Code {
-	pair, claim := p.Pairs()[i], p.Claim()
+	claim := p.Claim()
 	dst := claim.Hold(i)
 	if dst == nil {
 		return effects.Withdrawn
 	}
 	defer claim.Unhold(i)
 	// If not OK the peer took its page back, and what is in ours is garbage.
-	return p.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation, p.permit, p.move)
+	for piece := range p.Pieces(i) {
+		into, from := dst[piece.At:piece.At+piece.Bytes], piece.Page
+		if code := p.mapping.CopyFrom(into, from.Index, piece.From, from.Generation, p.permit, p.move); code != effects.OK {
+			return code
+		}
+	}
+	return effects.OK
 }

@@ -60,14 +60,17 @@ func (s *sender) write(st *stream, t *link.Transfer, i int) bool {
 
 // send writes a page, all of it or the stream is of no use any more.
 func (s *sender) send(st *stream, t *link.Transfer, i int) bool {
-	page := t.Pairs()[i].Local
+	length := t.Pairs()[i].Local.Length
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false
 	}
 	var head [headBytes]byte
-	putHead(head[:], t.Number(), uint32(i), page.Length)
-	buffers := net.Buffers{head[:], s.host(page)}
-	_, err := buffers.WriteTo(st.conn) // One call for header and page.
+	putHead(head[:], t.Number(), uint32(i), length)
+	buffers := net.Buffers{head[:]}
+	for piece := range t.Pieces(i) {
+		buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
+	}
+	_, err := buffers.WriteTo(st.conn) // One call for header and page, but for one of very many pieces.
 	return err == nil
 }
 

@@ -20,16 +20,18 @@ const tokens = world.Parts
 
 // A prefill is how a request is computed.
 type prefill struct {
-	j        *pd.Job
-	base     int   // chunks that were there before
-	skip     int   // tokens of those, and perhaps more
-	total    int   // tokens, those included
-	steps    []int // tokens that are computed behind each
-	preempt  int   // the command before which it is preempted; -1: none
-	drop     int   // or dropped
-	careless bool  // it saves from the first chunk on, each time
-	nowhere  bool  // nobody is to get it
-	patience effects.Duration
+	j       *pd.Job
+	base    int   // chunks that were there before
+	skip    int   // tokens of those, and perhaps more
+	total   int   // tokens, those included
+	steps   []int // tokens that are computed behind each
+	preempt int   // the command before which it is preempted; -1: none
+	drop    int   // or dropped
+	// its layers are ready from the last one on
+	backwards bool
+	careless  bool // it saves from the first chunk on, each time
+	nowhere   bool // nobody is to get it
+	patience  effects.Duration
 }
 
 // prefillOf draws it.
@@ -37,18 +39,19 @@ func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 40+n) }
 	x = prefill{j: j, preempt: -1, drop: -1}
 	if w.Seed >= draw.RestlessSeed { // Nothing is drawn: it is as simple as can be.
-		x.total = (len(j.Chunks)-1)*tokens + int(j.TokensOf(len(j.Keys)-1))
+		x.total = (len(chunksOf(j))-1)*tokens + int(j.TokensOf(len(j.Keys)-1))
 		if x.steps = []int{x.total}; j.Said[preempted] {
 			x.preempt = 1
 		}
 		return x
 	}
 	x.nowhere = at(26).Permille(50) && !j.Said[slow]
+	x.backwards = j.Together > 0 && at(27).Permille(300)
 	if x.careless = at(0).Permille(200); at(1).Permille(300) {
 		x.base = at(2).Between(1, 3)
 		x.skip = x.base*tokens + at(3).Between(0, tokens-1)
 	}
-	chunks := len(j.Chunks)
+	chunks := len(chunksOf(j))
 	last := int(j.TokensOf(len(j.Keys) - 1))
 	x.total = x.base*tokens + (chunks-1)*tokens + last
 	for range at(4).Between(0, 3) {
@@ -71,12 +74,22 @@ func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 		x.preempt = 1
 	case j.Said[slow]:
 	case at(20).Permille(300):
-		x.preempt = at(21).Between(0, len(x.steps)*j.Layers)
+		x.preempt = at(21).Between(0, len(x.steps)*pagesOf(j))
 	case at(22).Permille(80):
-		x.drop = at(23).Between(0, len(x.steps)*j.Layers)
+		x.drop = at(23).Between(0, len(x.steps)*pagesOf(j))
 	}
 	return x
 }
+
+// chunksOf are the keys of a job's chunks, and pagesOf how many pages its sender has of each.
+func chunksOf(j *pd.Job) [][]byte {
+	if j.Layers > 0 {
+		return j.ChunkKeys
+	}
+	return j.Keys
+}
+
+func pagesOf(j *pd.Job) int { return max(j.Layers, j.Together) }
 
 // rest is how many tokens are behind the last whole chunk.
 func (x *prefill) rest() int { return x.total % tokens }
@@ -85,7 +98,7 @@ func (x *prefill) rest() int { return x.total % tokens }
 func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	for i := range c.Pages {
-		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i)) / tokens)
+		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / tokens)
 	}
 	x := prefillOf(w, j)
 	computes(w, n, j, 1)
@@ -100,7 +113,7 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // figures are what the engine knows of the time that it takes: some engines do.
 func figures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
 	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 70); w.Seed < draw.RestlessSeed && at.Permille(500) {
-		f = ops.Figures{Chunks: uint32(len(j.Chunks)), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
+		f = ops.Figures{Chunks: uint32(len(chunksOf(j))), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
 			BatchNS: draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 71).Below(1 << 20)}
 	}
 	return f
@@ -113,6 +126,10 @@ func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	for i, p := range c.Pages {
 		pg := &n.Engine().Pages[p.Index]
 		for part := range pg.Stamps {
+			if j.Together > 0 {
+				pg.Stamps[part] = world.MakeStamp(j.Ids[i/j.Together], world.LayerOf(c.Count<<5, i%j.Together), part)
+				continue
+			}
 			pg.Stamps[part] = world.MakeStamp(j.Ids[i], c.Count<<5, part)
 		}
 	}
@@ -147,7 +164,7 @@ func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 		give(w, n, j, at, pd.Command{Want: stops, Body: &ops.Preempt{Request: j.Name}}, 0)
 	case at == x.drop:
 		give(w, n, j, at, pd.Command{Want: stops, Body: &ops.Drop{Request: j.Name}}, 0)
-	case at < len(x.steps)*j.Layers:
+	case at < len(x.steps)*pagesOf(j):
 		give(w, n, j, at, x.save(w, at), 0)
 	default:
 		t := give(w, n, j, at, x.finish(w), 0)
@@ -158,7 +175,10 @@ func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 // save is the command that says that a layer of a step is ready.
 func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
 	j := x.j
-	step, layer := at/j.Layers, at%j.Layers
+	step, layer := at/pagesOf(j), at%pagesOf(j)
+	if x.backwards {
+		layer = pagesOf(j) - 1 - layer
+	}
 	from, to := 0, max(0, x.steps[step]/tokens-x.base)
 	if step > 0 && !x.careless {
 		from = max(0, x.steps[step-1]/tokens-x.base)
@@ -168,7 +188,7 @@ func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
 	}
 	all := w.Commands[j.Batches[0].Reserve-1].Pages
 	for i := from; i < to; i++ {
-		body.Keys, body.Pages = append(body.Keys, j.ChunkKeys[i]), append(body.Pages, all[i*j.Layers+layer])
+		body.Keys, body.Pages = append(body.Keys, chunksOf(j)[i]), append(body.Pages, all[i*pagesOf(j)+layer])
 	}
 	return pd.Command{Want: saves, Body: &body, Pages: body.Pages}
 }
@@ -179,7 +199,7 @@ func (x *prefill) finish(w *pd.Cluster) pd.Command {
 	body := ops.Finish{Request: j.Name, Tokens: uint32(x.total), Patience: x.patience}
 	if x.rest() > 0 {
 		all := w.Commands[j.Batches[0].Reserve-1].Pages
-		body.Key, body.Pages = j.ChunkKeys[len(j.Chunks)-1], all[len(all)-j.Layers:]
+		body.Key, body.Pages = chunksOf(j)[len(chunksOf(j))-1], all[len(all)-pagesOf(j):]
 	}
 	return pd.Command{Want: finishes, Body: &body, Pages: body.Pages}
 }

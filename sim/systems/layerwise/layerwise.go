@@ -23,6 +23,7 @@ var Flow = pd.Flow{
 	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
 	Scopes:   small,
 	Layers:   layersOf,
+	Holds:    holds,
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 		c.Layers = uint32(layersOf(p))
@@ -46,9 +47,15 @@ var Flow = pd.Flow{
 		}
 	},
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
+		if layers := holds(p, plan.Node(n.ID)); layers > 0 {
+			c.Layout, _, _ = c.Layout.Whole(uint32(layers))
+			c.Layers = 0
+			return
+		}
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
 		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
-			if c.WholeChunks = true; at.Again().Permille(300) { // Or none at all.
+			// Or none at all. Of one layer that would be a chunk in one page, which is no layer's.
+			if c.WholeChunks = true; at.Again().Permille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
 		}
@@ -103,6 +110,15 @@ func layersOf(p *plan.Plan) int {
 	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
 }
 
+// holds is how many layers a page of a node has, if it has more than its senders': in some worlds whoever only receives
+// is one without layers.
+func holds(p *plan.Plan, n plan.Node) int {
+	if p.Seed >= draw.RestlessSeed || p.Sends(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).Permille(150) {
+		return 0
+	}
+	return layersOf(p)
+}
+
 // layered draws a world of prefills that push layers.
 func layered(d *expand.Draft) {
 	p := d.Plan
@@ -124,7 +140,9 @@ func draws(d *expand.Draft) {
 	for i := range p.Jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
-		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
+		if holds(p, j.To) > 0 { // It takes nothing else.
+			j.Plain, j.PlainTo, j.Gather = false, false, false
+		} else if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
 			continue
 		}
 		j.Said = j.Said.With(word)

@@ -23,6 +23,7 @@ var (
 	checkFinish  = oracle.NewCheck("S9", "requests that finish well")
 	checkLast    = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
 	checkMissing = oracle.NewCheck("S9", "chunks told as missing, of layers")
+	checkFits    = oracle.NewCheck("L3", "chunks of layers, taken whole")
 	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
 )
 
@@ -44,7 +45,16 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 			}
 		}
+		if j := &w.Jobs[c.Job]; j.Together > 0 && (e.Code == effects.Mismatch || e.Code == effects.Unsupported) {
+			if w.Plan.Mismatch || pd.Lies(w) {
+				call.Void(checkFits)
+			} else {
+				call.Breaks(checkFits, "node %d ends %s of request %q as %s, and its receiver has all layers of a chunk in a page",
+					n.It(), c.Want, oracle.Request(j.Name), e.Code)
+			}
+		}
 		if c.Want == finishes {
+			call.Judged(checkFits)
 			return
 		}
 		if call.Judged(checkAtOnce); n.Steps != c.Step {
@@ -111,7 +121,7 @@ var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if c := commandOf(w, n, e.Ticket); c != nil && preempts(c) {
-			s.of(w, n, c.Job).preempted(w.Jobs[c.Job].Layers)
+			s.of(w, n, c.Job).preempted(pagesOf(&w.Jobs[c.Job]))
 		}
 	})
 	oracle.OnEffect(l, func(s *sent, call *oracle.Call, e *effects.Transfer) {
@@ -121,8 +131,12 @@ var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen
 			return
 		}
 		x := load{job: -1}
-		for _, p := range e.Pairs {
-			job, at := itemOf(w, n, p.Local)
+		locals := slices.Clone(e.Gather.Pages)
+		for i := 0; i < len(e.Pairs) && e.Gather.Layers == 0; i++ {
+			locals = append(locals, e.Pairs[i].Local)
+		}
+		for _, p := range locals {
+			job, at := itemOf(w, n, p)
 			if job < 0 {
 				return
 			}
@@ -130,14 +144,14 @@ var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen
 			j := &w.Jobs[job]
 			if prefillOf(w, j).nowhere {
 				call.Breaks(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
-					n.It(), at%j.Layers, at/j.Layers, oracle.Request(j.Name))
+					n.It(), at%pagesOf(j), at/pagesOf(j), oracle.Request(j.Name))
 				return
 			}
 			x.job, x.epoch, x.ids = job, g.epoch, append(x.ids, at)
 			call.Judged(checkTwice)
 			if g.went[at] {
 				call.Breaks(checkTwice, "node %d sends layer %d of chunk %d of request %q twice",
-					n.It(), at%j.Layers, at/j.Layers, oracle.Request(j.Name))
+					n.It(), at%pagesOf(j), at/pagesOf(j), oracle.Request(j.Name))
 				return
 			}
 			g.went[at] = true
@@ -194,11 +208,11 @@ func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effect
 // asks checks that what is less than a chunk is asked for when all else was.
 func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte) {
 	m := &s.ask
-	if m.Decode(body, &pd.WireLimits) != nil || m.Ext.Layers == 0 || m.Ext.Attempt != 1 {
+	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt != 1 {
 		return
 	}
 	at := w.JobNamed(m.Ext.Request)
-	if at >= uint64(len(w.Jobs)) {
+	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[word] {
 		return
 	}
 	g := s.of(w, n, int(at))
@@ -222,9 +236,9 @@ func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *goi
 		if i < 0 || w.Jobs[j.Place].Sender != n.ID {
 			continue
 		}
-		if call.Judged(checkAgain); g.whole[i/j.Layers] {
+		if call.Judged(checkAgain); g.whole[i/max(1, j.Layers)] {
 			call.Breaks(checkAgain, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
-				n.It(), i%j.Layers, i/j.Layers, oracle.Request(j.Name))
+				n.It(), i%max(1, j.Layers), i/max(1, j.Layers), oracle.Request(j.Name))
 			return
 		}
 	}
@@ -300,7 +314,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 			return
 		}
 		layers := w.Jobs[c.Job].Layers
-		if ours(c) || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
+		if ours(c) || layers == 0 || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
 			return
 		}
 		call.Judged(checkOrigin)
@@ -324,7 +338,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 		}
 		for i := range w.Jobs {
 			j := &w.Jobs[i]
-			for k := 0; k < len(j.Keys) && j.Layers > 0; k += j.Layers {
+			for k := 0; k < len(j.Keys) && pagesOf(j) > 0; k += max(1, j.Layers) {
 				if pd.KeyHashOf(n, j.Keys[k]) == e.ID {
 					if s.whole == nil {
 						s.whole = map[wholeAt]bool{}
@@ -350,10 +364,10 @@ func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effe
 		return
 	}
 	call.Judged(checkFinish)
-	for k := 0; k < len(j.Keys); k += j.Layers {
+	for k := 0; k < len(j.Keys); k += max(1, j.Layers) {
 		if !s.whole[wholeAt{oracle.Node(j.Receiver), j.Ids[k]}] {
 			call.Breaks(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
-				n.It(), oracle.Request(j.Name), k/j.Layers, oracle.Node(j.Receiver))
+				n.It(), oracle.Request(j.Name), k/max(1, j.Layers), oracle.Node(j.Receiver))
 			return
 		}
 	}

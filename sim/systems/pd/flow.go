@@ -32,6 +32,9 @@ type Flow struct {
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.
 	Layers func(p *plan.Plan) int
+	// Holds, likewise, is how many pages of its sender each chunk of a job is put together of, if its receiver has them in
+	// one: its keys are those of chunks then. 0: it has not.
+	Holds func(p *plan.Plan, to plan.Node) int
 
 	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says what the
 	// engine does with it beside giving it back.

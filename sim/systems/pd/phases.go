@@ -43,6 +43,9 @@ func (w *Cluster) Probe() {
 			if w.Plan.Mismatch && (s == 0 || r == 0) || s == r {
 				continue // Its configuration is what is wrong; and nobody sends to himself.
 			}
+			if Its(w.Nodes[s]).Cfg.Layers > 0 && Its(w.Nodes[s]).Cfg.Layout != Its(w.Nodes[r]).Cfg.Layout {
+				continue // A put of one page is of no use to who has pages for more.
+			}
 			ok := false
 			for try := 0; try < probeTries && !ok && w.Failure == nil; try++ {
 				i := len(w.Jobs)

@@ -31,6 +31,7 @@ type Job struct {
 	gather    bool      // nobody sends it
 	Said      plan.Said `snap:"share"` // whose it is, if it is a flow's
 	Layers    int       // each of its chunks has so many pages, and its keys are those of layers; 0: a page has a chunk
+	Together  int       // of so many pages of its sender each of its chunks is put together; 0: each is one
 	Chunks    []uint32  `snap:"share"` // where it has layers: the numbers of chunks in the plan
 	ChunkKeys [][]byte  `snap:"share"` // and their keys
 	probe     bool      // made after healing; it must succeed
@@ -70,7 +71,9 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
 		j.Take, j.prefix, j.gather, j.Whole, j.Said = p.Take, p.Prefix, p.Gather, p.Whole, p.Said
 		if flow := w.Flows.owner(j); flow != nil && flow.Layers != nil {
-			j.Layers = flow.Layers(w.Source)
+			if j.Together = flow.Holds(w.Source, plan.Node(p.To)); j.Together == 0 {
+				j.Layers = flow.Layers(w.Source)
+			}
 		}
 		for _, k := range p.Keys {
 			if j.Layers > 0 {
@@ -181,6 +184,7 @@ func (j *Job) reserve(w *Cluster, n *world.Node, b int) {
 	if j.shared {
 		count = uint32(len(j.Keys))
 	}
+	count *= uint32(max(1, j.Together))
 	j.Batches[b].tries++
 	t := w.Give(n, Command{Want: plan.WantReserve, Job: j.Place, Batch: b, Count: count,
 		Body: w.bodies.reserves.One(ops.Reserve{Count: count})}, Its(n).Cfg.ReserveTimeout)

@@ -29,6 +29,7 @@ const (
 	KindJoin
 	KindRead
 	KindJoined
+	KindGather
 )
 
 const (
@@ -37,9 +38,11 @@ const (
 	welcomeBytes = 1 + 16 + 16 + 4 + 8 + 16
 	askBytes     = 8 + 4 + 8 + 4
 	pairBytes    = 4 + 8 + 4 + 8 + 4
+	gatherBytes  = 4 + 4
+	layerBytes   = 4 + 8
 	cancelBytes  = 8
 	doneBytes    = 8 + 1
-	// SmallFrame bounds every frame but a push and a read.
+	// SmallFrame bounds every frame but a push, a gather and a read.
 	SmallFrame = headBytes + helloBytes
 )
 
@@ -73,16 +76,20 @@ func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
 }
 
 // Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's
-// page and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes.
+// page and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes. Of a push that gathers
+// (KindGather) Gather has the initiator's pages.
 type Ask struct {
 	Transfer uint64
 	Slot     uint32 // of the transfer's permit; zero in reads and on planes that have none
 	Grant    effects.GrantID
 	Pairs    []effects.Pair
+	Gather   effects.Gather
 }
 
 // maxFrame bounds what a peer may send.
-func maxFrame(pairs int) int { return max(SmallFrame, headBytes+askBytes+pairs*pairBytes) }
+func maxFrame(pairs int) int {
+	return max(SmallFrame, headBytes+askBytes+pairs*pairBytes+gatherBytes+pairs*layerBytes)
+}
 
 func begin(b []byte, kind Kind, body int) []byte { return framing.Begin(b, uint8(kind), body) }
 
@@ -114,9 +121,13 @@ func AppendWelcome(b []byte, w Welcome) []byte {
 	return append(appendBuffer(b, w.Buffer), w.Proof[:]...)
 }
 
-// appendAsk appends a push or a read.
+// appendAsk appends a push, a gather or a read.
 func appendAsk(b []byte, kind Kind, a Ask) []byte {
-	b = begin(b, kind, askBytes+len(a.Pairs)*pairBytes)
+	size := askBytes + len(a.Pairs)*pairBytes
+	if kind == KindGather {
+		size += gatherBytes + len(a.Gather.Pages)*layerBytes
+	}
+	b = begin(b, kind, size)
 	b = binary.LittleEndian.AppendUint64(b, a.Transfer)
 	b = binary.LittleEndian.AppendUint32(b, a.Slot)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Grant))
@@ -127,6 +138,15 @@ func appendAsk(b []byte, kind Kind, a Ask) []byte {
 		b = binary.LittleEndian.AppendUint32(b, p.Remote.Index)
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.Remote.Generation))
 		b = binary.LittleEndian.AppendUint32(b, p.Local.Length)
+	}
+	if kind != KindGather {
+		return b
+	}
+	b = binary.LittleEndian.AppendUint32(b, a.Gather.Layers)
+	b = binary.LittleEndian.AppendUint32(b, a.Gather.Stripes)
+	for _, page := range a.Gather.Pages {
+		b = binary.LittleEndian.AppendUint32(b, page.Index)
+		b = binary.LittleEndian.AppendUint64(b, uint64(page.Generation))
 	}
 	return b
 }
@@ -212,6 +232,40 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 		p.Remote.Index = binary.LittleEndian.Uint32(q[12:])
 		p.Remote.Generation = effects.Generation(binary.LittleEndian.Uint64(q[16:]))
 		p.Local.Length = binary.LittleEndian.Uint32(q[24:])
+	}
+	return a, nil
+}
+
+// parseGather reads the body of a push that gathers: that of a push, and the initiator's pages.
+func parseGather(b []byte, pagesMax int) (a Ask, err error) {
+	if len(b) < askBytes {
+		return a, framing.WrongSize("gather", len(b), askBytes)
+	}
+	push := uint64(askBytes) + uint64(binary.LittleEndian.Uint32(b[20:]))*pairBytes
+	if uint64(len(b)) < push+gatherBytes {
+		return a, fmt.Errorf("%w: gather in %d bytes; its pairs alone have %d", ErrMalformed, len(b), push)
+	}
+	if a, err = parseAsk(b[:push], pagesMax); err != nil {
+		return a, err
+	}
+	b = b[push:]
+	g := &a.Gather
+	g.Layers, g.Stripes = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
+	n := uint64(len(a.Pairs)) * uint64(g.Layers)
+	if b = b[gatherBytes:]; g.Layers == 0 || n > uint64(pagesMax) || uint64(len(b)) != n*layerBytes {
+		return a, fmt.Errorf("%w: gather of %d pages of %d layers each in %d bytes; give %d bytes for each of at most %d",
+			ErrMalformed, len(a.Pairs), g.Layers, len(b), layerBytes, pagesMax)
+	}
+	g.Pages = make([]effects.Page, n)
+	for i := range g.Pages {
+		q := b[i*layerBytes:]
+		g.Pages[i] = effects.Page{Index: binary.LittleEndian.Uint32(q),
+			Generation: effects.Generation(binary.LittleEndian.Uint64(q[4:])),
+			Length:     a.Pairs[i/int(g.Layers)].Local.Length / g.Layers}
+	}
+	if !g.Fits(a.Pairs) {
+		return a, fmt.Errorf("%w: gather of %d layers in %d stripes, by which the lengths of its pages do not divide",
+			ErrMalformed, g.Layers, g.Stripes)
 	}
 	return a, nil
 }

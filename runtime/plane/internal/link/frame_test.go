@@ -69,6 +69,12 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			!reflect.DeepEqual(got, a) {
 			t.Fatalf("read: %+v, %v", got, err)
 		}
+		if a.Gather = drawGather(t, a.Pairs); a.Gather.Layers > 0 {
+			got, err := parseGather(mustBody(t, appendAsk(nil, KindGather, a), KindGather), 36)
+			if err != nil || !reflect.DeepEqual(got, a) {
+				t.Fatalf("gather: %+v, %v", got, err)
+			}
+		}
 		n := rapid.Uint64().Draw(t, "number")
 		if got, err := parseCancel(mustBody(t, appendCancel(nil, n), KindCancel)); err != nil || got != n {
 			t.Fatalf("cancel: %d, %v", got, err)
@@ -78,6 +84,54 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			t.Fatalf("done: %d, %s, %v", got, code, err)
 		}
 	})
+}
+
+// drawGather draws what pairs are put together of, and gives them lengths that it divides.
+func drawGather(t *rapid.T, pairs []effects.Pair) (g effects.Gather) {
+	g.Layers, g.Stripes = rapid.Uint32Range(1, 4).Draw(t, "layers"), rapid.Uint32Range(1, 3).Draw(t, "stripes")
+	for i := range pairs {
+		length := g.Stripes * rapid.Uint32Range(0, 100).Draw(t, "bytes")
+		pairs[i].Local.Length = length * g.Layers
+		for range g.Layers {
+			g.Pages = append(g.Pages, effects.Page{Index: rapid.Uint32().Draw(t, "layer"), Length: length,
+				Generation: effects.Generation(rapid.Uint64().Draw(t, "life"))})
+		}
+	}
+	return g
+}
+
+// Whoever gathers says what fits together, in as many bytes, or is malformed.
+func TestBoundsOfGathering(t *testing.T) {
+	pair := effects.Pair{Local: effects.Page{Index: 1, Length: 12}}
+	layer := effects.Page{Index: 2, Length: 6}
+	good := effects.Gather{Layers: 2, Stripes: 3, Pages: []effects.Page{layer, layer}}
+	behind := askBytes + pairBytes
+	for _, c := range []struct {
+		name string
+		bend func([]byte) []byte
+	}{
+		{"of no layers", func(b []byte) []byte { b[behind] = 0; return b }},
+		{"of more layers than bytes", func(b []byte) []byte { b[behind] = 3; return b }},
+		{"of four billion layers", func(b []byte) []byte { copy(b[behind:], "\xff\xff\xff\xff"); return b }},
+		{"of no stripes", func(b []byte) []byte { b[behind+4] = 0; return b }},
+		{"of stripes that do not divide", func(b []byte) []byte { b[behind+4] = 4; return b }},
+		{"of four billion pairs", func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
+		{"with a byte more", func(b []byte) []byte { return append(b, 0) }},
+		{"with a byte less", func(b []byte) []byte { return b[:len(b)-1] }},
+		{"that ends before its layers", func(b []byte) []byte { return b[:behind+gatherBytes-1] }},
+		{"that ends in its head", func(b []byte) []byte { return b[:askBytes-1] }},
+	} {
+		b := appendAsk(nil, KindGather, Ask{Pairs: []effects.Pair{pair}, Gather: good})[headBytes:]
+		if _, err := parseGather(b, 2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseGather(b, 1); !errors.Is(err, ErrMalformed) {
+			t.Errorf("too many pages: %v", err)
+		}
+		if _, err := parseGather(c.bend(b), 2); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
 }
 
 func TestBoundsOfAsking(t *testing.T) {
@@ -111,6 +165,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(AppendWelcome(nil, Welcome{}))
 	f.Add(appendAsk(nil, KindPush, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
 	f.Add(appendAsk(nil, KindRead, Ask{Transfer: 2, Pairs: make([]effects.Pair, 1)}))
+	f.Add(appendAsk(nil, KindGather, Ask{Transfer: 3, Pairs: []effects.Pair{{Local: effects.Page{Length: 8}}},
+		Gather: effects.Gather{Layers: 2, Stripes: 2, Pages: []effects.Page{{Length: 4}, {Length: 4}}}}))
 	f.Add(appendCancel(nil, 1))
 	f.Add(appendDone(nil, 1, effects.Stale))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -128,6 +184,11 @@ func FuzzFrames(f *testing.F) {
 		case KindPush, KindRead:
 			var a Ask
 			if a, err = parseAsk(body, 64); err == nil {
+				again = appendAsk(nil, kind, a)
+			}
+		case KindGather:
+			var a Ask
+			if a, err = parseGather(body, 64); err == nil {
 				again = appendAsk(nil, kind, a)
 			}
 		case KindCancel:

@@ -204,6 +204,11 @@ func (in *Incoming) read() error {
 			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
 				err = in.push(a)
 			}
+		case KindGather:
+			var a Ask
+			if a, err = parseGather(body, bounds.PagesPerBatch); err == nil {
+				err = in.push(a)
+			}
 		case KindRead:
 			var a Ask
 			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
@@ -215,7 +220,7 @@ func (in *Incoming) read() error {
 				in.cancel(number)
 			}
 		case KindHello, KindWelcome, KindDone, KindJoin, KindJoined:
-			err = fmt.Errorf("%w: kind %d where push, read or cancel belongs", ErrMalformed, kind)
+			err = fmt.Errorf("%w: kind %d where push, gather, read or cancel belongs", ErrMalformed, kind)
 		default:
 			err = fmt.Errorf("%w: unknown kind %d", ErrMalformed, kind)
 		}

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"iter"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
@@ -15,6 +17,7 @@ type Push struct {
 	number uint64
 	slot   uint32         // of the peer's permit
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
+	gather effects.Gather // the peer's pages, if it puts several together
 	claim  *plane.Claim
 
 	progress
@@ -22,6 +25,9 @@ type Push struct {
 
 // Pairs are the pages to store: Local at the peer, Remote here. They are not to be changed.
 func (p *Push) Pairs() []effects.Pair { return p.pairs }
+
+// Pieces are what the page of pair i is put together of at the peer, in its order.
+func (p *Push) Pieces(i int) iter.Seq[effects.Piece] { return p.gather.Pieces(i, &p.pairs[i]) }
 
 // Permit names the peer's leave to copy: where it is, and the transfer's number.
 func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
@@ -60,9 +66,15 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 	}
 	pool := in.plane.env.Pool
 	pages := make([]effects.Page, len(a.Pairs))
+	from := in.hello.Buffer
+	has := func(page effects.Page) bool { return page.Index < from.Pages && uint64(page.Length) <= from.PageBytes }
+	for _, page := range a.Gather.Pages {
+		if !has(page) {
+			return nil, effects.Invalid
+		}
+	}
 	for i, pair := range a.Pairs {
-		from := in.hello.Buffer
-		if pair.Local.Index >= from.Pages || uint64(pair.Local.Length) > from.PageBytes {
+		if a.Gather.Layers == 0 && !has(pair.Local) {
 			return nil, effects.Invalid
 		}
 		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
@@ -72,7 +84,7 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim,
+	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, gather: a.Gather, claim: claim,
 		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -22,6 +23,7 @@ type Transfer struct {
 	corr     effects.Corr
 	grant    effects.GrantID
 	pairs    []effects.Pair
+	gather   effects.Gather // of a push: of which pages each is put together
 	notAfter effects.Time
 	permits  *plane.Permits // where its permit is, in slot; nil if it has none
 	slot     uint32
@@ -41,6 +43,9 @@ func (t *Transfer) Number() uint64 { return t.number }
 // Pairs are the pages to move. They are not to be changed.
 func (t *Transfer) Pairs() []effects.Pair { return t.pairs }
 
+// Pieces are what the peer's page of pair i is put together of, in its order.
+func (t *Transfer) Pieces(i int) iter.Seq[effects.Piece] { return t.gather.Pieces(i, &t.pairs[i]) }
+
 // Transfer implements plane.Plane.
 func (p *Plane) Transfer(e *effects.Transfer) {
 	p.mu.Lock()
@@ -53,7 +58,8 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	p.last++
 	o.last = p.last
 	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs),
-		notAfter: e.NotAfter}
+		gather: e.Gather, notAfter: e.NotAfter}
+	t.gather.Pages = slices.Clone(e.Gather.Pages)
 	o.transfers[t.number], p.transfers[t.corr] = t, t
 	if e.Read {
 		o.load(t)
@@ -73,12 +79,17 @@ func (o *Outgoing) push(t *Transfer) {
 	} else {
 		t.unbegun, t.unsent = len(t.pairs), len(t.pairs)
 	}
-	t.send(KindPush, func() { o.sender.Send(t) })
+	kind := KindPush
+	if t.gather.Layers > 0 {
+		kind = KindGather
+	}
+	t.send(kind, func() { o.sender.Send(t) })
 }
 
 // send queues the frame that asks for the transfer; after is called when it has left.
 func (t *Transfer) send(kind Kind, after func()) {
-	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs})
+	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
+		Gather: t.gather})
 	if !t.link.out.put(item{frame: frame, before: t.ask, after: after}) {
 		t.finish(effects.PeerLost)
 	}
@@ -94,16 +105,21 @@ func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
 		return effects.Stale
 	case len(p.transfers) >= p.env.Bounds.Transfers:
 		return effects.TooMany
-	case len(e.Pairs) > p.env.Bounds.PagesPerBatch:
+	case max(len(e.Pairs), len(e.Gather.Pages)) > p.env.Bounds.PagesPerBatch:
 		return effects.TooLarge
-	case len(e.Pairs) == 0:
+	case len(e.Pairs) == 0, !e.Gather.Fits(e.Pairs), e.Gather.Layers > 0 && e.Read:
 		return effects.Invalid
+	}
+	for _, page := range e.Gather.Pages {
+		if !p.env.Pool.Has(page) {
+			return effects.Invalid
+		}
 	}
 	for _, pair := range e.Pairs {
 		switch {
 		case pair.Remote.Buffer != o.welcome.Buffer.ID:
 			return effects.Stale
-		case pair.Remote.Index >= o.welcome.Buffer.Pages, !p.env.Pool.Has(pair.Local):
+		case pair.Remote.Index >= o.welcome.Buffer.Pages, e.Gather.Layers == 0 && !p.env.Pool.Has(pair.Local):
 			return effects.Invalid
 		case uint64(pair.Local.Length) > o.welcome.Buffer.PageBytes:
 			return effects.TooLarge

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -130,7 +131,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		or.all().queue.read(n, t)
 	}
 	shared := or.all().shared.transferring(n, t, e)
-	for _, p := range e.Pairs {
+	for i, p := range e.Pairs {
 		if or.w.Failure != nil {
 			return
 		}
@@ -150,7 +151,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 				n.It(), n.ItsPage(p.Remote.Index), len(t.Remote.Pages))
 			return
 		}
-		if pd.Its(t.Remote.Node).Cfg.Layout != pd.Its(n).Cfg.Layout {
+		if there, ours := pd.Its(t.Remote.Node).Cfg.Layout, pd.Its(n).Cfg.Layout; there != together(ours, &e.Gather) {
 			or.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.It(), t.Remote.Node.It())
 			return
 		}
@@ -163,21 +164,42 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		if shared {
 			continue
 		}
-		src := &n.Pool.Pages[p.Local.Index]
-		or.judged(checkTransferLent, checkTransferLength)
-		if src.Reserved == 0 || src.Last != p.Local.Generation {
-			or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not handed over",
-				n.It(), n.ItsPage(p.Local.Index))
-			return
+		for _, local := range t.Sources(i) {
+			if or.lending(n, local); or.w.Failure != nil {
+				return
+			}
 		}
-		if lent := or.w.Commands[src.Reserved-1].Pages; !hasLength(lent, p.Local) {
-			or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
-				n.It(), p.Local.Length, n.ItsPage(p.Local.Index))
-			return
-		}
-		src.Readers++
-		n.Pool.Touch(p.Local.Index)
 	}
+}
+
+// lending checks a page that a push reads.
+func (or *lentOracle) lending(n *world.Node, local effects.Page) {
+	src := &n.Pool.Pages[local.Index]
+	or.judged(checkTransferLent, checkTransferLength)
+	if src.Reserved == 0 || src.Last != local.Generation {
+		or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not handed over",
+			n.It(), n.ItsPage(local.Index))
+		return
+	}
+	if lent := or.w.Commands[src.Reserved-1].Pages; !hasLength(lent, local) {
+		or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
+			n.It(), local.Length, n.ItsPage(local.Index))
+		return
+	}
+	src.Readers++
+	n.Pool.Touch(local.Index)
+}
+
+// together is the layout of pages that are put together so.
+func together(layer protocol.Layout, g *effects.Gather) protocol.Layout {
+	if g.Layers == 0 {
+		return layer
+	}
+	whole, stripes, _ := layer.Whole(g.Layers)
+	if stripes != g.Stripes {
+		return protocol.Layout{}
+	}
+	return whole
 }
 
 func hasLength(pages []effects.Page, p effects.Page) bool {
@@ -199,9 +221,11 @@ func (or *lentOracle) settled(t *world.Transfer) {
 		or.all().fills.fetched(t)
 		return
 	}
-	for _, p := range t.Pairs {
-		t.Local.Pages[p.Local.Index].Readers--
-		t.Local.Touch(p.Local.Index)
+	for i := range t.Pairs {
+		for _, p := range t.Sources(i) {
+			t.Local.Pages[p.Index].Readers--
+			t.Local.Touch(p.Index)
+		}
 	}
 }
 

@@ -205,7 +205,7 @@ func (or *pagesOracle) unmapped(n *world.Node, id effects.GrantID) {
 // transfer, nobody may be reading it, and what is read must still be lent.
 func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	p := t.Pairs[i]
-	dst, src := &t.Remote.Pages[p.Remote.Index], &t.Local.Pages[p.Local.Index]
+	dst := &t.Remote.Pages[p.Remote.Index]
 	to := t.Remote.Node
 	or.judged(checkStore, checkStoreLent)
 	switch {
@@ -224,9 +224,14 @@ func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	case t.Local.Alive() && !t.Reading && !t.Early && !or.w.Setting.Leased && half == 0:
 		or.fail(checkStoreLent, "transfer %d reads page %d of node %d after it was settled",
 			oracle.Transfer(t.ID), t.Local.Node.ItsPage(p.Local.Index), t.Local.Node.It())
-	case t.Local.Alive() && t.Reading && src.Readers == 0:
-		or.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not leased",
-			oracle.Transfer(t.ID), t.Local.Node.ItsPage(p.Local.Index), t.Local.Node.It())
+	case t.Local.Alive() && t.Reading:
+		for _, local := range t.Sources(i) {
+			if t.Local.Pages[local.Index].Readers == 0 {
+				or.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not leased",
+					oracle.Transfer(t.ID), t.Local.Node.ItsPage(local.Index), t.Local.Node.It())
+				return
+			}
+		}
 	}
 }
 
