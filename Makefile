@@ -67,6 +67,7 @@ demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
 	bin/kvferry demo --bidirectional
 	bin/kvferry demo --role both --bidirectional
+	bin/kvferry demo --role both --mode layerwise
 	-@tools/setup log
 	bin/kvferry demo --mode p2p
 

@@ -77,7 +77,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 // receives.
 func TestDemoOfBothSides(t *testing.T) {
 	const requests = 8
-	mode, modes := "all", 3
+	mode, modes := "all", 4
 	if testing.Short() {
 		mode, modes = "push", 1
 	}
@@ -98,8 +98,12 @@ func TestDemoOfBothSides(t *testing.T) {
 		if r.RestartMillis["node-2"] == 0 || r.RestartMillis["node-0"] == 0 {
 			t.Errorf("%s: killed and back were %v, want two of the ring", r.Mode, r.RestartMillis)
 		}
-		if (r.LentMost > 0) != (r.Mode != demo.Push) || r.LentMost > r.PrefillPages {
+		layers := r.Mode == demo.Layerwise
+		if (r.LentMost > 0) != (r.Mode != demo.Push && !layers) || r.LentMost > r.PrefillPages {
 			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMost, r.PrefillPages)
+		}
+		if (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
+			t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
 		}
 	}
 }

@@ -14,13 +14,16 @@ const ringNodes = 3
 
 // RingModes are the modes that nodes of both sides have.
 func RingModes() []Mode {
-	return slices.DeleteFunc(slices.Clone(modes), func(m Mode) bool { return m == PullDelayOffload || m == Layerwise })
+	return slices.DeleteFunc(slices.Clone(modes), func(m Mode) bool { return m == PullDelayOffload })
 }
 
 // ring are the lines that a mode adds to the configuration of a node that is both.
 func (m Mode) ring(donePort uint16) string {
-	if m == Push {
+	switch m {
+	case Push:
 		return ""
+	case Layerwise:
+		return "use_layerwise: true\n"
 	}
 	lines := fmt.Sprintf("pd_pull_mode: true\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", donePort, offersStand)
 	if m.delays() {
@@ -34,9 +37,9 @@ func (m Mode) ring(donePort uint16) string {
 func (s shape) ringPages() int { return 2 * s.prefillPages }
 
 // ringRoom is how many chunks may be on their way to a node: what its part of the pool holds, or what the node before
-// it can lend.
+// it can lend, or computes.
 func (m Mode) ringRoom(s shape) int {
-	if m.delays() {
+	if m.delays() || m == Layerwise {
 		return s.prefillPages * 3 / 4
 	}
 	return s.prefillPages
