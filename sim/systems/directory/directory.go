@@ -71,7 +71,9 @@ func nodes(p *plan.Plan) (all []own.Process) {
 		})
 	}
 	for _, x := range workers {
-		begin := func(b own.Boot) (effects.Machine, error) { return newNode(x.who, b, limits(b.Plan), directories(b.Plan)) }
+		begin := func(b own.Boot) (effects.Machine, error) {
+			return newNode(x.who, b, limits(b.Plan), directories(b.Plan))
+		}
 		if x.name == plainName {
 			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
 		}
