@@ -235,7 +235,7 @@ func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool)
 		t.heard = now
 	case t != nil && plain && beat: // It is at another address, or of a release that says more.
 	default:
-		delete(b.first, string(m.Worker.InstanceID))
+		delete(b.first, string(m.InstanceID))
 		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), heard: now, begun: beat}
 		if !beat {
 			next.sure = &account{}

@@ -19,10 +19,10 @@ func RingModes() []Mode {
 
 // ring are the lines that a mode adds to the configuration of a node that is both.
 func (m Mode) ring(donePort uint16) string {
-	switch m {
-	case Push:
+	if m == Push {
 		return ""
-	case Layerwise:
+	}
+	if m == Layerwise {
 		return "use_layerwise: true\n"
 	}
 	lines := fmt.Sprintf("pd_pull_mode: true\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", donePort, offersStand)
