@@ -39,6 +39,14 @@ func move() []any {
 	}
 }
 
+// gathered pushes a page that is put together of these.
+func gathered(layers ...effects.Page) *effects.Transfer {
+	whole := page
+	whole.Length = 2 * page.Length
+	return &effects.Transfer{Corr: 2, Link: 9, Pairs: []effects.Pair{{Local: whole}},
+		Gather: effects.Gather{Pages: layers, Layers: 2, Stripes: 1}}
+}
+
 func granted() []any { return []any{&effects.Grant{ID: 4, Peer: peer, Pages: []effects.Page{page}}} }
 
 func landing() *effects.Landed {
@@ -105,6 +113,12 @@ func TestChecker(t *testing.T) {
 		{name: "another life scattered", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true},
 			&effects.Command{Ticket: 6},
 			&effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{next}}), by: Machine, story: "newest published"},
+		{name: "put together", stream: and(move()[:3], gathered(page, page),
+			&effects.TransferDone{Corr: 2, Settled: true})},
+		{name: "put together of another life", stream: and(move()[:3], gathered(page, next)), by: Machine,
+			story: "newest published"},
+		{name: "put together of what does not fit", stream: and(move()[:3], gathered(page)), by: Machine,
+			story: "do not fit"},
 		{name: "read into while scattered",
 			stream: and(device(), &effects.Transfer{Corr: 4, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}),
 			by:     Machine, story: "which is scattered"},
