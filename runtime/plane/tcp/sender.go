@@ -66,10 +66,11 @@ func (s *sender) send(st *stream, t *link.Transfer, i int) bool {
 	}
 	var head [headBytes]byte
 	putHead(head[:], t.Number(), uint32(i), length)
-	buffers := net.Buffers{head[:]}
+	buffers := append(st.buffers[:0], head[:])
 	for piece := range t.Pieces(i) {
 		buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
 	}
+	st.buffers = buffers               // Which writing consumes.
 	_, err := buffers.WriteTo(st.conn) // One call for header and page, but for one of very many pieces.
 	return err == nil
 }

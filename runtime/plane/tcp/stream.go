@@ -18,6 +18,8 @@ type stream struct {
 	calls
 	head [headBytes]byte // of the page that is read just now
 	sink []byte          // what is discarded goes here
+
+	buffers net.Buffers // of the page that is written just now
 }
 
 // calls move bytes between sockets and pages. Neither of them blocks.
