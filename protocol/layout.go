@@ -150,10 +150,20 @@ func (l Layout) WithTokens(n uint32) (Layout, error) {
 // layerDim is the dimension of the layers in formats that have them.
 const layerDim = 1
 
-// Whole returns the layout of chunks of so many layers, each of which has l, and in how many stripes a layer lies in
-// one: a KV_2LTD has the keys of all layers before the values of any. Only formats with layers have such a layout.
+// OneLayer returns the layout of one layer of chunks that have l, and how many layers they have. Only formats with
+// layers have such a layout.
+func (l Layout) OneLayer() (one Layout, layers uint32, ok bool) {
+	if l.Format != FormatKV2LTD && l.Format != FormatKVMLA {
+		return Layout{}, 0, false
+	}
+	layers, l.Shape.Dims[layerDim] = l.Shape.Dims[layerDim], 1
+	return l, layers, true
+}
+
+// Whole undoes OneLayer: it returns the layout of chunks of so many layers, each of which has l, and in how many
+// stripes a layer lies in one. A KV_2LTD has the keys of all layers before the values of any.
 func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
-	if l.Format != FormatKV2LTD && l.Format != FormatKVMLA || l.Shape.Dims[layerDim] != 1 {
+	if _, one, has := l.OneLayer(); !has || one != 1 {
 		return Layout{}, 0, false
 	}
 	l.Shape.Dims[layerDim] = layers

@@ -110,8 +110,8 @@ func (c *comparison) chunks() {
 		c.add(ownPath("layout.mla"), b.Layout.Format == protocol.FormatKVMLA,
 			"%s has format %v and this is %v; set layout.mla to the same on both", a.Name, a.Layout.Format, b.Layout.Format)
 	} else if oneToken(c.pages(a)) != oneToken(c.pages(b)) {
-		c.add(ownPath("layout"), describe(b), "%s has %s; give both the same layers, heads and head size", a.Name,
-			describe(a))
+		c.add(ownPath("layout"), c.describe(b), "%s has %s; give both the same layers, heads and head size", a.Name,
+			c.describe(a))
 	}
 }
 
@@ -131,8 +131,12 @@ func oneToken(l protocol.Layout) protocol.Shape {
 	return l.Shape
 }
 
-func describe(c *Config) string {
-	return fmt.Sprintf("shape %v, pages of %d bytes", c.Layout.Shape, c.PageBytes)
+func (c *comparison) describe(of *Config) string {
+	pages, bytes := c.pages(of), of.PageBytes
+	if pages != of.Layout {
+		bytes *= uint64(of.Layerwise.Layers)
+	}
+	return fmt.Sprintf("shape %v, pages of %d bytes", pages.Shape, bytes)
 }
 
 func (c *comparison) planes() {

@@ -136,20 +136,18 @@ func (d *draft) noteLayerwise() {
 }
 
 // oneLayer is what one layer of a chunk looks like, and how many the chunk has.
-func (c *Config) oneLayer(l protocol.Layout) (one protocol.Layout, layers uint32, p Problem, fits bool) {
-	if l.Format != protocol.FormatKV2LTD && l.Format != protocol.FormatKVMLA {
+func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, bool) {
+	one, layers, ok := l.OneLayer()
+	if !ok {
 		return l, 0, Problem{Code: Conflict, Field: layerwiseKey, Value: "true",
 			Remedy: fmt.Sprintf("the engine's chunks are %v, which has no layers; set use_layerwise: false", l.Format)}, false
 	}
-	const layerDim = 1 // of both
-	layers = l.Shape.Dims[layerDim]
 	if most := min(protocol.LayersMax, c.Limits.ArrayLen); int64(layers) > int64(most) {
 		return l, 0, Problem{Code: Conflict, Field: layerwiseKey, Value: "true",
 			Remedy: fmt.Sprintf("the model has %d layers, and the last tokens of a request go with all of them at once; raise "+
 				"limits.keys_per_batch, up to %d, or set use_layerwise: false", layers, protocol.LayersMax)}, false
 	}
-	l.Shape.Dims[layerDim] = 1
-	return l, layers, Problem{}, true
+	return one, layers, Problem{}, true
 }
 
 // layersFit says whether a chunk's layers fit the pool, and what one peer may have of it.
