@@ -41,7 +41,7 @@ const (
 )
 
 func isLong(p *plan.Plan) bool {
-	return p.System == "directory" && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
+	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
 }
 
 // first are the first n chunks of a prompt.

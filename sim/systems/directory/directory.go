@@ -16,7 +16,11 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-const directoryName, second = "directory", "second"
+const (
+	systemName    = "directory"
+	directoryName = "directory"
+	second        = "second"
+)
 
 // directories are the names of those that a plan has: each is a replica by itself.
 func directories(p *plan.Plan) []string {
@@ -49,7 +53,7 @@ const rests = 5 * time.Second
 
 // System is a directory with workers.
 var System = own.System{
-	Name:  "directory",
+	Name:  systemName,
 	About: "no ranks: a directory, and workers that tell it what they have and ask who has what",
 	Nodes: nodes,
 	Draw:  draws,

@@ -39,7 +39,7 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	queue := or.all().queue.at(n)
 	for i := range queue.waiters {
 		if o := &queue.waiters[i]; o.reading && !o.atOnce && o.job > 0 && slices.Contains(my.abandoned, o.job) {
-			o.unwanted = true
+			o.unwanted, my.reads = true, true
 		}
 	}
 }
@@ -62,6 +62,10 @@ func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 		break
 	}
 	my.owed, my.ending = my.owed[:0], my.ending[:0]
+	if !my.reads {
+		return
+	}
+	my.reads = false
 	queue := or.all().queue.at(n)
 	for i := range queue.waiters {
 		if o := &queue.waiters[i]; o.unwanted && !o.stopped {

@@ -40,6 +40,7 @@ type promptLife struct {
 	abandoned []int                 `snap:"scratch"` // jobs whose requests nobody wants, from 1
 	owed      []owed                // grants that nobody wants since, while the machine is busy
 	ending    []int                 // jobs that it is abandoning, likewise
+	reads     bool                  // something is read for such a request
 	unread    []effects.GrantID     // read leases whose reader is lost since, likewise
 	agreed    []int                 `snap:"scratch"` // jobs of which it says that it has
 	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
