@@ -173,7 +173,7 @@ func idle(w *world.World, d *world.Delivery) bool {
 		c := w.Conns[d.A-1]
 		return c.Dead || c.Closed || !w.Lives(c.Client, c.Life)
 	case world.KindArrive:
-		return w.Conns[d.A-1].Dead
+		return w.Conns[d.A-1].Drowned()
 	case world.KindCommForm:
 		return w.Links[d.A-1].Comm.Epoch(d.B).Decided
 	default:

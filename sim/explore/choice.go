@@ -85,12 +85,12 @@ func channelOf(w *world.World, d *world.Delivery) uint64 {
 // choices lists everything that can happen next, in an order that depends on nothing but
 // the way here: positions in it are what paths consist of.
 func (b *branch) choices(s *Scope, into []choice) []choice {
-	w := b.w
+	w, act := b.w, b.nextAct(s)
 	under := w.Queue.Heap
 	slices.SortFunc(under, func(p, q world.Queued) int { return int(p.Seq) - int(q.Seq) })
 	for _, q := range under {
 		d := &w.Queue.Slab[q.Slot]
-		if b.stalls(d) || !b.head(q) || timesOut(d) {
+		if b.stalls(d) || !b.head(q) || timesOut(d) || act > 0 && actOf(s, d) >= act {
 			continue
 		}
 		steps := d.Kind <= world.KindDropped || d.Kind == world.KindArrive || d.Kind == world.KindTold || !b.stepwise &&
@@ -103,10 +103,14 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if len(into) == 0 {
 		into = b.timeouts(into)
 	}
-	if s.Timers != TimersIdle || len(into) == 0 {
+	if len(into) == 0 && act > 0 {
+		into = b.starts(s, act, into)
+	}
+	late := s.Timers != TimersIdle && act == 0 // All is quick until the last act.
+	if late || len(into) == 0 {
 		into = b.ticks(into)
 	}
-	if s.Timers == TimersUnits && w.System.Engine.Unfinished(w) > 0 && b.waits() {
+	if late && s.Timers == TimersUnits && w.System.Engine.Unfinished(w) > 0 && b.waits() {
 		into = append(into, choice{move: moveWait})
 	}
 	if b.frozen != plan.Nobody {

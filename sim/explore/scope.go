@@ -71,6 +71,7 @@ type Job struct {
 	Chunks           []int // by number: the same number is the same key
 	Batch            int   // chunks in a put; 0: all
 	Early            bool  // its reader asks before it is told
+	Act              int   // it begins with its act: when the act before is over, and nothing else can happen
 }
 
 // mayDie says whether a node may die in a scope.

@@ -34,6 +34,9 @@ type Conn struct {
 	Offer   effects.GrantID // that the newest request was about
 	Lane    bool            // it carries offers
 	Asking  uint16          // requests of whose end its client was not told
+
+	Adrift   []question `snap:"skip"` // when it broke: those that come late all the same
+	AdriftTo uint32     // to this life of the server
 }
 
 // question is one Send on a connection.
@@ -49,6 +52,11 @@ type question struct {
 
 // Under is the question that a Corr names, or nil.
 func (c *Conn) Under(corr effects.Corr) *question {
+	for i := range c.Adrift {
+		if c.Adrift[i].Corr == corr {
+			return &c.Adrift[i]
+		}
+	}
 	for i := range c.Asked {
 		if c.Asked[i].Corr == corr {
 			return &c.Asked[i]
@@ -239,7 +247,7 @@ func (w *World) Lost(c *Conn, f plan.Fault, nth uint64) bool {
 
 func (w *World) arrive(d Delivery) {
 	c := w.Conns[d.A-1]
-	if c.Dead {
+	if c.Drowned() || c.Dead && w.Nodes[c.Server].Life != c.AdriftTo {
 		w.Recycle(d.Body)
 		return
 	}
@@ -329,13 +337,30 @@ func (c *Conn) answerHeard(w *World, n *Node, corr effects.Corr, body []byte) {
 	c.forget(corr)
 }
 
+// Drowned says whether nothing of c arrives any more.
+func (c *Conn) Drowned() bool { return c.Dead && len(c.Adrift) == 0 }
+
+// drifts draws whether what is under way when c breaks comes to its server all the same: a server reads what its kernel
+// has of a connection that is gone for who asked. Other channels end their questions by time as well, so that theirs
+// come late without it.
+func (c *Conn) drifts(w *World) bool {
+	if c.Channel != effects.ChannelLookup || c.Server < 0 || w.Nodes[c.Server].User || !w.Nodes[c.Server].Up {
+		return false
+	}
+	return w.Seed >= draw.RestlessSeed || w.ConnDraw(draw.Cut, c).Again().Permille(500)
+}
+
 // Cut breaks c: its client notices unless deaf, and then the server may, too.
 func (w *World) Cut(c *Conn, deaf bool) {
 	if c.Closed || c.Dead {
 		return
 	}
 	c.Dead = true
-	c.tellServer(w, !deaf)
+	if c.drifts(w) && !deaf {
+		c.Adrift, c.AdriftTo = append(c.Adrift[:0], c.Asked...), w.Nodes[c.Server].Life
+	} else {
+		c.tellServer(w, !deaf)
+	}
 	if deaf {
 		return
 	}

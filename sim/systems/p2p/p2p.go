@@ -75,6 +75,14 @@ var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *pl
 	return ""
 }})
 
+// named is said of a job that is shared: its engine knows it by the name of the job before, which is another node's.
+var named = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Said[word] || j == &p.Jobs[0] {
+		return "it needs share, and a job before it; leave it out, or set that"
+	}
+	return ""
+}})
+
 // arena: what some of these nodes lend is copied first.
 var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
 	if !p.Topology.Said[word] {
@@ -112,6 +120,9 @@ func start(w *pd.Cluster, j *pd.Job) {
 	n := w.Nodes[j.Receiver]
 	if !n.Up {
 		return
+	}
+	if j.Said[named] {
+		j.Name = append(j.Name[:0], w.Jobs[j.Place-1].Name...)
 	}
 	b := ops.Bring{Request: j.Name, Keys: j.Keys}
 	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {

@@ -9,6 +9,12 @@ import (
 func small() []explore.Scope {
 	there := []explore.Job{{Chunks: []int{1}, Receiver: 1}, {Chunks: []int{1}, Sender: 1}}
 	more := []explore.Job{there[0], there[1], {Chunks: []int{2}, Receiver: 1}}
+	later := []explore.Job{there[0], there[1]}
+	later[1].Act = 1
+	askers := []explore.Job{
+		there[0], {Chunks: []int{2}, Sender: 2, Receiver: 1, Act: 1}, // Both are known to who has it.
+		{Chunks: []int{1}, Sender: 1, Act: 2}, {Chunks: []int{1}, Sender: 1, Receiver: 2, Act: 2},
+	}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
 	all := []explore.Scope{
 		{Name: "share", About: "one chunk is sent, and brought back", Jobs: there},
@@ -36,9 +42,19 @@ func small() []explore.Scope {
 			Faults: 1, Strikes: append(lost, plan.FaultDMA), Shape: copies},
 		{Name: "arena-share-evict", About: "one chunk is brought back from a copy while another one wants its page",
 			Jobs: more, SenderPages: 1, ReceiverPages: 1, Shape: copies},
+		{Name: "share-alike", About: "one chunk is sent, and two others ask for it by one lookup id", Jobs: askers,
+			Senders: 3, Shape: alike},
+		{Name: "leased-share-alike", About: "likewise, on a leased plane", Leased: true, Jobs: askers, Senders: 3, Shape: alike},
+		{Name: "push-share-late", About: "one chunk is sent, and written back by who has it: everything may be late then",
+			Jobs: later, Timers: explore.TimersAny, Shape: writes},
+		{Name: "leased-push-share-late", About: "likewise, on a leased plane", Leased: true, Jobs: later,
+			Timers: explore.TimersAny, Shape: writes},
+		{Name: "leased-push-share-cut", About: "likewise, and a connection or link breaks: the question may come twice",
+			Leased: true, Jobs: later, Faults: 1, Cut: true, Shape: writes},
 	}
 	for i := range all {
-		all[i].Both, all[i].Senders, all[i].Receivers = true, 2, 2
+		all[i].Both, all[i].Senders = true, max(2, all[i].Senders)
+		all[i].Receivers = all[i].Senders
 		if all[i].Cache = true; all[i].Shape == nil {
 			all[i].Shape = shares
 		}
@@ -49,6 +65,13 @@ func small() []explore.Scope {
 // shares has the second job of a scope bring what there is of it.
 func shares(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+}
+
+// alike has two bring what there is of it, by lookups of one name.
+func alike(p *plan.Plan) {
+	shares(p)
+	p.Bounds.Peers = 4 // Each asks by another link than it sends by.
+	p.Jobs[1].Said, p.Jobs[2].Said, p.Jobs[3].Said = nil, plan.Said{word: true}, plan.Said{word: true, named: true}
 }
 
 // copies has who has it copy it first.

@@ -1,0 +1,50 @@
+package explore
+
+import "github.com/kvferry/kvferry/sim/world"
+
+// Acts of a scope come one after another, so that orders among things of two of them are not tried: what matters is
+// often how a later one begins, not how the world became as it is then.
+
+// nextAct is the act that comes next: the first of which no job has begun. It is 0 if there is none.
+func (b *branch) nextAct(s *Scope) (next int) {
+	for i := range s.Jobs {
+		if act := s.Jobs[i].Act; act > 0 && (next == 0 || act < next) && !b.begun(s, act) {
+			next = act
+		}
+	}
+	return next
+}
+
+// begun says whether a job of an act has begun.
+func (b *branch) begun(s *Scope, act int) bool {
+	left := 0
+	for i := range s.Jobs {
+		if s.Jobs[i].Act == act {
+			left++
+		}
+	}
+	for _, q := range b.w.Queue.Heap {
+		if d := &b.w.Queue.Slab[q.Slot]; actOf(s, d) == act {
+			left--
+		}
+	}
+	return left > 0
+}
+
+// actOf is the act that begins with a delivery; 0: none does.
+func actOf(s *Scope, d *world.Delivery) int {
+	if d.Kind != world.KindStart || d.A >= uint64(len(s.Jobs)) {
+		return 0
+	}
+	return s.Jobs[d.A].Act
+}
+
+// starts adds the jobs of an act.
+func (b *branch) starts(s *Scope, act int, into []choice) []choice {
+	for _, q := range b.w.Queue.Heap {
+		if d := &b.w.Queue.Slab[q.Slot]; actOf(s, d) == act {
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.stepper(d), steps: !b.stepwise})
+		}
+	}
+	return into
+}
