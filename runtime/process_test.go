@@ -37,12 +37,13 @@ func TestMain(m *testing.M) {
 
 // An order is one line to a child.
 type order struct {
-	Op string // "open", "put", "reclaim", "get", "fetch" or "close"
+	Op string // "open", "put", "reclaim", "get", "fetch" or "close", or one of layers
 
 	Role, Channel string // of open
 	Delay         bool   // a receiver keeps what it is offered
 	TTL           time.Duration
 	Strike        strike
+	Layers        *layersOrder // of a node with use_layerwise
 
 	Peer runtime.Peer // of open, where it is to listen if it renews; of put
 	Keys []string     // of put, get and fetch
@@ -54,6 +55,8 @@ type word struct {
 	Code  effects.Code
 	Hits  int // get, fetch: chunks that were there
 	Wrong int // get, fetch: chunks that were there with other bytes than their key's
+	// Exposed is of prefill: from when the last layer was computed to the end of all.
+	Exposed time.Duration
 }
 
 // A process is a child as its parent sees it.
@@ -113,6 +116,9 @@ func (c *child) serve(in io.Reader) error {
 
 func (c *child) carryOut(o *order) word {
 	tb := proctest.TB{}
+	if o.Layers != nil && o.Op != "open" {
+		return c.carryOutLayers(tb, o)
+	}
 	switch o.Op {
 	case "open":
 		c.open(tb, o)
@@ -145,8 +151,10 @@ func (c *child) carryOut(o *order) word {
 }
 
 func (c *child) open(tb testing.TB, o *order) {
-	cfg := receiverConfig(tb, o.Channel, nil)
+	cfg, rank := receiverConfig(tb, o.Channel, nil), 0
 	switch {
+	case o.Layers != nil:
+		cfg, rank = o.Layers.config(tb), o.Layers.Rank
 	case o.Role == "sender" && o.Peer.Host != "":
 		cfg = renewingSenderConfig(tb, o.Channel)
 		cfg.InitPorts[0], cfg.Pull.DonePorts[0] = o.Peer.InitPort, o.Peer.AllocPort
@@ -160,6 +168,10 @@ func (c *child) open(tb testing.TB, o *order) {
 		cfg = delayedConfig(tb, o.Channel, 2)
 		cfg.Push.LeaseGuard = briefly / 4 // It keeps brief offers too.
 	}
+	if o.Layers != nil && o.Layers.Alone {
+		c.node = openRank(tb, cfg, rank)
+		return
+	}
 	strikes := o.Strike.arm(func() { hitSelf(o.Strike.Signal) })
 	checker := contract.New(true)
 	honest := func(err error) {
@@ -167,7 +179,7 @@ func (c *child) open(tb testing.TB, o *order) {
 			tb.Fatal(err)
 		}
 	}
-	c.node = open(tb, cfg, runtime.WithWatch(
+	c.node = openRank(tb, cfg, rank, runtime.WithWatch(
 		func(ev effects.Event) { honest(checker.Told(ev)); strikes(ev) },
 		func(e effects.Effect) { honest(checker.Asked(e)); strikes(e) }))
 }

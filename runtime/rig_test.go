@@ -188,17 +188,25 @@ func fill(tb testing.TB, p *runtime.Pages, keys []string) {
 }
 
 func contentOf(b []byte, key string) {
-	for j := range b {
-		b[j] = key[j%len(key)] + byte(j/len(key))
+	for round := byte(0); len(b) > 0; round++ {
+		n := min(len(b), len(key))
+		for j := range n {
+			b[j] = key[j] + round
+		}
+		b = b[n:]
 	}
 }
 
 // isContent says whether a chunk has what fill gave its key.
 func isContent(b []byte, key string) bool {
-	for j := range b {
-		if b[j] != key[j%len(key)]+byte(j/len(key)) {
-			return false
+	for round := byte(0); len(b) > 0; round++ {
+		n := min(len(b), len(key))
+		for j := range n {
+			if b[j] != key[j]+round {
+				return false
+			}
 		}
+		b = b[n:]
 	}
 	return true
 }
