@@ -38,7 +38,7 @@ type prefill struct {
 func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 40+n) }
 	x = prefill{j: j, preempt: -1, drop: -1}
-	if w.Seed >= draw.RestlessSeed { // Nothing is drawn: it is as simple as can be.
+	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: it is as simple as can be.
 		x.total = (len(chunksOf(j))-1)*tokens + int(j.TokensOf(len(j.Keys)-1))
 		if x.steps = []int{x.total}; j.Said[preempted] {
 			x.preempt = 1

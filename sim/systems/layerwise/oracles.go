@@ -236,9 +236,9 @@ func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *goi
 		if i < 0 || w.Jobs[j.Place].Sender != n.ID {
 			continue
 		}
-		if call.Judged(checkAgain); g.whole[i/max(1, j.Layers)] {
+		if call.Judged(checkAgain); g.whole[i/j.PerChunk()] {
 			call.Breaks(checkAgain, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
-				n.It(), i%max(1, j.Layers), i/max(1, j.Layers), oracle.Request(j.Name))
+				n.It(), i%j.PerChunk(), i/j.PerChunk(), oracle.Request(j.Name))
 			return
 		}
 	}
@@ -338,7 +338,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 		}
 		for i := range w.Jobs {
 			j := &w.Jobs[i]
-			for k := 0; k < len(j.Keys) && pagesOf(j) > 0; k += max(1, j.Layers) {
+			for k := 0; k < len(j.Keys) && pagesOf(j) > 0; k += j.PerChunk() {
 				if pd.KeyHashOf(n, j.Keys[k]) == e.ID {
 					if s.whole == nil {
 						s.whole = map[wholeAt]bool{}
@@ -364,10 +364,10 @@ func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effe
 		return
 	}
 	call.Judged(checkFinish)
-	for k := 0; k < len(j.Keys); k += max(1, j.Layers) {
+	for k := 0; k < len(j.Keys); k += j.PerChunk() {
 		if !s.whole[wholeAt{oracle.Node(j.Receiver), j.Ids[k]}] {
 			call.Breaks(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
-				n.It(), oracle.Request(j.Name), k/max(1, j.Layers), oracle.Node(j.Receiver))
+				n.It(), oracle.Request(j.Name), k/j.PerChunk(), oracle.Node(j.Receiver))
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package pd
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -43,14 +44,12 @@ func (w *Cluster) Probe() {
 			if w.Plan.Mismatch && (s == 0 || r == 0) || s == r {
 				continue // Its configuration is what is wrong; and nobody sends to himself.
 			}
-			if Its(w.Nodes[s]).Cfg.Layers > 0 && Its(w.Nodes[s]).Cfg.Layout != Its(w.Nodes[r]).Cfg.Layout {
-				continue // A put of one page is of no use to who has pages for more.
-			}
 			ok := false
 			for try := 0; try < probeTries && !ok && w.Failure == nil; try++ {
 				i := len(w.Jobs)
 				j := w.NewJob(w.Plan.requests+probes, int32(s), int32(r))
 				j.probe = true
+				w.puts(j)
 				j.addKey(w, w.Plan.keys+probes)
 				probes++
 				j.cut(1)
@@ -69,6 +68,21 @@ func (w *Cluster) Probe() {
 		}
 	}
 }
+
+// puts has a probe go by layers where a put of one page is of no use: to who has pages for more.
+func (w *Cluster) puts(j *Job) {
+	for _, f := range w.Flows {
+		if f.Holds == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
+			continue
+		}
+		if j.Together = f.Holds(w.Source, plan.Node(j.Receiver)); j.Together > 0 {
+			j.Said = plan.Said{f.Word: true}
+		}
+	}
+}
+
+// Probes says whether it was made after healing, and must succeed.
+func (j *Job) Probes() bool { return j.probe }
 
 // sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, or an offer as long
 // as a few messages: then each may end as expired, and that one of a few does not is nobody's promise.

@@ -119,8 +119,11 @@ func (j *Job) addLayers(w *Cluster, id uint32) {
 	}
 }
 
+// PerChunk is how many keys a chunk of it has: one a layer, where layers go by themselves.
+func (j *Job) PerChunk() int { return max(1, j.Layers) }
+
 // After is the place in its keys behind so many chunks.
-func (j *Job) After(chunks uint32) int { return int(chunks) * max(1, j.Layers) }
+func (j *Job) After(chunks uint32) int { return int(chunks) * j.PerChunk() }
 
 // asked are the keys of the chunks that its reader wants.
 func (j *Job) asked() [][]byte {
