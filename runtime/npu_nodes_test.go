@@ -29,13 +29,19 @@ pd_shutdown_timeout_sec: 60
 pd_peer_host: 127.0.0.1
 %sextra_config:
   kvferry:
-    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    layout: %s
     peer_share_pct: 100
 `
 
 func parseNPU(t *testing.T, role string, pages int, memory, more string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse("test", fmt.Appendf(nil, npuText, role, pages*pageBytes, memory, more), nil)
+	const layout = "{num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}"
+	return parseNPUOf(t, layout, role, pages*pageBytes, memory, more)
+}
+
+func parseNPUOf(t *testing.T, layout, role string, bytes int, memory, more string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("test", fmt.Appendf(nil, npuText, role, bytes, memory, more, layout), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

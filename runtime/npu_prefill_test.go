@@ -3,6 +3,7 @@
 package runtime_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
 	"github.com/kvferry/kvferry/runtime/npu"
+	"github.com/kvferry/kvferry/runtime/npu/npuengine"
 )
 
 // layersOnNPU has pages in memory of a kind, with use_layerwise.
@@ -19,6 +21,35 @@ func layersOnNPU(t *testing.T, role, memory, more string) *config.Config {
 		cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 	}
 	return cfg
+}
+
+// computes has a device compute layers of some tokens of a request, and saves each where it says that it is computed.
+func computes(t *testing.T, s npuNode, device *npuengine.Compute, request string, keys []string, pages *runtime.Pages,
+	from, until, layers int) {
+	t.Helper()
+	at, per, saved := located(t, pages), s.Layers(), make(chan error, layers)
+	for layer := range layers {
+		var of []runtime.DevicePage
+		var names []string
+		for chunk := from / chunkTokens; chunk*chunkTokens < until; chunk++ {
+			of = append(of, at[chunk*per+layer])
+			names = append(names, layerOf(keys[chunk], layer))
+		}
+		err := device.Begin(of, func(i int, b []byte) { contentOf(b, names[i]) }, func(err error) {
+			if err == nil {
+				err = s.Sender().SaveLayer(request, layer, until, pages)
+			}
+			saved <- err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range layers {
+		if err := <-saved; err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A prefill computes on an NPU, and its layers go into the host memory of the decode's: each is saved where the
@@ -47,32 +78,9 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				pages := mustReserve(t, s.Node, chunks*per)
-				at := located(t, pages)
 				compute := func(from, until, layers int) {
 					t.Helper()
-					saved := make(chan error, layers)
-					for layer := range layers {
-						var of []runtime.DevicePage
-						var names []string
-						for chunk := from / size; chunk*size < until; chunk++ {
-							of = append(of, at[chunk*per+layer])
-							names = append(names, layerOf(keys[chunk], layer))
-						}
-						err := device.Begin(of, func(i int, b []byte) { contentOf(b, names[i]) }, func(err error) {
-							if err == nil {
-								err = s.Sender().SaveLayer(request, layer, until, pages)
-							}
-							saved <- err
-						})
-						if err != nil {
-							t.Fatal(err)
-						}
-					}
-					for range layers {
-						if err := <-saved; err != nil {
-							t.Fatal(err)
-						}
-					}
+					computes(t, s, device, request, keys, pages, from, until, layers)
 				}
 				compute(0, 20, per)
 				if round == 1 {
@@ -112,5 +120,65 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 			}
 			nothingLeft(t, s.Node, r.Node)
 		})
+	}
+}
+
+// A decode without layers has each chunk in one page of its NPU's memory, or its host's. It is put together there, of as
+// many pieces as the layout has: one a layer, or the keys of all layers and then their values.
+func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
+	for name, c := range map[string]struct {
+		layout       string
+		pieces, size int // of a layer, and bytes of it in a chunk
+	}{
+		"two stripes a layer": {"{num_layers: 3, num_kv_heads: 1, head_size: 128, dtype: bfloat16}", 2, 16 * 512},
+		"one stripe a layer":  {"{num_layers: 4, head_size: 576, dtype: bfloat16, mla: true}", 1, 16 * 1152},
+	} {
+		for _, memory := range []string{"cpu", "npu"} {
+			t.Run(name+" "+memory, func(t *testing.T) {
+				rig := hccltest.Start(t)
+				s := openNPU(t, rig, 1, parseNPUOf(t, c.layout, "sender", 1<<20, "npu",
+					"use_layerwise: true\npd_skip_proxy_notification: true\n"), npu.Options{})
+				cfg := parseNPUOf(t, c.layout, "receiver", 1<<20, memory, "pd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+				cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+				r := openNPU(t, rig, 2, cfg, npu.Options{})
+				device, err := s.engine.NewCompute(1 << 20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := device.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				const chunks, tokens = 3, 37
+				keys := keysOf("together", chunks)
+				if err := s.Sender().BeginPrefill(runtime.Prefill{Peer: peerOf(r.Node), Request: "r", Keys: keys}); err != nil {
+					t.Fatal(err)
+				}
+				pages := mustReserve(t, s.Node, chunks*s.Layers())
+				computes(t, s, device, "r", keys, pages, 0, 20, s.Layers())
+				computes(t, s, device, "r", keys, pages, 20, tokens, s.Layers())
+				if res, err := s.Sender().FinishPrefill(within(t), "r"); err != nil || res.Sent != chunks {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				mustRelease(t, pages)
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys, Patience: limit})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer mustRelease(t, got)
+				if err := r.engine.Look(located(t, got), func(i int, b []byte) {
+					size := c.size
+					if i == chunks-1 {
+						size = tokens % chunkTokens * size / chunkTokens
+					}
+					if want := together(keys[i], s.Layers(), c.pieces, size); !bytes.Equal(b, want) {
+						t.Errorf("chunk %d, of %d bytes, is not what was computed, of %d", i, len(b), len(want))
+					}
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

@@ -45,14 +45,7 @@ func wantWhole(tb testing.TB, r *runtime.Node, request string, keys []string, to
 		if rest := tokens % chunkTokens; rest > 0 && i == len(keys)-1 {
 			size = rest * tokenBytes
 		}
-		var want []byte
-		for half := range 2 {
-			for layer := range layers {
-				all := make([]byte, size)
-				contentOf(all, layerOf(key, layer))
-				want = append(want, all[half*size/2:(half+1)*size/2]...)
-			}
-		}
+		want := together(key, layers, 2, size)
 		b, err := got.Host(i)
 		if err != nil {
 			tb.Fatal(err)
@@ -61,6 +54,18 @@ func wantWhole(tb testing.TB, r *runtime.Node, request string, keys []string, to
 			tb.Errorf("chunk %d, of %d bytes, is not what was computed, of %d", i, len(b), len(want))
 		}
 	}
+}
+
+// together is a chunk of layers of so many bytes, each of which has so many pieces: the first piece of all, and so on.
+func together(key string, layers, pieces, size int) (chunk []byte) {
+	for piece := range pieces {
+		for layer := range layers {
+			all := make([]byte, size)
+			contentOf(all, layerOf(key, layer))
+			chunk = append(chunk, all[piece*size/pieces:(piece+1)*size/pieces]...)
+		}
+	}
+	return chunk
 }
 
 // A receiver without use_layerwise has all layers of a chunk in one page: it gets each chunk when its last layer is
