@@ -123,8 +123,8 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 	}
 }
 
-// A decode without layers has each chunk in one page of its NPU's memory, or its host's. It is put together there, of as
-// many pieces as the layout has: one a layer, or the keys of all layers and then their values.
+// A decode without layers has each chunk in one page of its NPU's memory, or its host's. It is put together there, of
+// as many pieces as the layout has: one a layer, or the keys of all layers and then their values.
 func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		layout       string
@@ -138,7 +138,8 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 				rig := hccltest.Start(t)
 				s := openNPU(t, rig, 1, parseNPUOf(t, c.layout, "sender", 1<<20, "npu",
 					"use_layerwise: true\npd_skip_proxy_notification: true\n"), npu.Options{})
-				cfg := parseNPUOf(t, c.layout, "receiver", 1<<20, memory, "pd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+				cfg := parseNPUOf(t, c.layout, "receiver", 1<<20, memory,
+					"pd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
 				cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 				r := openNPU(t, rig, 2, cfg, npu.Options{})
 				device, err := s.engine.NewCompute(1 << 20)
@@ -152,7 +153,8 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 				}()
 				const chunks, tokens = 3, 37
 				keys := keysOf("together", chunks)
-				if err := s.Sender().BeginPrefill(runtime.Prefill{Peer: peerOf(r.Node), Request: "r", Keys: keys}); err != nil {
+				begun := runtime.Prefill{Peer: peerOf(r.Node), Request: "r", Keys: keys}
+				if err := s.Sender().BeginPrefill(begun); err != nil {
 					t.Fatal(err)
 				}
 				pages := mustReserve(t, s.Node, chunks*s.Layers())

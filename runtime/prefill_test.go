@@ -122,7 +122,8 @@ func (p *prefiller) compute(until, layer, end int) error {
 			}
 			contentOf(b, layerOf(p.keys[chunk], layer))
 		}
-		for p.computed = time.Now(); p.computed.Sub(began) < p.layerTime; p.computed = time.Now() { // As a core that computes.
+		// As a core that computes.
+		for p.computed = time.Now(); p.computed.Sub(began) < p.layerTime; p.computed = time.Now() {
 		}
 		if err := p.node.Sender().SaveLayer(p.request, layer, until, pages); err != nil {
 			return err

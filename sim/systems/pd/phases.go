@@ -49,7 +49,7 @@ func (w *Cluster) Probe() {
 				i := len(w.Jobs)
 				j := w.NewJob(w.Plan.requests+probes, int32(s), int32(r))
 				j.probe = true
-				w.puts(j)
+				j.goesTo(w)
 				j.addKey(w, w.Plan.keys+probes)
 				probes++
 				j.cut(1)
@@ -69,8 +69,8 @@ func (w *Cluster) Probe() {
 	}
 }
 
-// puts has a probe go by layers where a put of one page is of no use: to who has pages for more.
-func (w *Cluster) puts(j *Job) {
+// goesTo has a probe go by layers where a put of one page is of no use: to who has pages for more.
+func (j *Job) goesTo(w *Cluster) {
 	for _, f := range w.Flows {
 		if f.Holds == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
 			continue
