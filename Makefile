@@ -166,6 +166,13 @@ lmcache-oracle: $(LMCACHE)/ready ## LMCache's own code, of PyPI's wheel, against
 	KVFERRY_LMCACHE=$(LMCACHE)/bin/python KVFERRY_LMCACHE_INSTANCES=$(INSTANCES) CGO_ENABLED=0 \
 		$(GO) test -count=1 -timeout $(PATIENCE) -run LMCache ./protocol ./runtime
 
+.PHONY: nixl-oracle
+nixl-oracle: $(LMCACHE)/ready ## Messages of vLLM's NIXL push connector as msgspec has them, against our codecs (INSTANCES=10000 each way).
+	cd tools/nixl && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
+	cd tools/nixl && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
+	KVFERRY_NIXL=$(LMCACHE)/bin/python KVFERRY_LMCACHE_INSTANCES=$(INSTANCES) CGO_ENABLED=0 \
+		$(GO) test -count=1 -timeout $(PATIENCE) -run NixlOracle ./protocol
+
 # The wheel without what it depends on, and the tools that check the oracle's own code, all pinned by their hashes.
 $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 	$(PYTHON) -m venv --clear $(LMCACHE)

@@ -38,6 +38,7 @@ func FuzzHixlReadyRequest(f *testing.F)               { HixlReadyRequest.Fuzz(f)
 func FuzzHixlReadyResponse(f *testing.F)              { HixlReadyResponse.Fuzz(f) }
 func FuzzKey(f *testing.F)                            { Key.Fuzz(f) }
 func FuzzMemory(f *testing.F)                         { Memory.Fuzz(f) }
+func FuzzNixl(f *testing.F)                           { Nixl.Fuzz(f) }
 func FuzzP2PDone(f *testing.F)                        { P2PDone.Fuzz(f) }
 func FuzzP2PGet(f *testing.F)                         { P2PGet.Fuzz(f) }
 func FuzzP2POther(f *testing.F)                       { P2POther.Fuzz(f) }

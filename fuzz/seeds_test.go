@@ -144,12 +144,6 @@ func wantSeeds(t *testing.T) map[string][]seed {
 		}
 		return own
 	}
-	texts := func(prefix string, texts ...string) (seeds []seed) {
-		for i, s := range texts {
-			seeds = append(seeds, seed{fmt.Sprintf("%s-%02d", prefix, i), []byte(s)})
-		}
-		return seeds
-	}
 	request := tagged(protocol.TagAllocRequest)
 	response := tagged(protocol.TagAllocResponse, protocol.TagAscendAllocResponse)
 	offer := tagged(protocol.TagPullReadyNotif)
@@ -212,10 +206,44 @@ func wantSeeds(t *testing.T) map[string][]seed {
 		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef",
 			"0123456789abcdef0123456789abcde",
 			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
+		"Nixl":      nixlSeeds(),
 		"SharedLog": sharedLogs(),
 		"Endpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1",
 			":1", "h:01"),
 	}
+}
+
+// texts are numbered under a name.
+func texts(prefix string, texts ...string) (seeds []seed) {
+	for i, s := range texts {
+		seeds = append(seeds, seed{fmt.Sprintf("%s-%02d", prefix, i), []byte(s)})
+	}
+	return seeds
+}
+
+// nixlSeeds are one of each message, and what ends a reference's engine or listener.
+func nixlSeeds() []seed {
+	one := []uint64{4096}
+	meta := (&protocol.NixlMetadata{
+		EngineID: []byte("D"), Agent: []byte{1, 2}, BaseAddrs: []uint64{0x7f0000000000}, NumBlocks: 4, BlockLens: one,
+		BlockStrides: one, Layout: []byte("LBHNC"), BlockSize: 16, Backend: []byte("FLASH_ATTN"), PerLogical: 1, DCPSize: 1,
+		PCPSize: 1, Regions: protocol.NixlRegions{GroupIDs: []int64{-1}, HasGroupIDs: true, HasNames: true},
+		Members: [][][]byte{{[]byte("l.0"), []byte("l.1")}},
+		Packed:  []protocol.NixlPackedMember{{Layer: []byte("l.0"), PageBytes: 2048}},
+	}).Append(nil)
+	register := protocol.PushRegistration{
+		RequestID: []byte("cmpl-u-0-0123abcd"), EngineID: []byte("D"), Host: []byte("10.0.0.2"), Port: 5601, TPSize: 2,
+		Blocks: [][]uint64{{3, 127}, {}},
+		Remote: protocol.PushProducer{EngineID: []byte("P"), Host: []byte("10.0.0.1"), Port: 5600, TPSize: 4, PPSize: 2},
+	}
+	flat := strings.Replace(string(register.Append(nil)), "ids\x92\x92\x03\x7f\x90", "ids\x92\x03\x7f", 1)
+	return append([]seed{
+		{"metadata", meta}, {"hello", (&protocol.NixlHello{Hash: []byte("31b38f"), Metadata: meta}).Append(nil)},
+		{"question", (&protocol.NixlQuestion{PPRank: 1, TPRank: 3}).Append(nil)},
+		{"clock", (&protocol.NixlClock{Seconds: 1.5}).Append(nil)}, {"registration", register.Append(nil)},
+		{"registration-flat", []byte(flat)},
+	}, texts("text", "cmpl-u-0-0123abcd:4", "HB:cmpl-u-0-89abcdef,cmpl-v-0-01234567", "HB:,,", "no colon", "r:x", "\xff:1",
+		"PUSH_REG:\x80", "PUSH_REG:\xdf\xff\xff\xff\xff", "\x92\xa1x\x00", "HB:1")...)
 }
 
 // sharedLogs are one of each form, and frames.

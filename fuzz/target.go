@@ -48,7 +48,7 @@ var all = []Target{
 	DifferentialControllerFeed, DifferentialP2PGet, DifferentialP2PGetReply, DifferentialPullDoneSignal,
 	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
 	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,
-	HixlReadyResponse, Key, Memory, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID,
+	HixlReadyResponse, Key, Memory, Nixl, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID,
 	PullReadyDoneAck, PullReadyNotif, RenewRequest, RenewResponse, SharedLog,
 }
 

@@ -82,7 +82,8 @@ func (w *fields) guess() int {
 	lead, rest := r.b[r.off], r.b[r.off+1:]
 	for i := w.expect; i < len(w.schema.names); i++ {
 		name := w.schema.names[i]
-		if lead == 0xa0|byte(len(name)) && len(rest) >= len(name) && string(rest[:len(name)]) == name {
+		short := len(name) <= shortString && lead == 0xa0|byte(len(name))
+		if short && len(rest) >= len(name) && string(rest[:len(name)]) == name {
 			r.off += 1 + len(name)
 			return i
 		}
@@ -90,7 +91,7 @@ func (w *fields) guess() int {
 	return -1
 }
 
-// shortString is the longest that has the short form; no declared name is longer.
+// shortString is the longest that has the short form.
 const shortString = 31
 
 // find returns -1 for an unknown name.

@@ -26,6 +26,10 @@ type Limits struct {
 	HolderCount int
 	// CommandCount bounds the commands of one heartbeat's answer. Default 16.
 	CommandCount int
+	// BlockCount bounds the blocks that one registration names. Default 65,536: a million tokens in blocks of 16.
+	BlockCount int
+	// AgentBytes bounds what a data plane's library says of an agent. Default 256 KiB: NIXL's grows with the regions.
+	AgentBytes int
 	// MapLen bounds the fields of one declared map, the unknown ones included, and of JSON those of every object.
 	// Default 64.
 	MapLen int
@@ -49,6 +53,8 @@ var defaultLimits = Limits{
 	OperationCount: 4096,
 	HolderCount:    256,
 	CommandCount:   16,
+	BlockCount:     1 << 16,
+	AgentBytes:     256 << 10,
 	MapLen:         64,
 	Depth:          8,
 }

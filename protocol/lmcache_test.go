@@ -86,20 +86,23 @@ func TestWhatLMCacheWrote(t *testing.T) {
 	}
 }
 
-// A lmcache is the classes in a process of their own.
-type lmcache struct {
+// An oracle is the code of others in a process of its own, which answers lines.
+type oracle struct {
 	in  io.Writer
 	out *bufio.Reader
 }
 
-func startLMCache(t *testing.T) *lmcache {
+func startLMCache(t *testing.T) *oracle { return startOracle(t, "KVFERRY_LMCACHE", "lmcache", "serve") }
+
+// startOracle starts the one of a folder of tools, under the python that a variable names.
+func startOracle(t *testing.T, variable, folder string, args ...string) *oracle {
 	t.Helper()
-	python := os.Getenv("KVFERRY_LMCACHE")
+	python := os.Getenv(variable)
 	if python == "" {
-		t.Skip("KVFERRY_LMCACHE names no python that has lmcache; make lmcache-oracle installs one")
+		t.Skipf("%s names no python that has what it needs; make %s-oracle installs one", variable, folder)
 	}
-	cmd := exec.Command(python, "oracle.py", "serve") // It ends with its input.
-	cmd.Dir, cmd.Stderr, cmd.Env = "../tools/lmcache", os.Stderr, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd := exec.Command(python, append([]string{"oracle.py"}, args...)...) // It ends with its input.
+	cmd.Dir, cmd.Stderr, cmd.Env = "../tools/"+folder, os.Stderr, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -114,14 +117,14 @@ func startLMCache(t *testing.T) *lmcache {
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the classes ended: %v", err)
+			t.Errorf("the oracle ended: %v", err)
 		}
 	})
-	return &lmcache{in, bufio.NewReaderSize(out, 1<<20)}
+	return &oracle{in, bufio.NewReaderSize(out, 1<<20)}
 }
 
 // ask sends a request and returns its answer.
-func (l *lmcache) ask(t require, request string) string {
+func (l *oracle) ask(t require, request string) string {
 	if _, err := io.WriteString(l.in, request+"\n"); err != nil {
 		t.Fatalf("%v", err)
 	}

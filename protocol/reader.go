@@ -178,7 +178,10 @@ func (r *reader) take(s string) bool {
 func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
 
 // bin takes bytes under the blob limit; the slice is a view.
-func (r *reader) bin() []byte {
+func (r *reader) bin() []byte { return r.binUpTo(r.lim.BlobBytes, "BlobBytes") }
+
+// binUpTo takes at most limit bytes; the slice is a view.
+func (r *reader) binUpTo(limit int, limitName string) []byte {
 	at := r.off
 	c, ok := r.lead()
 	if !ok {
@@ -193,8 +196,8 @@ func (r *reader) bin() []byte {
 		return nil
 	}
 	s := r.span(at, n)
-	if r.ok() && len(s) > r.lim.BlobBytes {
-		r.fail(DecodeBlobTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(r.lim.BlobBytes, "BlobBytes"))
+	if r.ok() && len(s) > limit {
+		r.fail(DecodeBlobTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(limit, limitName))
 		return nil
 	}
 	return s
@@ -299,14 +302,17 @@ func (r *reader) arrayUpTo(limit int, limitName string) int {
 }
 
 // mapHeader takes the header of a declared map, whose entries have at least two bytes each present.
-func (r *reader) mapHeader() int {
+func (r *reader) mapHeader() int { return r.mapUpTo(r.lim.MapLen, "MapLen") }
+
+// mapUpTo takes the header of a map of at most limit entries.
+func (r *reader) mapUpTo(limit int, limitName string) int {
 	n, at := r.count(0x80, 0xde, "map")
 	if 2*n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
 		return 0
 	}
-	if r.ok() && n > uint64(max(r.lim.MapLen, 0)) {
-		r.fail(DecodeMapTooLong, at, strconv.FormatUint(n, 10)+" fields", atMost(r.lim.MapLen, "MapLen"))
+	if r.ok() && n > uint64(max(limit, 0)) {
+		r.fail(DecodeMapTooLong, at, strconv.FormatUint(n, 10)+" fields", atMost(limit, limitName))
 		return 0
 	}
 	return int(n)
