@@ -150,7 +150,10 @@ func give(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, in ef
 // next has the engine go on at a place of what is drawn for a job, when it has computed for a while.
 func next(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	in := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(at), 72).Heavy(effects.Millisecond)
-	if j.Said[slow] {
+	switch {
+	case j.Probes(): // Some ranks remember a request for no longer than an engine may take for a layer.
+		in = 0
+	case j.Said[slow]:
 		in = 6 * pd.Its(n).Cfg.BundleTTL / 10
 	}
 	pd.Later(w, n, j, at, in)
