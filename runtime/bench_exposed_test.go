@@ -44,7 +44,7 @@ func benchExposed(b *testing.B, channel string, layerTime time.Duration) {
 	b.ResetTimer()
 	for n := range b.N {
 		for i := range ways {
-			w, request := &ways[i], fmt.Sprint(n)
+			w, request := &ways[i], fmt.Sprint(ways[i].name, n)
 			keys := keysOf(fmt.Sprint("exposed", n), 9)
 			did := from.does(order{Op: "prefill", Peer: w.at, Keys: keys,
 				Layers: &layersOrder{Request: request, Steps: []int{tokens}, LayerTime: layerTime}})
