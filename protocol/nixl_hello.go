@@ -25,8 +25,7 @@ func (m *NixlQuestion) Append(b []byte) []byte {
 // *DecodeError.
 func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	*m = NixlQuestion{}
-	r := open(b, lim)
-	r.message = "GET_META"
+	r := openAs(b, lim, "GET_META", "an array")
 	if n := r.arrayUpTo(3, ""); r.ok() && n != 3 {
 		r.fail(DecodeLengthMismatch, 0, "fewer elements", "3: what is asked for, and ranks of its stage and within it")
 	}
@@ -104,8 +103,8 @@ func (m *NixlClock) Append(b []byte) []byte { return appendFloat(b, m.Seconds) }
 // Decode fills m from b. It is finite. The error is a *DecodeError.
 func (m *NixlClock) Decode(b []byte, lim *Limits) error {
 	*m = NixlClock{}
-	r := open(b, lim)
-	r.message, r.field = "clock", "seconds"
+	r := openAs(b, lim, "clock", "a float")
+	r.field = "seconds"
 	s := r.float()
 	if r.ok() && (math.IsNaN(s) || math.IsInf(s, 0)) {
 		r.fail(DecodeOutOfRange, 0, "a float that is no number", "a finite one")

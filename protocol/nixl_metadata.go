@@ -116,42 +116,28 @@ func (m *NixlMetadata) Append(b []byte) []byte {
 }
 
 func (g *NixlRegions) append(b []byte) []byte {
-	if b = appendStr(b, "region_num_blocks"); !g.HasNumBlocks {
-		b = append(b, nilByte)
+	if g.HasNumBlocks {
+		b = appendUints(b, "region_num_blocks", g.NumBlocks)
 	} else {
-		b = appendArrayHeader(b, len(g.NumBlocks))
-		for _, n := range g.NumBlocks {
-			b = appendUint(b, n)
-		}
+		b = append(appendStr(b, "region_num_blocks"), nilByte)
 	}
-	if b = appendStr(b, "region_group_ids"); !g.HasGroupIDs {
-		b = append(b, nilByte)
+	if g.HasGroupIDs {
+		b = appendInts(b, "region_group_ids", g.GroupIDs)
 	} else {
-		b = appendArrayHeader(b, len(g.GroupIDs))
-		for _, n := range g.GroupIDs {
-			b = appendInt(b, n)
-		}
+		b = append(appendStr(b, "region_group_ids"), nilByte)
 	}
-	if b = appendStr(b, "region_names"); !g.HasNames {
-		b = append(b, nilByte)
+	if g.HasNames {
+		b = appendStrs(b, "region_names", g.Names)
 	} else {
-		b = appendTexts(b, g.Names)
+		b = append(appendStr(b, "region_names"), nilByte)
 	}
-	if b = appendStr(b, "region_mem_types"); !g.HasMemTypes {
-		return append(b, nilByte)
+	if g.HasMemTypes {
+		return appendStrs(b, "region_mem_types", g.MemTypes)
 	}
-	return appendTexts(b, g.MemTypes)
+	return append(appendStr(b, "region_mem_types"), nilByte)
 }
 
 const nilByte = 0xc0
-
-func appendTexts(b []byte, vs [][]byte) []byte {
-	b = appendArrayHeader(b, len(vs))
-	for _, v := range vs {
-		b = appendStr(b, v)
-	}
-	return b
-}
 
 // Decode fills m from b; texts and Agent are views of it. It is as strict as the reference: fields up to
 // physical_blocks_per_logical_kv_block are required, the others have their defaults, unknown ones are passed over, and

@@ -79,7 +79,7 @@ func (m *PushCompletion) Append(b []byte) []byte {
 // what has none, or no number behind it, and so nothing of the kind is believed. The error is a *DecodeError.
 func (m *PushCompletion) Decode(b []byte, lim *Limits) error {
 	*m = PushCompletion{}
-	r := openText(b, lim, "completion")
+	r := openAs(b, lim, "completion", "a text")
 	at := bytes.LastIndexByte(b, ':')
 	if r.ok() && at < 0 {
 		r.fail(DecodeMissingField, len(b), quote(b), "a request, a colon, and how many ranks the producer has")
@@ -134,7 +134,7 @@ func (m *PushHeartbeat) Append(b []byte) []byte {
 // Decode fills m from b; RequestIDs are views of it. Names without a letter are left out. The error is a *DecodeError.
 func (m *PushHeartbeat) Decode(b []byte, lim *Limits) error {
 	*m = PushHeartbeat{RequestIDs: m.RequestIDs[:0]}
-	r := openText(b, lim, "heartbeat")
+	r := openAs(b, lim, "heartbeat", "a text")
 	if r.ok() && NixlNoteOf(b) != NixlHeartbeat {
 		r.fail(DecodeWrongTag, 0, quote(b[:min(len(b), len(heartbeatPrefix))]), heartbeatPrefix)
 	}
@@ -158,16 +158,4 @@ func (m *PushHeartbeat) Decode(b []byte, lim *Limits) error {
 		m.RequestIDs = m.RequestIDs[:0]
 	}
 	return r.result()
-}
-
-// openText starts on a notification that is a text.
-func openText(b []byte, lim *Limits, message string) reader {
-	r := reader{b: b, lim: lim.orDefault(), message: message}
-	switch {
-	case len(b) == 0:
-		r.fail(DecodeEmpty, 0, "0 bytes", "a text")
-	case len(b) > r.lim.MessageBytes:
-		r.fail(DecodeMessageTooLong, 0, strconv.Itoa(len(b))+" bytes", atMost(r.lim.MessageBytes, "MessageBytes"))
-	}
-	return r
 }

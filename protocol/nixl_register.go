@@ -59,10 +59,7 @@ func (m *PushRegistration) Append(b []byte) []byte {
 	b = appendUint(appendStr(b, "decode_tp_size"), uint64(m.TPSize))
 	b = appendArrayHeader(appendStr(b, "local_block_ids"), len(m.Blocks))
 	for _, group := range m.Blocks {
-		b = appendArrayHeader(b, len(group))
-		for _, block := range group {
-			b = appendUint(b, block)
-		}
+		b = appendNumbers(b, group)
 	}
 	b = appendStr(appendStr(b, "remote_engine_id"), m.Remote.EngineID)
 	b = appendStr(appendStr(b, "remote_host"), m.Remote.Host)
@@ -75,8 +72,7 @@ func (m *PushRegistration) Append(b []byte) []byte {
 // name that CheckNixlRequest refuses is refused. The error is a *DecodeError.
 func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
 	*m = PushRegistration{Blocks: m.Blocks[:0]}
-	r := open(b, lim)
-	r.message = registrationSchema.name
+	r := openAs(b, lim, registrationSchema.name, "PUSH_REG: and a map")
 	if r.ok() && NixlNoteOf(b) != NixlRegistration {
 		r.fail(DecodeWrongTag, 0, quote(b[:min(len(b), len(registrationPrefix))]), registrationPrefix)
 	}

@@ -23,11 +23,14 @@ type reader struct {
 }
 
 // open starts on a payload and refuses an empty or over-long one.
-func open(b []byte, lim *Limits) reader {
-	r := reader{b: b, lim: lim.orDefault()}
+func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
+
+// openAs is open for a message of a name that is not a map.
+func openAs(b []byte, lim *Limits, message, want string) reader {
+	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
 	case len(b) == 0:
-		r.fail(DecodeEmpty, 0, "0 bytes", "a map")
+		r.fail(DecodeEmpty, 0, "0 bytes", want)
 	case len(b) > r.lim.MessageBytes:
 		r.fail(DecodeMessageTooLong, 0, strconv.Itoa(len(b))+" bytes", atMost(r.lim.MessageBytes, "MessageBytes"))
 	}

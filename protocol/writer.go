@@ -89,7 +89,11 @@ func appendTag(b []byte, tag Tag, n int) []byte {
 }
 
 func appendUints(b []byte, name string, vs []uint64) []byte {
-	b = appendArrayHeader(appendStr(b, name), len(vs))
+	return appendNumbers(appendStr(b, name), vs)
+}
+
+func appendNumbers(b []byte, vs []uint64) []byte {
+	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendUint(b, v)
 	}
@@ -113,7 +117,11 @@ func appendUUIDs(b []byte, name string, vs []UUID) []byte {
 }
 
 func appendStrs(b []byte, name string, vs [][]byte) []byte {
-	b = appendArrayHeader(appendStr(b, name), len(vs))
+	return appendTexts(appendStr(b, name), vs)
+}
+
+func appendTexts(b []byte, vs [][]byte) []byte {
+	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendStr(b, v)
 	}
