@@ -33,10 +33,11 @@ pd_peer_host: 127.0.0.1
     peer_share_pct: 100
 `
 
+const npuLayout = "{num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}"
+
 func parseNPU(t *testing.T, role string, pages int, memory, more string) *config.Config {
 	t.Helper()
-	const layout = "{num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}"
-	return parseNPUOf(t, layout, role, pages*pageBytes, memory, more)
+	return parseNPUOf(t, npuLayout, role, pages*pageBytes, memory, more)
 }
 
 func parseNPUOf(t *testing.T, layout, role string, bytes int, memory, more string) *config.Config {

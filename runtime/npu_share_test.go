@@ -21,7 +21,7 @@ func TestNodesShareCopiesOnNPUs(t *testing.T) {
 			"extra_config:\n  use_host_staging: true\n  os_staging_bytes: %d\n", arena*pageBytes), 1)
 		more := "pd_skip_proxy_notification: true\npd_peer_init_port: 1\npd_peer_alloc_port: 2\nenable_p2p: true\n" +
 			"p2p_host: 127.0.0.1\np2p_init_ports: [1]\np2p_lookup_ports: [3]\np2p_pull_mode: true\n"
-		cfg, err := config.Parse("test", fmt.Appendf(nil, text, "both", 8*pageBytes, "cpu", more), nil)
+		cfg, err := config.Parse("test", fmt.Appendf(nil, text, "both", 8*pageBytes, "cpu", more, npuLayout), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
