@@ -199,7 +199,7 @@ func TestLMCacheInstanceBesideOurNode(t *testing.T) {
 	other := []string{"model@1@0@20@bfloat16"}
 	knows(t, node, other, 1)
 	got, err := node.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: other})
-	wantCode(t, err, effects.Expired)
+	wantCode(t, err, effects.NotFound)
 	if err == nil || !strings.Contains(err.Error(), "LMCache with another transfer_channel") {
 		t.Errorf("the get says %v, want what the peer is that does not answer", err)
 	}

@@ -177,7 +177,11 @@ func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, firs
 	code, cause := endOf(ctx, out.Code)
 	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
 	if code == effects.NotFound {
-		e.Remedy = fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
+		nowhere := fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
+		if e.Remedy != "" { // Of why its peer did not say.
+			nowhere += ". " + e.Remedy
+		}
+		e.Remedy = nowhere
 	}
 	return e
 }
