@@ -64,6 +64,8 @@ var rooms = []room{
 		own: with(leaves, "effects", "protocol", "fsm/link", "fsm/store", "fsm/pending")},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
+	// Which pages of one rank's cache belong into which of another's: arithmetic, and what a worker says of itself.
+	{name: "fsm/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// What a directory knows, and no message.
 	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},

@@ -1,0 +1,118 @@
+package geometry
+
+import "slices"
+
+// Blocks are blocks of one side's that hold a stretch of a request's KV, in the order of the sequence. An empty list
+// means nothing, never all. The caller owns the list; nothing here keeps it. No block may be in two places of the lists
+// of a request: who claims the pages sees to it.
+type Blocks struct {
+	Group uint16
+	// First is the absolute position in the sequence of the first block, counted in kernel blocks: a multiple of
+	// PerLogical, for a logical block begins there.
+	First uint64
+	// End is the position behind the last kernel block that counts, for the last logical block may be longer than the
+	// sequence; 0: all that the list has.
+	End     uint64
+	Logical []uint32 // numbers of logical blocks at that side
+}
+
+// positionMax is above any position, and far below what would overflow.
+const positionMax = 1 << 40
+
+// end is the position behind the last kernel block that counts, of a list that is checked.
+func (b *Blocks) end(perLogical uint32) uint64 {
+	if b.End != 0 || len(b.Logical) == 0 {
+		return max(b.First, b.End)
+	}
+	return b.First + uint64(len(b.Logical))*uint64(perLogical)
+}
+
+// at is the kernel block of that side at a position that the list has.
+func (h *half) at(b *Blocks, position uint64) uint32 {
+	i, per := position-b.First, uint64(h.perLogical)
+	return b.Logical[i/per]*h.perLogical + uint32(i%per)
+}
+
+// check says whether lists of this side can be: by group, each group once and known, each block there.
+func (p *Plan) check(h *half, side string, lists []Blocks) error {
+	for i := range lists {
+		b := &lists[i]
+		bad := func(value uint64, remedy string) error {
+			return of(side, refuse(BadBlocks, "blocks of group "+number(uint64(b.Group)), number(value), remedy))
+		}
+		if i > 0 && lists[i-1].Group >= b.Group {
+			return bad(uint64(lists[i-1].Group), "the group before: list groups in order, each once")
+		}
+		if !p.knows(b.Group) {
+			return bad(uint64(b.Group), "no layer is of this group")
+		}
+		per := uint64(h.perLogical)
+		listed := uint64(len(b.Logical)) * per
+		switch {
+		case b.First > positionMax || listed > positionMax:
+			return bad(b.First, "the first is not below "+number(positionMax))
+		case len(b.Logical) == 0 && b.End > b.First:
+			return bad(b.End, "the end of no blocks: list them, or leave out the end")
+		case len(b.Logical) == 0:
+			continue
+		case b.First%per != 0:
+			return bad(b.First, "the first is no multiple of the "+number(per)+" kernel blocks of a logical one")
+		case b.End != 0 && b.End <= b.First:
+			return bad(b.End, "the end is not behind the first, "+number(b.First)+": list nothing instead")
+		case b.End > b.First+listed:
+			return bad(b.End, "the end is behind the last that is listed: those are "+stretch(b.First, b.First+listed))
+		}
+		for _, n := range b.Logical {
+			if uint64(n)*per+per > uint64(h.blocks) {
+				return bad(uint64(n), "there are "+number(uint64(h.blocks)/per)+" logical blocks")
+			}
+		}
+	}
+	return nil
+}
+
+// knows says whether blocks of a group have a layer of the consumer's.
+func (p *Plan) knows(group uint16) bool {
+	if len(p.groups) == 0 || group == Shared {
+		return false
+	}
+	_, found := slices.BinarySearch(p.groups, group)
+	return found || p.groups[len(p.groups)-1] == Shared
+}
+
+// covered says whether the producer's lists have every position of the consumer's.
+func (p *Plan) covered(producer, consumer []Blocks) error {
+	for i := range consumer {
+		c := &consumer[i]
+		if len(c.Logical) == 0 {
+			continue
+		}
+		end := c.end(p.consumer.perLogical)
+		own, has := listOf(producer, c.Group), "nothing"
+		if own != nil && len(own.Logical) > 0 {
+			ownEnd := own.end(p.producer.perLogical)
+			if own.First <= c.First && ownEnd >= end {
+				continue
+			}
+			has = stretch(own.First, ownEnd)
+		}
+		return of("consumer", refuse(Uncovered, "blocks of group "+number(uint64(c.Group)), stretch(c.First, end),
+			"the producer has "+has))
+	}
+	return nil
+}
+
+// listOf is a group's list, or nil.
+func listOf(lists []Blocks, group uint16) *Blocks {
+	for i := range lists {
+		if lists[i].Group == group {
+			return &lists[i]
+		}
+	}
+	return nil
+}
+
+// stretch names positions in kernel blocks, the last one included.
+func stretch(first, end uint64) string {
+	return "kernel blocks " + number(first) + " to " + number(end-1)
+}

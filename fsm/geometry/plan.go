@@ -1,0 +1,181 @@
+package geometry
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Plan is what one producer rank writes into one consumer rank: made once for the pair, by either side, and the same
+// at both.
+type Plan struct {
+	producer, consumer half
+	shares             uint32 // pages of a block and layer that this producer rank writes; 0: none
+	layers             []route
+	groups             []uint16 // of the consumer's layers, in order
+}
+
+// A half is what a plan has to know of a side.
+type half struct {
+	blocks, perLogical, shares uint32
+	first                      uint32 // the first of the shares that are written
+	ranks, rank                uint32
+}
+
+// A route is a layer's regions at both sides.
+type route struct {
+	group              uint16
+	producer, consumer uint32
+}
+
+// page is the number of a page of a block: share is counted from the first that is written.
+func (h *half) page(region, block, share uint32) uint32 {
+	return (region*h.blocks+block)*h.shares + h.first + share
+}
+
+// Match makes the plan of a producer rank and a consumer rank. Ranks that are no neighbours, and producer ranks whose
+// sibling writes the same, have an empty plan. What does not pair is refused with the field's name: the error is an
+// *Error. That the stages together have all layers of the consumer's is for Covers to say.
+func Match(producer, consumer *Geometry) (Plan, error) {
+	if err := producer.Check(); err != nil {
+		return Plan{}, of("producer", err)
+	}
+	if err := consumer.Check(); err != nil {
+		return Plan{}, of("consumer", err)
+	}
+	near, err := Producers(consumer, producer.Ranks, producer.Stages)
+	if err != nil {
+		return Plan{}, err
+	}
+	if consumer.Stages != 1 {
+		return Plan{}, of("consumer", refuse(Unsupported, "stages", number(uint64(consumer.Stages)),
+			"want 1: a consumer has no pipeline"))
+	}
+	for _, x := range []struct {
+		field string
+		p, c  uint32
+	}{
+		{"heads", producer.Heads, consumer.Heads},
+		{"cell_heads", producer.CellHeads, consumer.CellHeads},
+		{"block_tokens", producer.BlockTokens, consumer.BlockTokens},
+	} {
+		if x.p != x.c {
+			return Plan{}, of("producer", refuse(Mismatch, x.field, number(uint64(x.p)), "the consumer has "+
+				number(uint64(x.c))))
+		}
+	}
+	p := Plan{producer: halfOf(producer), consumer: halfOf(consumer)}
+	if near.Has(producer.Stage, producer.Rank) && writes(producer, near.First) {
+		p.join(producer, consumer)
+	}
+	return p, p.route(producer, consumer)
+}
+
+func halfOf(g *Geometry) half {
+	return half{blocks: g.Blocks, perLogical: g.PerLogical, shares: g.Shares(), ranks: g.Ranks, rank: g.Rank}
+}
+
+// writes says whether this producer rank is the first of a consumer's neighbours that has what it has.
+func writes(producer *Geometry, first uint32) bool {
+	switch {
+	case producer.Rank == first:
+		return true
+	case producer.Heads == 0:
+		return false
+	}
+	return producer.firstHead(producer.Rank) != producer.firstHead(producer.Rank-1)
+}
+
+// join finds the cells that both have. One side's heads are among the other's, since one's ranks divide the other's.
+func (p *Plan) join(producer, consumer *Geometry) {
+	p.shares = min(p.producer.shares, p.consumer.shares)
+	if producer.Heads == 0 {
+		return
+	}
+	from, to := producer.firstHead(producer.Rank), consumer.firstHead(consumer.Rank)
+	if from < to {
+		p.producer.first = (to - from) / producer.CellHeads
+	} else {
+		p.consumer.first = (from - to) / consumer.CellHeads
+	}
+}
+
+// route finds for each of the producer's layers its region at the consumer.
+func (p *Plan) route(producer, consumer *Geometry) error {
+	theirs := sorted(consumer.Layers)
+	p.layers = make([]route, 0, len(producer.Layers))
+	for region, x := range producer.Layers {
+		at, found := slices.BinarySearchFunc(theirs, x.Number, func(i int, n uint32) int {
+			return cmp.Compare(consumer.Layers[i].Number, n)
+		})
+		if !found {
+			*p = Plan{}
+			return of("producer", refuse(Mismatch, "layers", number(uint64(x.Number)), "the consumer has no such layer"))
+		}
+		if y := consumer.Layers[theirs[at]]; y.Group != x.Group {
+			*p = Plan{}
+			return of("producer", refuse(Mismatch, "layers", number(uint64(x.Number)), "it is of group "+groupName(x.Group)+
+				", at the consumer of group "+groupName(y.Group)))
+		}
+		p.layers = append(p.layers, route{group: x.Group, producer: uint32(region), consumer: uint32(theirs[at])})
+	}
+	if producer.Stages == 1 && len(producer.Layers) != len(consumer.Layers) {
+		*p = Plan{}
+		return of("producer", refuse(Mismatch, "layers", number(uint64(len(producer.Layers))), "the consumer has "+
+			number(uint64(len(consumer.Layers)))+", and there is no other stage"))
+	}
+	slices.SortFunc(p.layers, func(a, b route) int { return cmp.Compare(a.consumer, b.consumer) })
+	for _, x := range consumer.Layers {
+		p.groups = append(p.groups, x.Group)
+	}
+	slices.Sort(p.groups)
+	p.groups = slices.Compact(p.groups)
+	return nil
+}
+
+// Empty says that this producer rank has nothing to write to this consumer rank.
+func (p *Plan) Empty() bool { return p.shares == 0 }
+
+// Covers says whether these plans of one consumer rank, of all producer ranks of an engine, write each page of a block
+// once: that no stage lacks, and no two have the same. The error is an *Error.
+func Covers(consumer *Geometry, plans []Plan) error {
+	// Shares of a layer that one plan writes.
+	type part struct{ region, first, count uint32 }
+	parts := []part{}
+	for i := range plans {
+		p := &plans[i]
+		if p.consumer.ranks != consumer.Ranks || p.consumer.rank != consumer.Rank {
+			return of("consumer", refuse(Mismatch, "rank", number(uint64(p.consumer.rank)),
+				"the plan is of another rank: match with rank "+number(uint64(consumer.Rank))))
+		}
+		for _, x := range p.layers {
+			if !p.Empty() {
+				parts = append(parts, part{x.consumer, p.consumer.first, p.shares})
+			}
+		}
+	}
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.region, b.region), cmp.Compare(a.first, b.first))
+	})
+	for region := range consumer.Layers {
+		layer := number(uint64(consumer.Layers[region].Number))
+		next := uint32(0)
+		for ; len(parts) > 0 && parts[0].region == uint32(region) && parts[0].first <= next; parts = parts[1:] {
+			if parts[0].first < next {
+				return of("producer", refuse(Mismatch, "layers", layer, "two ranks write it: each layer is of one stage"))
+			}
+			next += parts[0].count
+		}
+		if next != consumer.Shares() {
+			return of("producer", refuse(Uncovered, "layers", layer,
+				"no ranks write all of it: match with each rank of each stage"))
+		}
+	}
+	return nil
+}
+
+func groupName(group uint16) string {
+	if group == Shared {
+		return "shared"
+	}
+	return number(uint64(group))
+}
