@@ -1,0 +1,222 @@
+package geometry
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Named is a layer whose KV-cache group this side knows.
+type Named struct {
+	Layer string
+	Group uint16
+}
+
+// A Joined is a producer rank and a consumer rank that fit each other. Producer and Consumer number pages as the plan
+// does: the consumer's pages are the same for every stage of an engine.
+type Joined struct {
+	Plan               Plan
+	Producer, Consumer Regions
+}
+
+// Join pairs two workers' regions: by their order if the producer has one stage. If it has several, by the names of
+// regions, or of layers if they say which layers their regions have. Layers are groups that the caller knows, in any
+// order: they are needed for layers of regions that are of all groups, and must agree with what the others say. What
+// does not fit is refused with the field as the wire names it. The error is an *Error.
+func Join(producer, consumer *Regions, layers []Named) (Joined, error) {
+	if producer.EngineID == consumer.EngineID {
+		return Joined{}, of("producer", refuse(Mismatch, "engine_id", quote([]byte(producer.EngineID)),
+			"the consumer has the same: give each engine its own"))
+	}
+	if producer.Heads > 0 && producer.Layout != consumer.Layout {
+		return Joined{}, of("producer", refuse(Mismatch, "kv_cache_layout", quote([]byte(producer.Layout)),
+			"the consumer has "+quote([]byte(consumer.Layout))))
+	}
+	if producer.BlockTokens != consumer.BlockTokens {
+		return Joined{}, of("producer", refuse(Mismatch, "block_size", number(uint64(producer.BlockTokens)),
+			"the consumer has "+number(uint64(consumer.BlockTokens))))
+	}
+	j := Joined{Producer: *producer, Consumer: *consumer}
+	var err error
+	switch {
+	case producer.Stages <= 1:
+		err = j.byOrder(0)
+	case len(producer.members) > 0 || len(consumer.members) > 0:
+		err = j.byLayer(layers)
+	default:
+		err = j.bySlice()
+	}
+	if err != nil {
+		return Joined{}, err
+	}
+	if j.Plan, err = Match(&j.Producer.Geometry, &j.Consumer.Geometry); err != nil {
+		return Joined{}, err
+	}
+	if err := j.bytes(); err != nil {
+		return Joined{}, err
+	}
+	return j, nil
+}
+
+// byOrder pairs the producer's regions with those of the consumer's from one on.
+func (j *Joined) byOrder(from int) error {
+	p, c := &j.Producer, &j.Consumer
+	if have, want := len(p.Spans), len(c.Spans)-from; have > want || p.Stages <= 1 && have < want {
+		return of("producer", refuse(Mismatch, "kv_caches_base_addr", number(uint64(have)), "the consumer has "+
+			number(uint64(want))+" regions"))
+	}
+	p.Layers = slices.Clone(p.Layers)
+	for i := range p.Spans {
+		p.Layers[i].Number = uint32(from + i)
+		if ours, theirs := p.Spans[i].Name, c.Spans[from+i].Name; p.named && c.named && ours != theirs {
+			return of("producer", refuse(Mismatch, at("region_names", i), quote([]byte(ours)), "the consumer has "+
+				quote([]byte(theirs))))
+		}
+	}
+	return nil
+}
+
+// bySlice finds the producer's regions among the consumer's: a stage has some of them, one after the other.
+func (j *Joined) bySlice() error {
+	p, c := &j.Producer, &j.Consumer
+	if !p.named || !c.named {
+		side := "producer"
+		if p.named {
+			side = "consumer"
+		}
+		return of(side, refuse(Unsupported, "region_names", "nil", "want names: the producer has stages"))
+	}
+	from := -1
+	for i := 0; i+len(p.Spans) <= len(c.Spans); i++ {
+		if !slices.EqualFunc(p.Spans, c.Spans[i:i+len(p.Spans)], func(a, b Span) bool { return a.Name == b.Name }) {
+			continue
+		}
+		if from >= 0 {
+			return of("consumer", refuse(Unusable, "region_names", quote([]byte(p.Spans[0].Name)),
+				"the stage's regions are there more than once: want names of their own"))
+		}
+		from = i
+	}
+	if from < 0 {
+		return of("producer", refuse(Mismatch, "region_names", quote([]byte(p.Spans[0].Name)),
+			"the consumer has no "+number(uint64(len(p.Spans)))+" regions of these names, one after the other"))
+	}
+	return j.byOrder(from)
+}
+
+// byLayer cuts both sides' regions into their layers, and numbers these as the consumer has them.
+func (j *Joined) byLayer(layers []Named) error {
+	p, c := &j.Producer, &j.Consumer
+	for _, x := range []struct {
+		side string
+		r    *Regions
+	}{{"producer", p}, {"consumer", c}} {
+		if len(x.r.members) == 0 || len(x.r.members) > LayersMax {
+			return of(x.side, refuse(Unusable, "region_members", number(uint64(len(x.r.members))),
+				"want the layers of each region, "+between(1, LayersMax)+": the producer has stages"))
+		}
+	}
+	if c.Ranks > p.Ranks && p.Heads > 0 {
+		return of("consumer", refuse(Unsupported, "ranks", number(uint64(c.Ranks)), "want at most the producer's "+
+			number(uint64(p.Ranks))+" where layers are paired by name"))
+	}
+	layers = slices.Clone(layers)
+	slices.SortFunc(layers, func(a, b Named) int { return strings.Compare(a.Layer, b.Layer) })
+	names := c.byName()
+	theirs := *c
+	if err := c.cut(layers, func(i int) (uint32, bool) { return uint32(i), true }); err != nil {
+		return of("consumer", err)
+	}
+	err := p.cut(layers, func(i int) (uint32, bool) {
+		n, found := theirs.memberAt(names, p.members[i].layer)
+		return uint32(n), found
+	})
+	return of("producer", err)
+}
+
+// cut makes a region of each layer. Those of a packed row are a part of it.
+func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) error {
+	packed := make([]bool, len(r.Spans))
+	for i := range r.members {
+		x := &r.members[i]
+		packed[x.region] = packed[x.region] || x.packed
+	}
+	spans, cut := make([]Span, 0, len(r.members)), make([]Layer, 0, len(r.members))
+	for i := range r.members {
+		x := &r.members[i]
+		n, found := numbered(i)
+		if !found {
+			return refuse(Mismatch, "region_members", quote([]byte(x.layer)), "the consumer has no such layer")
+		}
+		group, err := groupOf(layers, x.layer, r.Layers[x.region].Group)
+		if err != nil {
+			return err
+		}
+		s := r.Spans[x.region]
+		s.Name = x.layer
+		if packed[x.region] {
+			if !x.packed {
+				return refuse(Unusable, "packed_member_layouts", quote([]byte(x.layer)),
+					"is not there, and others of its row are: want all or none")
+			}
+			s.Base, s.Length = s.Base+x.offset, x.bytes
+		}
+		spans, cut = append(spans, s), append(cut, Layer{Number: n, Group: group})
+	}
+	r.Spans, r.Layers, r.members, r.named = spans, cut, nil, true
+	return nil
+}
+
+// groupOf is a layer's group: its region's, or if that is of all groups the one that layers, in order, says.
+func groupOf(layers []Named, name string, region uint16) (uint16, error) {
+	i, found := slices.BinarySearchFunc(layers, name, func(x Named, name string) int {
+		return strings.Compare(x.Layer, name)
+	})
+	switch {
+	case found && region != Shared && layers[i].Group != region:
+		return 0, refuse(Mismatch, "region_group_ids", groupName(region), "layer "+quote([]byte(name))+
+			" is of group "+groupName(layers[i].Group))
+	case found:
+		return layers[i].Group, nil
+	case region == Shared:
+		return 0, refuse(Unsupported, "region_group_ids", "-1", "want the group of layer "+quote([]byte(name))+
+			": its region is of all groups")
+	}
+	return region, nil
+}
+
+// bytes says whether pages that go into each other are of one length.
+func (j *Joined) bytes() error {
+	p, c := &j.Producer, &j.Consumer
+	for i := range j.Plan.layers {
+		x := &j.Plan.layers[i]
+		if ours, theirs := p.cellBytes(x.producer), c.cellBytes(x.consumer); ours != theirs {
+			return of("producer", refuse(Mismatch, at("block_lens", int(x.producer)), number(p.Spans[x.producer].Length),
+				"want "+number(theirs*uint64(p.Shares()))+", as the consumer has "+number(c.Spans[x.consumer].Length)))
+		}
+	}
+	return nil
+}
+
+// Siblings says whether two workers can be ranks of one engine: a producer writes to all of them by the same lists. The
+// error is an *Error.
+func Siblings(one, other *Regions) error {
+	for _, x := range []struct {
+		field    string
+		is, want uint64
+	}{
+		{"num_blocks", uint64(other.Blocks), uint64(one.Blocks)},
+		{"block_size", uint64(other.BlockTokens), uint64(one.BlockTokens)},
+		{"physical_blocks_per_logical_kv_block", uint64(other.PerLogical), uint64(one.PerLogical)},
+		{"ranks", uint64(other.Ranks), uint64(one.Ranks)},
+		{"stages", uint64(other.Stages), uint64(one.Stages)},
+	} {
+		if x.is != x.want {
+			return refuse(Mismatch, x.field, number(x.is), "another rank of the engine has "+number(x.want))
+		}
+	}
+	if one.EngineID != other.EngineID {
+		return refuse(Mismatch, "engine_id", quote([]byte(other.EngineID)), "another rank of the engine has "+
+			quote([]byte(one.EngineID)))
+	}
+	return nil
+}
