@@ -19,6 +19,7 @@ const (
 	ChannelHeartbeat                    // that they live, and what it wants of them
 	ChannelPeerDone                     // ends of loans, from peers that say them apart from lookups
 	ChannelLog                          // what directories tell each other, by a log that keeps it for a while
+	ChannelRegister                     // registrations of blocks that their producer is to write into
 
 	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
 	ChannelOther Channel = 32
@@ -72,6 +73,7 @@ var channels = [...]struct {
 	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
 	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
 	ChannelLog:       {"log", Lockstep, Envelope},
+	ChannelRegister:  {"register", Matched, Envelope},
 }
 
 // Order says how messages go on a channel; Unordered if there is no such channel.

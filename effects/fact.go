@@ -54,13 +54,20 @@ const (
 	// FactLayersEnded: a request that was pushed layer by layer ended. Code: how. Count: chunks that are missing. ID: the
 	// ticket of its Finish.
 	FactLayersEnded
+	// FactReceived: blocks that were registered were written, or will not be. Code: how. Count: pages. ID: the ticket.
+	FactReceived
+	// FactWritten: what was finished was written for its consumer, or will not be. Code: how. Count: pages that were
+	// written. ID: the ticket.
+	FactWritten
+	// FactRegistered: a registration was answered. Code: how. Count: pages. ID: the grant.
+	FactRegistered
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactLayersEnded) + 1
+const FactCount = int(FactRegistered) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -69,6 +76,7 @@ var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
 	"recall_ended", "recalled", "directory", "shared", "brought", "layers_ended",
+	"received", "written", "registered",
 }
 
 // String returns the stable name of the fact.

@@ -24,6 +24,7 @@ func nixls() []protocol.Message {
 	return []protocol.Message{
 		new(protocol.NixlMetadata), new(protocol.NixlHello), new(protocol.NixlQuestion), new(protocol.NixlClock),
 		new(protocol.PushRegistration), new(protocol.PushHeartbeat), new(protocol.PushCompletion),
+		new(protocol.PushEnd), new(protocol.PushWithdrawal), new(protocol.PushKeep),
 	}
 }
 

@@ -236,12 +236,24 @@ func nixlSeeds() []seed {
 		Blocks: [][]uint64{{3, 127}, {}},
 		Remote: protocol.PushProducer{EngineID: []byte("P"), Host: []byte("10.0.0.1"), Port: 5600, TPSize: 4, PPSize: 2},
 	}
+	extended := register
+	extended.HasExt, extended.Ext = true, protocol.PushRegistrationExt{
+		Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Operation: 3, Attempt: 1, Transfer: []byte("t"),
+		First: []uint64{0, 4}, Ends: []uint64{0, 7}, Grant: 9, Generations: []uint64{1, 2}, GrantedNS: 5, LeaseNS: 6,
+		PatienceNS: 7, Stamps: protocol.Stamps{ClockNS: 8},
+	}
+	end := protocol.PushEnd{Version: 2, Incarnation: protocol.UUID{2}, Operation: 3, Code: 1, Reason: []byte("late")}
+	off := protocol.PushWithdrawal{Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Operation: 3}
+	keep := protocol.PushKeep{
+		Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Keep: [][]byte{[]byte("a")}, Skip: [][]byte{[]byte("b")},
+	}
 	flat := strings.Replace(string(register.Append(nil)), "ids\x92\x92\x03\x7f\x90", "ids\x92\x03\x7f", 1)
 	return append([]seed{
 		{"metadata", meta}, {"hello", (&protocol.NixlHello{Hash: []byte("31b38f"), Metadata: meta}).Append(nil)},
 		{"question", (&protocol.NixlQuestion{PPRank: 1, TPRank: 3}).Append(nil)},
 		{"clock", (&protocol.NixlClock{Seconds: 1.5}).Append(nil)}, {"registration", register.Append(nil)},
-		{"registration-flat", []byte(flat)},
+		{"registration-flat", []byte(flat)}, {"registration-extended", extended.Append(nil)}, {"end", end.Append(nil)},
+		{"withdrawal", off.Append(nil)}, {"keep", keep.Append(nil)},
 	}, texts("text", "cmpl-u-0-0123abcd:4", "HB:cmpl-u-0-89abcdef,cmpl-v-0-01234567", "HB:,,", "no colon", "r:x", "\xff:1",
 		"PUSH_REG:\x80", "PUSH_REG:\xdf\xff\xff\xff\xff", "\x92\xa1x\x00", "HB:1")...)
 }

@@ -14,6 +14,28 @@ type PushRegistration struct {
 	Blocks    [][]uint64 // local_block_ids: of each transfer group the logical blocks to write, none that is cached
 
 	Remote PushProducer
+
+	HasExt bool
+	Ext    PushRegistrationExt
+}
+
+// PushRegistrationExt is what kvferry adds, as a question that is answered by a PushEnd. Who registers grants, and speaks
+// first: its stamps say how long the producer may store.
+type PushRegistrationExt struct {
+	Version     uint32   // kvf_v: of these fields; its presence is HasExt
+	Incarnation UUID     // kvf_inc: the consumer's
+	To          UUID     // kvf_to: the incarnation that the consumer believes it talks to
+	Operation   uint64   // kvf_op: the same for each attempt at one registration
+	Attempt     uint32   // kvf_try
+	Transfer    []byte   // kvf_transfer: what who routes the request calls the transfer at both ends; empty: nothing
+	First       []uint64 // kvf_first: by group the absolute position of the first block listed, in kernel blocks
+	Ends        []uint64 // kvf_ends: by group the position behind the last kernel block to be written; 0: all listed
+	Grant       uint64   // kvf_grant: the one write grant over all pages; 0: there are none
+	Generations []uint64 // kvf_gens: the granted generation of each page that this producer writes, in the plan's order
+	GrantedNS   int64    // kvf_granted_ns: when the grant began, by the consumer's clock; not negative
+	LeaseNS     uint64   // kvf_lease_ns: how long it stands from there, nanoseconds
+	PatienceNS  uint64   // kvf_patience_ns: how long after receipt an answer is of use, nanoseconds
+	Stamps      Stamps   // of the consumer
 }
 
 // A PushProducer is the producer that a registration is meant for. An empty name says that its asker did not say.
@@ -38,20 +60,41 @@ const (
 	regRemotePort
 	regRemoteTPSize
 	regRemotePPSize
+	regVersion
+	regIncarnation
+	regTo
+	regOperation
+	regAttempt
+	regTransfer
+	regFirst
+	regEnds
+	regGrant
+	regGenerations
+	regGranted
+	regLease
+	regPatience
+	regClock // the first field of Stamps
+	_
 )
 
 var registrationSchema = schema{
 	name: "PUSH_REG",
 	names: []string{
 		"request_id", "decode_engine_id", "decode_host", "decode_port", "decode_tp_size", "local_block_ids",
-		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size",
+		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v", "kvf_inc", "kvf_to",
+		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns", "kvf_lease_ns",
+		"kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns",
 	},
 	required: 1<<(regBlocks+1) - 1,
 }
 
-// Append appends the notification to b, all eleven fields of it.
+// Append appends the notification to b, all eleven fields of it, and ours if there are any.
 func (m *PushRegistration) Append(b []byte) []byte {
-	b = appendMapHeader(append(b, registrationPrefix...), len(registrationSchema.names))
+	n := regRemotePPSize + 1
+	if m.HasExt {
+		n += m.Ext.count()
+	}
+	b = appendMapHeader(append(b, registrationPrefix...), n)
 	b = appendStr(appendStr(b, "request_id"), m.RequestID)
 	b = appendStr(appendStr(b, "decode_engine_id"), m.EngineID)
 	b = appendStr(appendStr(b, "decode_host"), m.Host)
@@ -65,19 +108,24 @@ func (m *PushRegistration) Append(b []byte) []byte {
 	b = appendStr(appendStr(b, "remote_host"), m.Remote.Host)
 	b = appendUint(appendStr(b, "remote_port"), uint64(m.Remote.Port))
 	b = appendUint(appendStr(b, "remote_tp_size"), uint64(m.Remote.TPSize))
-	return appendUint(appendStr(b, "remote_pp_size"), uint64(m.Remote.PPSize))
+	b = appendUint(appendStr(b, "remote_pp_size"), uint64(m.Remote.PPSize))
+	if m.HasExt {
+		b = m.Ext.append(b)
+	}
+	return b
 }
 
 // Decode fills m from b; its names are views of it. A flat list of blocks is one group, as older senders write it. A
 // name that CheckNixlRequest refuses is refused. The error is a *DecodeError.
 func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
-	*m = PushRegistration{Blocks: m.Blocks[:0]}
+	*m = PushRegistration{Blocks: m.Blocks[:0], Ext: m.Ext.emptied()}
 	r := openAs(b, lim, registrationSchema.name, "PUSH_REG: and a map")
 	if r.ok() && NixlNoteOf(b) != NixlRegistration {
 		r.fail(DecodeWrongTag, 0, quote(b[:min(len(b), len(registrationPrefix))]), registrationPrefix)
 	}
 	r.off = len(registrationPrefix)
 	w := fields{r: &r, schema: &registrationSchema, depth: 2}
+	firstAt, endsAt := 0, 0
 	for w.open(); w.next(); {
 		switch w.at {
 		case regRequestID:
@@ -92,14 +140,30 @@ func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
 			m.TPSize = r.above0()
 		case regBlocks:
 			m.Blocks = r.groups(m.Blocks)
+		case regFirst:
+			firstAt = r.off
+			m.Ext.First = r.uint64s(m.Ext.First)
+		case regEnds:
+			endsAt = r.off
+			m.Ext.Ends = r.uint64s(m.Ext.Ends)
 		default:
-			m.Remote.decode(&r, w.at)
+			if w.at < regVersion {
+				m.Remote.decode(&r, w.at)
+			} else {
+				m.Ext.decode(&r, w.at)
+			}
 		}
 	}
 	w.close()
 	r.end()
 	if !w.has(regRemotePPSize) {
 		m.Remote.PPSize = 1
+	}
+	if m.HasExt = w.has(regVersion); !m.HasExt {
+		m.Ext = m.Ext.emptied()
+	} else {
+		r.parallel("kvf_first", firstAt, len(m.Ext.First), "local_block_ids", len(m.Blocks))
+		r.parallel("kvf_ends", endsAt, len(m.Ext.Ends), "local_block_ids", len(m.Blocks))
 	}
 	return r.result()
 }
@@ -117,6 +181,64 @@ func (p *PushProducer) decode(r *reader, at int) {
 	case regRemotePPSize:
 		p.PPSize = r.above0()
 	}
+}
+
+// emptied returns no extension, and keeps the slices for the next.
+func (e *PushRegistrationExt) emptied() PushRegistrationExt {
+	return PushRegistrationExt{First: e.First[:0], Ends: e.Ends[:0], Generations: e.Generations[:0]}
+}
+
+func (e *PushRegistrationExt) decode(r *reader, field int) {
+	switch field {
+	case regVersion:
+		e.Version = r.uint32()
+	case regIncarnation:
+		e.Incarnation = r.uuid()
+	case regTo:
+		e.To = r.uuid()
+	case regOperation:
+		e.Operation = r.uint64()
+	case regAttempt:
+		e.Attempt = r.uint32()
+	case regTransfer:
+		e.Transfer = r.text()
+	case regGrant:
+		e.Grant = r.uint64()
+	case regGenerations:
+		e.Generations = r.blocks(e.Generations, r.lim.BlockCount)
+	case regGranted:
+		e.GrantedNS = r.instant()
+	case regLease:
+		e.LeaseNS = r.uint64()
+	case regPatience:
+		e.PatienceNS = r.uint64()
+	default:
+		e.Stamps.decode(r, field-regClock)
+	}
+}
+
+// count says how many fields append will write.
+func (e *PushRegistrationExt) count() int {
+	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
+		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
+		e.PatienceNS != 0)
+}
+
+func (e *PushRegistrationExt) append(b []byte) []byte {
+	b = appendUint(appendStr(b, "kvf_v"), uint64(e.Version))
+	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
+	b = appendNonZeroUUID(b, "kvf_to", e.To)
+	b = appendNonZero(b, "kvf_op", e.Operation)
+	b = appendNonZero(b, "kvf_try", uint64(e.Attempt))
+	b = appendNonEmptyText(b, "kvf_transfer", e.Transfer)
+	b = appendNonEmpty(b, "kvf_first", e.First)
+	b = appendNonEmpty(b, "kvf_ends", e.Ends)
+	b = appendNonZero(b, "kvf_grant", e.Grant)
+	b = appendNonEmpty(b, "kvf_gens", e.Generations)
+	b = appendNonZero(b, "kvf_granted_ns", uint64(e.GrantedNS))
+	b = appendNonZero(b, "kvf_lease_ns", e.LeaseNS)
+	b = appendNonZero(b, "kvf_patience_ns", e.PatienceNS)
+	return e.Stamps.append(b)
 }
 
 // portMax is the highest port of TCP.

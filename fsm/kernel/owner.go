@@ -34,6 +34,8 @@ const (
 	OwnerLookups
 	OwnerBundles
 	OwnerLayers
+	OwnerConsumer
+	OwnerProducer
 	Owners
 )
 

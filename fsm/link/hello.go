@@ -16,6 +16,7 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 		PageBytes:   c.PageBytes,
 		Layout:      c.Layout,
 		Planes:      c.PlaneNames,
+		Geometry:    c.Geometry,
 	}
 	if c.Renews {
 		ext.Caps |= protocol.CapRenew

@@ -119,6 +119,7 @@ func (q *question) welcome(busy []uint32) {
 				q.said(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
 				g := q.rows.get(h)
 				g.met(init.LocalID, init.Ext.Caps)
+				g.geometry = append(g.geometry[:0], init.Ext.Geometry...)
 				q.in.hello.offered = cfg.blobs(q.in.hello.offered, g.who, g.us)
 				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), q.in.hello.offered
 			}

@@ -30,6 +30,8 @@ type Incarnation struct {
 	hello int64        // the stamp of that hello; 0: it had none
 	gone  bool         // its link to our pages is
 
+	geometry []uint64 // what lies in which of its pages, as it said
+
 	layers uint32 // of one that we call: of its chunks, where each has a page of its own
 	chunks bool   // likewise: its pages have all layers of a chunk, and ours one
 	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
@@ -63,6 +65,9 @@ func (x *Incarnation) Layers() uint32 { return x.layers }
 
 // Chunks says whether its pages have all layers of a chunk while ours have one layer each.
 func (x *Incarnation) Chunks() bool { return x.chunks }
+
+// Geometry is what lies in which of its pages, as it said; none if it takes no registrations. Nobody keeps it.
+func (x *Incarnation) Geometry() []uint64 { return x.geometry }
 
 // PageBytes is how large its pages are; zero if it listed none.
 func (x *Incarnation) PageBytes() uint64 {

@@ -22,7 +22,8 @@ func (t *incarnations) get(h table.Handle) *Incarnation { return t.rows.Get(h) }
 // on from those of the row's last life, so that no completion is taken for another's.
 func (t *incarnations) enter(who, us effects.Incarnation, peer table.Handle) table.Handle {
 	h, x := t.rows.Add()
-	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], peer: peer}
+	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], peer: peer,
+		geometry: x.geometry[:0]}
 	if x.inbound() {
 		x.link.attempt++
 	}

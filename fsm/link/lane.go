@@ -35,6 +35,11 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 			window = 0
 		}
 		channel := effects.ChannelAlloc
+		if len(l.cfg.Geometry) > 0 {
+			if channel = effects.ChannelRegister; which == LaneAlloc {
+				window = l.cfg.Registers
+			}
+		}
 		if c.p.where.Shares() {
 			channel, at, window = effects.ChannelLookup, c.p.lookup, l.cfg.Lookups
 		}

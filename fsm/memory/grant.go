@@ -69,6 +69,9 @@ func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.share }
 // MostOfOne is how many pages could be granted to one class at the most.
 func (p *Pool) MostOfOne() uint32 { return min(p.Total(), p.share) }
 
+// GrantsFull says that there may be no more.
+func (ps *Pools) GrantsFull() bool { return ps.grants.Full() }
+
 // Grants is the number of grants of both kinds, those in quarantine included.
 func (ps *Pools) Grants() int { return ps.grants.Len() }
 
@@ -159,8 +162,10 @@ func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 		return 0, false
 	}
 	state.grant = 0
-	state.refs++
-	p.landed.add(state, g.class)
+	if !p.claimed { // Whoever claimed it has it already.
+		state.refs++
+		p.landed.add(state, g.class)
+	}
 	p.shrink(g)
 	return state.position, true
 }
@@ -223,7 +228,7 @@ func (ps *Pools) Clear(id effects.GrantID) uint32 {
 		if state := p.at(pg.Index); state.grant == id {
 			state.grant = 0
 			p.shrink(g)
-			if p.maybeFree(pg.Index); !state.free() {
+			if p.maybeFree(pg.Index); !state.free() && !p.claimed {
 				p.landed.add(state, g.class) // It was readable under its grant, and stays so.
 			}
 		}

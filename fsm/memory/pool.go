@@ -45,6 +45,8 @@ type Pool struct {
 	lent        uint32 // pages under read grants; one counts as often as it is lent
 	lentMost    uint32
 	kept        uint32 // free pages that are promised
+	claimed     bool   // pages are taken by their numbers alone
+	taken       uint32 // of one that is: pages that are not free
 }
 
 func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
@@ -56,7 +58,10 @@ func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 	e := Pool{
 		id: id, place: place, base: cfg.Behind,
 		pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
-		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes),
+		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes), claimed: cfg.Claimed,
+	}
+	if e.claimed {
+		e.stack = e.stack[:0]
 	}
 	for i := range e.stack {
 		e.stack[i] = e.base + uint32(n-1-i)
@@ -71,7 +76,12 @@ func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
 func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
 
 // Free is the number of free pages that nobody is promised.
-func (p *Pool) Free() uint32 { return uint32(len(p.stack)) - p.kept }
+func (p *Pool) Free() uint32 {
+	if p.claimed {
+		return p.Total() - p.taken
+	}
+	return uint32(len(p.stack)) - p.kept
+}
 
 func (p *Pool) pop() (uint32, *page) {
 	i := p.stack[len(p.stack)-1]
@@ -88,7 +98,11 @@ func (p *Pool) pop() (uint32, *page) {
 func (p *Pool) maybeFree(i uint32) {
 	for p.at(i).free() {
 		pg := p.at(i)
-		p.stack = append(p.stack, i)
+		if p.claimed {
+			p.taken--
+		} else {
+			p.stack = append(p.stack, i)
+		}
 		p.freed++
 		p.left(pg)
 		if pg.next == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
@@ -25,6 +26,10 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 		r.onAbort(e, x.Ticket, c)
 		return
 	}
+	if r.cfg.registers() {
+		r.onRegistering(e, x)
+		return
+	}
 	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(e, x) {
 		return
 	}
@@ -33,6 +38,21 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 		Stage: effects.StageCommand, Field: "pd_role", Theirs: r.cfg.Role.String(), Ours: "the other one for this command",
 		Remedy: "send the command to the right node",
 	}})
+}
+
+// onRegistering handles a command of a rank whose engine registers blocks. It has no other.
+func (r *Rank) onRegistering(e *flow.Env, x *effects.Command) {
+	switch x.Body.(type) {
+	case *register.Register, *register.Expect, *register.NotNeeded:
+		r.consumer.Step(e, kernel.Ref{}, x)
+	case *register.Finished, *register.Aborted:
+		r.producer.Step(e, kernel.Ref{}, x)
+	default:
+		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
+			Field: "register", Ours: "true: the pool is the engine's own", Theirs: "a command for pages of ours",
+			Remedy: "send it to a node without register",
+		})
+	}
 }
 
 // onSend handles a command of the sending side, and says whether it is one.

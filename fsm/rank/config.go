@@ -20,6 +20,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
@@ -70,22 +71,23 @@ type Plane struct {
 // The parts of a configuration, by what they are about. Each is of the room or flow that goes by it, which says what
 // may stand there, what zero means and what it needs.
 type (
-	Common    = flow.Settings
-	Memory    = memory.Settings
-	Store     = store.Settings
-	Peers     = link.Settings
-	Engine    = engine.Settings
-	Pending   = pending.Settings
-	Deferred  = deferred.Settings
-	Pipeline  = pipeline.Settings
-	Granting  = push.GrantSettings
-	Offering  = pull.OfferSettings
-	Reading   = pull.ReadSettings
-	Recalling = recall.Settings
-	Sharing   = p2p.Settings
-	Finding   = registrar.Settings
-	Bundling  = bundle.Settings
-	Layerwise = layerwise.Settings
+	Common      = flow.Settings
+	Memory      = memory.Settings
+	Store       = store.Settings
+	Peers       = link.Settings
+	Engine      = engine.Settings
+	Pending     = pending.Settings
+	Deferred    = deferred.Settings
+	Pipeline    = pipeline.Settings
+	Granting    = push.GrantSettings
+	Offering    = pull.OfferSettings
+	Reading     = pull.ReadSettings
+	Recalling   = recall.Settings
+	Sharing     = p2p.Settings
+	Finding     = registrar.Settings
+	Bundling    = bundle.Settings
+	Layerwise   = layerwise.Settings
+	Registering = register.Settings
 )
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -117,6 +119,7 @@ type Config struct {
 	Finding
 	Bundling
 	Layerwise
+	Registering
 	Tuning Tuning
 }
 
@@ -197,6 +200,7 @@ func (c *Config) need() kernel.Need {
 	if c.Layers > 0 && c.Role.Receives() {
 		n = n.And(c.Bundling.Need())
 	}
+	n = n.And(c.Registering.Need(c.PeersMax))
 	if c.Knows() {
 		n = n.And(c.Finding.Need()).And(c.Seeking())
 	}
@@ -234,6 +238,7 @@ func (c *Config) fill() error {
 	c.Finding.Fill()
 	c.Bundling.Fill(c.Lease)
 	c.Layerwise.Fill()
+	c.Registering.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}
@@ -245,7 +250,8 @@ func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
 		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares),
-		c.Bundling.Check(), c.Layerwise.Check(c.Layers, c.BatchMax)); err != nil {
+		c.Bundling.Check(), c.Layerwise.Check(c.Layers, c.BatchMax),
+		c.Registering.Check(c.Pages, c.LeaseGuard)); err != nil {
 		return err
 	}
 	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {
@@ -259,6 +265,10 @@ func (c *Config) check() error {
 	case c.Layers > 0 && (c.offers() || c.Delay || c.Recalls || c.Shares):
 		return fmt.Errorf("rank: Layers is %d: a chunk has as many pages, which are pushed, and neither offered, recalled "+
 			"nor shared; leave out Pull, Delay, Recalls and Shares, or give 0", c.Layers)
+	case c.registers() && (c.Role != RoleBoth || c.offers() || c.Delay || c.Recalls || c.Shares || c.Layers > 0 ||
+		c.HostPages > 0 || c.Bearer):
+		return fmt.Errorf("rank: Geometry is set: the pool is the engine's, and the rank only registers blocks or writes " +
+			"into registered ones; use RoleBoth, and leave out Pull, Delay, Recalls, Shares, Layers, HostPages and Bearer")
 	case c.Shares && c.Role != RoleBoth:
 		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
 	case c.HostPages > 0 && c.asks():
@@ -274,6 +284,34 @@ func (c *Config) check() error {
 		return c.CheckOffers(c.Shared(), c.LeaseGuard)
 	}
 	return nil
+}
+
+// registers says whether the rank registers blocks of its engine's, or writes into registered ones.
+func (c *Config) registers() bool { return c.Registering.On() }
+
+// numbers is what a hello says of it.
+func (c *Config) numbers() []uint64 {
+	if !c.registers() {
+		return nil
+	}
+	return register.Numbers(c.Geometry)
+}
+
+// consumersPeers is the most peers that blocks are registered with at a time.
+func (c *Config) consumersPeers() uint32 {
+	if !c.registers() {
+		return 0
+	}
+	return c.PeersMax
+}
+
+// first is the engine's pool. One whose blocks are registered is all the engine's.
+func (c *Config) first() memory.PoolConfig {
+	p := memory.PoolConfig{Pages: c.Pages, Share: c.Share(c.PeerSharePct), Own: c.Share(c.EngineSharePct)}
+	if c.registers() {
+		p.Own, p.Claimed = c.Pages, true
+	}
+	return p
 }
 
 // second is the pool beside the engine's. An arena lies behind that in one stretch of memory: peers know one buffer.

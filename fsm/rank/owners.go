@@ -43,6 +43,10 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return (*asked)(r.p2pRequester.Seeks.Lookups())
 	case kernel.OwnerLayers:
 		return &r.layers
+	case kernel.OwnerConsumer:
+		return &r.consumer
+	case kernel.OwnerProducer:
+		return &r.producer
 	case kernel.OwnerNone, kernel.Owners:
 	}
 	panic("BUG: nobody is told of what becomes of something")

@@ -25,6 +25,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
@@ -64,7 +65,9 @@ type Rank struct {
 	p2pOwner     p2p.Owner // likewise, without Config.Shares
 	p2pRequester p2p.Requester
 	registrar    registrar.Registrar
-	layers       layerwise.Source // absent without Config.Layers
+	layers       layerwise.Source  // absent without Config.Layers
+	consumer     register.Consumer // likewise, without Config.Geometry
+	producer     register.Producer
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
@@ -131,7 +134,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
 		Pages: cfg.Shared() + cfg.ArenaPages,
 		Key:   cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
-		Offers: cfg.offers(), Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
+		Offers: cfg.offers() || cfg.registers(), Geometry: cfg.numbers(), Registers: cfg.RegisterWindow, Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
@@ -144,7 +147,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		hidden = draw.NewShuffle(cfg.Key.Words(1))
 	}
 	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), hidden,
-		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.Share(cfg.PeerSharePct), Own: cfg.Share(cfg.EngineSharePct)},
+		cfg.first(),
 		cfg.second())
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
@@ -207,6 +210,12 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.layers = former.layers.Emptied(layerwise.Config{
 			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
 		})
+	}
+	r.consumer = former.consumer.Emptied(&r.cfg.Registering, cfg.consumersPeers())
+	r.producer = former.producer.Emptied(&r.cfg.Registering, classes)
+	if cfg.registers() {
+		r.has(kernel.OwnerConsumer, true)
+		r.has(kernel.OwnerProducer, false)
 	}
 	find := cfg.Directory
 	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {

@@ -13,6 +13,10 @@ import (
 func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	v := &e.Env
 	switch role := r.cfg.Role; {
+	case x.Channel == effects.ChannelRegister && r.cfg.registers():
+		r.producer.Step(e, kernel.Ref{}, x)
+	case x.Channel != effects.ChannelInit && r.cfg.registers():
+		unserved(v, x)
 	case x.Channel == effects.ChannelQuery && r.cfg.answers():
 		r.recallTarget.Step(e, kernel.Ref{}, x)
 	case (x.Channel == effects.ChannelLookup || x.Channel == effects.ChannelPeerDone) && r.cfg.Shares:
@@ -29,6 +33,9 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 			r.pullTarget.ClassLeft(class)
 			if r.cfg.Shares {
 				r.p2pOwner.ClassLeft(class)
+			}
+			if r.cfg.registers() {
+				r.producer.ClassLeft(class)
 			}
 			r.rooms.Landings.Left(class)
 		}
@@ -108,6 +115,9 @@ func (r *Rank) busy() []uint32 {
 	}
 	if r.cfg.Shares {
 		r.p2pOwner.Loans().Busy(all)
+	}
+	if r.cfg.registers() {
+		r.producer.Busy(all)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -158,6 +159,9 @@ func (r *rig) forget(c effects.Corr) {
 }
 
 func tag(body []byte) string {
+	if bytes.HasPrefix(body, []byte("PUSH_")) {
+		return pushTag(body)
+	}
 	t, err := protocol.PeekTag(body, nil)
 	if len(body) == 0 {
 		return "an empty frame"
@@ -523,6 +527,9 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &engine.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
 	case "drain":
 		return &Drain{Patience: wait}
+	}
+	if body := r.registering(n, name, arg); body != nil {
+		return body
 	}
 	r.t.Fatalf("unknown directive %q", name)
 	return nil

@@ -71,6 +71,12 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 		(*p2p.Target)(&r.p2pRequester).Lost(e, x.Peer)
 	}
 	silent := x.Link == 0 && !r.cfg.Leased
+	if r.cfg.registers() {
+		r.consumer.Lost(e, x.Peer)
+		if silent {
+			r.producer.Lost(e, x.Peer)
+		}
+	}
 	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {
 		r.peerLost(e, class, silent)
 	}

@@ -47,6 +47,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.onReached(e, reached)
 	}
 	pushes := r.cfg.Shares && r.p2pOwner.GoOn(e)
+	pushes = r.cfg.registers() && r.producer.GoOn(e) || pushes
 	if receives {
 		r.pullTarget.GoOn(e)
 		r.rooms.Wake(v)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -26,21 +27,23 @@ const (
 	Running  Situation = iota // the event is about nothing that has a state
 	Draining                  // likewise, of a rank that drains
 
-	situationLink    = Situation(2)
-	linkStates       = Situation(link.Backoff) + 1
-	situationPut     = situationLink + linkStates + 1           // the last of links: none
-	situationEngine  = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
-	situationWaits   = situationEngine + Situation(engine.States)
-	situationGrant   = situationWaits + Situation(waitsStates)
-	situationRead    = situationGrant + Situation(push.TargetStates)
-	situationFetch   = situationRead + Situation(pull.TargetStates)
-	situationRecall  = situationFetch + Situation(pipeline.Situations)
-	situationLeased  = situationRecall + Situation(recall.SourceStates)
-	situationLent    = situationLeased + Situation(loan.States)
-	situationBrought = situationLent + Situation(p2p.OwnerStates)
-	situationLayers  = situationBrought + Situation(p2p.RequesterStates)
+	situationLink     = Situation(2)
+	linkStates        = Situation(link.Backoff) + 1
+	situationPut      = situationLink + linkStates + 1           // the last of links: none
+	situationEngine   = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
+	situationWaits    = situationEngine + Situation(engine.States)
+	situationGrant    = situationWaits + Situation(waitsStates)
+	situationRead     = situationGrant + Situation(push.TargetStates)
+	situationFetch    = situationRead + Situation(pull.TargetStates)
+	situationRecall   = situationFetch + Situation(pipeline.Situations)
+	situationLeased   = situationRecall + Situation(recall.SourceStates)
+	situationLent     = situationLeased + Situation(loan.States)
+	situationBrought  = situationLent + Situation(p2p.OwnerStates)
+	situationLayers   = situationBrought + Situation(p2p.RequesterStates)
+	situationReceives = situationLayers + Situation(layerwise.States)
+	situationWrites   = situationReceives + Situation(register.ConsumerStates)
 	// Situations is how many there are.
-	Situations = situationLayers + Situation(layerwise.States)
+	Situations = situationWrites + Situation(register.ProducerStates)
 )
 
 // situationOf is where the states of each owner begin.
@@ -57,6 +60,7 @@ var situationOf = [kernel.Owners]Situation{
 	kernel.OwnerP2POwner: situationLent, kernel.OwnerP2PRequester: situationBrought,
 	kernel.OwnerP2PTarget: situationGrant,
 	kernel.OwnerBundles:   situationWaits, kernel.OwnerLayers: situationLayers,
+	kernel.OwnerConsumer: situationReceives, kernel.OwnerProducer: situationWrites,
 }
 
 // What waits in the rooms of targets and is no flow's.
@@ -89,6 +93,8 @@ func SituationNames() []string {
 		{"owner's ", p2p.OwnerStateNames()},
 		{"requester's ", p2p.RequesterStateNames()},
 		{"sender's ", layerwise.StateNames()},
+		{"consumer's ", register.ConsumerStateNames()},
+		{"producer's ", register.ProducerStateNames()},
 	} {
 		for _, state := range of.states {
 			names = append(names, of.who+state)

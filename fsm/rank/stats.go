@@ -20,6 +20,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
@@ -38,6 +39,7 @@ type Stats struct {
 	StagedMost                                                       int // the most staging pages at a time so far
 	Peers, Guests, Outstanding, Deadlines                            int
 	Brings                                                           int // of shared chunks, over or not
+	Receptions, Lent, Registrations                                  int // of blocks that are the engine's own
 	Layers, Bundles, Kept                                            int // requests that go by layers; chunks that come so
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
@@ -70,7 +72,8 @@ func (r *Rank) Stats() Stats {
 		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
 		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
-		Brings: r.p2pRequester.Len(),
+		Brings:     r.p2pRequester.Len(),
+		Receptions: r.consumer.Len(), Lent: r.producer.Batches(), Registrations: r.producer.Registrations(),
 		Layers: r.layers.Len(), Bundles: here.Landings.Bundles.Len(), Kept: int(pool.Kept()),
 		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),
 	}
@@ -149,6 +152,7 @@ func MarkNames() []MarkName {
 		{"p2p", p2p.MarkLookupMalformed, p2p.MarkNames()},
 		{"bundle", bundle.MarkBundlesFull, bundle.MarkNames()},
 		{"layerwise", layerwise.MarkRunsFull, layerwise.MarkNames()},
+		{"register", register.MarkReceptionsFull, register.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

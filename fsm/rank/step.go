@@ -49,7 +49,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Scattered:
 		r.completed(e, r.close(x.Corr), x)
 	case *effects.Landed:
-		if ref := e.Pools.Owner(x.Grant); ref.Owner == kernel.OwnerPushTarget || ref.Owner == kernel.OwnerP2PTarget {
+		if ref := e.Pools.Owner(x.Grant); lands(ref.Owner) {
 			r.owner(ref.Owner).Step(e, ref, x)
 		} else {
 			land.Unknown(&e.Env, x)
@@ -62,6 +62,11 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		// The link was forgotten when it was dropped.
 	}
 	r.settle(e)
+}
+
+// lands says whether peers store into grants of this owner's.
+func lands(of kernel.Owner) bool {
+	return of == kernel.OwnerPushTarget || of == kernel.OwnerP2PTarget || of == kernel.OwnerConsumer
 }
 
 // enter makes what a step is given, but for what is its own.

@@ -80,6 +80,9 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	if kind == sweepLost && r.cfg.Shares {
 		tables++
 	}
+	if kind == sweepDrained && r.cfg.registers() {
+		tables += 2
+	}
 	layered := r.cfg.Layers > 0 && (kind == sweepLost || kind == sweepAbandoned || kind == sweepDrained)
 	if layered {
 		tables++
@@ -175,6 +178,9 @@ func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
 	r.pullTarget.Signal(e, kernel.Ref{}, s)
 	if r.cfg.Shares {
 		r.p2pOwner.Signal(e, kernel.Ref{}, s)
+	}
+	if r.cfg.registers() {
+		r.producer.Signal(e, kernel.Ref{}, s)
 	}
 	if reached.Code != effects.OK {
 		r.sweeps.unreached = reached
@@ -295,8 +301,12 @@ func (r *Rank) sweepDrained(e *flow.Env, table uint8, slot int32) (at kernel.Whe
 		return kernel.At(more)
 	case 9:
 		return kernel.At(e.Store.LetGoAt(slot, &e.Env))
-	default:
+	case 10:
 		at = kernel.Front(e.Store.LetGoFirst(&e.Env))
+	case 11:
+		return kernel.At(r.consumer.DrainAt(e, slot))
+	default:
+		return kernel.At(r.producer.DrainAt(e, slot))
 	}
 	if at == kernel.SameSlot {
 		e.Work.Spend(1)

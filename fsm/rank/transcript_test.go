@@ -17,6 +17,11 @@ import (
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
 //	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
+//	     [cells=(RANKS, RANK, HEADS, BLOCKS) [layers_of=(STAGES, STAGE, FIRST, COUNT)]]
+//	                                   registers blocks: 4 tokens each, a head to a page; of 0 heads each rank has all
+//	register NAME from=(a, b) [request=r1-00000001] [transfer=t] [ranks=1] [stages=1] [blocks=(0, 1)] [first=0] [wait_ms=N]
+//	finished NAME [request=r1-00000002] [transfer=t] [blocks=(0, 1)] [first=0] [lease_ms=N]; aborted NAME
+//	expect NAME from=(a); notneeded NAME from=(a)
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
@@ -150,6 +155,9 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("staging") {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}
+				if d.HasArg("cells") {
+					registers(&cfg, arg("cells"), arg("layers_of"), first)
+				}
 				r.add(cfg, first)
 			case "quiet":
 				r.quiet = true
@@ -223,6 +231,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)
+				}
+				if s.Receptions+s.Lent+s.Registrations > 0 {
+					r.printf("receptions=%d lent=%d registrations=%d", s.Receptions, s.Lent, s.Registrations)
 				}
 				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves,
 					s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)

@@ -90,6 +90,25 @@ var untuned = map[string]string{
 	"table grow 2":         "by how much it grows",
 	"table Hash 8":         "bytes of a word",
 	"rank Renew 32":        "keeps a size within 32 bits",
+
+	"geometry positionMax":       "the form of a position",
+	"geometry RanksMax":          "what a peer can say; every walk is over what both said",
+	"geometry StagesMax":         "likewise",
+	"geometry LayersMax":         "likewise",
+	"geometry HeadsMax":          "likewise",
+	"geometry Shared":            "a name",
+	"geometry Check 32":          "keeps a size within 32 bits",
+	"geometry quoteMax":          "of an error's text",
+	"register scalars":           "the form of a hello's geometry",
+	"register shed 10":           "memory that a free slot keeps; nothing depends on it but allocations",
+	"register ConsumerStates":    "how many there are",
+	"register ProducerStates":    "likewise",
+	"register laneAsks":          "a name",
+	"register laneWords":         "likewise",
+	"register own":               "a class",
+	"register onRegistration 62": "keeps a sum within 63 bits",
+	"register admit 32":          "keeps a number within 32 bits",
+	"register parts 8":           "a default: how many ranks most producers have",
 }
 
 // Whatever bounds work is a field of some configuration, and so can be drawn: numbers in rooms that are not are listed

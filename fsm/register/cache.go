@@ -1,0 +1,110 @@
+package register
+
+import (
+	"math"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
+)
+
+// What both ends say of their caches goes into hellos as numbers: nine of the rank, and one of each region, whose high
+// bits are the layer and whose low sixteen are the group.
+
+const scalars = 9
+
+// Numbers are those of a geometry.
+func Numbers(g *geometry.Geometry) []uint64 {
+	list := []uint64{
+		uint64(g.Ranks), uint64(g.Rank), uint64(g.Stages), uint64(g.Stage), uint64(g.Heads), uint64(g.CellHeads),
+		uint64(g.Blocks), uint64(g.PerLogical), uint64(g.BlockTokens),
+	}
+	for _, x := range g.Layers {
+		list = append(list, uint64(x.Number)<<16|uint64(x.Group))
+	}
+	return list
+}
+
+// read is the geometry that numbers say, if they say one; into is given back with the memory of its list.
+func read(list []uint64, into geometry.Geometry) (geometry.Geometry, bool) {
+	if len(list) <= scalars {
+		return into, false
+	}
+	for _, n := range list[:scalars] {
+		if n > math.MaxUint32 {
+			return into, false
+		}
+	}
+	into = geometry.Geometry{
+		Ranks: uint32(list[0]), Rank: uint32(list[1]), Stages: uint32(list[2]), Stage: uint32(list[3]),
+		Heads: uint32(list[4]), CellHeads: uint32(list[5]), Blocks: uint32(list[6]), PerLogical: uint32(list[7]),
+		BlockTokens: uint32(list[8]), Layers: into.Layers[:0],
+	}
+	for _, n := range list[scalars:] {
+		if n>>16 > math.MaxUint32 {
+			return into, false
+		}
+		into.Layers = append(into.Layers, geometry.Layer{Number: uint32(n >> 16), Group: uint16(n)})
+	}
+	return into, into.Check() == nil
+}
+
+// whole is the plan of all pages of a rank, in the order in which they are claimed.
+func whole(g *geometry.Geometry) geometry.Plan {
+	alone := *g
+	alone.Stages, alone.Stage = 1, 0
+	plan, err := geometry.Match(&alone, &alone)
+	if err != nil {
+		panic("BUG: a rank's cache does not fit itself")
+	}
+	return plan
+}
+
+// unpaired is what is said of an error of geometry's, and with which code.
+func unpaired(err error) (effects.Code, *effects.Why) {
+	x, ok := err.(*geometry.Error) //nolint:errorlint // It is one.
+	if !ok {
+		return effects.Mismatch, &effects.Why{Field: "geometry", Theirs: err.Error()}
+	}
+	code := effects.Mismatch
+	switch x.Code {
+	case geometry.BadBlocks:
+		code = effects.Invalid
+	case geometry.Uncovered:
+		code = effects.NotFound
+	case geometry.Unsupported:
+		code = effects.Unsupported
+	case geometry.Unusable, geometry.Mismatch:
+	}
+	field := x.Field
+	if x.Side != "" {
+		field = x.Side + "'s " + field
+	}
+	return code, &effects.Why{Field: field, Theirs: x.Value, Remedy: x.Remedy}
+}
+
+// lists are blocks by group, in memory of their own.
+type lists struct {
+	of      []geometry.Blocks
+	numbers []uint32
+}
+
+// keep copies what is lent to us for a step.
+func (l *lists) keep(from []geometry.Blocks) {
+	l.of, l.numbers = l.of[:0], l.numbers[:0]
+	for _, x := range from {
+		l.numbers = append(l.numbers, x.Logical...)
+	}
+	at := 0
+	for _, x := range from {
+		x.Logical = l.numbers[at : at+len(x.Logical) : at+len(x.Logical)]
+		at += len(x.Logical)
+		l.of = append(l.of, x)
+	}
+}
+
+// shed gives large memory back.
+func (l *lists) shed() {
+	if cap(l.numbers) > 1<<10 {
+		*l = lists{}
+	}
+}
