@@ -165,6 +165,13 @@ func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoReq
 	}
 }
 
+// Shorter is what of a span on another node's clock has certainly passed on ours no later than there, and the reverse:
+// each clock may run ahead of the other.
+func (l *Links) Shorter(d effects.Duration) effects.Duration {
+	const million = 1e6
+	return d - d/million*effects.Duration(l.cfg.DriftPPM) - d%million*effects.Duration(l.cfg.DriftPPM)/million - 1
+}
+
 // Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its
 // clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the inbound peer says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {

@@ -29,6 +29,18 @@ func (p *Pool) Life(index, length uint32) effects.Page {
 	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: p.at(index).generation}
 }
 
+// Relive begins another life of a page that is claimed, and that nobody is granted: nothing of what was granted in the
+// one before can be stored into it.
+func (p *Pool) Relive(index, length uint32) effects.Page {
+	pg := p.at(index)
+	if !p.claimed || pg.refs == 0 || pg.grant != 0 {
+		panic("BUG: a page begins another life that is not claimed, or is granted")
+	}
+	p.generation++
+	pg.generation = p.generation
+	return p.Life(index, length)
+}
+
 // GrantClaimed grants pages to class for writing that were claimed, and that nobody was granted in this life. FitsShare
 // must hold for as many. Until they land, or the grant ends, their claim cannot go back.
 func (ps *Pools) GrantClaimed(p *Pool, class int, pages []effects.Page, owner kernel.Ref) (

@@ -30,10 +30,11 @@ type Consumer struct {
 
 // A line is what waits for one peer, oldest first.
 type line struct {
-	asks  table.List     // parts to be registered
-	words table.List     // parts to be withdrawn
-	kept  table.List     // errands, all of them
-	conn  effects.Conn   // on which errands are told
+	asks  table.List   // parts to be registered
+	words table.List   // parts to be withdrawn
+	kept  table.List   // errands, all of them
+	conn  effects.Conn // on which errands are told
+	who   effects.Incarnation
 	next  kernel.TimerID `snap:"set"` // when they are to be told, or their answer is overdue
 	tells bool           // one is under way
 	due   bool           // it is time
@@ -80,6 +81,8 @@ type part struct {
 	phase     partPhase
 	operation uint64
 	attempt   uint32
+	tries     uint32 // how often it was answered that its time was over, and it was not by our clock
+	again     bool   // it is to be registered anew, as soon as its grant is over
 	told      uint32 // how often it was withdrawn
 	who, us   effects.Incarnation
 	grant     effects.GrantID
@@ -93,6 +96,7 @@ type part struct {
 	conn      effects.Conn
 	wordConn  effects.Conn
 	answer    kernel.TimerID `snap:"set"` // when the answer to its withdrawal is overdue
+	overdue   kernel.TimerID `snap:"set"` // and that to its registration, of which nothing more can become
 }
 
 type partPhase uint8
@@ -113,6 +117,7 @@ const (
 	kindKeep                     // a word on requests
 	timerTakes                   // when a reception must have its outcome, or its grants end; its ticket
 	timerOff                     // when the answer to a withdrawal is overdue
+	timerAsk                     // and that to a registration
 	timerKeep                    // when a peer is to be told of requests, or does not answer
 	timerErrand                  // when an errand is over; its ticket
 )
@@ -183,6 +188,11 @@ func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 		p := c.parts.Get(h)
 		p.answer = 0
 		e.Links.CloseTaken(&e.Env, p.peer, laneWords, p.wordConn)
+	case timerAsk:
+		p := c.parts.Get(h)
+		p.overdue = 0
+		e.Out.Mark(MarkAnswerOverdue)
+		e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
 	case timerKeep:
 		c.time(e, h)
 	case timerErrand:
@@ -231,6 +241,13 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 		e.Work.Spend(len(r.pages))
 		c.stop(e, h, effects.Draining, *flow.WhyEnded(effects.Draining))
 	}
+	if r := c.receptions.Get(h); r != nil { // Who leaves does not wait for others' words.
+		for _, ph := range r.parts {
+			if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
+				c.revoke(e, p)
+			}
+		}
+	}
 	if h := c.errands.wishes.At(slot); c.errands.wishes.Get(h) != nil {
 		c.endErrand(e, h, effects.Draining, nil)
 	}
@@ -261,7 +278,7 @@ func (c *Consumer) Lost(e *flow.Env, peer effects.Incarnation) {
 // State is where what a Ref is of stands.
 func (c *Consumer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	switch ref.Kind {
-	case kindAsk, kindOff, kindGrant, timerOff:
+	case kindAsk, kindOff, kindGrant, timerOff, timerAsk:
 		if p := c.parts.Get(ref.Subject); p != nil {
 			return 1 + uint16(p.phase)
 		}

@@ -134,8 +134,11 @@ func (c *Consumer) endErrand(e *flow.Env, h table.Handle, code effects.Code, why
 	e.Timers.Stop(&w.timer)
 	x.byID.Remove(e.Store.Hash(w.id), h)
 	e.Tickets.Remove(w.ticket)
-	if code != effects.OK && why == nil {
-		why = flow.WhyEnded(code)
+	if code != effects.OK {
+		if why == nil {
+			why = flow.WhyEnded(code)
+		}
+		why.Stage = effects.StageAsk
 	}
 	e.Out.Deliver(effects.Deliver{Ticket: w.ticket, Code: code, Why: why})
 	x.wishes.Remove(h)
@@ -202,7 +205,7 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 		x.rows.PushBack(&l.kept, h)
 		h = next
 	}
-	l.tells, l.due, l.conn = true, false, conn
+	l.tells, l.due, l.conn, l.who = true, false, conn, who
 	e.Links.Want(&e.Env, e.Links.Outbound(peer).Where()) // So that its line stays its own until the answer.
 	e.Timers.Stop(&l.next)
 	e.Timers.Set(&l.next, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerKeep, peer))
@@ -237,6 +240,9 @@ func (c *Consumer) kept(e *flow.Env, peer table.Handle, body []byte, code effect
 	l.tells, l.conn = false, 0
 	if code != effects.OK {
 		e.Out.Mark(MarkKeepFailed)
+	}
+	if code == effects.Stale {
+		c.introduce(e, peer, l.who)
 	}
 	for h := l.kept.Front(); h != 0; {
 		next := x.rows.Next(h)

@@ -10,8 +10,12 @@ const (
 	MarkGrantsFull
 	MarkAnswerSenseless
 	MarkRefused
+	MarkExpiredEarly
+	MarkIntroduceAgain
 	MarkSaidWhole
+	MarkAnswerOverdue
 	MarkLandedPartly
+	MarkLandedUnasked
 	MarkWriterLost
 	MarkGrantOver
 	MarkWithdrawn
@@ -47,8 +51,9 @@ const (
 // MarkNames are the names of these flows' marks, from MarkReceptionsFull up.
 func MarkNames() []string {
 	return []string{
-		"receptions-full", "ask-again", "other-life", "grants-full", "answer-senseless", "refused", "said-whole",
-		"landed-partly", "writer-lost", "grant-over", "withdrawn", "withdrawn-again", "errands-full", "keep-failed",
+		"receptions-full", "ask-again", "other-life", "grants-full", "answer-senseless", "refused", "expired-early", "introduce-again", "said-whole", "answer-overdue",
+		"landed-partly", "landed-unasked", "writer-lost", "grant-over", "withdrawn", "withdrawn-again", "errands-full",
+		"keep-failed",
 		"batches-full", "not-needed", "lease-over", "aborted", "other-consumer", "rank-twice", "registration-malformed",
 		"stranger", "registered-again", "answered-again", "too-late", "other-engine", "registrations-full", "parked",
 		"parked-long", "asker-lost", "ambiguous", "uncovered", "taken-back", "taken-back-again", "taken-back-first",
@@ -56,4 +61,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkReceptionsFull - 37)
+const _ = uint(markEnd - MarkReceptionsFull - 41)

@@ -9,8 +9,8 @@ import (
 )
 
 // A name is what a request is called: by who routes it, if that says so, and by one engine. Two ends mean one request if
-// their transfers are the same. Where one of them has none it is the request's name, or what that is without what its
-// engine put behind it.
+// their transfers are the same. Where neither has one it is the request's name, or what that is without what its engine
+// put behind it.
 type name struct {
 	transfer, request []byte
 }
@@ -32,11 +32,10 @@ const (
 
 func (n *name) like(other *name) likeness {
 	switch {
-	case len(n.transfer) > 0 && len(other.transfer) > 0:
-		if bytes.Equal(n.transfer, other.transfer) {
-			return exact
-		}
+	case !bytes.Equal(n.transfer, other.transfer):
 		return unlike
+	case len(n.transfer) > 0:
+		return exact
 	case bytes.Equal(n.request, other.request):
 		return exact
 	case bytes.Equal(n.base(), other.base()):
@@ -74,9 +73,7 @@ func (x *byName) find(e *flow.Env, n *name, of func(table.Handle) *name, into []
 				into = append(into, p.Handle())
 			}
 		}
-		if len(into) > 0 {
-			return into
-		}
+		return into
 	}
 	for p := x.bases.Seek(e.Store.Hash(n.base())); p.Found(); p = x.bases.Next(p) {
 		if of(p.Handle()).like(n) != unlike {

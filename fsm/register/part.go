@@ -171,6 +171,7 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 	if err != nil {
 		return unpaired(err)
 	}
+	p.granted = e.Now
 	n := pages.Len()
 	if n == 0 {
 		return effects.OK, nil
@@ -183,11 +184,15 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 	}
 	c.pages = c.pages[:0]
 	for index := range pages.All() {
-		c.pages = append(c.pages, e.Pool.Life(index, uint32(e.Cfg.PageBytes)))
+		if length := uint32(e.Cfg.PageBytes); p.tries > 0 {
+			c.pages = append(c.pages, e.Pool.Relive(index, length))
+		} else {
+			c.pages = append(c.pages, e.Pool.Life(index, length))
+		}
 	}
 	e.Work.Spend(len(c.pages))
 	id, granted := e.Pools.GrantClaimed(e.Pool, own, c.pages, consumerRef(kindGrant, h))
-	p.grant, p.count, p.granted = id, uint32(len(granted)), e.Now
+	p.grant, p.count = id, uint32(len(granted))
 	r.open++
 	e.Out.Grant(effects.Grant{ID: id, Peer: p.who, Pages: granted})
 	e.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: p.count, ID: uint64(id), Peer: p.who})
@@ -213,6 +218,7 @@ func (c *Consumer) covered(r *reception) (effects.Code, *effects.Why) {
 func (c *Consumer) answered(e *flow.Env, h table.Handle, body []byte) {
 	p := c.parts.Get(h)
 	p.asks = false
+	e.Timers.Stop(&p.overdue)
 	e.Links.Untake(&e.Env, p.peer, laneAsks, p.conn)
 	p.conn = 0
 	c.said(e, h, p, body)
@@ -260,6 +266,16 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	switch {
 	case r.delivered || p.whole: // What landed whole is; its producer may think otherwise.
 		c.settle(e, p.of)
+	case (code == effects.Expired || code == effects.Stale) && p.tries < e.Cfg.AttemptsMax && e.Now < r.deadline:
+		// Expired by its anchor of our clock, which its answer has made better; or it does not know us any more. What it
+		// was granted is over first.
+		e.Out.Mark(MarkExpiredEarly)
+		if code == effects.Stale {
+			c.introduce(e, p.peer, p.who)
+		}
+		p.tries++
+		p.again = true
+		c.anew(e, h, p)
 	case code != effects.OK:
 		e.Out.Mark(MarkRefused)
 		c.stop(e, p.of, code, effects.Why{
@@ -274,6 +290,25 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 		r.left--
 		c.settle(e, p.of)
 	}
+}
+
+// introduce shakes hands again with a peer that does not know us, unless another life of it is there already.
+func (c *Consumer) introduce(e *flow.Env, peer table.Handle, to effects.Incarnation) {
+	g, _ := e.Links.Outbound(peer).Gate()
+	if _, who := e.Links.Of(peer).Link(); g == link.GateOpen && who == to {
+		e.Out.Mark(MarkIntroduceAgain)
+		e.Links.Fail(&e.Env, peer, effects.Stale, *flow.UnknownLife())
+	}
+}
+
+// anew registers a part as another operation, under another grant.
+func (c *Consumer) anew(e *flow.Env, h table.Handle, p *part) {
+	if !p.again || p.grant != 0 || p.asks || c.receptions.Get(p.of).delivered {
+		return
+	}
+	c.operation++
+	p.operation, p.attempt, p.again = c.operation, 0, false
+	c.becomeLinking(e, h, p)
 }
 
 // where is a part's producer, for people.
@@ -343,6 +378,16 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 	case !p.revoking:
 		c.revoke(e, p)
 	}
+	if p.phase == partLinking && !r.delivered { // Its question was heard, and is not to be asked again.
+		e.Out.Mark(MarkLandedUnasked)
+		c.parts.Unlink(&c.lines[p.peer.Slot()].asks, h)
+		if p.phase = partAnswered; !p.whole {
+			c.stop(e, p.of, effects.Faulted, effects.Why{
+				Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "wrote not all of it",
+			})
+			return
+		}
+	}
 	c.settle(e, p.of)
 }
 
@@ -361,6 +406,7 @@ func (c *Consumer) revoked(e *flow.Env, h table.Handle) {
 	}
 	p.grant, p.revoking = 0, false
 	c.receptions.Get(p.of).open--
+	c.anew(e, h, p)
 	c.settle(e, p.of)
 }
 
@@ -370,13 +416,14 @@ func (c *Consumer) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	r := c.receptions.Get(p.of)
 	e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
 	p.asks, p.conn = false, 0
+	e.Timers.Stop(&p.overdue)
 	switch {
 	case r.delivered:
 		c.settle(e, p.of)
 	case p.whole: // All that its answer could say has been seen.
 		p.phase = partAnswered
 		c.settle(e, p.of)
-	case p.attempt < e.Cfg.AttemptsMax:
+	case p.attempt < e.Cfg.AttemptsMax && (p.count == 0 || p.grant != 0 && !p.revoking):
 		c.becomeLinking(e, h, p)
 	default:
 		if code == effects.Closed {

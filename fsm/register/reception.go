@@ -67,7 +67,9 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 	for stage, rank := range near.All() {
 		ph, p := c.parts.Add()
 		c.operation++
-		*p = part{of: h, place: place, stage: stage, rank: rank, peer: peers[place], operation: c.operation}
+		*p = part{
+			of: h, place: place, stage: stage, rank: rank, peer: peers[place], operation: c.operation, phase: partAnswered,
+		}
 		r.parts, r.plan = append(r.parts, ph), append(r.plan, partPlan{})
 		place++
 	}
@@ -181,7 +183,7 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 // unclaim gives pages back to the engine.
 func unclaim(pool *memory.Pool, pages []effects.Page) {
 	for _, page := range pages {
-		pool.Unref(page)
+		pool.Unref(pool.Life(page.Index, page.Length)) // It may have begun another life since.
 	}
 }
 
@@ -274,11 +276,18 @@ func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 		e.Out.Return(r.ticket)
 		e.Timers.Stop(&r.timer)
 	}
-	if r.delivered && r.open > 0 && r.timer == 0 && e.Now < r.ends {
-		e.Timers.Set(&r.timer, r.ends, consumerRef(timerTakes, h))
-	}
 	for i, ph := range r.parts {
-		if p := c.parts.Get(ph); p != nil && p.of == h && r.delivered && p.over() {
+		p := c.parts.Get(ph)
+		if p == nil || p.of != h {
+			continue
+		}
+		if p.asks && p.overdue == 0 && (r.delivered || p.whole) { // Its place on the lane is others'.
+			e.Timers.Set(&p.overdue, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerAsk, ph))
+		}
+		if r.delivered && p.grant != 0 && !p.revoking && r.timer == 0 { // Past already, if its driver was late.
+			e.Timers.Set(&r.timer, r.ends, consumerRef(timerTakes, h))
+		}
+		if r.delivered && p.over() {
 			e.Links.Unwant(p.peer)
 			e.Timers.Stop(&p.answer)
 			c.parts.Remove(ph)

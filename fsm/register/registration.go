@@ -151,7 +151,8 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	x.since, anchored = e.Links.Anchor(&e.Env, class, m.Ext.Stamps, m.Ext.GrantedNS)
 	x.until = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
 	if anchored {
-		x.until = min(x.until, x.since.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62))-e.Cfg.LeaseGuard))
+		lease := effects.Duration(min(m.Ext.LeaseNS, uint64(p.cfg.RegisterTimeout+e.Cfg.LeaseGuard)))
+		x.until = min(x.until, x.since.Add(e.Links.Shorter(lease)-e.Cfg.LeaseGuard))
 	}
 	p.share.Take(class)
 	p.byWho.Add(table.Hash(x.operation, x.who[:]), h)

@@ -98,7 +98,7 @@ func (s *Settings) Need(peers uint32) kernel.Need {
 	}
 	parts := int(s.parts())
 	return kernel.Need{
-		Deadlines: int(s.ReceptionsMax) + 2*parts + int(s.FinishedMax) + int(s.RegistrationsMax) + int(s.ExpectedMax) +
+		Deadlines: int(s.ReceptionsMax) + 3*parts + int(s.FinishedMax) + int(s.RegistrationsMax) + int(s.ExpectedMax) +
 			2*int(peers),
 		Limits: effects.Limits{
 			Sends: 2*parts + int(peers), Transfers: int(s.RegistrationsMax), Revokes: parts,

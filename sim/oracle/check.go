@@ -3,10 +3,10 @@ package oracle
 // A Check is one thing that oracles judge, again and again. How often each did is part of the coverage, and so is how
 // often it was void: its occasion came, and nothing could be said. One that is never asked any more, because a hook was
 // lost, or that became void everywhere, is found by that.
-type Check uint8
+type Check uint16
 
 // ChecksMax is how many there may be.
-const ChecksMax = 256
+const ChecksMax = 320
 
 // judgements say of each check which property it is of, and what it judges. They are filled before anything runs.
 var judgements []struct{ property, of string }

@@ -27,7 +27,7 @@ const (
 )
 
 // Wants is room for the kinds of commands that have names of their own: these, and those of [NewWant].
-const Wants = 24
+const Wants = 32
 
 var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
 	"drain", "conflict", "fetch", "look"}

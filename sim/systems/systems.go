@@ -15,10 +15,11 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/systems/recall"
+	"github.com/kvferry/kvferry/sim/systems/register"
 )
 
 // Flows are all that there are.
-var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow}
+var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow, &register.Flow}
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {

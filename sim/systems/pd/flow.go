@@ -18,7 +18,11 @@ import (
 type Flow struct {
 	// Word is what a topology says for it to play, and a job to be its own ([plan.NewWord]). It is asked for nothing of
 	// what follows where it does not play.
-	Word     string
+	Word string
+	// Alone: where it plays all jobs are its own, also those that are made to see whether anything gets through again.
+	Alone bool
+	// Lender, of such a flow, is the command by which an engine lends a page, to look at.
+	Lender   func(w *Cluster, n *world.Node, page uint32) effects.Ticket
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
 
@@ -96,7 +100,25 @@ func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (
 // owner is the flow whose job it is; nil: PD's own.
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
-		if j.Said[f.Word] {
+		if j.Said[f.Word] || f.Alone {
+			return f
+		}
+	}
+	return nil
+}
+
+// Alone says whether all jobs are of one flow.
+func (all Flows) Alone() bool { return all.alone() != nil }
+
+// Lender is the command by which a page of a node's engine is lent, where all jobs are of one flow.
+func (all Flows) Lender(w *Cluster, n *world.Node, page uint32) effects.Ticket {
+	return all.alone().Lender(w, n, page)
+}
+
+// alone is the flow whose jobs all are, if there is one that plays.
+func (all Flows) alone() *Flow {
+	for _, f := range all {
+		if f.Alone {
 			return f
 		}
 	}

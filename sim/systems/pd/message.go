@@ -38,6 +38,13 @@ func senseless(b []byte) ([]byte, bool) {
 
 // legible says whether the bytes are a message.
 func legible(b []byte) bool {
+	for _, m := range [...]protocol.Message{
+		new(protocol.PushRegistration), new(protocol.PushWithdrawal), new(protocol.PushKeep), new(protocol.PushEnd),
+	} {
+		if m.Decode(b, &WireLimits) == nil {
+			return true
+		}
+	}
 	_, err := protocol.PeekTag(b, &WireLimits)
 	if err != nil {
 		return false

@@ -126,6 +126,9 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens = machine, PortsOf(n)
+	if w.Flows.Alone() {
+		n.Listens = receiversPorts[:1] // Hellos.
+	}
 	for _, f := range w.Flows {
 		if f.Ports != nil {
 			n.Listens = slices.Concat(n.Listens, f.Ports(n))
@@ -138,9 +141,13 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if n.Lends {
 		reads = cfg.Lease // What is asked for is read at once.
 	}
+	writes := cfg.Lease
+	if cfg.Geometry != nil { // A registration stands until it is answered.
+		writes = cfg.RegisterTimeout + cfg.LeaseGuard
+	}
 	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, Arena: cfg.ArenaPages,
 		PageBytes: uint32(size),
-		Leased:    cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: BufferOf(n)}, err
+		Leased:    cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
 }
 
 // IsNameOf says whether a name is one that this life of n has for anybody.

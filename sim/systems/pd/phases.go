@@ -37,6 +37,10 @@ func (w *Cluster) overdue() {
 
 // probe: from every sender to every receiver a transfer succeeds again (L5).
 func (w *Cluster) Probe() {
+	if w.Flows.alone() != nil {
+		w.probeAlone()
+		return
+	}
 	probes := uint32(0)
 	for s := range w.Plan.Senders {
 		for i := range w.Plan.Receivers {
@@ -68,6 +72,32 @@ func (w *Cluster) Probe() {
 		}
 	}
 }
+
+// probeAlone is Probe where a job is all nodes'.
+func (w *Cluster) probeAlone() {
+	for try := range uint32(probeTries) {
+		i := len(w.Jobs)
+		j := w.NewJob(w.Plan.requests+try, 0, 1)
+		j.probe = true
+		j.addKey(w, w.Plan.keys+try)
+		j.cut(1)
+		j.start(w)
+		w.RunUntil(w.Now+int64(w.patience()), func() bool { return w.Jobs[i].served && w.Unfinished == 0 })
+		if w.Failure != nil || w.Jobs[i].served {
+			return
+		}
+		w.RunUntil(w.Now+int64(forgotten), nil)
+	}
+	for i := range w.Ranks {
+		if w.sluggish(w.Nodes[i], w.Nodes[(i+1)%w.Ranks]) {
+			return
+		}
+	}
+	w.Fail("L5", "after all faults ended, no request gets through")
+}
+
+// Serve notes whether its reader has got all of it.
+func (j *Job) Serve(all bool) { j.served = all }
 
 // goesTo has a probe go by layers where a put of one page is of no use: to who has pages for more.
 func (j *Job) goesTo(w *Cluster) {

@@ -14,7 +14,7 @@ import (
 )
 
 // eventKinds is room for the events, each command counting as one of its own.
-const eventKinds = 48
+const eventKinds = 56
 
 const _ = eventKinds - uint(world.KindDropped) - plan.Wants // A constant below zero does not compile.
 
@@ -97,4 +97,11 @@ func (w *Cluster) Count(n *world.Node, k world.Kind, ev effects.Event) {
 
 func outcome(r *world.Result, x plan.Want, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
+}
+
+// Judged counts that a flow's checks say something outside of what its oracles hear.
+func Judged(w *Cluster, checks ...oracle.Check) {
+	for _, c := range checks {
+		w.Result.Coverage.Hit(PointJudged + coverage.Point(c))
+	}
 }

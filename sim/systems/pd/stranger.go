@@ -24,7 +24,7 @@ func (s stranger) address() {
 	if len(w.Overheard) == 0 || len(n.Listens) == 0 {
 		return
 	}
-	if n.Receives() && d.Again().Again().Again().Again().Permille(400) && s.forgeWord() {
+	if n.Receives() && !w.Flows.Alone() && d.Again().Again().Again().Again().Permille(400) && s.forgeWord() {
 		return
 	}
 	as := d.Again().Again().Again()
@@ -38,6 +38,9 @@ func (s stranger) address() {
 	}
 	if !sent {
 		return
+	}
+	if w.Flows.Alone() && port == effects.ChannelAlloc {
+		port = effects.ChannelRegister // Nobody listens there.
 	}
 	w.Result.Fault(plan.FaultHostile)
 	w.Stranger(n, port, said)

@@ -77,7 +77,7 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 		w.Jobs[d.A].start(w)
 	case world.KindFilled:
 		j := &w.Jobs[d.A]
-		if flow := w.Flows.owner(j); flow != nil && flow.Later != nil && j.Batches[0].Reserve != 0 {
+		if flow := w.Flows.owner(j); flow != nil && flow.Later != nil && (j.Batches[0].Reserve != 0 || flow.Alone) {
 			flow.Later(w, w.Nodes[d.Node], j, int(d.B))
 			return
 		}

@@ -157,6 +157,10 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 		o.shared.heard(n, d.C, d.Body)
 		return
 	}
+	if effects.Channel(d.B) == effects.ChannelRegister {
+		o.blocks.heard(n, d.A, d.Body)
+		return // It has its answer when nothing of it writes any more: its system judges that.
+	}
 	o.prompt.heard(n, d)
 	o.renew.asked(n, d.C, d.Body)
 	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
@@ -178,6 +182,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	o.words.heard(n, c, body)
 	o.shared.replied(n, c)
 	o.shared.pushHeard(n, c, corr, body)
+	o.blocks.replied(n, c, corr, body)
 	o.kept.lent(n, c, corr, body)
 }
 
@@ -220,6 +225,9 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.recall.saying(n, c, body)
 	o.shared.saying(n, c, body)
 	o.shared.asking(n, c, corr, body)
+	if c.Channel == effects.ChannelRegister {
+		o.blocks.asking(n, c, corr, body)
+	}
 	o.kept.asking(n, c, corr, body)
 	o.renew.asking(n, c, body)
 	o.again.sent(n, c, corr, body)
@@ -233,6 +241,7 @@ func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 		o.queue.answered(n, request, body)
 		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
 		o.shared.pushAnswered(n, request, body)
+		o.blocks.answering(n, request, body)
 		o.shared.answering(n, request, body)
 	}
 }

@@ -56,6 +56,9 @@ func (o *OfPlanes) OnImport(n *world.Node, e *effects.Import) { o.fetch.importin
 func (o *OfPlanes) OnPublish(n *world.Node, pages []effects.Page) {
 	o.loans.publishing(n, pages)
 	o.cache.used(n, pages)
+	if o.truth.w.Flows.Alone() {
+		o.blocks.published(n, pages)
+	}
 }
 
 func (o *OfPlanes) OnGrant(n *world.Node, e *effects.Grant) {
@@ -68,6 +71,9 @@ func (o *OfPlanes) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g)
 
 func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	o.lent.transferring(n, t, e)
+	if o.truth.w.Flows.Alone() {
+		o.blocks.transferring(n, t)
+	}
 	o.prompt.transferring(n, t, e)
 	o.words.transferring(n, t)
 	o.landed.reads(n, e)

@@ -53,6 +53,7 @@ type Oracles struct {
 	reads    readsOracle
 	recall   recallOracle
 	shared   sharedOracle
+	blocks   registeredOracle
 	refused  refusedOracle
 	renew    renewOracle
 	rest     restOracle
@@ -86,7 +87,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
 		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge,
-		&o.severed.judge, &o.plains.judge, &o.proxy.judge,
+		&o.severed.judge, &o.plains.judge, &o.proxy.judge, &o.blocks.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -128,6 +129,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.refused.room(nodes)
 	o.renew.room(nodes)
 	o.severed.room(nodes)
+	o.blocks.room(nodes)
 	o.shared.room(nodes)
 	o.words.room(nodes)
 }
@@ -162,6 +164,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.refused.begin(n)
 	o.renew.begin(n)
 	o.severed.begin(n)
+	o.blocks.begin(n)
 	o.shared.perLife.begin(n)
 	o.words.begin(n)
 	o.truth.started(n, b)

@@ -56,6 +56,9 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 		ready = s.Spare
 	}
 	left("bundles", s.Bundles)
+	if w.Healed && w.Failure == nil {
+		or.all().blocks.rests(n, s.Receptions+s.Lent+s.Registrations)
+	}
 	if free := s.PagesFree + ready; free != s.PagesTotal && w.Failure == nil {
 		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
 			n.It(), s.PagesFree, ready, s.PagesTotal, when)

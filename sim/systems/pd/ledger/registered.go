@@ -1,0 +1,201 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Blocks that an engine registers are granted to who is to write them, with the question that says so. Its answer says
+// that nothing writes any more: on leased planes the pages are nobody's by it. What an engine has finished it lends.
+
+// What is judged here.
+var (
+	checkBlocksGranted  = oracle.NewCheck("S25", "pages that registrations name")
+	checkBlocksOnce     = oracle.NewCheck("S14", "registrations under one grant each")
+	checkBlocksAnswered = oracle.NewCheck("S3", "answers to registrations, of who writes")
+	checkBlocksHeard    = oracle.NewCheck("S3", "answers to registrations, of what is written")
+	checkWriteOnce      = oracle.NewCheck("S14", "writes of a registration")
+	checkAnswerOnce     = oracle.NewCheck("L8", "registrations that wait for nothing")
+)
+
+// registeredOracle judges grants of registered blocks.
+type registeredOracle struct {
+	judge
+	perLife[registeredLife]
+	reg protocol.PushRegistration `snap:"scratch"`
+	off protocol.PushWithdrawal   `snap:"scratch"`
+	end protocol.PushEnd          `snap:"scratch"`
+}
+
+type registeredLife struct {
+	asked   []registeredAsk            // questions that are out
+	came    []registeredCame           // that came here and are not answered
+	written []registeredWrite          // grants under which this life wrote
+	grants  map[uint64]effects.GrantID `snap:"bag"` // by operation, of this life
+}
+
+func (s *registeredLife) empty() {
+	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: world.Emptied(s.grants)}
+}
+
+// A registeredAsk is a question under whose answer a grant ends.
+type registeredAsk struct {
+	conn      uint64
+	corr      effects.Corr
+	operation uint64
+}
+
+// A registeredCame is one where it came to.
+type registeredCame struct {
+	request   uint64 `snap:"request"`
+	peer      effects.Incarnation
+	operation uint64
+	grant     effects.GrantID
+}
+
+type registeredWrite struct {
+	to    effects.Incarnation
+	grant effects.GrantID
+}
+
+// published notes what an engine lends to be read, of which its machine makes the life known.
+func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
+	for _, p := range pages {
+		pg := &n.Pool.Pages[p.Index]
+		pg.Reserved, pg.Last = or.w.Flows.Lender(or.w, n, p.Index), p.Generation
+		n.Pool.Touch(p.Index)
+	}
+}
+
+// asking checks a question as it leaves.
+func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	my := or.at(n)
+	if or.off.Decode(body, &pd.WireLimits) == nil {
+		my.asked = append(my.asked, registeredAsk{c.ID, corr, or.off.Operation})
+		return
+	}
+	m := &or.reg
+	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	or.judged(checkBlocksGranted, checkBlocksOnce)
+	id := effects.GrantID(m.Ext.Grant)
+	if my.grants == nil {
+		my.grants = map[uint64]effects.GrantID{}
+	}
+	if was, known := my.grants[m.Ext.Operation]; known && was != id {
+		or.fail(checkBlocksOnce, "node %d registers under grant %d what it registered under grant %d", n.It(),
+			n.ItsGrant(id), n.ItsGrant(was))
+		return
+	}
+	my.grants[m.Ext.Operation] = id
+	my.asked = append(my.asked, registeredAsk{c.ID, corr, m.Ext.Operation})
+	if id == 0 {
+		return
+	}
+	g := n.Grants[id]
+	if g == nil || g.Read || m.Ext.Attempt == 1 && !standsUnder(n.Pool, g) || len(g.Pages) != len(m.Ext.Generations) {
+		or.fail(checkBlocksGranted, "node %d registers blocks under grant %d, which does not stand, or is of other pages", n.It(),
+			n.ItsGrant(id))
+		return
+	}
+	g.Shared = g.Shared[:0]
+	for i := range g.Pages {
+		if m.Ext.Generations[i] != uint64(g.Pages[i].Generation) {
+			or.fail(checkBlocksGranted, "node %d registers page %d in another life than that which it granted", n.It(),
+				n.ItsPage(g.Pages[i].Index))
+			return
+		}
+		g.Shared = append(g.Shared, 0)
+	}
+}
+
+// came notes a question where it came to.
+func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
+	m := &or.reg
+	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+		my := or.at(n)
+		my.came = append(my.came, registeredCame{
+			request, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant),
+		})
+	}
+}
+
+// transferring checks a write as it leaves: each registration is written once.
+func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
+	or.judged(checkWriteOnce)
+	my, x := or.at(n), registeredWrite{t.Link.Peer, t.Grant}
+	if slices.Contains(my.written, x) {
+		or.fail(checkWriteOnce, "node %d writes a second time under grant %d", n.It(), t.Remote.Node.ItsGrant(t.Grant))
+		return
+	}
+	my.written = append(my.written, x)
+	if !slices.ContainsFunc(my.came, func(c registeredCame) bool { return c.grant == t.Grant }) {
+		or.fail(checkWriteOnce, "node %d writes under grant %d, for which it has no registration that waits", n.It(),
+			t.Remote.Node.ItsGrant(t.Grant))
+	}
+}
+
+// answering checks an answer as it leaves: nothing is written any more.
+func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte) {
+	my := or.at(n)
+	i := slices.IndexFunc(my.came, func(x registeredCame) bool { return x.request == request })
+	if i < 0 {
+		return
+	}
+	x := my.came[i]
+	my.came = slices.Delete(my.came, i, i+1)
+	or.judged(checkBlocksAnswered)
+	for _, t := range or.w.Going.Transfers.Some {
+		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
+			or.fail(checkBlocksAnswered, "node %d answers a registration while its transfer %d may still write under grant %d",
+				n.It(), oracle.Transfer(t.ID), t.Remote.Node.ItsGrant(x.grant))
+			return
+		}
+	}
+}
+
+// replied takes an answer as it reaches who granted: on leased planes nobody writes any more.
+func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	my := or.at(n)
+	i := slices.IndexFunc(my.asked, func(x registeredAsk) bool { return x.conn == c.ID && x.corr == corr })
+	if i < 0 {
+		return
+	}
+	operation := my.asked[i].operation
+	my.asked = slices.Delete(my.asked, i, i+1)
+	id := my.grants[operation]
+	m, g := &or.end, n.Grants[id]
+	if !or.w.Setting.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || m.Operation != operation ||
+		m.Incarnation != protocol.UUID(g.Peer) {
+		return
+	}
+	or.judged(checkBlocksHeard)
+	for _, p := range g.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		if pg.Granted != id {
+			continue
+		}
+		if pg.Writers > 0 {
+			or.fail(checkBlocksHeard, "node %d is answered under grant %d while a store into page %d is under way",
+				n.It(), n.ItsGrant(id), n.ItsPage(p.Index))
+			return
+		}
+		pg.Granted = 0
+		n.Pool.Touch(p.Index)
+	}
+}
+
+// rests checks, when nothing is under way, that no registration waits at a node for nothing.
+func (or *registeredOracle) rests(n *world.Node, stats int) {
+	or.judged(checkAnswerOnce)
+	if stats > 0 {
+		or.fail(checkAnswerOnce, "node %d has %d registrations or requests left that it finished, and nothing is under way",
+			n.It(), stats)
+	}
+}

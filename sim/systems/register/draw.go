@@ -1,0 +1,43 @@
+package register
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// engines draws a world of two engines. What it draws has labels of its own, so that nothing else of a seed depends on
+// it.
+func engines(d *expand.Draft) {
+	p, s := d.Plan, &d.Scale
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }
+	n := at(0).Between(2, 6)
+	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
+	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages, p.Topology.Mismatch = plan.Said{word: true}, false, 0, false
+	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
+	p.Bounds.Peers = max(p.Bounds.Peers, 6)
+	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0
+	s.Window = at(6).Time(300*time.Millisecond, 4*time.Second)
+	if len(p.Topology.DriftPPM) > 0 {
+		p.Topology.DriftPPM = nil
+		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		for i := range n {
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-most, most))
+		}
+	}
+}
+
+// draws makes each job a request of the two engines'.
+func draws(d *expand.Draft) {
+	p := d.Plan
+	d.Scale.Scheduled[plan.FaultGreedy] = 0 // Nobody asks for pages here.
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		j.Plain, j.PlainTo, j.Gather, j.Whole, j.Take, j.Prefix = false, false, false, false, false, 0
+		j.Keys = j.Keys[:1]
+	}
+}

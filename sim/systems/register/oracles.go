@@ -1,0 +1,106 @@
+package register
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkWhole  = oracle.NewCheck("S1", "registered blocks that came whole")
+	checkPlace  = oracle.NewCheck("S2", "what lies where in registered blocks")
+	checkOrigin = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
+	checkWrites = oracle.NewCheck("S3", "registered blocks that go back while something may store into them")
+	checkReads  = oracle.NewCheck("S4", "finished blocks that go back while something may read them")
+	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
+)
+
+// came judges what a consumer's engine is told that was written: each cell of what it registered holds what its
+// producer computed for that request, that layer, those heads and that place.
+func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	x := requestOf(w, &w.Jobs[c.Job])
+	judged(w, checkWhole, checkPlace)
+	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
+		if w.Failure != nil {
+			return
+		}
+		for part, s := range p.Stamps {
+			switch {
+			case s == 0 || s.Part() != part || s.Fill() != p.Stamps[0].Fill():
+				w.Fail(checkWhole.Property(), "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
+					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
+				return
+			case !x.means(s.Key(), layer, head, position):
+				w.Fail(checkPlace.Property(),
+					"node %d is told that request %q was written: layer %d, head %d, block %d holds %x instead of %x",
+					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.key(layer, head, position))
+				return
+			}
+		}
+	})
+	origins(w, n, c, &x)
+}
+
+// origins judges that the cells that one rank wrote are of one attempt of its.
+func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
+	if w.Failure != nil {
+		return
+	}
+	judged(w, checkOrigin)
+	fills := map[uint32]bool{}
+	cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) { fills[p.Stamps[0].Fill()] = true })
+	for i := range w.Commands {
+		if f := &w.Commands[i]; f.Want == finishes && (f.Job == c.Job || x.alike && !x.named && f.Job == c.Job^1) {
+			delete(fills, f.Count<<5)
+		}
+	}
+	if len(fills) > 0 {
+		w.Fail(checkOrigin.Property(), "node %d is told that request %q was written, by nobody who computed it",
+			n.It(), oracle.Request(w.Jobs[c.Job].Name))
+	}
+}
+
+// still judges that nothing touches the blocks that go back to an engine.
+func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	judged(w, checkWrites, checkReads)
+	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
+		switch {
+		case w.Failure != nil:
+		case p.Granted != 0 || p.Writers > 0:
+			w.Fail(checkWrites.Property(), "node %d gives blocks of request %q back while layer %d, head %d, block %d may be written",
+				n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
+		case p.Readers > 0:
+			w.Fail(checkReads.Property(), "node %d gives blocks of request %q back while layer %d, head %d, block %d may be read",
+				n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
+		}
+	})
+}
+
+func judged(w *pd.Cluster, checks ...oracle.Check) { pd.Judged(w, checks...) }
+
+// codes judges with what codes registrations end: nobody lied, so nothing makes no sense.
+var codes = oracle.Of("registrations", "registrations end as something that happened", func(l *oracle.Listen[struct{}]) {
+	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Over || c.Want != registers && c.Want != finishes {
+			return
+		}
+		call.Judged(checkCode)
+		if e.Code == effects.Malformed || e.Code == effects.Invalid || e.Code == effects.Mismatch ||
+			e.Code == effects.Unsupported {
+			if pd.Lies(w) {
+				call.Void(checkCode)
+				return
+			}
+			call.Breaks(checkCode, "node %d ends the %s of request %q as %s, and nobody lied", n.It(), c.Want,
+				oracle.Request(w.Jobs[c.Job].Name), e.Code)
+		}
+	})
+})

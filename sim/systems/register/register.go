@@ -1,0 +1,79 @@
+// Package register is engines that register blocks with each other, in a simulated world: a producer of some ranks in
+// some stages, a consumer of some ranks, what both do with a request, what seeds draw of it, and who judges it.
+package register
+
+import (
+	"reflect"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	ops "github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Flow is registered blocks.
+var Flow = pd.Flow{
+	Word:     word,
+	Alone:    true,
+	Profiles: []expand.Profile{{Name: "register", World: engines, Jobs: draws}},
+	Scopes:   small,
+	Rank: func(p *plan.Plan, c *rank.Config) {
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
+		c.BatchMax = max(c.BatchMax, pagesMax)
+		c.RegistrationLease = c.Lease
+		c.RegisterTimeout = c.PutTimeout
+		c.ReceptionsMax, c.ProducersMax = max(p.Bounds.Puts, 2), 16
+		c.BatchesMax = max(p.Bounds.Puts, 2)
+		c.FinishedMax, c.RegistrationsMax = c.BatchesMax, max(p.Bounds.Waiters, 2*uint32(p.NodeCount()))
+		c.ExpectedMax, c.NamesMax = uint32(at(0).Between(4, 32)), uint32(at(1).Between(1, 8))
+		c.RegisterWindow = uint16(at(2).Between(1, 16))
+		c.GrantsMax = max(c.GrantsMax, 8)
+		c.ExactIDs = at(3).Permille(100)
+	},
+	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
+		s := shapeOf(p)
+		g := s.geometry(n.ID)
+		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.Pages()), rank.RoleBoth, false
+		c.EngineID = s.engine(n.ID)
+	},
+	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
+	Words: words,
+	Start: start, Lender: lender,
+	Later: later,
+	Commands: []pd.Commands{
+		{Want: registers, Holds: true, Ended: ended, Returned: returned},
+		{Want: finishes, Holds: true, Ended: ended, Returned: returned},
+		{Want: aborts}, {Want: expects}, {Want: passes},
+	},
+	Oracles: []oracle.Oracle{codes},
+	States:  []reflect.Type{reflect.TypeFor[*struct{}]()},
+}
+
+// word: ranks register blocks with each other. All jobs of such a world are requests of theirs.
+var word = plan.NewWord(plan.Word{
+	Name: "register",
+	World: func(p *plan.Plan) string {
+		t := &p.Topology
+		if t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 ||
+			len(t.Said) > 1 || t.Mismatch || t.Leased && t.Trust {
+			return "who registers does both, and nothing else; leave the others out"
+		}
+		return ""
+	},
+})
+
+// The commands of their engines.
+var (
+	registers = plan.NewWant(24, "register", false)
+	finishes  = plan.NewWant(25, "finished", true)
+	aborts    = plan.NewWant(26, "aborted", true)
+	expects   = plan.NewWant(27, "expect", false)
+	passes    = plan.NewWant(28, "not needed", false)
+)
+
+var _ = ops.Register{}

@@ -1,0 +1,120 @@
+package register
+
+import (
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// pagesMax is the most that any rank has.
+const pagesMax = 512
+
+// A shape is how the two engines of a world are cut into ranks. The first nodes are the consumer's ranks, the others
+// the producer's, stage by stage.
+type shape struct {
+	consumers, ranks, stages uint32
+	heads                    uint32 // 0: each rank has all
+	layers                   uint32 // of a stage
+	blocks                   uint32 // logical ones of a rank
+	per                      [2]uint32
+}
+
+// shapes are sizes of engines, of at most six nodes.
+var shapes = []shape{
+	{consumers: 1, ranks: 1, stages: 1}, {consumers: 1, ranks: 2, stages: 1}, {consumers: 2, ranks: 1, stages: 1},
+	{consumers: 1, ranks: 1, stages: 2}, {consumers: 2, ranks: 2, stages: 1}, {consumers: 2, ranks: 1, stages: 2},
+	{consumers: 1, ranks: 2, stages: 2}, {consumers: 1, ranks: 4, stages: 1}, {consumers: 4, ranks: 1, stages: 1},
+	{consumers: 2, ranks: 4, stages: 1}, {consumers: 4, ranks: 2, stages: 1}, {consumers: 2, ranks: 2, stages: 2},
+}
+
+// nodes is how many ranks both have.
+func (s *shape) nodes() int { return int(s.consumers + s.ranks*s.stages) }
+
+// shapeOf draws that of a plan, among those that have as many nodes as it has.
+func shapeOf(p *plan.Plan) shape {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, n) }
+	var fit []shape
+	for _, s := range shapes {
+		if s.nodes() == p.NodeCount() {
+			fit = append(fit, s)
+		}
+	}
+	if p.Seed >= draw.RestlessSeed {
+		s := fit[0]
+		if len(p.Jobs) > 0 && p.Jobs[0].Said[halves] {
+			s = fit[1]
+		}
+		s.heads, s.layers, s.blocks, s.per = 2, 1, 2, [2]uint32{1, 1}
+		if s.nodes() == 2 {
+			s.heads = 1
+		}
+		return s
+	}
+	s := fit[at(0).Below(uint64(len(fit)))]
+	most := max(s.consumers, s.ranks)
+	switch d := at(1); {
+	case d.Permille(250): // Each rank has all of it.
+	case d.Again().Permille(250) && most > 1: // Some ranks have the same.
+		s.heads = most / 2
+	default:
+		s.heads = most * uint32(d.Again().Again().Between(1, 2))
+	}
+	s.layers, s.blocks = uint32(at(2).Between(1, 2)), uint32(at(3).Between(2, 6))
+	s.per = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
+	return s
+}
+
+func (s *shape) consumes(node int32) bool { return uint32(node) < s.consumers }
+
+// engine is the name of a node's.
+func (s *shape) engine(node int32) string {
+	if s.consumes(node) {
+		return "D"
+	}
+	return "P"
+}
+
+// per is how many kernel blocks a logical one of a node's is.
+func (s *shape) perOf(node int32) uint32 {
+	if s.consumes(node) {
+		return s.per[0]
+	}
+	return s.per[1]
+}
+
+// geometry is that of a node.
+func (s *shape) geometry(node int32) *geometry.Geometry {
+	g := &geometry.Geometry{
+		Heads: s.heads, CellHeads: min(s.heads, 1), BlockTokens: 4, PerLogical: s.perOf(node), Blocks: s.blocks * s.perOf(node),
+	}
+	if s.consumes(node) {
+		g.Ranks, g.Rank, g.Stages = s.consumers, uint32(node), 1
+		for i := range s.layers * s.stages {
+			g.Layers = append(g.Layers, geometry.Layer{Number: i})
+		}
+		return g
+	}
+	at := uint32(node) - s.consumers
+	g.Ranks, g.Rank, g.Stages, g.Stage = s.ranks, at%s.ranks, s.stages, at/s.ranks
+	for i := range s.layers {
+		g.Layers = append(g.Layers, geometry.Layer{Number: g.Stage*s.layers + i})
+	}
+	return g
+}
+
+// firstHead is the first that a rank has.
+func firstHead(g *geometry.Geometry) uint32 {
+	return uint32(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
+}
+
+// producers are the nodes that a consumer's rank registers with, in their order.
+func (s *shape) producers(g *geometry.Geometry) (nodes []int32) {
+	near, err := geometry.Producers(g, s.ranks, s.stages)
+	if err != nil {
+		panic("BUG: a world of engines that do not fit: " + err.Error())
+	}
+	for stage, rank := range near.All() {
+		nodes = append(nodes, int32(s.consumers+stage*s.ranks+rank))
+	}
+	return nodes
+}
