@@ -65,6 +65,9 @@ func GiveIn(w *Cluster, n *world.Node, in effects.Duration, c Command, patience 
 	return effects.Ticket(t)
 }
 
+// Begun is when n's machine got a command, or before that.
+func Begun(c *Command, n *world.Node) int64 { return c.begun(n) }
+
 // begun is when n's machine got it.
 func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
 

@@ -14,6 +14,7 @@ var (
 	checkOrigin = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
 	checkWrites = oracle.NewCheck("S3", "registered blocks that go back while something may store into them")
 	checkReads  = oracle.NewCheck("S4", "finished blocks that go back while something may read them")
+	checkLease  = oracle.NewCheck("S14", "leases of what is finished")
 	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
 )
 
@@ -76,6 +77,15 @@ func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 				n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		}
 	})
+}
+
+// lease judges that what is finished is lent for as long as was said: heartbeats make that longer, and nothing shorter.
+func lease(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	judged(w, checkLease)
+	if c.Code == effects.Expired && w.Now-pd.Begun(c, n) < int64(pd.Its(n).Cfg.RegistrationLease)*8/10 {
+		w.Fail(checkLease.Property(), "node %d ends the lease of request %q %d ns after it was finished, before its time", n.It(),
+			oracle.Request(w.Jobs[c.Job].Name), w.Now-pd.Begun(c, n))
+	}
 }
 
 func judged(w *pd.Cluster, checks ...oracle.Check) { pd.Judged(w, checks...) }

@@ -20,6 +20,7 @@ var (
 	checkBlocksAnswered = oracle.NewCheck("S3", "answers to registrations, of who writes")
 	checkBlocksHeard    = oracle.NewCheck("S3", "answers to registrations, of what is written")
 	checkWriteOnce      = oracle.NewCheck("S14", "writes of a registration")
+	checkWriteLent      = oracle.NewCheck("S14", "writes of what is lent")
 	checkAnswerOnce     = oracle.NewCheck("L8", "registrations that wait for nothing")
 )
 
@@ -135,6 +136,13 @@ func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 		return
 	}
 	my.written = append(my.written, x)
+	or.judged(checkWriteLent)
+	for _, p := range t.Pairs {
+		if lent := n.Pool.Pages[p.Local.Index].Reserved; lent == 0 || or.w.Commands[lent-1].Over {
+			or.fail(checkWriteLent, "node %d writes its page %d, of a request that has ended", n.It(), n.ItsPage(p.Local.Index))
+			return
+		}
+	}
 	if !slices.ContainsFunc(my.came, func(c registeredCame) bool { return c.grant == t.Grant }) {
 		or.fail(checkWriteOnce, "node %d writes under grant %d, for which it has no registration that waits", n.It(),
 			t.Remote.Node.ItsGrant(t.Grant))
