@@ -45,6 +45,8 @@ UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract .
 	./runtime/control/%,$(TESTED))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
+# The rooms that stand on libnixl. Their tests skip where it is not.
+OVERNIXL := ./runtime/libnixl/...
 
 .PHONY: help
 help: ## List the targets.
@@ -178,6 +180,28 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 	$(PYTHON) -m venv --clear $(LMCACHE)
 	$(LMCACHE)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
 		-r tools/lmcache/classes.lock -r tools/lmcache/checks.lock
+	@touch $@
+
+# ---- libnixl ----
+
+NIXL    := $(CACHE)/nixl
+LIBNIXL := $(NIXL)/wheel/.nixl_cu12.mesonpy.libs/libnixl_capi.so
+
+.PHONY: nixl
+nixl: $(LIBNIXL) ## Fetch libnixl with UCX, which PyPI's wheel has (docs/nixl.md), and say where it is.
+	@echo $(LIBNIXL)
+
+.PHONY: nixl-test
+nixl-test: $(LIBNIXL) ## The tests of what stands on libnixl, with that library, under the race detector.
+	KVFERRY_LIBNIXL=$(LIBNIXL) $(GO) test -count=1 -timeout $(PATIENCE) -race $(OVERNIXL)
+
+# The wheel is pinned by its hash, for one release of Python: what is used of it knows none.
+$(LIBNIXL): tools/nixl/library.lock
+	@tools/setup nixl
+	rm -rf $(NIXL)
+	$(PYTHON) -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+		--python-version 311 --platform manylinux_2_28_$(shell uname -m) -d $(NIXL) -r tools/nixl/library.lock
+	$(PYTHON) -m zipfile -e $(NIXL)/*.whl $(NIXL)/wheel
 	@touch $@
 
 # ---- the software NPU ----

@@ -162,6 +162,9 @@ var rooms = []room{
 	{name: "runtime/sharedlib", own: none, foreign: none},
 	// A binding, and beside it what its tests ask of the software NPU: both stand on C alone.
 	{name: "runtime/acl/...", own: []string{"runtime/sharedlib"}, foreign: none},
+	// The binding of libnixl, and what tests over it start from.
+	{name: "runtime/libnixl", own: []string{"runtime/sharedlib"}, foreign: none},
+	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
@@ -182,7 +185,7 @@ var rooms = []room{
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
 			"runtime/control/valkey/...",
-			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
+			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/..."}},
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
 	// held against.

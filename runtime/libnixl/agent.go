@@ -1,0 +1,204 @@
+//go:build cgo && linux
+
+package libnixl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// UCX is the plug-in whose backend moves memory between processes.
+const UCX = "UCX"
+
+// AgentOptions say how an agent is made.
+type AgentOptions struct {
+	// Name is what peers know the agent by; no two that meet may have the same. It has 1 to 255 bytes and no NUL.
+	Name string
+	// Plugin makes the backend; UCX if empty.
+	Plugin string
+	// Params are the plug-in's parameters, such as UCX's engine_config: "TLS=tcp".
+	Params map[string]string
+}
+
+const nameMax = 255
+
+// An Agent is one end of transfers, with one backend. It has one owner at a time: see the package comment.
+type Agent struct {
+	name     string
+	a        *C.struct_agent // nil: closed
+	busy     atomic.Bool     // somebody is in a call
+	children int             // memory and transfers that are open
+}
+
+// NewAgent makes an agent and its backend. It takes tens of milliseconds, and opens a dozen files or more.
+func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
+	if o.Plugin == "" {
+		o.Plugin = UCX
+	}
+	if err := named("name of an agent", o.Name); err != nil {
+		return nil, err
+	}
+	params, err := l.params(o.Params)
+	if err != nil {
+		return nil, err
+	}
+	defer C.nixl_call_params_free(l.api, params)
+	name, plugin := C.CString(o.Name), C.CString(o.Plugin)
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(plugin))
+	var made *C.struct_agent
+	var at *C.char
+	status := C.nixl_call_agent(l.api, name, plugin, params, &made, &at)
+	if err := fails(status, at, "name=%q plugin=%s params=%v", o.Name, o.Plugin, o.Params); err != nil {
+		return nil, err
+	}
+	return &Agent{name: o.Name, a: made}, nil
+}
+
+// named refuses what would be another name as a C string.
+func named(what, name string) error {
+	if name == "" || len(name) > nameMax || strings.IndexByte(name, 0) >= 0 {
+		return fmt.Errorf("%w: %s %q; give 1 to %d bytes without NUL", ErrInvalid, what, name, nameMax)
+	}
+	return nil
+}
+
+func (l *Library) params(list map[string]string) (C.nixl_handle, error) {
+	var params C.nixl_handle
+	var at *C.char
+	if err := fails(C.nixl_call_params(l.api, &params, &at), at, ""); err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(list)) {
+		k, v := C.CString(key), C.CString(list[key])
+		status := C.nixl_call_param(l.api, params, k, v, &at)
+		C.free(unsafe.Pointer(k))
+		C.free(unsafe.Pointer(v))
+		if err := fails(status, at, "key=%q value=%q", key, list[key]); err != nil {
+			C.nixl_call_params_free(l.api, params)
+			return nil, err
+		}
+	}
+	return params, nil
+}
+
+// enter begins a call; leave ends it.
+func (a *Agent) enter() error {
+	if !a.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: %s", ErrShared, a.name)
+	}
+	if a.a == nil {
+		a.leave()
+		return fmt.Errorf("%w: agent %s", ErrClosed, a.name)
+	}
+	return nil
+}
+
+func (a *Agent) leave() { a.busy.Store(false) }
+
+// fails makes an error of what a call of the agent answered. With the agent entered.
+func (a *Agent) fails(status C.int, format string, args ...any) error {
+	if status == C.NIXL_SUCCESS {
+		return nil
+	}
+	return fails(status, a.a.at, "agent=%q "+format, append([]any{a.name}, args...)...)
+}
+
+// Name is what peers know it by.
+func (a *Agent) Name() string { return a.name }
+
+// Close destroys the agent: its process has no part in any transfer of it any more. It refuses with ErrBusy while
+// memory or a transfer is open. With another error the library may still have the agent, and nobody can ask it for
+// anything any more.
+func (a *Agent) Close() error {
+	if err := a.enter(); err != nil {
+		return err
+	}
+	defer a.leave()
+	if a.children > 0 {
+		return fmt.Errorf("%w: agent %s has %d memories and transfers open; close them first", ErrBusy, a.name, a.children)
+	}
+	made := a.a
+	status := C.nixl_call_agent_free(made)
+	a.a = nil
+	if status == C.NIXL_SUCCESS {
+		return nil
+	}
+	return fails(status, made.at, "agent=%q", a.name)
+}
+
+// Metadata is what a peer needs in order to reach the memory that is registered now, as Load takes it.
+func (a *Agent) Metadata() ([]byte, error) {
+	if err := a.enter(); err != nil {
+		return nil, err
+	}
+	defer a.leave()
+	var data unsafe.Pointer
+	var bytes C.size_t
+	if err := a.fails(C.nixl_call_metadata(a.a, &data, &bytes), ""); err != nil {
+		return nil, err
+	}
+	defer C.free(data)
+	if bytes > MetadataMax {
+		return nil, fmt.Errorf("%w: metadata of agent %s has %d bytes; at most %d are taken: register fewer ranges",
+			ErrInvalid, a.name, bytes, MetadataMax)
+	}
+	return C.GoBytes(data, C.int(bytes)), nil
+}
+
+// MetadataMax bounds what Load takes, in bytes; a range of memory has some hundred.
+const MetadataMax = 1 << 20
+
+// Load takes a peer's metadata and returns the name that the peer has by it. The bytes go to the library as they are,
+// and it believes them: they must come from who may be believed.
+func (a *Agent) Load(metadata []byte) (peer string, err error) {
+	if len(metadata) == 0 || len(metadata) > MetadataMax {
+		return "", fmt.Errorf("%w: metadata of %d bytes; give 1 to %d", ErrInvalid, len(metadata), MetadataMax)
+	}
+	if err := a.enter(); err != nil {
+		return "", err
+	}
+	defer a.leave()
+	var name *C.char
+	status := C.nixl_call_load(a.a, unsafe.Pointer(unsafe.SliceData(metadata)), C.size_t(len(metadata)), &name)
+	if err := a.fails(status, "bytes=%d", len(metadata)); err != nil {
+		return "", err
+	}
+	defer C.free(unsafe.Pointer(name))
+	return C.GoString(name), nil
+}
+
+// Forget disconnects a peer and forgets its metadata. Transfers to it fail from then on.
+func (a *Agent) Forget(peer string) error {
+	return a.of(peer, func(name *C.char) C.int { return C.nixl_call_forget(a.a, name) })
+}
+
+// Connect begins to connect to a peer whose metadata was loaded, so that the first transfer needs not. It does not
+// wait.
+func (a *Agent) Connect(peer string) error {
+	return a.of(peer, func(name *C.char) C.int { return C.nixl_call_connect(a.a, name) })
+}
+
+// of makes a call that names a peer.
+func (a *Agent) of(peer string, call func(name *C.char) C.int) error {
+	if err := named("peer", peer); err != nil {
+		return err
+	}
+	if err := a.enter(); err != nil {
+		return err
+	}
+	defer a.leave()
+	name := C.CString(peer)
+	defer C.free(unsafe.Pointer(name))
+	return a.fails(call(name), "peer=%q", peer)
+}

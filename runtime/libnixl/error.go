@@ -1,0 +1,76 @@
+package libnixl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Status is what a call of libnixl answered. The set is open, so carry the number.
+type Status int32
+
+// The statuses. Most failures of the library and all of its backends are Backend: what it was is in libnixl's own log,
+// on standard error.
+const (
+	Success          Status = 0
+	InProgress       Status = 1
+	InvalidParameter Status = -1
+	Backend          Status = -2
+	InvalidState     Status = -3
+	Exception        Status = -4
+	NoTelemetry      Status = -5
+	NotFound         Status = -6
+)
+
+var statuses = map[Status]string{
+	Success: "success", InProgress: "in progress", InvalidParameter: "invalid parameter", Backend: "backend",
+	InvalidState: "invalid state", Exception: "exception", NoTelemetry: "no telemetry", NotFound: "not found",
+}
+
+func (s Status) String() string {
+	if name := statuses[s]; name != "" {
+		return name
+	}
+	return "unknown status"
+}
+
+// An Error is a call that libnixl answered with a status other than success.
+type Error struct {
+	Call   string // the function of libnixl
+	Args   string // its arguments, as name=value
+	Status Status
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s(%s): %s (%d)", e.Call, e.Args, e.Status, int32(e.Status))
+	remedy := remedies[e.Call]
+	if remedy == "" && e.Status == Backend {
+		remedy = "see libnixl's log on standard error; NIXL_LOG_LEVEL=DEBUG says more"
+	}
+	if remedy != "" {
+		b.WriteString("; " + remedy)
+	}
+	return b.String()
+}
+
+// remedies are for what the people who run the machine can change.
+var remedies = map[string]string{
+	"nixl_capi_create_backend": "its plug-in or what that needs is missing: install libibverbs1 and librdmacm1, keep " +
+		"the plug-ins beside libnixl or name their folder in NIXL_PLUGIN_DIR, and see UCX_TLS and UCX_NET_DEVICES",
+	"nixl_capi_register_mem": "the memory cannot be registered: with RDMA raise the limit of locked memory (ulimit -l, " +
+		"LimitMEMLOCK)",
+	"nixl_capi_load_remote_md": "both ends must have a transport in common: compare UCX_TLS, and the versions of NIXL",
+}
+
+// What the binding refuses by itself, before the library is called. Compare with errors.Is.
+var (
+	// ErrClosed: the agent, memory or transfer was closed before.
+	ErrClosed = errors.New("libnixl: closed")
+	// ErrBusy: something still uses what was to be closed.
+	ErrBusy = errors.New("libnixl: busy")
+	// ErrShared: another goroutine is in a call of the same agent, which has one owner at a time.
+	ErrShared = errors.New("libnixl: another goroutine is in a call of this agent")
+	// ErrInvalid: an argument that no library would take.
+	ErrInvalid = errors.New("libnixl: invalid argument")
+)

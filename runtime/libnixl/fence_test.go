@@ -1,0 +1,205 @@
+//go:build cgo && linux
+
+package libnixl_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+)
+
+const childRole = "KVFERRY_LIBNIXL_ROLE"
+
+// A line is what the processes tell each other.
+type line struct {
+	Metadata []byte
+	Address  uint64
+	Do       string
+	Holds    byte // of the last byte
+}
+
+const large = 16 << 20
+
+// child is a target: a process with memory and an agent, that does what it is told. Between two orders it carries on
+// what its agent has under way if it was told to.
+func child(tb testing.TB, config string) {
+	if config == "default" {
+		config = ""
+	}
+	n := newNode(tb, "target", config, large, 0)
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	orders := make(chan line)
+	go func() {
+		defer close(orders)
+		for {
+			var l line
+			if in.Decode(&l) != nil {
+				return
+			}
+			orders <- l
+		}
+	}()
+	if err := out.Encode(line{Metadata: metadata(tb, n), Address: addressOf(n.bytes)}); err != nil {
+		tb.Fatal(err)
+	}
+	for serves := false; ; {
+		var wake <-chan time.Time
+		if serves {
+			wake = time.After(100 * time.Microsecond)
+		}
+		select {
+		case <-wake:
+			if _, err := n.Notices(); err != nil {
+				tb.Fatal(err)
+			}
+			continue
+		case l, ok := <-orders:
+			if !ok {
+				return
+			}
+			switch l.Do {
+			case "serve":
+				serves = true
+			case "rest":
+				serves = false
+			case "clear":
+				fill(n.bytes, 0)
+			case "deregister":
+				if err := n.memory.Close(); err != nil {
+					tb.Fatal(err)
+				}
+			case "close":
+				if err := n.Close(); err != nil {
+					tb.Fatal(err)
+				}
+				serves = false
+			}
+		}
+		if err := out.Encode(line{Holds: n.bytes[large-1]}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// A target is one as its parent sees it.
+type target struct {
+	*proctest.Process
+	line
+}
+
+func startTarget(t *testing.T, config string) *target {
+	t.Helper()
+	if config == "" {
+		config = "default"
+	}
+	p := &target{Process: proctest.Start(t, proctest.Self(childRole+"="+config))}
+	p.Hear(&p.line)
+	return p
+}
+
+func (p *target) does(order string) (holds byte) {
+	p.Say(line{Do: order})
+	var l line
+	p.Hear(&l)
+	return l.Holds
+}
+
+// meet makes an initiator that is connected to the target.
+func meet(t *testing.T, p *target, config string) (a *node, peer string) {
+	t.Helper()
+	a = newNode(t, "initiator", config, large, 1)
+	peer = a.knows(t, p.Metadata)
+	p.does("serve")
+	write := a.transfer(t, libnixl.Write, peer, p.Address, "")
+	await(t, write)
+	if err := write.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.does("rest")
+	p.does("clear")
+	return a, peer
+}
+
+// What leased planes must know: a target that deregisters its memory is written to all the same. One that closes its
+// agent is not, but by an initiator that reaches into its process.
+func TestWhatTheTargetCanEnd(t *testing.T) {
+	libnixltest.Library(t)
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) {
+			p := startTarget(t, c.config)
+			a, peer := meet(t, p, c.config)
+			p.does("deregister")
+			p.does("serve")
+			write := a.transfer(t, libnixl.Write, peer, p.Address, "")
+			await(t, write)
+			if p.does("clear"); p.does("look") != 0 {
+				t.Fatal("it is not cleared")
+			}
+			await(t, write)
+			if p.does("look") != 1 {
+				t.Error("deregistering the memory kept the write off: say so in the package comment")
+			}
+			p.does("rest")
+			p.does("clear")
+			p.does("close")
+			done, err := write.Post()
+			for end := time.Now().Add(200 * time.Millisecond); !done && err == nil && time.Now().Before(end); {
+				done, err = write.Check()
+			}
+			reaches := c.config == "" // by cross-memory attach
+			if landed := p.does("look") == 1; landed != reaches || done != reaches {
+				t.Errorf("after the target closed its agent, a write landed: %v, done: %v, %v", landed, done, err)
+			}
+			_ = write.Close() // It may be under way.
+			a.end(t)
+		})
+	}
+}
+
+// A transfer that was closed while it was under way goes on; what its agent had sent when it was closed lands if the
+// target's agent lives, and nothing lands once the target's agent is closed, too.
+func TestWhatTheInitiatorCanEnd(t *testing.T) {
+	libnixltest.Library(t)
+	for _, c := range transports[1:] {
+		t.Run(c.name, func(t *testing.T) {
+			p := startTarget(t, c.config)
+			a, peer := meet(t, p, c.config)
+			write := a.transfer(t, libnixl.Write, peer, p.Address, "")
+			if done, err := write.Post(); done || err != nil {
+				t.Fatalf("a write to who does not serve is done: %v, %v", done, err)
+			}
+			if err := write.Close(); err != nil {
+				t.Fatal(err)
+			}
+			p.does("serve")
+			for end := time.Now().Add(proctest.Limit); p.does("look") != 1; {
+				if _, err := a.Notices(); err != nil {
+					t.Fatal(err)
+				}
+				if time.Now().After(end) {
+					t.Fatal("a transfer was stopped by its Close: say so in the package comment")
+				}
+			}
+			p.does("rest")
+			p.does("clear")
+			write = a.transfer(t, libnixl.Write, peer, p.Address, "")
+			if done, err := write.Post(); done || err != nil {
+				t.Fatalf("a write to who does not serve is done: %v, %v", done, err)
+			}
+			if err := write.Close(); err != nil {
+				t.Fatal(err)
+			}
+			a.end(t)
+			p.does("deregister")
+			p.does("close")
+			if p.does("look") != 0 {
+				t.Error("bytes landed with both agents closed")
+			}
+		})
+	}
+}

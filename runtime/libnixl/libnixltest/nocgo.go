@@ -1,0 +1,4 @@
+//go:build !cgo || !linux
+
+// Package libnixltest has what tests over libnixl start from, which needs cgo.
+package libnixltest

@@ -1,0 +1,85 @@
+//go:build cgo && linux
+
+package libnixl
+
+/*
+#cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/sharedlib"
+)
+
+// A Library is libnixl, loaded. Its methods may be called from any goroutine.
+type Library struct {
+	api  *C.struct_nixl_api
+	info Info
+}
+
+// opening has one library loaded at a time: the environment is changed before it.
+var opening sync.Mutex
+
+// Open loads libnixl. It fails with a *LoadError that names what was looked for and where. The first library that opens
+// and has all symbols is taken, and stays loaded for good. It changes the environment: see the package comment.
+func Open(o Options) (*Library, error) {
+	opening.Lock()
+	defer opening.Unlock()
+	for _, s := range settings {
+		if _, said := os.LookupEnv(s.name); !said {
+			if err := os.Setenv(s.name, s.value); err != nil {
+				return nil, fmt.Errorf("libnixl: set %s: %w", s.name, err)
+			}
+		}
+	}
+	missed := &LoadError{}
+	for _, name := range o.candidates() {
+		loaded, err := sharedlib.Open(name)
+		if err != nil {
+			missed.Tried = append(missed.Tried, Attempt{Library: name, Reason: err.Error()})
+			continue
+		}
+		l := &Library{api: C.nixl_api_new(), info: Info{Library: loaded.File, Signals: loaded.Signals}}
+		if missing, _ := loaded.Resolve(unsafe.Pointer(l.api), symbols(), nil); len(missing) > 0 {
+			C.free(unsafe.Pointer(l.api))
+			missed.Tried = append(missed.Tried, Attempt{Library: name, Missing: missing})
+			continue
+		}
+		return l, nil
+	}
+	return nil, missed
+}
+
+func symbols() []sharedlib.Symbol {
+	var list []sharedlib.Symbol
+	for i := C.size_t(0); ; i++ {
+		s := C.nixl_symbol(i)
+		if s == nil {
+			return list
+		}
+		list = append(list, sharedlib.Symbol{Name: C.GoString(s.name), Required: true, Offset: uintptr(s.offset)})
+	}
+}
+
+// Info is what was found at Open.
+func (l *Library) Info() Info {
+	info := l.info
+	info.Signals = slices.Clone(info.Signals)
+	return info
+}
+
+// fails makes an error of what a call answered; nil for success.
+func fails(status C.int, at *C.char, format string, args ...any) error {
+	if status == C.NIXL_SUCCESS {
+		return nil
+	}
+	return &Error{Call: C.GoString(at), Args: fmt.Sprintf(format, args...), Status: Status(status)}
+}

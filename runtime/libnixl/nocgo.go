@@ -1,0 +1,21 @@
+//go:build !cgo || !linux
+
+package libnixl
+
+import "github.com/kvferry/kvferry/runtime/sharedlib"
+
+// A Library never comes to exist here: without cgo there is no way into a C library.
+type Library struct{}
+
+// Open fails: this program was built without cgo, or for a system that libnixl does not exist for.
+func Open(o Options) (*Library, error) {
+	e := &LoadError{}
+	for _, name := range o.candidates() {
+		_, err := sharedlib.Open(name)
+		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
+	}
+	return nil, e
+}
+
+// Info is empty.
+func (*Library) Info() Info { return Info{} }

@@ -1,0 +1,62 @@
+//go:build cgo && linux
+
+package libnixl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// Notify sends a notice to a peer whose metadata was loaded. nil says that it was handed over, and no more.
+func (a *Agent) Notify(peer string, notice []byte) error {
+	return a.of(peer, func(name *C.char) C.int {
+		return C.nixl_call_notify(a.a, name, unsafe.Pointer(unsafe.SliceData(notice)), C.size_t(len(notice)))
+	})
+}
+
+// Notices carries on what the agent has under way, and returns what has come since it was asked last: as much as peers
+// sent, which the library does not bound. Those of one peer are in the order of their arrival.
+func (a *Agent) Notices() ([]Notice, error) {
+	if err := a.enter(); err != nil {
+		return nil, err
+	}
+	defer a.leave()
+	var peers C.size_t
+	if err := a.fails(C.nixl_call_notices(a.a, &peers), ""); err != nil || peers == 0 {
+		return nil, err
+	}
+	var list []Notice
+	for i := range peers {
+		if err := a.noticesOf(i, &list); err != nil {
+			return list, err
+		}
+	}
+	return list, a.fails(C.nixl_call_notices_clear(a.a), "")
+}
+
+func (a *Agent) noticesOf(index C.size_t, list *[]Notice) error {
+	var peer *C.char
+	var count C.size_t
+	if err := a.fails(C.nixl_call_notices_of(a.a, index, &peer, &count), "index=%d", index); err != nil {
+		return err
+	}
+	for i := range count {
+		var data unsafe.Pointer
+		var bytes C.size_t
+		if err := a.fails(C.nixl_call_notice(a.a, peer, i, &data, &bytes), "index=%d", i); err != nil {
+			return err
+		}
+		n := Notice{Peer: C.GoString(peer)}
+		if bytes > 0 {
+			n.Bytes = slices.Clone(unsafe.Slice((*byte)(data), bytes))
+		}
+		*list = append(*list, n)
+	}
+	return nil
+}

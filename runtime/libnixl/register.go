@@ -1,0 +1,80 @@
+//go:build cgo && linux
+
+package libnixl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+)
+
+// Memory is what an agent has registered.
+type Memory struct {
+	agent  *Agent // nil: closed
+	kind   Kind
+	ranges []Range
+}
+
+// Register makes memory known to the agent's backend, as both ends of a transfer must. The memory stays the caller's,
+// must stay where it is until Close, and must not be Go's.
+func (a *Agent) Register(kind Kind, ranges ...Range) (*Memory, error) {
+	for _, r := range ranges {
+		if r.Address == 0 || r.Bytes == 0 || r.Bytes > math.MaxUint64-r.Address {
+			return nil, fmt.Errorf("%w: %d bytes at %#x; give memory", ErrInvalid, r.Bytes, r.Address)
+		}
+	}
+	m := &Memory{agent: a, kind: kind, ranges: slices.Clone(ranges)}
+	if err := m.call(false); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close takes the memory from the backend. That is no fence: peers that had it may still reach it.
+func (m *Memory) Close() error {
+	if m.agent == nil {
+		return fmt.Errorf("%w: memory", ErrClosed)
+	}
+	if err := m.call(true); err != nil {
+		return err
+	}
+	m.agent = nil
+	return nil
+}
+
+// call registers, or takes it back with off.
+func (m *Memory) call(off bool) error {
+	a := m.agent
+	if len(m.ranges) == 0 {
+		return fmt.Errorf("%w: no memory; give one range at least", ErrInvalid)
+	}
+	if err := a.enter(); err != nil {
+		return err
+	}
+	defer a.leave()
+	list := make([]C.struct_range, 0, len(m.ranges))
+	for _, r := range m.ranges {
+		list = append(list, C.struct_range{
+			address: C.uint64_t(r.Address), bytes: C.uint64_t(r.Bytes), device: C.uint64_t(r.Device),
+		})
+	}
+	back := C.int(0)
+	if off {
+		back = 1
+	}
+	status := C.nixl_call_register(a.a, C.int(m.kind), unsafe.SliceData(list), C.size_t(len(list)), back)
+	first := m.ranges[0]
+	if err := a.fails(status, "ranges=%d first=%#x bytes=%d", len(list), first.Address, first.Bytes); err != nil {
+		return err
+	}
+	if off {
+		a.children--
+	} else {
+		a.children++
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package libnixl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is no library, or not there, is named with its reason and what to do about it.
+func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "libtext.so")
+	if err := os.WriteFile(file, []byte("a text, and no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Options{Library: file})
+	missed := (*LoadError)(nil)
+	if !errors.As(err, &missed) || len(missed.Tried) != 1 || missed.Tried[0].Library != file {
+		t.Fatalf("got %T %v", err, err)
+	}
+	for _, want := range []string{file, LibraryVariable, "nixl-cu12"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for _, c := range []struct {
+		err  Error
+		want string
+	}{
+		{Error{"nixl_capi_register_mem", "ranges=1", Backend},
+			"nixl_capi_register_mem(ranges=1): backend (-2); the memory cannot be registered: with RDMA raise the limit of " +
+				"locked memory (ulimit -l, LimitMEMLOCK)"},
+		{Error{"nixl_capi_post_xfer_req", "", Backend},
+			"nixl_capi_post_xfer_req(): backend (-2); see libnixl's log on standard error; NIXL_LOG_LEVEL=DEBUG says more"},
+		{Error{"nixl_capi_post_xfer_req", "", -77}, "nixl_capi_post_xfer_req(): unknown status (-77)"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+//go:build cgo && linux
+
+package libnixl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+
+_Static_assert(sizeof(struct pair) == 24, "a pair is as Go has it");
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// TransferOptions say what a transfer moves.
+type TransferOptions struct {
+	Operation     Operation
+	Peer          string // whose metadata was loaded
+	Local, Remote Side
+	// Pairs lie in memory that is registered at both ends; 1 at least.
+	Pairs []Pair
+	// Notice is sent to the peer behind the bytes, by the Check that finds the transfer done; none if empty.
+	Notice []byte
+}
+
+// A Transfer may be posted again and again, one post at a time. It has the owner of its agent.
+type Transfer struct {
+	agent   *Agent // nil: closed
+	request C.nixl_handle
+}
+
+// NewTransfer makes a transfer. It moves nothing, and keeps nothing of the options.
+func (a *Agent) NewTransfer(o TransferOptions) (*Transfer, error) {
+	if err := named("peer", o.Peer); err != nil {
+		return nil, err
+	}
+	if len(o.Pairs) == 0 {
+		return nil, fmt.Errorf("%w: a transfer of nothing; give one pair at least", ErrInvalid)
+	}
+	if err := a.enter(); err != nil {
+		return nil, err
+	}
+	defer a.leave()
+	peer := C.CString(o.Peer)
+	defer C.free(unsafe.Pointer(peer))
+	sides := C.struct_sides{
+		local_memory: C.int(o.Local.Kind), remote_memory: C.int(o.Remote.Kind),
+		local_device: C.uint64_t(o.Local.Device), remote_device: C.uint64_t(o.Remote.Device),
+	}
+	t := &Transfer{agent: a}
+	status := C.nixl_call_transfer(a.a, C.int(o.Operation), sides,
+		(*C.struct_pair)(unsafe.Pointer(unsafe.SliceData(o.Pairs))), C.size_t(len(o.Pairs)), peer,
+		unsafe.Pointer(unsafe.SliceData(o.Notice)), C.size_t(len(o.Notice)), &t.request)
+	if err := a.fails(status, "peer=%q pairs=%d", o.Peer, len(o.Pairs)); err != nil {
+		return nil, err
+	}
+	a.children++
+	return t, nil
+}
+
+// Post begins the transfer, and may end it: done says that all bytes are where they belong.
+func (t *Transfer) Post() (done bool, err error) {
+	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_post(a, r) })
+}
+
+// Check carries on what the agent has under way and says whether the transfer is done. After an error it is not known
+// what of it has arrived, or may yet.
+func (t *Transfer) Check() (done bool, err error) {
+	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_check(a, r) })
+}
+
+func (t *Transfer) ask(call func(*C.struct_agent, C.nixl_handle) C.int) (done bool, err error) {
+	a := t.agent
+	if a == nil {
+		return false, fmt.Errorf("%w: transfer", ErrClosed)
+	}
+	if err := a.enter(); err != nil {
+		return false, err
+	}
+	defer a.leave()
+	status := call(a.a, t.request)
+	if status == C.NIXL_IN_PROGRESS {
+		return false, nil
+	}
+	return status == C.NIXL_SUCCESS, a.fails(status, "")
+}
+
+// Close gives back what the transfer holds. One that is under way is not stopped by it: see the package comment.
+func (t *Transfer) Close() error {
+	a := t.agent
+	if a == nil {
+		return fmt.Errorf("%w: transfer", ErrClosed)
+	}
+	if err := a.enter(); err != nil {
+		return err
+	}
+	defer a.leave()
+	if err := a.fails(C.nixl_call_release(a.a, t.request), ""); err != nil {
+		return err
+	}
+	a.children--
+	t.agent = nil
+	return nil
+}
