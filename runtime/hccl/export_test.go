@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/liar"
 )
@@ -32,7 +33,7 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.links[link].ch.say(appendEpoch(nil, kindGone, epoch))
+	p.links[link].ch.Say(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the
@@ -42,8 +43,9 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	o := p.links[link]
 	p.mu.Unlock()
 	how := make(chan communicator.Outcome)
-	o.push(func(now effects.Time) {
-		late := &job{batches: batches([]effects.Pair{pair}, &effects.Gather{}, p.pool.Address, o.address, limit{1, 1 << 30})}
+	o.Push(func(now effects.Time) {
+		one := epochs.Limit{Pieces: 1, Bytes: 1 << 30}
+		late := &job{batches: epochs.Batches([]effects.Pair{pair}, &effects.Gather{}, p.pool.Address, o.address, one)}
 		how <- o.submit(late, communicator.Batch{NotAfter: now - 1})
 	})
 	return <-how == communicator.TooLate

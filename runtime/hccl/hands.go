@@ -15,7 +15,7 @@ import (
 
 // happens has the link's goroutine take an event.
 func (o *outgoing) happens(ev communicator.Event) {
-	o.push(func(now effects.Time) { o.feed(now, ev) })
+	o.Push(func(now effects.Time) { o.feed(now, ev) })
 }
 
 // feed has the machine take an event, and carries out what comes of it. On the link's goroutine only.
@@ -94,7 +94,7 @@ func (o *outgoing) say(s communicator.Say) {
 	case communicator.Gone:
 		frame = appendEpoch(nil, kindGone, s.Epoch)
 	}
-	if !o.ch.say(frame) {
+	if !o.ch.Say(frame) {
 		o.lost(errStalled)
 	}
 }
@@ -118,7 +118,7 @@ func (o *outgoing) form(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
 		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
-		o.push(func(now effects.Time) {
+		o.Push(func(now effects.Time) {
 			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
 			if err != nil {
 				o.log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
@@ -150,8 +150,8 @@ func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
 	o.descs = o.descs[:0]
 	var bytes uint64
 	for _, piece := range batch {
-		o.descs = append(o.descs, comm.Desc{Local: piece.local, Remote: piece.remote, Bytes: piece.bytes})
-		bytes += piece.bytes
+		o.descs = append(o.descs, comm.Desc{Local: piece.Local, Remote: piece.Remote, Bytes: piece.Bytes})
+		bytes += piece.Bytes
 	}
 	e := o.end
 	err := o.plane.ctx.Do(func(thread *acl.Thread) error {
@@ -170,7 +170,7 @@ func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
 			return err
 		}
 		err := e.stream.Notify(thread, func(err error) {
-			o.push(func(now effects.Time) {
+			o.Push(func(now effects.Time) {
 				if err != nil && !errors.Is(err, acl.Cancelled) {
 					o.log.Warn("a batch failed", "epoch", epoch, "err", err)
 				}

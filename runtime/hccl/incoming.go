@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -22,7 +23,7 @@ import (
 // connection where there is no proof yet that they are over.
 type incoming struct {
 	plane   *Plane
-	ch      *channel
+	ch      *epochs.Channel
 	address netip.Prefix // that it comes from
 	hello   hello
 	pair    pair
@@ -41,21 +42,21 @@ func (p *Plane) handle(guest *door.Guest) error {
 	if err != nil {
 		return err
 	}
-	go in.ch.write(func(err error) { in.fail(err) })
+	go in.ch.Write(func(err error) { in.fail(err) })
 	var refused error
-	err = in.ch.read(func(k kind, body []byte) error {
-		refused = in.take(k, body)
+	err = in.ch.Read(func(k uint8, body []byte) error {
+		refused = in.take(kind(k), body)
 		return refused
 	})
 	in.fail(err)
 	if refused != nil {
 		// What it says is not listened to any more, but how its connection ends is.
-		err = errors.Join(refused, in.ch.drain())
+		err = errors.Join(refused, in.ch.Drain())
 	}
 	in.end(err)
 	closed := make(chan struct{})
 	close(closed)
-	in.ch.finish(closed)
+	in.ch.Finish(closed)
 	return nil
 }
 
@@ -77,7 +78,8 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 		return nil, err
 	}
 	in := &incoming{
-		plane: p, ch: newChannel(conn, p.env.Bounds.Stall), address: guest.Address, hello: h, near: h.boot == p.boot,
+		plane: p, ch: epochs.NewChannel(conn, p.env.Bounds.Stall, frameMax), address: guest.Address, hello: h,
+		near: h.boot == p.boot,
 		ends: map[uint64]*ourEnd{},
 	}
 	w := welcome{
@@ -213,7 +215,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	}
 	answer := accept{epoch: number, code: p.said.Code, root: own}
 	if !p.said.Begun {
-		if !in.ch.say(appendAccept(nil, answer)) {
+		if !in.ch.Say(appendAccept(nil, answer)) {
 			return errStalled
 		}
 		return nil
@@ -224,7 +226,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	answer.revoked, answer.more = p.revoked(in.hello.from)
 	l := &ourEnd{in: in, number: number, leave: make(chan struct{})}
 	in.ends[number] = l
-	if !in.ch.say(appendAccept(nil, answer)) {
+	if !in.ch.Say(appendAccept(nil, answer)) {
 		p.wg.Go(func() { l.led(true, true) }) // Nothing was made.
 		return errStalled
 	}
@@ -240,7 +242,7 @@ func (in *incoming) end(err error) {
 	p := in.plane
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	proof := proves(err, in.near)
+	proof := epochs.Proves(err, in.near)
 	if !proof && len(in.ends) > 0 {
 		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.ends))
 	}

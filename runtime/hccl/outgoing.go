@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -33,10 +34,10 @@ type outgoing struct {
 	log     *slog.Logger
 	pair    pair
 	welcome welcome
-	ch      *channel
+	ch      *epochs.Channel
 	reader  chan struct{} // closed when the channel's reader has ended
 
-	inbox
+	epochs.Inbox
 
 	// Of the serving goroutine.
 	m     communicator.Initiator
@@ -50,13 +51,13 @@ type outgoing struct {
 // A job is what a transfer moves, cut into batches.
 type job struct {
 	read    bool
-	batches [][]piece
+	batches [][]epochs.Piece
 }
 
 func newOutgoing(p *Plane, corr effects.Corr, peer, us effects.Incarnation) *outgoing {
 	return &outgoing{
 		plane: p, id: p.env.IDs.NextLink(), corr: corr, peer: peer, us: us, log: p.log, reader: make(chan struct{}),
-		inbox: newInbox(), m: communicator.NewInitiator(p.cfg.rules(p.env.Bounds)), jobs: map[effects.Corr]*job{},
+		Inbox: epochs.NewInbox(), m: communicator.NewInitiator(p.cfg.rules(p.env.Bounds)), jobs: map[effects.Corr]*job{},
 	}
 }
 
@@ -129,7 +130,7 @@ func (o *outgoing) connect(blob []byte) error {
 		_ = conn.Close() // Nothing was made that could reach memory.
 		return err
 	}
-	o.ch = newChannel(conn, o.plane.env.Bounds.Stall)
+	o.ch = epochs.NewChannel(conn, o.plane.env.Bounds.Stall, frameMax)
 	o.log = o.plane.log.With("link", o.id, "peer", fmt.Sprintf("%x", o.peer[:4]), "by", o.welcome.link)
 	return nil
 }
@@ -197,7 +198,7 @@ func (p *Plane) linkTo(rank comm.Rank, near bool) comm.Link {
 func (o *outgoing) run() {
 	var readers sync.WaitGroup
 	readers.Go(o.read)
-	go o.ch.write(func(err error) { o.lost(err) })
+	go o.ch.Write(func(err error) { o.lost(err) })
 	o.feed(plane.Now(), communicator.Event{Kind: communicator.Begin})
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -206,7 +207,7 @@ func (o *outgoing) run() {
 		o.step()
 		if open && o.m.Over() {
 			open = false
-			o.ch.finish(o.reader)
+			o.ch.Finish(o.reader)
 		}
 		if o.m.Finished() {
 			break
@@ -221,7 +222,7 @@ func (o *outgoing) run() {
 		}
 		timer.Reset(wait)
 		select {
-		case <-o.wake:
+		case <-o.Wake():
 		case <-timer.C:
 			if flying {
 				o.look()
@@ -232,7 +233,7 @@ func (o *outgoing) run() {
 		o.plane.unprove(o)
 	}
 	if open {
-		o.ch.finish(o.reader)
+		o.ch.Finish(o.reader)
 	}
 	readers.Wait()
 }
@@ -251,7 +252,7 @@ func (o *outgoing) look() {
 
 // step takes all that has happened, and submits what may be.
 func (o *outgoing) step() {
-	for _, f := range o.happened() {
+	for _, f := range o.Happened() {
 		f(plane.Now())
 	}
 	o.feed(plane.Now(), communicator.Event{Kind: communicator.Tick})
@@ -264,10 +265,11 @@ func (o *outgoing) step() {
 // read takes what the peer says.
 func (o *outgoing) read() {
 	defer close(o.reader)
-	o.lost(o.ch.read(o.take))
+	o.lost(o.ch.Read(o.take))
 }
 
-func (o *outgoing) take(k kind, body []byte) error {
+func (o *outgoing) take(what uint8, body []byte) error {
+	k := kind(what)
 	switch k {
 	case kindAccept:
 		a, err := parseAccept(body)
@@ -275,7 +277,7 @@ func (o *outgoing) take(k kind, body []byte) error {
 			return err
 		}
 		a.root = append([]byte(nil), a.root...)
-		return o.hear(func(now effects.Time) {
+		return o.Hear(func(now effects.Time) {
 			if len(a.root) > 0 {
 				o.root = a.root
 			}
@@ -288,7 +290,7 @@ func (o *outgoing) take(k kind, body []byte) error {
 		if err != nil {
 			return err
 		}
-		return o.hear(func(now effects.Time) {
+		return o.Hear(func(now effects.Time) {
 			o.feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
 	case kindHello, kindWelcome, kindOffer, kindGone:
@@ -298,7 +300,7 @@ func (o *outgoing) take(k kind, body []byte) error {
 
 // lost says that the channel has ended.
 func (o *outgoing) lost(err error) {
-	o.push(func(now effects.Time) {
+	o.Push(func(now effects.Time) {
 		if !o.m.Final() {
 			o.log.Warn("link lost", "err", err)
 		}

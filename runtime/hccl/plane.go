@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -77,7 +78,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		revoking: map[uint64]func(){}, target: communicator.NewTarget(c.limits(), rand.Uint64()),
 	}
 	p.seldom = seldom.New(p.log)
-	if p.boot, err = bootID(); err != nil {
+	if p.boot, err = epochs.BootID(); err != nil {
 		return nil, err
 	}
 	if err := p.register(); err != nil {
@@ -145,7 +146,7 @@ func (p *Plane) reachable() error {
 // unprove notes that the last communicator of a link is not proven gone. Its channel stays open: the peer would take
 // its end for the proof.
 func (p *Plane) unprove(o *outgoing) {
-	o.ch.keep()
+	o.ch.Keep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unproven = errors.Join(p.unproven, fmt.Errorf(
@@ -237,7 +238,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		}
 		served := map[net.Conn]bool{}
 		for _, in := range p.incoming {
-			served[in.ch.conn] = true
+			served[in.ch.Conn()] = true
 		}
 		p.feed(communicator.TargetEvent{Kind: communicator.Closes}, nil)
 		for conn := range p.conns {

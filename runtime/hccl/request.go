@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
 // Import implements plane.Plane.
@@ -46,14 +47,14 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		p.env.Sink.Post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
-	most := limit{p.cfg.Descriptors, p.cfg.BatchBytes}
-	j := &job{read: e.Read, batches: batches(e.Pairs, &e.Gather, p.pool.Address, o.address, most)}
+	most := epochs.Limit{Pieces: p.cfg.Descriptors, Bytes: p.cfg.BatchBytes}
+	j := &job{read: e.Read, batches: epochs.Batches(e.Pairs, &e.Gather, p.pool.Address, o.address, most)}
 	wanted := communicator.Event{
 		Kind: communicator.Transfer, Corr: e.Corr, Grant: e.Grant, Since: e.Since, NotAfter: e.NotAfter,
 		Batches: len(j.batches),
 	}
 	p.transfers[e.Corr] = o
-	o.push(func(now effects.Time) {
+	o.Push(func(now effects.Time) {
 		o.jobs[wanted.Corr] = j
 		o.feed(now, wanted)
 	})

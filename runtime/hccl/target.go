@@ -41,7 +41,7 @@ func (p *Plane) feed(ev communicator.TargetEvent, why error) {
 			"epoch", name.Epoch)
 	}
 	for _, name := range out.Fences {
-		p.incoming[name.Session].ch.say(appendEpoch(nil, kindFenced, name.Epoch))
+		p.incoming[name.Session].ch.Say(appendEpoch(nil, kindFenced, name.Epoch))
 	}
 	for _, name := range out.Leaves {
 		close(p.incoming[name.Session].ends[name.Epoch].leave)
@@ -69,7 +69,7 @@ func (p *Plane) feed(ev communicator.TargetEvent, why error) {
 		delete(p.revoking, n)
 	}
 	for _, session := range out.HangUps {
-		_ = p.incoming[session].ch.conn.Close()
+		_ = p.incoming[session].ch.Conn().Close()
 	}
 	for _, session := range out.Forgotten {
 		delete(p.incoming, session)

@@ -169,7 +169,8 @@ var rooms = []room{
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
 	{name: "runtime/hccl", foreign: none, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
-		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
+		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/epochs",
+		"runtime/plane/framing"}},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",
 		"runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},

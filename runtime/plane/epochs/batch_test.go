@@ -1,4 +1,4 @@
-package hccl
+package epochs
 
 import (
 	"slices"
@@ -38,30 +38,30 @@ func TestBatches(t *testing.T) {
 				far[localAt(p.Local)+i] = farAt(p.Remote) + i
 			}
 		}
-		most := limit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
+		most := Limit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
 		var before uintptr
-		for _, batch := range batches(pairs, &effects.Gather{}, localAt, farAt, most) {
+		for _, batch := range Batches(pairs, &effects.Gather{}, localAt, farAt, most) {
 			var bytes uint64
-			if len(batch) == 0 || len(batch) > most.pieces {
+			if len(batch) == 0 || len(batch) > most.Pieces {
 				t.Fatalf("a batch of %d pieces", len(batch))
 			}
 			for i, p := range batch {
 				if i > 0 && batch[i-1].meets(p) {
 					t.Fatalf("%+v and %+v are one", batch[i-1], p)
 				}
-				if p.local <= before {
+				if p.Local <= before {
 					t.Fatalf("%+v is out of order", p)
 				}
-				before = p.local + uintptr(p.bytes) - 1
-				bytes += p.bytes
-				for o := range uintptr(p.bytes) {
-					if far[p.local+o] != p.remote+o {
-						t.Fatalf("%#x goes to %#x", p.local+o, p.remote+o)
+				before = p.Local + uintptr(p.Bytes) - 1
+				bytes += p.Bytes
+				for o := range uintptr(p.Bytes) {
+					if far[p.Local+o] != p.Remote+o {
+						t.Fatalf("%#x goes to %#x", p.Local+o, p.Remote+o)
 					}
-					delete(far, p.local+o)
+					delete(far, p.Local+o)
 				}
 			}
-			if bytes > most.bytes {
+			if bytes > most.Bytes {
 				t.Fatalf("a batch of %d bytes", bytes)
 			}
 		}
@@ -77,17 +77,17 @@ func TestNeighboursAreOne(t *testing.T) {
 	for i := range uint32(300) {
 		pairs = append(pairs, page(i, testPage))
 	}
-	if got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
+	if got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
 		t.Fatalf("%d batches", len(got))
 	}
 	pairs[10].Local.Length--
-	if got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
+	if got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
 		t.Fatalf("%d batches", len(got))
 	}
 	for i := range pairs {
 		pairs[i].Remote.Index = uint32(2 * i)
 	}
-	got := batches(pairs, &effects.Gather{}, localAt, farAt, limit{256, 1 << 30})
+	got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30})
 	if len(got) != 2 || len(got[0]) != 256 ||
 		len(got[1]) != 44 {
 		t.Fatalf("%d batches", len(got))
@@ -99,10 +99,10 @@ func TestPiecesOfLayers(t *testing.T) {
 	a, b := page(4, testPage/4).Local, page(2, testPage/4).Local
 	pair := page(4, testPage/2)
 	gather := effects.Gather{Pages: []effects.Page{a, b}, Layers: 2, Stripes: 2}
-	got := batches([]effects.Pair{pair}, &gather, localAt, farAt, limit{256, 1 << 30})
+	got := Batches([]effects.Pair{pair}, &gather, localAt, farAt, Limit{256, 1 << 30})
 	const stripe = testPage / 8
 	far := farAt(pair.Remote)
-	want := []piece{
+	want := []Piece{
 		{localAt(a), far, stripe}, {localAt(b), far + stripe, stripe},
 		{localAt(a) + stripe, far + 2*stripe, stripe}, {localAt(b) + stripe, far + 3*stripe, stripe},
 	}

@@ -1,4 +1,4 @@
-package hccl
+package epochs
 
 import (
 	"errors"
@@ -12,34 +12,34 @@ import (
 // What was pushed comes out in order, once; the peer's words are bounded for as long as nobody listens, and nobody else
 // is for it.
 func TestInbox(t *testing.T) {
-	b := newInbox()
+	b := NewInbox()
 	var order []int
 	note := func(n int) func(effects.Time) { return func(effects.Time) { order = append(order, n) } }
 	for round := range 3 {
 		order = order[:0]
-		b.push(note(-1))
+		b.Push(note(-1))
 		for n := range wordsMax {
-			if err := b.hear(note(n)); err != nil {
+			if err := b.Hear(note(n)); err != nil {
 				t.Fatalf("round %d, word %d: %v", round, n, err)
 			}
 		}
-		if err := b.hear(note(-2)); !errors.Is(err, framing.ErrMalformed) {
+		if err := b.Hear(note(-2)); !errors.Is(err, framing.ErrMalformed) {
 			t.Fatalf("round %d: one word too many: %v", round, err)
 		}
-		b.push(note(wordsMax))
+		b.Push(note(wordsMax))
 		select {
-		case <-b.wake:
+		case <-b.Wake():
 		default:
 			t.Fatal("nobody is woken")
 		}
-		for _, f := range b.happened() {
+		for _, f := range b.Happened() {
 			f(1)
 		}
 		if len(order) != wordsMax+2 || order[0] != -1 || !slices.IsSorted(order) {
 			t.Fatalf("round %d: %v", round, order)
 		}
 	}
-	if len(b.happened()) != 0 {
+	if len(b.Happened()) != 0 {
 		t.Fatal("it happened twice")
 	}
 }

@@ -1,4 +1,4 @@
-package hccl
+package epochs
 
 import (
 	"bufio"
@@ -16,16 +16,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A channel is the connection between two planes on which they agree about epochs. Who writes to it never waits. An
+// A Channel is the connection between two planes on which they agree about epochs. Who writes to it never waits. An
 // initiator closes it only when its end of the last communicator is settled, whatever else goes wrong on it: so its end
 // proves at the target that the initiator's hardware, or the initiator, is no more.
-type channel struct {
+type Channel struct {
 	conn  net.Conn
 	stall time.Duration // longest time one write takes
+	limit int           // bytes of a frame
 
 	mu       sync.Mutex
 	finished bool
-	kept     bool // see keep
+	kept     bool // see Keep
 	frames   chan []byte
 	ended    chan struct{} // the writer has ended
 }
@@ -38,12 +39,19 @@ const (
 	farewell = time.Second
 )
 
-func newChannel(conn net.Conn, stall time.Duration) *channel {
-	return &channel{conn: conn, stall: stall, frames: make(chan []byte, framesMax), ended: make(chan struct{})}
+// NewChannel makes one of a connection, which it closes by Finish. One write to it takes at most stall, and no frame
+// that is read has more than limit bytes.
+func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
+	return &Channel{
+		conn: conn, stall: stall, limit: limit, frames: make(chan []byte, framesMax), ended: make(chan struct{}),
+	}
 }
 
-// say queues a frame; false says that the peer takes none any more.
-func (c *channel) say(frame []byte) bool {
+// Conn is the connection.
+func (c *Channel) Conn() net.Conn { return c.conn }
+
+// Say queues a frame, which it keeps; false says that the peer takes none any more.
+func (c *Channel) Say(frame []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.finished {
@@ -57,9 +65,9 @@ func (c *channel) say(frame []byte) bool {
 	}
 }
 
-// write writes what is said until finish. After an error it drops the rest and calls failed; it does not close the
+// Write writes what is said until Finish. After an error it drops the rest and calls failed; it does not close the
 // connection.
-func (c *channel) write(failed func(error)) {
+func (c *Channel) Write(failed func(error)) {
 	defer close(c.ended)
 	broken := false
 	for frame := range c.frames {
@@ -77,8 +85,8 @@ func (c *channel) write(failed func(error)) {
 	}
 }
 
-// finish writes what was said and closes the connection. closed is closed when the reader has come to the end.
-func (c *channel) finish(closed <-chan struct{}) {
+// Finish writes what was said and closes the connection. closed is closed when the reader has come to the end.
+func (c *Channel) Finish(closed <-chan struct{}) {
 	c.mu.Lock()
 	if !c.finished {
 		c.finished = true
@@ -103,8 +111,8 @@ var held struct {
 	files []*os.File
 }
 
-// keep has the connection stay open for as long as the process lives, whatever is closed here.
-func (c *channel) keep() {
+// Keep has the connection stay open for as long as the process lives, whatever is closed here.
+func (c *Channel) Keep() {
 	if conn, ok := c.conn.(*net.TCPConn); ok {
 		if file, err := conn.File(); err == nil {
 			held.mu.Lock()
@@ -115,24 +123,24 @@ func (c *channel) keep() {
 	}
 }
 
-// read gives each frame to take until the connection ends or take refuses one.
-func (c *channel) read(take func(kind, []byte) error) error {
+// Read gives each frame to take until the connection ends or take refuses one.
+func (c *Channel) Read(take func(kind uint8, body []byte) error) error {
 	r := bufio.NewReader(c.conn)
 	var buf []byte
 	for {
-		k, body, grown, err := framing.Read(r, buf, frameMax)
+		k, body, grown, err := framing.Read(r, buf, c.limit)
 		if err != nil {
 			return err
 		}
 		buf = grown
-		if err := take(kind(k), body); err != nil {
+		if err := take(k, body); err != nil {
 			return err
 		}
 	}
 }
 
-// drain reads on, without an interest in what comes, for the sake of how it ends.
-func (c *channel) drain() error {
+// Drain reads on, without an interest in what comes, for the sake of how it ends.
+func (c *Channel) Drain() error {
 	_, err := io.Copy(io.Discard, c.conn)
 	if err == nil {
 		err = io.EOF
@@ -140,9 +148,9 @@ func (c *channel) drain() error {
 	return err
 }
 
-// proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead.
+// Proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead.
 // A reset says so only between processes of one host: from elsewhere it may come from anybody on the way.
-func proves(err error, sameHost bool) bool {
+func Proves(err error, sameHost bool) bool {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return true
@@ -152,8 +160,8 @@ func proves(err error, sameHost bool) bool {
 	return false
 }
 
-// bootID names this run of this host's kernel.
-func bootID() (id [16]byte, err error) {
+// BootID names this run of this host's kernel.
+func BootID() (id [16]byte, err error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return id, fmt.Errorf("the host's boot id: %w", err)

@@ -1,4 +1,4 @@
-package hccl
+package epochs
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the
+// An Inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the
 // machine has a bound of transfers, the library one of completions, and the peer is held to one here.
-type inbox struct {
+type Inbox struct {
 	mu      sync.Mutex
 	waiting []func(now effects.Time)
 	words   int           // of the peer's among them
@@ -22,10 +22,11 @@ type inbox struct {
 // device.
 const wordsMax = 64
 
-func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
+// NewInbox makes one.
+func NewInbox() Inbox { return Inbox{wake: make(chan struct{}, 1)} }
 
-// push has the goroutine of the link do something. It never blocks.
-func (b *inbox) push(f func(now effects.Time)) {
+// Push has the goroutine of the link do something. It never blocks.
+func (b *Inbox) Push(f func(now effects.Time)) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, f)
 	b.mu.Unlock()
@@ -35,8 +36,8 @@ func (b *inbox) push(f func(now effects.Time)) {
 	}
 }
 
-// hear is push for a word of the peer's. It refuses one too many.
-func (b *inbox) hear(f func(now effects.Time)) error {
+// Hear is Push for a word of the peer's. It refuses one too many.
+func (b *Inbox) Hear(f func(now effects.Time)) error {
 	b.mu.Lock()
 	full := b.words == wordsMax
 	if !full {
@@ -47,12 +48,15 @@ func (b *inbox) hear(f func(now effects.Time)) error {
 		return fmt.Errorf("%w: more than %d messages of the target at once; it answers each offer and fences each epoch once",
 			framing.ErrMalformed, wordsMax)
 	}
-	b.push(f)
+	b.Push(f)
 	return nil
 }
 
-// happened is all that was pushed since it was asked last, in order.
-func (b *inbox) happened() []func(now effects.Time) {
+// Wake is sent to when something was pushed.
+func (b *Inbox) Wake() <-chan struct{} { return b.wake }
+
+// Happened is all that was pushed since it was asked last, in order.
+func (b *Inbox) Happened() []func(now effects.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.waiting
