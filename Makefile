@@ -46,7 +46,7 @@ UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract .
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 # The rooms that stand on libnixl. Their tests skip where it is not.
-OVERNIXL := ./runtime/libnixl/...
+OVERNIXL := ./runtime/libnixl/... ./runtime/plane/nixl
 
 .PHONY: help
 help: ## List the targets.

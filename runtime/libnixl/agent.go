@@ -34,6 +34,7 @@ const nameMax = 255
 
 // An Agent is one end of transfers, with one backend. It has one owner at a time: see the package comment.
 type Agent struct {
+	library  *Library
 	name     string
 	a        *C.struct_agent // nil: closed
 	busy     atomic.Bool     // somebody is in a call
@@ -58,11 +59,13 @@ func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
 	defer C.free(unsafe.Pointer(plugin))
 	var made *C.struct_agent
 	var at *C.char
+	l.making.Lock()
+	defer l.making.Unlock()
 	status := C.nixl_call_agent(l.api, name, plugin, params, &made, &at)
 	if err := fails(status, at, "name=%q plugin=%s params=%v", o.Name, o.Plugin, o.Params); err != nil {
 		return nil, err
 	}
-	return &Agent{name: o.Name, a: made}, nil
+	return &Agent{library: l, name: o.Name, a: made}, nil
 }
 
 // named refuses what would be another name as a C string.
@@ -129,6 +132,8 @@ func (a *Agent) Close() error {
 		return fmt.Errorf("%w: agent %s has %d memories and transfers open; close them first", ErrBusy, a.name, a.children)
 	}
 	made := a.a
+	a.library.making.Lock()
+	defer a.library.making.Unlock()
 	status := C.nixl_call_agent_free(made)
 	a.a = nil
 	if status == C.NIXL_SUCCESS {

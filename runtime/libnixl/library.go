@@ -23,6 +23,8 @@ import (
 type Library struct {
 	api  *C.struct_nixl_api
 	info Info
+
+	making sync.Mutex // has one agent made or destroyed at a time: plug-ins and what they share are set up by it
 }
 
 // opening has one library loaded at a time: the environment is changed before it.

@@ -140,6 +140,10 @@ var rooms = []room{
 	{name: "runtime/plane/planetest",
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
+	// The plane over libnixl serves memory by address, and knows neither the node nor whose memory it is.
+	{name: "runtime/plane/nixl", foreign: none, own: []string{"effects", "identity", "fsm/communicator",
+		"runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
+		"runtime/plane/framing"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
@@ -186,7 +190,7 @@ var rooms = []room{
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
 			"runtime/control/valkey/...",
-			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/..."}},
+			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/...", "runtime/plane/nixl/..."}},
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
 	// held against.

@@ -1,0 +1,147 @@
+//go:build cgo && linux
+
+package nixl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// Name is the plane's name in handshakes.
+const Name = "nixl"
+
+// Config configures the plane. What has no default must be set; zero means the default.
+type Config struct {
+	// Library is libnixl. It stays the caller's.
+	Library *libnixl.Library
+	// Transports is what UCX may use, as its UCX_TLS has it, without a comma: one name, or ^ and one that it may not use.
+	// Empty: what UCX chooses. With tcp or ^cma no peer reaches into this process, so that a frozen peer of this host
+	// holds up no revocation; then our agent stores what it sends.
+	Transports string
+
+	// Host is where the channel listens and what peers are told to dial; 127.0.0.1 if empty. Port is chosen by the system
+	// if zero. UCX has addresses of its own.
+	Host string
+	Port uint16
+
+	// TransferTimeout is the longest time in which no batch ends; 10 s.
+	TransferTimeout time.Duration
+	// CancelGrace is how long a batch of a cancelled transfer is waited for before its agents are given up for it; 200 ms.
+	CancelGrace time.Duration
+	// PrepareTimeout bounds how long the first byte takes between two agents; 10 s.
+	PrepareTimeout time.Duration
+	// RebuildTries is how many epochs in a row may fail before a link is lost; 3.
+	RebuildTries int
+	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (1024), and
+	// BatchBytes bytes (16 MiB) if it has more than one.
+	Window      int
+	Descriptors int
+	BatchBytes  uint64
+	// Links bounds peers in each direction, each with an agent; what Bounds has, but 64 at most.
+	Links int
+}
+
+const (
+	windowMax      = 64
+	descriptorsMax = 1 << 16
+	linksDefault   = 64
+)
+
+// complete checks the configuration and fills in the defaults.
+func (c Config) complete(bounds plane.Bounds) (Config, error) {
+	if c.Library == nil {
+		return c, fmt.Errorf("%w: nixl needs libnixl's library", plane.ErrInvalid)
+	}
+	if said := os.Getenv("UCX_TLS"); c.Transports != "" && said != "" {
+		return c, fmt.Errorf("%w: transports of nixl are %q, and UCX_TLS is %q and goes before them; unset one of them",
+			plane.ErrInvalid, c.Transports, said)
+	}
+	if strings.ContainsAny(c.Transports, ",= ") {
+		return c, fmt.Errorf("%w: transports of nixl are %q; give one name, or ^ and one that is not to be used",
+			plane.ErrInvalid, c.Transports)
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		def, max int
+	}{
+		{"rebuild tries", &c.RebuildTries, 3, 100},
+		{"window", &c.Window, 2, windowMax},
+		{"descriptors", &c.Descriptors, 1024, descriptorsMax},
+		{"links", &c.Links, min(linksDefault, bounds.Links), bounds.Links},
+	} {
+		*f.value = cmp.Or(*f.value, f.def)
+		if *f.value < 1 || *f.value > f.max {
+			return c, fmt.Errorf("%w: %s of nixl is %d; give 1 to %d", plane.ErrInvalid, f.name, *f.value, f.max)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"transfer timeout", &c.TransferTimeout, 10 * time.Second},
+		{"cancel grace", &c.CancelGrace, 200 * time.Millisecond},
+		{"prepare timeout", &c.PrepareTimeout, 10 * time.Second},
+	} {
+		*f.value = cmp.Or(*f.value, f.def)
+		if *f.value < 0 {
+			return c, fmt.Errorf("%w: %s of nixl is %v; give a positive time", plane.ErrInvalid, f.name, *f.value)
+		}
+	}
+	c.BatchBytes = cmp.Or(c.BatchBytes, 16<<20)
+	c.Host = cmp.Or(c.Host, "127.0.0.1")
+	return c, nil
+}
+
+// attaches reports whether peers of this host may reach into this process. Only what is known to keep them out counts.
+func (c *Config) attaches() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
+
+// params are the backend's. UCX would look after peers by a message every 20 s, each of which has the next transfer
+// wait for the target's agent, also one that needs nothing else of it: our channel tells of their death.
+func (c *Config) params() map[string]string {
+	config := "KEEPALIVE_INTERVAL=inf"
+	if c.Transports != "" {
+		config += ",TLS=" + c.Transports
+	}
+	return map[string]string{"engine_config": config}
+}
+
+// Open is a plane.Opener.
+func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	p, err := Open(ctx, c, env)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// listen opens the listener of the channel.
+func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
+	if err != nil {
+		return nil, "", fmt.Errorf("listen for the nixl plane on %s port %d: %w", c.Host, c.Port, err)
+	}
+	return listener, framing.Advertised(listener), nil
+}
+
+// rules are what each link is bound by.
+func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
+	return communicator.Rules{
+		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),
+		Patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
+	}
+}

@@ -1,0 +1,217 @@
+//go:build cgo && linux
+
+package nixl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
+)
+
+// agentOf is the name of an agent of an epoch. The session is random and no epoch comes twice, so no name is, either.
+func agentOf(session [16]byte, epoch uint64, side string) string {
+	return fmt.Sprintf("kvf-%x-%d-%s", session, epoch, side)
+}
+
+const (
+	atInitiator = "i"
+	atTarget    = "t"
+)
+
+// An end is our agent of one epoch. It has one owner at a time, who hands it on.
+type end struct {
+	agent  *libnixl.Agent
+	memory *libnixl.Memory
+	peer   string // the target's agent, at the initiator
+	// flights are the batches that were posted and are not known to have ended, in order.
+	flights []*flight
+	strays  []*libnixl.Transfer // that failed, and hold something yet
+	failed  bool                // a batch has: those behind it are not told any more
+}
+
+// A flight is one batch under way.
+type flight struct {
+	transfer *libnixl.Transfer
+	done     bool
+}
+
+// makeEnd makes an agent that knows regions. What fails leaves nothing.
+func (p *Plane) makeEnd(name string, regions []plane.Region) (*end, error) {
+	agent, err := p.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: p.cfg.params()})
+	if err != nil {
+		return nil, err
+	}
+	ranges := []libnixl.Range{p.scratch.at()}
+	for _, r := range regions {
+		ranges = append(ranges, libnixl.Range{Address: uint64(r.Base), Bytes: r.Bytes})
+	}
+	e := &end{agent: agent}
+	if e.memory, err = agent.Register(libnixl.Host, ranges...); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return e, nil
+}
+
+// close destroys the agent; nil says that this process has no part any more in anything it was in.
+func (e *end) close() error {
+	var err error
+	for _, f := range e.flights {
+		err = errors.Join(err, f.transfer.Close())
+	}
+	for _, t := range e.strays {
+		err = errors.Join(err, t.Close())
+	}
+	e.flights, e.strays = nil, nil
+	if e.memory != nil {
+		err = errors.Join(err, e.memory.Close())
+	}
+	if err != nil {
+		return err // The agent would not be let go.
+	}
+	return e.agent.Close()
+}
+
+// post submits a batch. late is asked right before, and nothing is submitted if it says so.
+func (e *end) post(read bool, batch []epochs.Piece, late func() bool) (posted bool, err error) {
+	o := libnixl.TransferOptions{Operation: libnixl.Write, Peer: e.peer, Pairs: make([]libnixl.Pair, 0, len(batch))}
+	if read {
+		o.Operation = libnixl.Read
+	}
+	for _, piece := range batch {
+		o.Pairs = append(o.Pairs,
+			libnixl.Pair{Local: uint64(piece.Local), Remote: uint64(piece.Remote), Bytes: piece.Bytes})
+	}
+	t, err := e.agent.NewTransfer(o)
+	if err != nil {
+		return false, err
+	}
+	if late() {
+		return false, t.Close()
+	}
+	done, err := t.Post()
+	if err != nil {
+		e.strays = append(e.strays, t)
+		return false, err
+	}
+	e.flights = append(e.flights, &flight{transfer: t, done: done})
+	return true, nil
+}
+
+// ended says whether the oldest batch has ended, and takes it away if it has: with nil, well.
+func (e *end) ended() (ended bool, err error) {
+	f := e.flights[0]
+	done := f.done
+	if !done {
+		done, err = f.transfer.Check()
+	}
+	if !done && err == nil {
+		return false, nil
+	}
+	e.flights = e.flights[1:]
+	if err == nil {
+		err = f.transfer.Close()
+	}
+	if err != nil {
+		e.failed = true
+		e.strays = append(e.strays, f.transfer)
+	}
+	return true, err
+}
+
+// errAlone says that the peer is gone, or wants no more of it.
+var errAlone = errors.New("the peer left while the agents met")
+
+// A meeting is what two agents need to be sure that nothing is left of their connecting for which the target's agent
+// would have to be asked.
+type meeting struct {
+	metadata []byte          // of the target's agent
+	peer     string          // its name
+	probe    libnixl.Pair    // a byte here and there
+	met      func() bool     // the target has heard of us by libnixl
+	fenced   func() bool     // the epoch will not be used
+	left     <-chan struct{} // closed when the target is gone
+}
+
+// meet loads what the target's agent says of itself and connects the two: a byte is read; a notice goes the way of all
+// messages, and the target says so; a byte is written, which waits for what that left behind. It ends early, without an
+// error, where the epoch will not be used.
+func (e *end) meet(ctx context.Context, m *meeting) error {
+	name, err := e.agent.Load(m.metadata)
+	if err != nil {
+		return err
+	}
+	if name != m.peer {
+		return fmt.Errorf("the target's agent calls itself %q; it must be %q", name, m.peer)
+	}
+	e.peer = name
+	if err := e.move(ctx, m, libnixl.Read); err != nil {
+		return err
+	}
+	if err := e.agent.Notify(e.peer, []byte(greeting)); err != nil {
+		return err
+	}
+	err = e.await(ctx, m, func() (bool, error) {
+		_, err := e.agent.Notices()
+		return m.met(), err
+	})
+	if err != nil {
+		return err
+	}
+	return e.move(ctx, m, libnixl.Write)
+}
+
+// greeting is the notice by which an initiator's agent shows itself.
+const greeting = "here I am"
+
+// move moves the byte.
+func (e *end) move(ctx context.Context, m *meeting, op libnixl.Operation) error {
+	o := libnixl.TransferOptions{Operation: op, Peer: e.peer, Pairs: []libnixl.Pair{m.probe}}
+	t, err := e.agent.NewTransfer(o)
+	if err != nil {
+		return err
+	}
+	e.strays = append(e.strays, t)
+	if done, err := t.Post(); done || err != nil {
+		return err
+	}
+	return e.await(ctx, m, t.Check)
+}
+
+func (e *end) await(ctx context.Context, m *meeting, check func() (bool, error)) error {
+	for pause := (pauses{}); ; {
+		if done, err := check(); done || err != nil || m.fenced() {
+			return err
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-m.left:
+			return errAlone
+		case <-ctx.Done():
+			return fmt.Errorf("the target's agent is not reached in time: see whether UCX may reach it (UCX_TLS, "+
+				"UCX_NET_DEVICES, firewalls): %w", context.Cause(ctx))
+		}
+	}
+}
+
+// pauses are those between two looks at an agent: none at first, because what is small takes microseconds and the
+// shortest pause a thousand times as long; then they grow from 20 µs to half a millisecond.
+type pauses struct {
+	looks int
+	last  time.Duration
+}
+
+// briskLooks is how many looks follow each other without a pause: a tenth of a millisecond or two.
+const briskLooks = 200
+
+func (p *pauses) next() time.Duration {
+	if p.looks++; p.looks <= briskLooks {
+		return 0
+	}
+	p.last = min(max(2*p.last, 20*time.Microsecond), 500*time.Microsecond)
+	return p.last
+}

@@ -1,0 +1,136 @@
+//go:build cgo && linux
+
+package nixl
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An ourEnd is a target's agent of one epoch, and the goroutine that asks it and destroys it when the target's machine
+// says so.
+type ourEnd struct {
+	in     *incoming
+	number uint64        // of its epoch
+	end    *end          // of the leading goroutine, once it runs
+	leave  chan struct{} // closed when the end is to go away
+	done   chan struct{} // closed when it is not worked at any more
+	orders chan struct{} // has room for one: busy has changed
+
+	busy bool // the peer waits for the agent; under the plane's mutex
+}
+
+// make makes the agent and says what the peer needs of it.
+func (l *ourEnd) make() (metadata []byte, err error) {
+	p := l.in.plane
+	l.end, err = p.makeEnd(agentOf(l.in.hello.session, l.number, atTarget), []plane.Region{p.pool.Served()})
+	if err != nil {
+		return nil, err
+	}
+	if metadata, err = l.end.agent.Metadata(); err != nil {
+		_ = l.end.close() // Nobody knows it.
+	}
+	return metadata, err
+}
+
+// wanted says whether the peer waits for the agent. With the plane's mutex held.
+func (l *ourEnd) wanted(busy bool) {
+	l.busy = busy
+	select {
+	case l.orders <- struct{}{}:
+	default:
+	}
+}
+
+// lead asks the agent while the peer waits for it, until the end is to go, and takes it away then.
+func (l *ourEnd) lead() {
+	failed := l.serve()
+	gone := l.end.close()
+	if gone != nil {
+		l.in.log.Warn("an agent could not be destroyed", "epoch", l.number, "err", gone)
+	}
+	l.led(failed != nil, gone == nil)
+	close(l.done)
+}
+
+// The pauses between two looks at an agent that a peer waits for: none at first, then short, and long where that goes
+// on for so long that the peer is frozen, or worse.
+const (
+	shortPause = 50 * time.Microsecond
+	longPause  = 5 * time.Millisecond
+	forLong    = 4000
+)
+
+// atOnce is a time that has come.
+var atOnce = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+func (l *ourEnd) serve() error {
+	p := l.in.plane
+	asked, met := 0, false
+	for {
+		var wake <-chan time.Time
+		p.mu.Lock()
+		busy := l.busy
+		if busy {
+			p.stats.Asked++
+		}
+		p.mu.Unlock()
+		switch {
+		case !busy:
+		case asked < briskLooks:
+			wake = atOnce
+			runtime.Gosched()
+		case asked < forLong:
+			wake = time.After(shortPause)
+		default:
+			wake = time.After(longPause)
+		}
+		select {
+		case <-l.leave:
+			return nil
+		case <-l.orders:
+			asked = 0
+		case <-wake:
+			asked++
+			notices, err := l.end.agent.Notices()
+			if err != nil {
+				l.in.log.Warn("an agent failed", "epoch", l.number, "err", err)
+				return err
+			}
+			if len(notices) > 0 && !met { // There is one, the greeting; whatever else comes is nothing to us.
+				met = true
+				l.in.ch.Say(appendEpoch(nil, kindMet, l.number))
+			}
+		}
+	}
+}
+
+// led says that our agent is not worked at any more. The peer is told when it is gone.
+func (l *ourEnd) led(failed, gone bool) {
+	p := l.in.plane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gone { // Before the machine hangs up.
+		l.in.ch.Say(appendEpoch(nil, kindGone, l.number))
+	}
+	p.feed(communicator.TargetEvent{
+		Kind: communicator.EndLed, Session: l.in.session(), Epoch: l.number, Failed: failed, Gone: gone,
+	}, nil)
+}
+
+// Expel implements plane.Guard. The peer may offer another epoch at once: it is told then what was taken back.
+func (p *Plane) Expel(peer effects.Incarnation, gone func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revokes++
+	p.revoking[p.revokes] = gone
+	p.feed(communicator.TargetEvent{Kind: communicator.Expels, Revoke: p.revokes, Peer: peer}, nil)
+}

@@ -1,0 +1,77 @@
+//go:build cgo && linux
+
+package nixl_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+func TestContract(t *testing.T) {
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) { planetest.RunLeased(t, maker(c.transports)) })
+	}
+}
+
+// Nobody asks the agent of a target whose peer waits for nothing.
+func TestIdleAgentsAreNotAsked(t *testing.T) {
+	p := planetest.NewLeasedPair(t, maker("tcp"), pages, 4096)
+	target := p.B.Plane.(*nixl.Plane)
+	for range 3 {
+		push := p.Push(t, 0, pages)
+		p.Ends(t, push, effects.OK)
+		for target.Stats().Waiting > 0 { // The initiator is about to say that it waits no more.
+			time.Sleep(time.Millisecond)
+		}
+		before := target.Stats().Asked
+		time.Sleep(50 * time.Millisecond)                           // Long enough for a thousand.
+		if n := target.Stats().Asked; before == 0 || n > before+1 { // One round may be under way.
+			t.Fatalf("an agent was asked %d times, and when it was idle %d times", before, n-before)
+		}
+	}
+}
+
+// What cannot be is refused at Open, with its name.
+func TestConfigurations(t *testing.T) {
+	libnixltest.Library(t)
+	device := func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+		end := maker("")(tb, id, pages, pageBytes, sink)
+		served := end.Pool.Served()
+		served.Host = false
+		pool, err := plane.NewLeased(plane.LeasedConfig{Pages: pages, PageBytes: pageBytes, Served: served, Sink: sink})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		end.Pool = pool
+		return end
+	}
+	change := func(f func(*nixl.Config)) planetest.LeasedMaker { return maker("", f) }
+	for _, c := range []struct {
+		want string
+		open planetest.LeasedMaker
+	}{
+		{"a device's", device},
+		{"transports", change(func(c *nixl.Config) { c.Transports = "tcp,self" })},
+		{"window", change(func(c *nixl.Config) { c.Window = 1000 })},
+		{"links", change(func(c *nixl.Config) { c.Links = 1 << 20 })},
+		{"cancel grace", change(func(c *nixl.Config) { c.CancelGrace = -1 })},
+		{"libnixl's library", change(func(c *nixl.Config) { c.Library = nil })},
+	} {
+		_, err := planetest.NewLeasedNode(t, c.open, 1, pages, 4096)
+		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.want, err)
+		}
+	}
+	t.Setenv("UCX_TLS", "tcp")
+	if _, err := planetest.NewLeasedNode(t, maker("^cma"), 1, pages, 4096); !errors.Is(err, plane.ErrInvalid) {
+		t.Errorf("two words about transports: %v", err)
+	}
+}

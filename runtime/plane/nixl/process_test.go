@@ -1,0 +1,294 @@
+//go:build cgo && linux
+
+package nixl_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes
+// to what it is told, again and again. overTransports says by what.
+const (
+	childRole      = "KVFERRY_NIXL_CHILD"
+	overTransports = "KVFERRY_NIXL_TRANSPORTS"
+)
+
+// A push of all pages takes milliseconds, and pushes are many of them: what happens to a process meets one in the
+// middle.
+const (
+	pages     = 32
+	pageBytes = 1 << 20
+	pushes    = 64
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		flag.Parse()
+		child(proctest.TB{}, role)
+		libnixltest.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.Exit))
+}
+
+// line is what the processes tell each other on pipes.
+type line struct {
+	Inc    effects.Incarnation
+	Blob   []byte
+	Buffer effects.BufferID
+	Grant  effects.GrantID
+	Pages  []effects.Page
+	Codes  map[string]int
+	Same   bool
+}
+
+// A peer is the child process.
+type peer struct{ *proctest.Process }
+
+func startPeer(t *testing.T, role, transports string) *peer {
+	t.Helper()
+	libnixltest.Library(t)
+	env := []string{childRole + "=" + role, overTransports + "=" + transports}
+	return &peer{proctest.Start(t, proctest.Self(env...))}
+}
+
+// read waits for what the peer says next.
+func (p *peer) read() (l line) {
+	p.Hear(&l)
+	return l
+}
+
+// child is the other process.
+func child(t testing.TB, role string) {
+	id := byte(2)
+	if role == "initiator" {
+		id = 1
+	}
+	n, err := planetest.NewLeasedNode(t, maker(os.Getenv(overTransports)), id, pages, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	say := func(l line) {
+		if err := out.Encode(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(line{Inc: n.Inc, Blob: n.Plane.Blob(), Buffer: n.Pool.Buffer().ID})
+	var parent line
+	if err := in.Decode(&parent); err != nil {
+		t.Fatal(err)
+	}
+	if role == "target" {
+		l := line{}
+		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages)
+		say(l)
+		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
+			same := true
+			for i, page := range l.Pages {
+				same = same && string(n.Bytes(t, page)) == string(planetest.Content(parent.Inc, parent.Pages[i]))
+			}
+			say(line{Same: same})
+		}
+		return
+	}
+	link := n.Import(t, parent.Inc, parent.Blob)
+	for {
+		var l line
+		if in.Decode(&l) != nil {
+			return
+		}
+		var corrs []effects.Corr
+		local := n.Life(t, 0, len(l.Pages))
+		for range pushes {
+			corrs = append(corrs, n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: local,
+				Remote: l.Pages, Buffer: parent.Buffer}))
+		}
+		n.Done(t, corrs[0])
+		say(line{}) // They go on.
+		ends := line{Codes: map[string]int{}}
+		for _, corr := range corrs[1:] {
+			ends.Codes[n.Done(t, corr).Code.String()]++
+		}
+		say(ends)
+	}
+}
+
+// pushing is a node with pages granted to an initiator in another process, which is pushing to them.
+func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
+	t.Helper()
+	p = startPeer(t, "initiator", transports)
+	b = planetest.OpenLeased(t, maker(transports), 2, pages, pageBytes)
+	a := p.read()
+	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	grant, into := b.Grant(a.Inc, 0, pages)
+	p.Say(line{Grant: grant, Pages: into})
+	p.read() // It is in the middle of it.
+	return b, p, grant
+}
+
+// mine has the owner of pages store into all of them, and returns what fails if they changed since.
+func mine(t *testing.T, n *planetest.LeasedNode) func() {
+	t.Helper()
+	own := n.Life(t, 0, pages)
+	return func() {
+		t.Helper()
+		n.Holds(t, own, n, own)
+	}
+}
+
+// An initiator that is frozen in the middle of its pushes cannot destroy its agent. Where ours stores what it sends,
+// the end of ours is enough; where it reaches into our process nothing is revoked before it says so. After the thaw it
+// stores nothing into pages that were revoked.
+func TestInitiatorIsFrozen(t *testing.T) {
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) {
+			b, p, grant := pushing(t, c.transports)
+			p.Freeze()
+			b.Do(&effects.Revoke{Grant: grant})
+			if c.attaches {
+				time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
+				if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
+					t.Fatal("revoked while the peer may reach into this process")
+				}
+				p.Thaw()
+			}
+			b.Revoked(t, grant)
+			holds := mine(t, b)
+			if !c.attaches {
+				p.Thaw()
+			}
+			ends := p.read().Codes
+			if n := ends[effects.OK.String()] + ends[effects.Withdrawn.String()]; n != pushes-1 {
+				t.Fatalf("its pushes ended as %v", ends)
+			}
+			if ends[effects.Withdrawn.String()] == 0 {
+				t.Log("all pushes had ended before the freeze")
+			}
+			holds()
+		})
+	}
+}
+
+// The death of an initiator is proof, whatever its pages came by, frozen or not.
+func TestInitiatorIsKilled(t *testing.T) {
+	for _, c := range transports {
+		for _, frozen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, frozen=%v", c.name, frozen), func(t *testing.T) {
+				b, p, grant := pushing(t, c.transports)
+				if frozen {
+					p.Freeze()
+					b.Do(&effects.Revoke{Grant: grant})
+				}
+				p.Kill()
+				planetest.Await(t, b, func(e *effects.LinkLost) bool {
+					return e.Peer == effects.Incarnation{0: 1, 15: 1} && e.Link == 0
+				})
+				if !frozen {
+					b.Do(&effects.Revoke{Grant: grant})
+				}
+				b.Revoked(t, grant)
+				holds := mine(t, b)
+				again := planetest.OpenLeased(t, maker(c.transports), 3, pages, pageBytes)
+				back := &planetest.LeasedPair{A: again, B: b, Link: again.Import(t, b.Inc, b.Plane.Blob())}
+				holds()
+				push := back.Push(t, 0, pages)
+				back.Ends(t, push, effects.OK)
+				back.Arrived(t, push)
+			})
+		}
+	}
+}
+
+// A target that is frozen takes no part in a push that reaches into it, and gets it whole. Otherwise the push waits;
+// cancelled, it is told its end, and settled when the target says that its agent is gone.
+func TestTargetIsFrozen(t *testing.T) {
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) {
+			p := startPeer(t, "target", c.transports)
+			hasty := maker(c.transports, func(c *nixl.Config) { c.CancelGrace = time.Millisecond })
+			a := planetest.OpenLeased(t, hasty, 1, pages, pageBytes)
+			b := p.read()
+			p.Say(line{Inc: a.Inc})
+			granted := p.read()
+			link := a.Import(t, b.Inc, b.Blob)
+			move := planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Since: plane.Now(),
+				Local: a.Life(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer}
+			p.Freeze()
+			corr := a.Start(move)
+			if !c.attaches {
+				for a.Plane.(*nixl.Plane).Stats().Batches == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				a.Do(&effects.Cancel{Corr: corr})
+				done := planetest.Await(t, a, func(e *effects.TransferDone) bool { return e.Corr == corr })
+				if done.Code != effects.Cancelled || done.Settled {
+					t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+				}
+				time.Sleep(100 * time.Millisecond) // A proof that is none would be here by then.
+				if planetest.Has(a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
+					t.Fatal("settled while the target's agent may store")
+				}
+				p.Thaw()
+				a.Settled(t, corr)
+				corr = a.Start(move) // The link goes on.
+			}
+			if done := a.Done(t, corr); done.Code != effects.OK {
+				t.Fatalf("ended as %s", done.Code)
+			}
+			if c.attaches {
+				p.Thaw()
+			}
+			p.Say(line{Inc: a.Inc, Pages: move.Local})
+			if !p.read().Same {
+				t.Fatal("the target does not hold what was pushed")
+			}
+		})
+	}
+}
+
+// A push to a target that dies ends as the peer's loss, settled, and the next target is reached.
+func TestTargetIsKilled(t *testing.T) {
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) {
+			libnixltest.Library(t)
+			a := planetest.OpenLeased(t, maker(c.transports), 1, pages, pageBytes)
+			for range 2 {
+				p := startPeer(t, "target", c.transports)
+				b := p.read()
+				p.Say(line{Inc: a.Inc})
+				granted := p.read()
+				link := a.Import(t, b.Inc, b.Blob)
+				local := a.Life(t, 0, pages)
+				var corrs []effects.Corr
+				for range pushes {
+					corrs = append(corrs, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
+						Remote: granted.Pages, Buffer: b.Buffer}))
+				}
+				a.Done(t, corrs[0])
+				p.Kill()
+				for _, corr := range corrs[1:] {
+					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK &&
+						done.Code != effects.Faulted {
+						t.Fatalf("ended as %s", done.Code)
+					}
+				}
+				planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+				a.Drop(t, link)
+			}
+		})
+	}
+}

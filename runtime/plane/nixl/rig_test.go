@@ -1,0 +1,64 @@
+//go:build cgo && linux
+
+package nixl_test
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// transports are those of one host: what UCX takes by itself, by which a peer reaches into the process, and those by
+// which our own agent stores.
+var transports = []struct {
+	name, transports string
+	attaches         bool
+}{{"its choice", "", true}, {"tcp", "tcp", false}, {"shared memory", "^cma", false}}
+
+// unhurried: a test's nodes give nothing up before the test does.
+const unhurried = time.Minute
+
+// maker makes nodes whose planes may use these transports.
+func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMaker {
+	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+		tb.Helper()
+		c := nixl.Config{
+			Library: libnixltest.Library(tb), Transports: transports, TransferTimeout: unhurried, CancelGrace: unhurried,
+			RebuildTries: 100,
+		}
+		for _, f := range change {
+			f(&c)
+		}
+		m := memory(libnixltest.Memory(tb, int(uint64(pages)*pageBytes)))
+		pool, err := plane.NewLeased(plane.LeasedConfig{
+			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Sink: sink,
+			Served: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return planetest.LeasedEnd{Pool: pool, Memory: m, Open: c.Open}
+	}
+}
+
+// memory is a pool's.
+type memory []byte
+
+func (m memory) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m))) }
+
+// Store implements planetest.Memory.
+func (m memory) Store(at uintptr, b []byte) error {
+	copy(m[at-m.base():], b)
+	return nil
+}
+
+// Load implements planetest.Memory.
+func (m memory) Load(at uintptr, b []byte) error {
+	copy(b, m[at-m.base():])
+	return nil
+}

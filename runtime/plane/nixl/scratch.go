@@ -1,0 +1,30 @@
+//go:build cgo && linux
+
+package nixl
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/libnixl"
+)
+
+// A scratch is a page of memory that peers may read and store into when they meet us, and from which we do so at them.
+type scratch struct{ bytes []byte }
+
+const scratchBytes = 4096
+
+func newScratch() (*scratch, error) {
+	b, err := syscall.Mmap(-1, 0, scratchBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("a page of memory for agents to meet: %w", err)
+	}
+	return &scratch{b}, nil
+}
+
+func (s *scratch) at() libnixl.Range {
+	return libnixl.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.bytes)))), Bytes: scratchBytes}
+}
+
+func (s *scratch) close() error { return syscall.Munmap(s.bytes) }

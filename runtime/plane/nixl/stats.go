@@ -1,0 +1,43 @@
+//go:build cgo && linux
+
+package nixl
+
+import "fmt"
+
+// Stats counts what a plane has done since it was opened.
+type Stats struct {
+	Links, Incoming             int    // now: peers that we imported, and that imported us
+	Formed, Fenced              uint64 // epochs of ours as initiator, and those that ended before their link
+	Expelled                    uint64 // epochs of peers that were fenced to revoke a grant
+	Batches, Descriptors, Bytes uint64 // submitted
+	Asked                       uint64 // how often our agents were asked to carry on for peers that wait
+	Waiting                     int    // now: such peers
+}
+
+func (s Stats) String() string {
+	return fmt.Sprintf("links=%d incoming=%d formed=%d fenced=%d expelled=%d batches=%d descriptors=%d bytes=%d "+
+		"asked=%d waiting=%d", s.Links, s.Incoming, s.Formed, s.Fenced, s.Expelled, s.Batches, s.Descriptors, s.Bytes,
+		s.Asked, s.Waiting)
+}
+
+// Stats returns the counters.
+func (p *Plane) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Links, s.Incoming = len(p.links), len(p.incoming)
+	for _, in := range p.incoming {
+		for _, l := range in.ends {
+			if l.busy {
+				s.Waiting++
+			}
+		}
+	}
+	return s
+}
+
+func (p *Plane) count(f func(*Stats)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.stats)
+}
