@@ -1,0 +1,120 @@
+//go:build cgo && linux
+
+package nixl
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// A target that is let in by the handshake and says what makes no sense of an epoch has its import end, and nothing is
+// left of it.
+func TestTargetsThatLie(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		say  func(p *Plane) [][]byte
+		want []effects.Code
+	}{
+		{"metadata of nothing", func(*Plane) [][]byte {
+			return [][]byte{appendAccept(nil, accept{epoch: 1, metadata: []byte("nonsense")})}
+		}, []effects.Code{effects.Faulted, effects.Unreachable}},
+		{"metadata of another agent", func(p *Plane) [][]byte {
+			e, err := p.makeEnd("another", p.pool.Regions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			metadata, err := e.agent.Metadata()
+			if err := errors.Join(err, e.close()); err != nil {
+				t.Fatal(err)
+			}
+			return [][]byte{appendAccept(nil, accept{epoch: 1, metadata: metadata})}
+		}, []effects.Code{effects.Faulted, effects.Unreachable}},
+		{"another epoch", func(*Plane) [][]byte {
+			return [][]byte{appendAccept(nil, accept{epoch: 7, metadata: []byte("m")})}
+		}, []effects.Code{effects.Unreachable}},
+		{"a refusal", func(*Plane) [][]byte {
+			return [][]byte{appendAccept(nil, accept{epoch: 1, code: effects.TooMany})}
+		}, []effects.Code{effects.TooMany}},
+		{"an initiator's word", func(*Plane) [][]byte { return [][]byte{appendEpoch(nil, kindOffer, 1)} },
+			[]effects.Code{effects.Refused}},
+		{"no frame", func(*Plane) [][]byte { return [][]byte{{255, 255, 255, 255, 255}} },
+			[]effects.Code{effects.Refused}},
+		{"nothing", func(*Plane) [][]byte { return nil }, []effects.Code{effects.Unreachable}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := planetest.OpenLeased(t, bare, 1, 4, 4096)
+			peer := effects.Incarnation{9}
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			said := c.say(n.Plane.(*Plane))
+			go func() { ended <- lie(listener, peer, said) }()
+			got := n.TryImport(t, peer, framing.AppendBlob(nil, listener.Addr().String())).Code
+			if !slices.Contains(c.want, got) {
+				t.Errorf("the import ended as %s; want one of %v", got, c.want)
+			}
+			if err := errors.Join(listener.Close(), <-ended); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// lie lets one initiator in, says what it is told and listens until the initiator has gone.
+func lie(l net.Listener, us effects.Incarnation, said [][]byte) error {
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, body, _, err := framing.Read(conn, nil, frameMax)
+	if err != nil {
+		return err
+	}
+	h, err := parseHello(body)
+	if err != nil {
+		return err
+	}
+	w := welcome{from: us, base: 1 << 20, probe: 1 << 20, buffer: effects.Buffer{Pages: 4, PageBytes: 4096}}
+	w.proof = w.prove(h, planetest.Key.Token(Name, h.from, h.to))
+	for _, frame := range append([][]byte{appendWelcome(nil, w)}, said...) {
+		if _, err := conn.Write(frame); err != nil {
+			return err
+		}
+	}
+	for err == nil {
+		_, _, _, err = framing.Read(conn, nil, frameMax)
+	}
+	return nil
+}
+
+// bare makes nodes that wait for nobody long.
+func bare(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+	tb.Helper()
+	c := Config{Library: libnixltest.Library(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}
+	m := libnixltest.Memory(tb, int(uint64(pages)*pageBytes))
+	pool, err := plane.NewLeased(plane.LeasedConfig{
+		Buffer: [16]byte{id}, Pages: pages, PageBytes: pageBytes, Sink: sink,
+		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m))), Bytes: uint64(len(m))},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return planetest.LeasedEnd{Pool: pool, Open: func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.Handshake = 300 * time.Millisecond
+		return c.Open(ctx, env)
+	}}
+}
