@@ -245,7 +245,8 @@ func nixlSeeds() []seed {
 	end := protocol.PushEnd{Version: 2, Incarnation: protocol.UUID{2}, Operation: 3, Code: 1, Reason: []byte("late")}
 	off := protocol.PushWithdrawal{Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Operation: 3}
 	keep := protocol.PushKeep{
-		Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Keep: [][]byte{[]byte("a")}, Skip: [][]byte{[]byte("b")},
+		Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Keep: [][]byte{[]byte("a")},
+		Skip: [][]byte{[]byte("b")},
 	}
 	flat := strings.Replace(string(register.Append(nil)), "ids\x92\x92\x03\x7f\x90", "ids\x92\x03\x7f", 1)
 	return append([]seed{

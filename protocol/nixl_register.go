@@ -19,8 +19,8 @@ type PushRegistration struct {
 	Ext    PushRegistrationExt
 }
 
-// PushRegistrationExt is what kvferry adds, as a question that is answered by a PushEnd. Who registers grants, and speaks
-// first: its stamps say how long the producer may store.
+// PushRegistrationExt is what kvferry adds, as a question that is answered by a PushEnd. Who registers grants, and
+// speaks first: its stamps say how long the producer may store.
 type PushRegistrationExt struct {
 	Version     uint32   // kvf_v: of these fields; its presence is HasExt
 	Incarnation UUID     // kvf_inc: the consumer's
@@ -82,8 +82,8 @@ var registrationSchema = schema{
 	names: []string{
 		"request_id", "decode_engine_id", "decode_host", "decode_port", "decode_tp_size", "local_block_ids",
 		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v", "kvf_inc", "kvf_to",
-		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns", "kvf_lease_ns",
-		"kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns",
+		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns",
+		"kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns",
 	},
 	required: 1<<(regBlocks+1) - 1,
 }
@@ -220,8 +220,8 @@ func (e *PushRegistrationExt) decode(r *reader, field int) {
 // count says how many fields append will write.
 func (e *PushRegistrationExt) count() int {
 	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
-		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
-		e.PatienceNS != 0)
+		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
+		e.LeaseNS != 0, e.PatienceNS != 0)
 }
 
 func (e *PushRegistrationExt) append(b []byte) []byte {

@@ -109,8 +109,8 @@ func openWord(b []byte, lim *Limits, name, prefix string) reader {
 	return r
 }
 
-// A PushWithdrawal says that a consumer wants its blocks back: no write of that registration is to begin any more. It is
-// answered by a PushEnd when none is under way either, and so is the registration itself.
+// A PushWithdrawal says that a consumer wants its blocks back: no write of that registration is to begin any more. It
+// is answered by a PushEnd when none is under way either, and so is the registration itself.
 type PushWithdrawal struct {
 	Version     uint32 // kvf_v
 	Incarnation UUID   // kvf_inc: the consumer's

@@ -33,7 +33,9 @@ func drawPush(t *rapid.T, of Message) Message {
 		}
 		return m
 	case *PushEnd:
-		return &PushEnd{small.Draw(t, "version"), drawUUID(t), n.Draw(t, "op"), small.Draw(t, "code"), text.Draw(t, "why"), stamps()}
+		return &PushEnd{
+			small.Draw(t, "version"), drawUUID(t), n.Draw(t, "op"), small.Draw(t, "code"), text.Draw(t, "why"), stamps(),
+		}
 	case *PushWithdrawal:
 		return &PushWithdrawal{small.Draw(t, "version"), drawUUID(t), drawUUID(t), n.Draw(t, "op")}
 	}
@@ -71,7 +73,8 @@ func TestPushWordsRefused(t *testing.T) {
 	two := func(name string, n int) []byte {
 		m := PushRegistration{
 			RequestID: []byte("r"), EngineID: []byte("e"), Host: []byte("h"), Port: 1, TPSize: 1, Blocks: [][]uint64{{1}, {2}},
-			Remote: PushProducer{PPSize: 1}, HasExt: true, Ext: PushRegistrationExt{Version: 2, First: []uint64{1, 1}, Ends: []uint64{2, 2}},
+			Remote: PushProducer{PPSize: 1}, HasExt: true,
+			Ext: PushRegistrationExt{Version: 2, First: []uint64{1, 1}, Ends: []uint64{2, 2}},
 		}
 		if list := map[string]*[]uint64{"kvf_first": &m.Ext.First, "kvf_ends": &m.Ext.Ends}[name]; list != nil {
 			*list = (*list)[:n]
@@ -116,8 +119,14 @@ func TestNixlBase(t *testing.T) {
 		"job-deadbeef-01234567":                                  "job-deadbeef",
 		"job-deadbeef-0":                                         "job-deadbeef-0",
 		"cmpl-u-0-01234567-89abcdef":                             "cmpl-u-0-01234567",
-		"cmpl-00000000":                                          "cmpl", "a-0123456": "a-0123456", "a-012345678": "a-012345678", "a-0123456g": "a-0123456g",
-		"-01234567": "", "a-01234567\n": "a-01234567\n", "": "", "a-@1234567": "a-@1234567",
+		"cmpl-00000000":                                          "cmpl",
+		"a-0123456":                                              "a-0123456",
+		"a-012345678":                                            "a-012345678",
+		"a-0123456g":                                             "a-0123456g",
+		"-01234567":                                              "",
+		"a-01234567\n":                                           "a-01234567\n",
+		"":                                                       "",
+		"a-@1234567":                                             "a-@1234567",
 	} {
 		if got := NixlBase([]byte(id)); string(got) != base {
 			t.Errorf("%q without its end is %q, want %q", id, got, base)

@@ -40,6 +40,7 @@ type Config struct {
 	ReplyTimeout effects.Duration // a peer's answer
 	Lease        effects.Duration // of write grants: ours, and assumed of receivers that state none
 	LeaseGuard   effects.Duration // a holder starts nothing more under a grant this long before its end
+	DriftPPM     uint32           // how far clocks of two nodes run apart, in millionths
 	LeaseMax     effects.Duration // how long a read lease lives at the most, renewals included
 	BackoffMin   effects.Duration
 	BackoffMax   effects.Duration

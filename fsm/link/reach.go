@@ -165,11 +165,11 @@ func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoReq
 	}
 }
 
-// Shorter is what of a span on another node's clock has certainly passed on ours no later than there, and the reverse:
-// each clock may run ahead of the other.
-func (l *Links) Shorter(d effects.Duration) effects.Duration {
+// Shorter is how long a span on another node's clock lasts on ours at the least, where they run apart by so many
+// millionths at the most.
+func Shorter(d effects.Duration, driftPPM uint32) effects.Duration {
 	const million = 1e6
-	return d - d/million*effects.Duration(l.cfg.DriftPPM) - d%million*effects.Duration(l.cfg.DriftPPM)/million - 1
+	return d - d/million*effects.Duration(driftPPM) - d%million*effects.Duration(driftPPM)/million - 1
 }
 
 // Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its

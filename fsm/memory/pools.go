@@ -21,9 +21,9 @@ type Pools struct {
 }
 
 // PoolConfig is the size of a pool, how many of its pages one class may be granted at a time, and how many our own
-// engine may have, where what it has is counted. Behind so many pages of pool 0, in one stretch of memory with them, it
-// has the numbers that follow theirs, and drivers and peers know one pool. Claimed: its pages are the engine's own, which
-// says by number which of them it lends (claim.go); nobody takes any that he is not given.
+// engine may have, where what it has is counted. Behind so many pages of pool 0, in one stretch of memory with them,
+// it has the numbers that follow theirs, and drivers and peers know one pool. Claimed: its pages are the engine's own,
+// which says by number which of them it lends (claim.go); nobody takes any that he is not given.
 type PoolConfig struct {
 	Pages, Share, Own, Behind uint32
 	Claimed                   bool

@@ -27,7 +27,7 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 		return
 	}
 	if r.cfg.registers() {
-		r.onRegistering(e, x)
+		onRegistering(r, e, x)
 		return
 	}
 	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(e, x) {
@@ -41,7 +41,7 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 }
 
 // onRegistering handles a command of a rank whose engine registers blocks. It has no other.
-func (r *Rank) onRegistering(e *flow.Env, x *effects.Command) {
+func onRegistering(r *Rank, e *flow.Env, x *effects.Command) {
 	switch x.Body.(type) {
 	case *register.Register, *register.Expect, *register.NotNeeded:
 		r.consumer.Step(e, kernel.Ref{}, x)

@@ -19,7 +19,8 @@ import (
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
 //	     [cells=(RANKS, RANK, HEADS, BLOCKS) [layers_of=(STAGES, STAGE, FIRST, COUNT)]]
 //	                                   registers blocks: 4 tokens each, a head to a page; of 0 heads each rank has all
-//	register NAME from=(a, b) [request=r1-00000001] [transfer=t] [ranks=1] [stages=1] [blocks=(0, 1)] [first=0] [wait_ms=N]
+//	register NAME from=(a, b) [request=r1-00000001] [transfer=t] [ranks=1] [stages=1] [blocks=(0, 1)] [first=0]
+//	     [wait_ms=N]
 //	finished NAME [request=r1-00000002] [transfer=t] [blocks=(0, 1)] [first=0] [lease_ms=N]; aborted NAME
 //	expect NAME from=(a); notneeded NAME from=(a)
 //	quiet / loud                       stops and starts printing

@@ -35,15 +35,18 @@ type batch struct {
 	ranks     []uint32 // that were answered, in that order
 }
 
+// A lender is a Producer, as who has batches.
+type lender Producer
+
 // finished begins with a Finished, or says no at once: then everything is as it was.
-func (p *Producer) finished(e *flow.Env, t effects.Ticket, x *Finished) {
+func (p *lender) finished(e *flow.Env, t effects.Ticket, x *Finished) {
 	code, why := p.begin(e, t, x)
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 	}
 }
 
-func (p *Producer) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
+func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
 	if code, why := checkNames(e, x.Request, x.Transfer, x.Lease); code != effects.OK {
 		return code, why
 	}
@@ -85,14 +88,14 @@ func (p *Producer) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Co
 	e.Tickets.Add(t, producerRef(kindBatch, h))
 	e.Timers.Set(&b.timer, b.ends, producerRef(kindBatch, h))
 	e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
-	p.matchParked(e, h, b)
+	(*Producer)(p).matchParked(e, h, b)
 	return effects.OK, nil
 }
 
-func (p *Producer) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
+func (p *lender) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
 
 // extend makes a lease longer, and never shorter. How long it may live in all is bounded.
-func (p *Producer) extend(e *flow.Env, h table.Handle, b *batch) {
+func (p *lender) extend(e *flow.Env, h table.Handle, b *batch) {
 	if b.closing {
 		return
 	}
@@ -106,7 +109,7 @@ func (p *Producer) extend(e *flow.Env, h table.Handle, b *batch) {
 }
 
 // abort handles an engine's word that a request will not come.
-func (p *Producer) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
+func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
 	if code, why := checkNames(e, x.Request, x.Transfer, 0); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return
@@ -115,18 +118,18 @@ func (p *Producer) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
 	p.aborted.Note(e.Now, n.remembered(e), p.cfg.RegisterTimeout)
 	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout) // Who registers may have been told no transfer.
 	p.endNamed(e, &n, effects.Cancelled)
-	p.found = p.parked.find(e, &n, p.rowName, p.found[:0])
+	p.found = p.parked.find(e, &n, (*Producer)(p).rowName, p.found[:0])
 	for _, h := range append([]table.Handle(nil), p.found...) {
 		if p.rows.Get(h) != nil {
 			e.Out.Mark(MarkAborted)
-			p.conclude(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+			(*Producer)(p).conclude(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
 	}
 	engine.Agree(&e.Env, t)
 }
 
 // endNamed ends the batch of a name, where there is one alone.
-func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
+func (p *lender) endNamed(e *flow.Env, n *name, code effects.Code) {
 	p.found = p.named.find(e, n, p.batchName, p.found[:0])
 	h, clear := p.one(n)
 	if h != 0 && clear && !p.batches.Get(h).closing {
@@ -135,7 +138,7 @@ func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
 }
 
 // one is which of the batches that were found a name means, and whether that is clear.
-func (p *Producer) one(n *name) (is table.Handle, clear bool) {
+func (p *lender) one(n *name) (is table.Handle, clear bool) {
 	for _, h := range p.found {
 		switch b := p.batches.Get(h); b.name.like(n) {
 		case exact:
@@ -151,9 +154,9 @@ func (p *Producer) one(n *name) (is table.Handle, clear bool) {
 	return is, clear
 }
 
-// over ends what a batch lends: no write of it begins from now on. Registrations that are not being written are answered;
-// its outcome comes now, and its blocks when nothing reads them.
-func (p *Producer) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
+// over ends what a batch lends: no write of it begins from now on. Registrations that are not being written are
+// answered; its outcome comes now, and its blocks when nothing reads them.
+func (p *lender) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	b := p.batches.Get(h)
 	b.closing = true
 	if b.code == effects.OK {
@@ -165,7 +168,7 @@ func (p *Producer) over(e *flow.Env, h table.Handle, code effects.Code, why effe
 		for slot := range p.rows.Slots() {
 			at := p.rows.At(slot)
 			if x := p.rows.Get(at); x != nil && x.batch == h && !x.writes() {
-				p.conclude(e, at, code, &why)
+				(*Producer)(p).conclude(e, at, code, &why)
 			}
 		}
 	}
@@ -173,7 +176,7 @@ func (p *Producer) over(e *flow.Env, h table.Handle, code effects.Code, why effe
 }
 
 // outcome gives a batch its outcome, and its blocks with it if nothing reads them.
-func (p *Producer) outcome(e *flow.Env, h table.Handle, b *batch) {
+func (p *lender) outcome(e *flow.Env, h table.Handle, b *batch) {
 	b.told = true
 	e.Tickets.Remove(b.ticket)
 	d := effects.Deliver{Ticket: b.ticket, Code: b.code, Held: b.rows > 0, Sent: b.sent}
@@ -184,7 +187,9 @@ func (p *Producer) outcome(e *flow.Env, h table.Handle, b *batch) {
 		}
 		d.Why = &why
 	}
-	e.Out.Observe(effects.Observe{Fact: effects.FactWritten, Code: b.code, Count: b.sent, ID: uint64(b.ticket), Why: d.Why})
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactWritten, Code: b.code, Count: b.sent, ID: uint64(b.ticket), Why: d.Why,
+	})
 	if !d.Held {
 		unclaim(e.Pool, b.pages)
 	}
@@ -194,14 +199,14 @@ func (p *Producer) outcome(e *flow.Env, h table.Handle, b *batch) {
 	}
 }
 
-func (p *Producer) forget(h table.Handle, b *batch) {
+func (p *lender) forget(h table.Handle, b *batch) {
 	b.pages = table.Shed(b.pages)
 	b.blocks.shed()
 	p.batches.Remove(h)
 }
 
 // answered notes that a registration of a batch has its end, and ends the batch if it was the last one.
-func (p *Producer) answered(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code, why *effects.Why) {
+func (p *lender) answered(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code, why *effects.Why) {
 	b := p.batches.Get(h)
 	b.rows--
 	b.ranks = append(b.ranks, rank)

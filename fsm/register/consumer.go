@@ -147,9 +147,9 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case *Register:
 			c.take(e, x.Ticket, body)
 		case *Expect:
-			c.errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
+			(*errander)(c).errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
 		case *NotNeeded:
-			c.errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
+			(*errander)(c).errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
 		}
 	case *effects.Replied:
 		switch ref.Kind {
@@ -158,7 +158,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case kindOff:
 			c.withdrawn(e, ref.Subject, x.Body)
 		case kindKeep:
-			c.kept(e, ref.Subject, x.Body, effects.OK)
+			(*errander)(c).kept(e, ref.Subject, x.Body, effects.OK)
 		}
 	case *effects.Unanswered:
 		switch ref.Kind {
@@ -167,7 +167,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case kindOff:
 			c.unheard(e, ref.Subject)
 		case kindKeep:
-			c.kept(e, ref.Subject, nil, x.Code)
+			(*errander)(c).kept(e, ref.Subject, nil, x.Code)
 		}
 	case *effects.Landed:
 		c.landed(e, ref.Subject, x)
@@ -194,9 +194,9 @@ func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 		e.Out.Mark(MarkAnswerOverdue)
 		e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
 	case timerKeep:
-		c.time(e, h)
+		(*errander)(c).time(e, h)
 	case timerErrand:
-		c.errandLate(e, h)
+		(*errander)(c).errandLate(e, h)
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *Consumer) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 // Abort ends a command early, and says whether there was anything to end.
 func (c *Consumer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if ref.Kind == timerErrand {
-		c.endErrand(e, ref.Subject, effects.Cancelled, nil)
+		(*errander)(c).endErrand(e, ref.Subject, effects.Cancelled, nil)
 		return true
 	}
 	if r := c.receptions.Get(ref.Subject); r.delivered {
@@ -249,13 +249,13 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 		}
 	}
 	if h := c.errands.wishes.At(slot); c.errands.wishes.Get(h) != nil {
-		c.endErrand(e, h, effects.Draining, nil)
+		(*errander)(c).endErrand(e, h, effects.Draining, nil)
 	}
 	return slot < max(c.receptions.Slots(), c.errands.wishes.Slots())
 }
 
-// Lost handles that a peer's link to our pages is gone. On fenced planes it cannot write any more: what it was granted is
-// taken back, and what it was to write will not come.
+// Lost handles that a peer's link to our pages is gone. On fenced planes it cannot write any more: what it was granted
+// is taken back, and what it was to write will not come.
 func (c *Consumer) Lost(e *flow.Env, peer effects.Incarnation) {
 	if e.Cfg.Leased {
 		return

@@ -1,6 +1,6 @@
 // Package register is registration-driven push: a Consumer names blocks that it wants written, a Producer names blocks
-// that it has finished, and whichever comes last starts the write. Blocks are the engine's own on both sides: it says by
-// number which it lends us (memory.Pool.Claim), and which page each is of follows from what both ends said of their
+// that it has finished, and whichever comes last starts the write. Blocks are the engine's own on both sides: it says
+// by number which it lends us (memory.Pool.Claim), and which page each is of follows from what both ends said of their
 // caches in their hellos (package geometry). It is two flows over rooms that others have too.
 //
 // # The consumer
@@ -13,23 +13,23 @@
 //		linking ──► asking ──► over
 //		              └──► withdrawing ──► over
 //
-//	  - A reception ends well only when each part did: a rank that answers twice is one rank, and none stands for another.
-//	    On fenced planes a part is whole when the plane says that all its pages landed; on leased ones when its answer says
-//	    so within the grant's time.
+//	  - A reception ends well only when each part did: a rank that answers twice is one rank, and none stands for
+//	    another. On fenced planes a part is whole when the plane says that all its pages landed; on leased ones when
+//	    its answer says so within the grant's time.
 //	  - Whatever else ends it (time, an abort, a rank that failed) ends all of it: its outcome comes at once, and what is
 //	    open of it is withdrawn. Its blocks go back when no write can land any more: each grant landed, or ended by an
 //	    answer, or by the plane's proof (Revoked). Never by time alone.
-//	  - Lost answers: the registration is asked again, as the same operation under the same grant, while its producer lives
-//	    the same life. Another life has none of what was computed, and the part fails.
+//	  - Lost answers: the registration is asked again, as the same operation under the same grant, while its
+//	    producer lives the same life. Another life has none of what was computed, and the part fails.
 //
 // # The producer
 //
-// A Finished becomes a batch, which lends its blocks for the time of a lease; a registration is a row from when it comes
-// until it is answered.
+// A Finished becomes a batch, which lends its blocks for the time of a lease; a registration is a row from when it
+// comes until it is answered.
 //
 //		parked ──► linking ──► writing ──► settling ──► answered
 //
-//	  - They match by the transfer's name, if both have one, and then by nothing else; by the request's name; or by what
+//	  - They match by the transfer's name, if either has one; else by the request's name, or by what
 //	    that is without the digits that an engine of vLLM puts behind it, and then only if there is one candidate. Where
 //	    there are more, none of them is written.
 //	  - A batch is written for one request of one consumer, once to each of its ranks. It ends when each of these has its

@@ -33,6 +33,9 @@ type errand struct {
 	sent bool // the word that is under way has it
 }
 
+// An errander is a Consumer, as who tells producers of requests.
+type errander Consumer
+
 type errands struct {
 	wishes table.Slab[wish]
 	byID   table.Index
@@ -48,7 +51,7 @@ func (x *errands) emptied(cfg *Settings) errands {
 }
 
 // errand begins with an Expect or a NotNeeded, or says no at once.
-func (c *Consumer) errand(e *flow.Env, t effects.Ticket, request, transfer []byte, to []Peer, patience effects.Duration,
+func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byte, to []Peer, patience effects.Duration,
 	skip bool) {
 	x := &c.errands
 	code, why := checkNames(e, request, transfer, patience)
@@ -103,7 +106,7 @@ func (c *Consumer) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 }
 
 // registered ends what kept a request that is registered for now.
-func (x *errands) registered(e *flow.Env, c *Consumer, request, transfer []byte) {
+func (x *errands) registered(e *flow.Env, c *errander, request, transfer []byte) {
 	id := transfer
 	if len(id) == 0 {
 		id = request
@@ -123,7 +126,7 @@ func (x *errands) registered(e *flow.Env, c *Consumer, request, transfer []byte)
 }
 
 // endErrand gives a wish its outcome, and forgets it.
-func (c *Consumer) endErrand(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
+func (c *errander) endErrand(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	x := &c.errands
 	w := x.wishes.Get(h)
 	for _, eh := range w.errands {
@@ -144,14 +147,14 @@ func (c *Consumer) endErrand(e *flow.Env, h table.Handle, code effects.Code, why
 	x.wishes.Remove(h)
 }
 
-func (c *Consumer) dropErrand(e *flow.Env, h table.Handle, r *errand) {
+func (c *errander) dropErrand(e *flow.Env, h table.Handle, r *errand) {
 	c.errands.rows.Unlink(&c.lines[r.peer.Slot()].kept, h)
 	e.Links.Unwant(r.peer)
 	c.errands.rows.Remove(h)
 }
 
 // errandLate takes a wish's deadline.
-func (c *Consumer) errandLate(e *flow.Env, h table.Handle) {
+func (c *errander) errandLate(e *flow.Env, h table.Handle) {
 	w := c.errands.wishes.Get(h)
 	w.timer = 0
 	c.endErrand(e, h, effects.Expired, &effects.Why{
@@ -160,7 +163,7 @@ func (c *Consumer) errandLate(e *flow.Env, h table.Handle) {
 }
 
 // pumpErrands tells a peer what there is to tell.
-func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
+func (c *errander) pumpErrands(e *flow.Env, peer table.Handle) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if l.tells || l.kept.Len() == 0 {
 		return
@@ -215,7 +218,7 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 }
 
 // time takes the deadline of a peer's next word, or of an answer.
-func (c *Consumer) time(e *flow.Env, peer table.Handle) {
+func (c *errander) time(e *flow.Env, peer table.Handle) {
 	l := &c.lines[peer.Slot()]
 	l.next = 0
 	if l.tells {
@@ -227,7 +230,7 @@ func (c *Consumer) time(e *flow.Env, peer table.Handle) {
 }
 
 // kept takes the answer to a word on requests, or that there is none.
-func (c *Consumer) kept(e *flow.Env, peer table.Handle, body []byte, code effects.Code) {
+func (c *errander) kept(e *flow.Env, peer table.Handle, body []byte, code effects.Code) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if e.Timers.Stop(&l.next); code == effects.OK {
 		e.Links.Untake(&e.Env, peer, laneWords, l.conn)
@@ -242,7 +245,7 @@ func (c *Consumer) kept(e *flow.Env, peer table.Handle, body []byte, code effect
 		e.Out.Mark(MarkKeepFailed)
 	}
 	if code == effects.Stale {
-		c.introduce(e, peer, l.who)
+		(*Consumer)(c).introduce(e, peer, l.who)
 	}
 	for h := l.kept.Front(); h != 0; {
 		next := x.rows.Next(h)

@@ -51,7 +51,8 @@ const (
 // MarkNames are the names of these flows' marks, from MarkReceptionsFull up.
 func MarkNames() []string {
 	return []string{
-		"receptions-full", "ask-again", "other-life", "grants-full", "answer-senseless", "refused", "expired-early", "introduce-again", "said-whole", "answer-overdue",
+		"receptions-full", "ask-again", "other-life", "grants-full", "answer-senseless", "refused", "expired-early",
+		"introduce-again", "said-whole", "answer-overdue",
 		"landed-partly", "landed-unasked", "writer-lost", "grant-over", "withdrawn", "withdrawn-again", "errands-full",
 		"keep-failed",
 		"batches-full", "not-needed", "lease-over", "aborted", "other-consumer", "rank-twice", "registration-malformed",

@@ -11,8 +11,8 @@ import (
 
 // matchBatch looks for the batch of a registration that came.
 func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
-	p.found = p.named.find(e, &x.name, p.batchName, p.found[:0])
-	of, clear := p.one(&x.name)
+	p.found = p.named.find(e, &x.name, (*lender)(p).batchName, p.found[:0])
+	of, clear := (*lender)(p).one(&x.name)
 	switch {
 	case of == 0:
 		e.Out.Mark(MarkParked)
@@ -138,7 +138,9 @@ func (p *Producer) served(of table.Handle, rank uint32) bool {
 }
 
 // pair says which page goes where: by positions alone, never by the ends of lists.
-func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry.Geometry) (effects.Code, *effects.Why) {
+func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry.Geometry) (
+	effects.Code, *effects.Why,
+) {
 	plan, err := geometry.Match(p.cfg.Geometry, theirs)
 	if err != nil {
 		return unpaired(err)

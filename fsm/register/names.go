@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A name is what a request is called: by who routes it, if that says so, and by one engine. Two ends mean one request if
-// their transfers are the same. Where neither has one it is the request's name, or what that is without what its engine
-// put behind it.
+// A name is what a request is called: by who routes it, if that says so, and by one engine. Two ends mean one request
+// if their transfers are the same. Where neither has one it is the request's name, or what that is without what its
+// engine put behind it.
 type name struct {
 	transfer, request []byte
 }

@@ -70,7 +70,7 @@ func (c *Consumer) pump(e *flow.Env, peer table.Handle) {
 		}
 		c.stop(e, p.of, cause, why)
 	}
-	c.pumpErrands(e, peer)
+	(*errander)(c).pumpErrands(e, peer)
 }
 
 // other says whether a peer lives another life than that which was asked.
@@ -121,7 +121,9 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 	for _, page := range e.Pools.Pages(p.grant) {
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
-	e.Out.Send(effects.Send{Corr: e.Corrs.Open(consumerRef(kindAsk, h)), Conn: conn, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
+	e.Out.Send(effects.Send{
+		Corr: e.Corrs.Open(consumerRef(kindAsk, h)), Conn: conn, Body: e.Out.Cut(m.Append(e.Out.Arena())),
+	})
 }
 
 // listed has the blocks of a reception as the wire has them: a list for each group up to the last that has one.
@@ -284,7 +286,8 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	case p.count > 0:
 		e.Out.Mark(MarkSaidWhole)
 		c.stop(e, p.of, effects.Faulted, effects.Why{
-			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "says that all was written", Ours: "not all of it landed in time",
+			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "says that all was written",
+			Ours: "not all of it landed in time",
 		})
 	default: // It had nothing to write.
 		r.left--
@@ -317,8 +320,8 @@ func where(e *flow.Env, p *part) effects.Addr {
 	return effects.Addr{Host: at.Host, Port: at.AllocPort}
 }
 
-// quiet takes a producer's word that nothing of its stores into a part any more. On leased planes it is the commit, too,
-// if it comes in time; on fenced ones the plane itself ends what it left open.
+// quiet takes a producer's word that nothing of its stores into a part any more. On leased planes it is the commit,
+// too, if it comes in time; on fenced ones the plane itself ends what it left open.
 func (c *Consumer) quiet(e *flow.Env, p *part, commits bool) {
 	if p.grant == 0 {
 		return

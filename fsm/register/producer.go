@@ -68,9 +68,9 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Command:
 		switch body := x.Body.(type) {
 		case *Finished:
-			p.finished(e, x.Ticket, body)
+			(*lender)(p).finished(e, x.Ticket, body)
 		case *Aborted:
-			p.abort(e, x.Ticket, body)
+			(*lender)(p).abort(e, x.Ticket, body)
 		}
 	case *effects.Received:
 		p.received(e, x)
@@ -90,7 +90,7 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 		b := p.batches.Get(h)
 		b.timer = 0
 		e.Out.Mark(MarkLeaseOver)
-		p.over(e, h, effects.Expired, effects.Why{
+		(*lender)(p).over(e, h, effects.Expired, effects.Why{
 			Field: "kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
 			Theirs: "not registered by every rank",
 		})
@@ -115,7 +115,7 @@ func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if p.batches.Get(ref.Subject).closing {
 		return false
 	}
-	p.over(e, ref.Subject, effects.Cancelled, effects.Why{})
+	(*lender)(p).over(e, ref.Subject, effects.Cancelled, effects.Why{})
 	return true
 }
 
@@ -151,7 +151,7 @@ func (p *Producer) ClassLeft(class int) { p.said.Left(class) }
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	why := flow.WhyEnded(effects.Draining)
 	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
-		p.over(e, h, effects.Draining, *why)
+		(*lender)(p).over(e, h, effects.Draining, *why)
 	}
 	if h := p.rows.At(slot); p.rows.Get(h) != nil && !p.rows.Get(h).writes() {
 		p.conclude(e, h, effects.Draining, why)

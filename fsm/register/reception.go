@@ -73,7 +73,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		r.parts, r.plan = append(r.parts, ph), append(r.plan, partPlan{})
 		place++
 	}
-	c.errands.registered(e, c, x.Request, x.Transfer)
+	c.errands.registered(e, (*errander)(c), x.Request, x.Transfer)
 	// Each may end all of them, as where its peer is known to be of no use.
 	for _, ph := range append([]table.Handle(nil), r.parts...) {
 		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {
@@ -85,7 +85,8 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 
 func noPeer(e *flow.Env) *effects.Why {
 	return &effects.Why{
-		Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use", Remedy: "raise tables.peers",
+		Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use",
+		Remedy: "raise tables.peers",
 	}
 }
 
@@ -111,7 +112,8 @@ func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, co
 		}
 	case near.Len() != uint64(len(x.Producers)):
 		return near, effects.Invalid, &effects.Why{
-			Field: "Producers", Theirs: flow.Number(len(x.Producers)), Ours: flow.Number(near.Len()) + ", in the order of stages",
+			Field: "Producers", Theirs: flow.Number(len(x.Producers)),
+			Ours: flow.Number(near.Len()) + ", in the order of stages",
 		}
 	case len(x.Engine) > e.Cfg.Wire.StringBytes:
 		return near, effects.TooLarge, &effects.Why{Field: "Engine", Theirs: flow.Number(len(x.Engine)) + " bytes"}
@@ -160,7 +162,9 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 	}
 	switch n := list.Len(); {
 	case n == 0:
-		return into, effects.Invalid, &effects.Why{Field: "Blocks", Theirs: "none", Ours: "one or more", Remedy: "see NotNeeded"}
+		return into, effects.Invalid, &effects.Why{
+			Field: "Blocks", Theirs: "none", Ours: "one or more", Remedy: "see NotNeeded",
+		}
 	case n > uint64(e.Cfg.BatchMax):
 		return into, effects.TooLarge, &effects.Why{
 			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax) +

@@ -152,7 +152,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	x.until = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
 	if anchored {
 		lease := effects.Duration(min(m.Ext.LeaseNS, uint64(p.cfg.RegisterTimeout+e.Cfg.LeaseGuard)))
-		x.until = min(x.until, x.since.Add(e.Links.Shorter(lease)-e.Cfg.LeaseGuard))
+		x.until = min(x.until, x.since.Add(link.Shorter(lease, e.Cfg.DriftPPM)-e.Cfg.LeaseGuard))
 	}
 	p.share.Take(class)
 	p.byWho.Add(table.Hash(x.operation, x.who[:]), h)
@@ -225,7 +225,8 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 		}
 	case n > 0 && (!listed || uint64(buffer.Pages) < theirs.Pages()):
 		return effects.Mismatch, &effects.Why{
-			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages", Ours: "as many as the buffer that it listed has",
+			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
+			Ours: "as many as the buffer that it listed has",
 		}
 	case p.rows.Full() || !p.share.May(class):
 		e.Out.Mark(MarkRegistrationsFull)
@@ -243,7 +244,8 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 }
 
 // refuse answers that a registration is not taken, and why.
-func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnation, code effects.Code, why *effects.Why) {
+func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnation, code effects.Code,
+	why *effects.Why) {
 	m := &p.reg
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{
@@ -253,8 +255,8 @@ func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnatio
 	p.reply(e, to, us, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
 }
 
-// bury remembers what was said last of an operation: its asker may use its blocks from then on, and where nobody watches
-// nobody but us keeps us from writing, if the question comes again (rule M2).
+// bury remembers what was said last of an operation: its asker may use its blocks from then on, and where nobody
+// watches nobody but us keeps us from writing, if the question comes again (rule M2).
 func (p *Producer) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
 	over effects.Time) {
 	if operation != 0 {
@@ -296,7 +298,7 @@ func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why 
 	x.blocks.shed()
 	p.rows.Remove(h)
 	if of != 0 {
-		p.answered(e, of, rank, pages, code, why)
+		(*lender)(p).answered(e, of, rank, pages, code, why)
 	}
 }
 
@@ -347,38 +349,38 @@ func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	for _, id := range m.Keep {
-		p.meant(e, id)
+		(*lender)(p).meant(e, id)
 		for _, h := range p.found {
-			p.extend(e, h, p.batches.Get(h))
+			(*lender)(p).extend(e, h, p.batches.Get(h))
 		}
 	}
 	for _, id := range m.Skip {
 		p.unneeded.Note(e.Now, e.Store.Hash(protocol.NixlBase(id)), p.cfg.RegisterTimeout)
 		p.unneeded.Note(e.Now, e.Store.Hash(id), p.cfg.RegisterTimeout)
-		n := p.meant(e, id)
-		if h, clear := p.one(&n); h != 0 && clear {
-			p.skip(e, h)
+		n := (*lender)(p).meant(e, id)
+		if h, clear := (*lender)(p).one(&n); h != 0 && clear {
+			(*lender)(p).skip(e, h)
 		}
 	}
 	p.reply(e, ev.Request, us, 0, 0, effects.OK, nil)
 }
 
 // meant finds the batches that a consumer means by what may be the name of a transfer, or of a request.
-func (p *Producer) meant(e *flow.Env, id []byte) name {
+func (p *lender) meant(e *flow.Env, id []byte) name {
 	n := name{transfer: id}
-	if p.found = p.named.find(e, &n, p.batchName, p.found[:0]); len(p.found) == 0 {
+	if p.found = p.named.find(e, &n, (*lender)(p).batchName, p.found[:0]); len(p.found) == 0 {
 		n = name{request: id}
-		p.found = p.named.find(e, &n, p.batchName, p.found)
+		p.found = p.named.find(e, &n, (*lender)(p).batchName, p.found)
 	}
 	return n
 }
 
 // skip ends a batch that nobody needs.
-func (p *Producer) skip(e *flow.Env, h table.Handle) {
+func (p *lender) skip(e *flow.Env, h table.Handle) {
 	b := p.batches.Get(h)
 	if b.closing || b.rows > 0 {
 		return // Somebody registered for it all the same.
 	}
 	e.Out.Mark(MarkNotNeeded)
-	p.over(e, h, effects.OK, effects.Why{})
+	(*lender)(p).over(e, h, effects.OK, effects.Why{})
 }

@@ -84,7 +84,8 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 			s.RegistrationLease, guard)
 	}
 	return kernel.Countable(
-		kernel.Count{Name: "ReceptionsMax", Value: s.ReceptionsMax}, kernel.Count{Name: "ProducersMax", Value: s.ProducersMax},
+		kernel.Count{Name: "ReceptionsMax", Value: s.ReceptionsMax},
+		kernel.Count{Name: "ProducersMax", Value: s.ProducersMax},
 		kernel.Count{Name: "FinishedMax", Value: s.FinishedMax},
 		kernel.Count{Name: "RegistrationsMax", Value: s.RegistrationsMax},
 		kernel.Count{Name: "ExpectedMax", Value: s.ExpectedMax}, kernel.Count{Name: "NamesMax", Value: s.NamesMax})

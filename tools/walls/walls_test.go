@@ -83,6 +83,7 @@ var rooms = []room{
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
 	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow", "fsm/registrar"), foreign: none},
+	{name: "fsm/register", std: pureStd, own: append(tables(), "fsm/flow", "fsm/geometry"), foreign: none},
 	// A flow knows no other.
 	{name: "fsm/layerwise", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},

@@ -38,7 +38,7 @@ func (w *Cluster) overdue() {
 // probe: from every sender to every receiver a transfer succeeds again (L5).
 func (w *Cluster) Probe() {
 	if w.Flows.alone() != nil {
-		w.probeAlone()
+		probeAlone(w)
 		return
 	}
 	probes := uint32(0)
@@ -74,7 +74,7 @@ func (w *Cluster) Probe() {
 }
 
 // probeAlone is Probe where a job is all nodes'.
-func (w *Cluster) probeAlone() {
+func probeAlone(w *Cluster) {
 	for try := range uint32(probeTries) {
 		i := len(w.Jobs)
 		j := w.NewJob(w.Plan.requests+try, 0, 1)

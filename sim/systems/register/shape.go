@@ -85,7 +85,8 @@ func (s *shape) perOf(node int32) uint32 {
 // geometry is that of a node.
 func (s *shape) geometry(node int32) *geometry.Geometry {
 	g := &geometry.Geometry{
-		Heads: s.heads, CellHeads: min(s.heads, 1), BlockTokens: 4, PerLogical: s.perOf(node), Blocks: s.blocks * s.perOf(node),
+		Heads: s.heads, CellHeads: min(s.heads, 1), BlockTokens: 4,
+		PerLogical: s.perOf(node), Blocks: s.blocks * s.perOf(node),
 	}
 	if s.consumes(node) {
 		g.Ranks, g.Rank, g.Stages = s.consumers, uint32(node), 1

@@ -101,8 +101,8 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 	g := n.Grants[id]
 	if g == nil || g.Read || m.Ext.Attempt == 1 && !standsUnder(n.Pool, g) || len(g.Pages) != len(m.Ext.Generations) {
-		or.fail(checkBlocksGranted, "node %d registers blocks under grant %d, which does not stand, or is of other pages", n.It(),
-			n.ItsGrant(id))
+		or.fail(checkBlocksGranted, "node %d registers blocks under grant %d, which does not stand, or is of other pages",
+			n.It(), n.ItsGrant(id))
 		return
 	}
 	g.Shared = g.Shared[:0]
@@ -139,7 +139,8 @@ func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 	or.judged(checkWriteLent)
 	for _, p := range t.Pairs {
 		if lent := n.Pool.Pages[p.Local.Index].Reserved; lent == 0 || or.w.Commands[lent-1].Over {
-			or.fail(checkWriteLent, "node %d writes its page %d, of a request that has ended", n.It(), n.ItsPage(p.Local.Index))
+			or.fail(checkWriteLent, "node %d writes its page %d, of a request that has ended", n.It(),
+				n.ItsPage(p.Local.Index))
 			return
 		}
 	}
