@@ -117,11 +117,12 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	if m.HasExt {
 		class, known = e.Links.Inbound(&e.Env, who, us)
 	}
-	if !known || e.Links.OfClass(class).Gone() {
+	if !known {
 		e.Out.Mark(MarkStranger)
 		p.refuse(e, ev.Request, us, effects.Stale, flow.UnknownLife())
 		return
 	}
+	// What is under way comes first: an answer says that nothing writes, whatever has become of the link since.
 	if h := p.find(who, m.Ext.Operation); h != 0 {
 		e.Out.Mark(MarkRegisteredAgain)
 		x := p.rows.Get(h)
@@ -131,6 +132,11 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	if w := p.said.Find(who, m.Ext.Operation, m.Ext.Attempt); w != nil {
 		e.Out.Mark(MarkAnsweredAgain)
 		p.reply(e, ev.Request, us, m.Ext.Operation, echo, w.Code, flow.WhyEnded(w.Code))
+		return
+	}
+	if e.Links.OfClass(class).Gone() {
+		e.Out.Mark(MarkStranger)
+		p.refuse(e, ev.Request, us, effects.Stale, flow.Cut())
 		return
 	}
 	over := e.Now.Add(e.Stated(m.Ext.LeaseNS))

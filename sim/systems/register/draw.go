@@ -19,7 +19,7 @@ func engines(d *expand.Draft) {
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
 	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages, p.Topology.Mismatch = plan.Said{word: true}, false, 0, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
-	p.Bounds.Peers = max(p.Bounds.Peers, 6)
+	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0
 	s.Window = at(6).Time(300*time.Millisecond, 4*time.Second)
 	if len(p.Topology.DriftPPM) > 0 {

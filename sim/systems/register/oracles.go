@@ -22,7 +22,7 @@ var (
 // producer computed for that request, that layer, those heads and that place.
 func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	x := requestOf(w, &w.Jobs[c.Job])
-	judged(w, checkWhole, checkPlace)
+	of(w).judged(checkWhole, checkPlace)
 	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
 		if w.Failure != nil {
 			return
@@ -30,11 +30,11 @@ func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		for part, s := range p.Stamps {
 			switch {
 			case s == 0 || s.Part() != part || s.Fill() != p.Stamps[0].Fill():
-				w.Fail(checkWhole.Property(), "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
+				of(w).fail(checkWhole, "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
 					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 				return
 			case !x.means(s.Key(), layer, head, position):
-				w.Fail(checkPlace.Property(),
+				of(w).fail(checkPlace,
 					"node %d is told that request %q was written: layer %d, head %d, block %d holds %x instead of %x",
 					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.key(layer, head, position))
 				return
@@ -49,7 +49,7 @@ func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	if w.Failure != nil {
 		return
 	}
-	judged(w, checkOrigin)
+	of(w).judged(checkOrigin)
 	fills := map[uint32]bool{}
 	cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) { fills[p.Stamps[0].Fill()] = true })
 	for i := range w.Commands {
@@ -58,23 +58,23 @@ func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 		}
 	}
 	if len(fills) > 0 {
-		w.Fail(checkOrigin.Property(), "node %d is told that request %q was written, by nobody who computed it",
+		of(w).fail(checkOrigin, "node %d is told that request %q was written, by nobody who computed it",
 			n.It(), oracle.Request(w.Jobs[c.Job].Name))
 	}
 }
 
 // still judges that nothing touches the blocks that go back to an engine.
 func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	judged(w, checkWrites, checkReads)
+	of(w).judged(checkWrites, checkReads)
 	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
 		switch {
 		case w.Failure != nil:
 		case p.Granted != 0 || p.Writers > 0:
-			w.Fail(checkWrites.Property(),
+			of(w).fail(checkWrites,
 				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be written", n.It(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		case p.Readers > 0:
-			w.Fail(checkReads.Property(),
+			of(w).fail(checkReads,
 				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be read", n.It(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		}
@@ -83,15 +83,24 @@ func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 
 // lease judges that what is finished is lent for as long as was said: heartbeats make that longer, and nothing shorter.
 func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
-	judged(w, checkLease)
+	of(w).judged(checkLease)
 	took, least := w.Now-pd.Begun(c, n), int64(pd.Its(n).Cfg.RegistrationLease)*8/10 // by any clock
 	if c.Code == effects.Expired && why != nil && why.Field == "kv_lease_duration" && took < least {
-		w.Fail(checkLease.Property(), "node %d ends the lease of request %q %d ns after it was finished, before its time",
+		of(w).fail(checkLease, "node %d ends the lease of request %q %d ns after it was finished, before its time",
 			n.It(), oracle.Request(w.Jobs[c.Job].Name), took)
 	}
 }
 
-func judged(w *pd.Cluster, checks ...oracle.Check) { pd.Judged(w, checks...) }
+// A judge looks at what engines find in their blocks.
+type judge struct{ w *pd.Cluster }
+
+func of(w *pd.Cluster) judge { return judge{w} }
+
+func (j judge) judged(checks ...oracle.Check) { pd.Judged(j.w, checks...) }
+
+func (j judge) fail(c oracle.Check, format string, args ...any) {
+	j.w.Fail(c.Property(), format, args...)
+}
 
 // codes judges with what codes registrations end: nobody lied, so nothing makes no sense.
 var codes = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {

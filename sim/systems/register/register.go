@@ -24,15 +24,14 @@ var Flow = pd.Flow{
 	Scopes:   small,
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
-		c.BatchMax = max(c.BatchMax, pagesMax)
+		c.BatchMax = uint32(at(4).Between(pagesMax, 2*pagesMax))
 		c.RegistrationLease = c.Lease
 		c.RegisterTimeout = c.PutTimeout
-		c.ReceptionsMax, c.ProducersMax = max(p.Bounds.Puts, 2), 16
+		c.ReceptionsMax, c.ProducersMax = max(p.Bounds.Puts, 2), uint32(at(5).Between(8, 16))
 		c.BatchesMax = max(p.Bounds.Puts, 2)
 		c.FinishedMax, c.RegistrationsMax = c.BatchesMax, max(p.Bounds.Waiters, 2*uint32(p.NodeCount()))
 		c.ExpectedMax, c.NamesMax = uint32(at(0).Between(4, 32)), uint32(at(1).Between(1, 8))
 		c.RegisterWindow = uint16(at(2).Between(1, 16))
-		c.GrantsMax = max(c.GrantsMax, 8)
 		c.ExactIDs = at(3).Permille(100)
 	},
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {

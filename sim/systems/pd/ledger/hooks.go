@@ -158,7 +158,7 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 		return
 	}
 	if effects.Channel(d.B) == effects.ChannelRegister {
-		o.blocks.heard(n, d.A, d.Body)
+		o.blocks.heard(n, d.C, d.Body)
 		return // It has its answer when nothing of it writes any more: its system judges that.
 	}
 	o.prompt.heard(n, d)

@@ -34,14 +34,14 @@ type registeredOracle struct {
 }
 
 type registeredLife struct {
-	asked   []registeredAsk            // questions that are out
-	came    []registeredCame           // that came here and are not answered
-	written []registeredWrite          // grants under which this life wrote
-	grants  map[uint64]effects.GrantID `snap:"bag"` // by operation, of this life
+	asked   []registeredAsk   // questions that are out
+	came    []registeredCame  // that came here and are not answered
+	written []registeredWrite // grants under which this life wrote
+	grants  []registeredGrant // of this life
 }
 
 func (s *registeredLife) empty() {
-	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: world.Emptied(s.grants)}
+	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: s.grants[:0]}
 }
 
 // A registeredAsk is a question under whose answer a grant ends.
@@ -62,6 +62,22 @@ type registeredCame struct {
 type registeredWrite struct {
 	to    effects.Incarnation
 	grant effects.GrantID
+}
+
+// A registeredGrant is that of an operation.
+type registeredGrant struct {
+	operation uint64
+	grant     effects.GrantID
+}
+
+// grantOf is the grant of an operation, if it was registered.
+func (s *registeredLife) grantOf(operation uint64) (effects.GrantID, bool) {
+	for i := range s.grants {
+		if s.grants[i].operation == operation {
+			return s.grants[i].grant, true
+		}
+	}
+	return 0, false
 }
 
 // published notes what an engine lends to be read, of which its machine makes the life known.
@@ -86,15 +102,12 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 	or.judged(checkBlocksGranted, checkBlocksOnce)
 	id := effects.GrantID(m.Ext.Grant)
-	if my.grants == nil {
-		my.grants = map[uint64]effects.GrantID{}
-	}
-	if was, known := my.grants[m.Ext.Operation]; known && was != id {
+	if was, known := my.grantOf(m.Ext.Operation); known && was != id {
 		or.fail(checkBlocksOnce, "node %d registers under grant %d what it registered under grant %d", n.It(),
 			n.ItsGrant(id), n.ItsGrant(was))
 		return
 	}
-	my.grants[m.Ext.Operation] = id
+	my.grants = append(my.grants, registeredGrant{m.Ext.Operation, id})
 	my.asked = append(my.asked, registeredAsk{c.ID, corr, m.Ext.Operation})
 	if id == 0 {
 		return
@@ -116,10 +129,11 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 }
 
-// came notes a question where it came to.
+// heard notes a question where it came to.
 func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	m := &or.reg
-	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Others may say the same, and are refused.
+		pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		my := or.at(n)
 		my.came = append(my.came, registeredCame{
 			request, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant),
@@ -178,7 +192,7 @@ func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.C
 	}
 	operation := my.asked[i].operation
 	my.asked = slices.Delete(my.asked, i, i+1)
-	id := my.grants[operation]
+	id, _ := my.grantOf(operation)
 	m, g := &or.end, n.Grants[id]
 	if !or.w.Setting.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || m.Operation != operation ||
 		m.Incarnation != protocol.UUID(g.Peer) {
