@@ -56,7 +56,8 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 	for _, c := range oracle.Checks() {
 		names = append(names, c.String())
 	}
-	out := false
+	alone := false
+	out, kept, mine := false, []string{}, false // of a profile that is alone: what it is held to
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		name, inside := strings.CutPrefix(line, "\t")
@@ -66,16 +67,23 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 		case line == "" || word == "#":
 		case inside && !slices.Contains(names, name):
 			t.Fatalf("testdata/activity.txt: nothing is called %q", name)
+		case inside && mine:
+			kept = append(kept, name)
 		case inside && out:
 			idle = append(idle, name)
 		case inside:
-		case why == "" || word != "only" && word != "not":
-			t.Fatalf("testdata/activity.txt: %q: want only or not, profiles, and -- why", line)
+		case why == "" || word != "only" && word != "not" && word != "alone":
+			t.Fatalf("testdata/activity.txt: %q: want only, not or alone, profiles, and -- why", line)
 		default:
-			out = slices.Contains(strings.Split(profiles, ", "), profile) == (word == "not")
+			named := slices.Contains(strings.Split(profiles, ", "), profile)
+			mine, out = named && word != "not", word != "alone" && named == (word == "not")
+			alone = alone || named && word == "alone"
 		}
 	}
-	return idle
+	if !alone {
+		return idle
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(kept, name) })
 }
 
 // Whoever fails a check counts it, so that a check which can break is one of which is known how often it holds.

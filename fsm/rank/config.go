@@ -287,7 +287,7 @@ func (c *Config) check() error {
 }
 
 // registers says whether the rank registers blocks of its engine's, or writes into registered ones.
-func (c *Config) registers() bool { return c.Registering.On() }
+func (c *Config) registers() bool { return c.Geometry != nil }
 
 // numbers is what a hello says of it.
 func (c *Config) numbers() []uint64 {

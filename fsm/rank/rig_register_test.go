@@ -68,7 +68,7 @@ func registers(cfg *Config, cells, layers []string, name string) {
 	}
 	cfg.Geometry, cfg.Pages, cfg.Role = g, uint32(g.Pages()), RoleBoth
 	cfg.EngineID = strings.TrimRight(name, "0123456789")
-	cfg.Registering.RegistrationLease = 6 * effects.Second
+	cfg.RegistrationLease = 6 * effects.Second
 }
 
 // registering builds a command on registered blocks.

@@ -93,7 +93,7 @@ func probeAlone(w *Cluster) {
 			return
 		}
 	}
-	w.Fail("L5", "after all faults ended, no request gets through")
+	w.Fail("L5", "after all faults ended, no request gets to node %d", oracle.Node(0))
 }
 
 // Serve notes whether its reader has got all of it.
