@@ -33,6 +33,7 @@ func (c *comparison) all() {
 	c.modes()
 	c.recalls()
 	c.layerwise()
+	c.registers()
 	c.chunks()
 	c.planes()
 	c.ranks()

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -173,6 +174,78 @@ func TestLayerwise(t *testing.T) {
 	var e *Error
 	if err := c.SetLayout(mla); !errors.As(err, &e) || e.Problems[0].Field != layerwiseKey {
 		t.Errorf("a layout without layers: %v", err)
+	}
+}
+
+// registerYAML is of a rank of an engine whose model has 8 KV heads: two ranks, and pages of half of a rank's heads.
+const registerYAML = `
+enable_pd: true
+pd_role: both
+pd_peer_host: 10.0.0.2
+pd_peer_init_port: [7300, 7301]
+pd_peer_alloc_port: [7400, 7401]
+pd_buffer_device: cpu
+chunk_size: 16
+extra_config:
+  kvferry:
+    layout: {num_layers: 3, num_kv_heads: 4, head_size: 128, dtype: bfloat16}
+    register: {engine_id: p0, tp_size: 4, tp_rank: 2, kv_heads: 16, cell_heads: 2, blocks: 100, groups: [0, 1, 65535]}
+`
+
+// With register.engine_id a page is one cell, and the pool has those of all blocks.
+func TestRegister(t *testing.T) {
+	c := mustParse(t, registerYAML)
+	g := c.Geometry(1)
+	if c.PageBytes != 2*16*2*128*2 || c.Pages != 3*100*2 || c.BufferBytes != uint64(c.Pages)*c.PageBytes {
+		t.Errorf("%d pages of %d bytes, %d in all", c.Pages, c.PageBytes, c.BufferBytes)
+	}
+	if g.Check() != nil || g.Rank != 3 || g.Pages() != uint64(c.Pages) || g.BlockTokens != 16 || g.Shares() != 2 ||
+		g.Layers[2] != (geometry.Layer{Number: 2, Group: geometry.Shared}) {
+		t.Errorf("got %+v: %v", g, g.Check())
+	}
+	if r := c.Register; r.Lease != 30*time.Second || r.Timeout != 480*time.Second || r.Window != 256 {
+		t.Errorf("got %+v", r)
+	}
+	if receiver := mustParse(t, receiverYAML); receiver.Geometry(0) != nil {
+		t.Error("a receiver has a geometry")
+	}
+	mla := mustParse(t, strings.NewReplacer("kv_heads: 16, cell_heads: 2, ", "", "num_kv_heads: 4, head_size: 128",
+		"mla: true, head_size: 576").Replace(registerYAML))
+	if g := mla.Geometry(0); mla.PageBytes != 16*576*2 || mla.Pages != 300 || g.Shares() != 1 || g.Heads != 0 {
+		t.Errorf("with MLA: %d pages of %d bytes, %+v", mla.Pages, mla.PageBytes, g)
+	}
+}
+
+// Engines whose blocks pair go together, others are told why not.
+func TestCompareRegister(t *testing.T) {
+	a := mustParse(t, registerYAML)
+	for change, want := range map[string]string{
+		"engine_id: p0, tp_size: 4, tp_rank: 2|engine_id: d0, tp_size: 2": "",
+		"tp_size: 4|tp_size: 4":                               "register.engine_id",
+		"engine_id: p0, tp_size: 4|engine_id: d0, tp_size: 8": "",
+		"engine_id: p0|engine_id: d0, pp_size: 2":             "",
+	} {
+		from, to, _ := strings.Cut(change, "|")
+		text := strings.NewReplacer(from, to, "10.0.0.2", "10.0.0.3").Replace(registerYAML)
+		if strings.Contains(to, "tp_size: 2") || strings.Contains(to, "tp_size: 8") {
+			heads := map[bool]string{true: "num_kv_heads: 8", false: "num_kv_heads: 2"}[strings.Contains(to, "tp_size: 2")]
+			text = strings.Replace(text, "num_kv_heads: 4", heads, 1)
+		}
+		b := mustParse(t, text)
+		got := ""
+		for _, p := range Compare(a, b) {
+			got = strings.TrimPrefix(p.Field, ownPrefix)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q: %v", change, got, want, Compare(a, b))
+		}
+	}
+	b := mustParse(t, strings.NewReplacer("p0", "d0", "cell_heads: 2", "cell_heads: 4").Replace(registerYAML))
+	if p := Compare(a, b); len(p) == 0 || !strings.Contains(p[0].Field, "cell_heads") {
+		t.Errorf("unequal pages: %v", p)
+	}
+	if p := Compare(a, mustParse(t, bothYAML)); len(p) == 0 {
+		t.Error("who registers goes with who does not")
 	}
 }
 

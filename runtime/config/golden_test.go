@@ -13,7 +13,7 @@ import (
 // then wrong with it, or else its notes.
 func TestProblems(t *testing.T) {
 	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt", "both.txt", "share.txt",
-		"layerwise.txt"} {
+		"layerwise.txt", "register.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, td *datadriven.TestData) string {
 			text := baseText(t, td)
 			for _, arg := range td.CmdArgs {
@@ -46,6 +46,8 @@ func baseText(t *testing.T, td *datadriven.TestData) string {
 		return senderYAML
 	case "both":
 		return bothYAML
+	case "register":
+		return strings.ReplaceAll(without(registerYAML, "extra_config"), "10.0.0.2", "10.0.0.4")
 	case "file": // The whole of it.
 		return ""
 	default:

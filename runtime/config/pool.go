@@ -63,12 +63,22 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 		}
 		perChunk = uint64(laid.Layerwise.Layers)
 	}
+	own := uint32(0) // pages of the engine's
+	if c.Register.Enabled {
+		if l, own, p, fits = laid.cells(l); !fits {
+			return p, false
+		}
+	}
 	pageBytes, err := l.PageBytes()
 	if err != nil {
 		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
 	}
 	laid.Layout, laid.PageBytes = l, pageBytes
-	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, c.BufferBytes, pageBytes); !fits {
+	if c.Register.Enabled {
+		laid.BufferBytes = uint64(own) * pageBytes
+		perChunk = uint64(own / c.Register.Blocks) // Each of them has a stretch of the pool.
+	}
+	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, laid.BufferBytes, pageBytes); !fits {
 		return p, false
 	}
 	if laid.HostPages, laid.HostBytes, p, fits = roundUp(c.hostKey, c.HostBytes, pageBytes); !fits {

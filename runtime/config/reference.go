@@ -23,6 +23,7 @@ func Reference() string {
 	section("LMCache's keys", lmcacheKeys)
 	section("Below `extra_config.kvferry`", nodeKeys)
 	section("Below `extra_config.kvferry`, with `use_layerwise`", layerwiseKeys)
+	section("Below `extra_config.kvferry`, where an engine's own blocks are registered", registerKeys)
 	section("LMCache's keys of sharing and of its controller", shareKeys)
 	section("Below `extra_config`, LMCache's keys of sharing", extraKeys)
 	section("Below `extra_config.kvferry`, for sharing", shareOwnKeys)

@@ -11,6 +11,7 @@ import (
 // validate checks what keys say together, and finishes the Config. A key that was given and could
 // not be read has its problem already; nothing is said about it again.
 func (d *draft) validate() {
+	d.beginRegister()
 	if d.validateShare(); !d.cfg.Share.Only {
 		d.validatePD()
 	}
@@ -20,12 +21,14 @@ func (d *draft) validate() {
 	d.validatePull()
 	d.validateRecall()
 	d.validateLayerwise()
+	d.validateRegister()
 	d.validatePlacing()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost
 	}
 	d.validatePorts()
 	d.finishTimes()
+	d.checkRegisterTimes()
 	d.finishLimits()
 	d.finishPools()
 	d.noteNPU()
@@ -45,7 +48,9 @@ func (d *draft) validatePD() {
 			"nodes, and kvferry has nothing to do")
 	}
 	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
-	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
+	if !d.cfg.Register.Enabled {
+		d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
+	}
 	if !d.given(legacyDeviceKey) {
 		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
 	}
@@ -165,6 +170,8 @@ func (d *draft) finishPools() {
 	c := &d.cfg
 	c.poolKey, c.hostKey = bufferKey, bufferKey
 	switch {
+	case c.Register.Enabled:
+		c.poolKey = ownPath("register.blocks")
 	case c.Offload:
 		if c.HostBytes = c.BufferBytes; d.cpuBufferBytes > 0 {
 			c.HostBytes, c.hostKey = d.cpuBufferBytes, cpuBufferKey

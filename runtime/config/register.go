@@ -1,0 +1,312 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Register is how blocks are registered for a push of their producer's (register.engine_id). The pool is then the
+// engine's own: a page is a cell, one kernel block of one layer of a few heads, and all of them are claimed by number.
+// Without Enabled nothing else here has an effect.
+type Register struct {
+	Enabled  bool
+	EngineID string // of all ranks of this engine's, and of no other
+	// Of all ranks, those of other files included. Rank is that of the first one of the file's lists.
+	Ranks, Rank, Stages, Stage uint32
+	Heads, CellHeads           uint32 // of the model, and of a page; 0 with MLA
+	Blocks, PerLogical         uint32 // kernel blocks of a layer, and of a logical block
+	BlockTokens                uint32 // of a kernel block: Config.ChunkTokens
+	// Layers are a rank's, by region. They are known once Config.Layout is.
+	Layers []geometry.Layer
+
+	Lease, Timeout time.Duration
+	ExactIDs       bool
+	// The bounds of tables; see fsm/register.
+	Receptions, Producers, Batches, Registrations, Expected, Names, Window uint32
+
+	numbers, groups []uint32 // as the file has them
+	first           uint32
+}
+
+const (
+	engineIDKey = "register.engine_id"
+	leaseTimeK  = "register.kv_lease_duration"
+)
+
+// registerKeys are kvferry's own for a node whose engine's blocks are registered.
+var registerKeys = []key{
+	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Register.EngineID }),
+		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the node " +
+			"registers them or writes into registered ones, and nothing else; `pd_role` must be `both`"},
+	{name: "register.tp_size", kind: integer(1, geometry.RanksMax,
+		func(d *draft) *uint32 { return &d.cfg.Register.Ranks }), def: "1", doc: "tensor-parallel ranks of the engine"},
+	{name: "register.tp_rank", kind: integer(0, geometry.RanksMax-1,
+		func(d *draft) *uint32 { return &d.cfg.Register.Rank }), def: "0",
+		doc: "which of them is the first of this file's lists of ports; the next ones follow"},
+	{name: "register.pp_size", kind: integer(1, geometry.StagesMax,
+		func(d *draft) *uint32 { return &d.cfg.Register.Stages }), def: "1",
+		doc: "pipeline stages of the engine; a decode engine has one"},
+	{name: "register.pp_rank", kind: integer(0, geometry.StagesMax-1,
+		func(d *draft) *uint32 { return &d.cfg.Register.Stage }), def: "0", doc: "which of them this is"},
+	{name: "register.kv_heads", kind: integer(0, geometry.HeadsMax,
+		func(d *draft) *uint32 { return &d.cfg.Register.Heads }), def: "0",
+		doc: "KV heads of the model, over all ranks; 0 with `layout.mla`"},
+	{name: "register.cell_heads", kind: integer(0, geometry.HeadsMax,
+		func(d *draft) *uint32 { return &d.cfg.Register.CellHeads }), def: "0",
+		doc: "KV heads of a page, the same at all engines: those of a rank where there are most ranks; 0 is all of a rank's"},
+	{name: "register.blocks", kind: integer(0, pagesMax, func(d *draft) *uint32 { return &d.cfg.Register.Blocks }),
+		def: "0", doc: "kernel blocks of a layer; from it follows the pool"},
+	{name: "register.blocks_per_logical", kind: integer(1, 1<<16,
+		func(d *draft) *uint32 { return &d.cfg.Register.PerLogical }), def: "1",
+		doc: "kernel blocks of a logical block, which is what an engine's block table numbers"},
+	{name: "register.block_tokens", kind: integer(1, 1<<20,
+		func(d *draft) *uint32 { return &d.cfg.Register.BlockTokens }),
+		doc: "tokens of a kernel block; `chunk_size` if unset, and the same where both are set"},
+	{name: "register.layers", kind: numbers("layers", geometry.LayersMax, 1<<31-1,
+		func(d *draft) *[]uint32 { return &d.cfg.Register.numbers }),
+		doc: "the layers that a rank has, by their numbers in the model; if unset they begin with `register.first_layer`"},
+	{name: "register.first_layer", kind: integer(0, 1<<31-1,
+		func(d *draft) *uint32 { return &d.cfg.Register.first }), def: "0",
+		doc: "the number of the first of `layout.num_layers` layers that a rank has"},
+	{name: "register.groups", kind: numbers("groups", geometry.LayersMax, geometry.Shared,
+		func(d *draft) *[]uint32 { return &d.cfg.Register.groups }),
+		doc: "the KV-cache group of each of those layers; 65535 is one whose memory holds blocks of all groups. Group 0 if " +
+			"unset"},
+	{name: leaseTimeK,
+		kind: duration(10*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Lease }),
+		def:  "30", doc: "how long a producer lends what is finished until all of it is registered; longer than `lease_guard`"},
+	{name: "register.push_registration_timeout",
+		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Timeout }),
+		def:  "480", doc: "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
+	{name: "register.exact_ids", kind: boolean(func(d *draft) *bool { return &d.cfg.Register.ExactIDs }), def: "false",
+		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts behind it"},
+	{name: "register.receptions", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Register.Receptions }),
+		def: "256", doc: "requests that a consumer has registered, at a time"},
+	{name: "register.producers", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Producers }),
+		def: "64", doc: "producer ranks of one request"},
+	{name: "register.batches", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Register.Batches }),
+		def: "1024", doc: "finished requests that a producer lends, at a time"},
+	{name: "register.registrations", kind: integer(1, 1<<16,
+		func(d *draft) *uint32 { return &d.cfg.Register.Registrations }), def: "1024",
+		doc: "registrations that wait at a producer or are written; one consumer's are never more than it leaves to others"},
+	{name: "register.expected", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Register.Expected }),
+		def: "1024", doc: "requests, each at each producer rank, that a consumer has kept or does not need, at a time"},
+	{name: "register.names", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Names }),
+		def: "256", doc: "requests that one heartbeat names"},
+	{name: "register.window", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Window }),
+		def: "256", doc: "registrations with one peer at a time; others wait in order"},
+}
+
+// numbers reads a list of numbers; one is a list of one.
+func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32) kind {
+	return kind{"list of numbers", func(d *draft, n *yaml.Node) (Code, string) {
+		items := []*yaml.Node{n}
+		if n.Kind == yaml.SequenceNode {
+			items = n.Content
+		}
+		if len(items) == 0 || len(items) > many {
+			return Range, fmt.Sprintf("write a list of 1 to %d %s: [0, 1]", many, plural)
+		}
+		all := make([]uint32, len(items))
+		for i, item := range items {
+			s, remedy := bare(item)
+			v, err := parseUint(s)
+			if remedy != "" || err != nil || v > uint64(most) {
+				return Range, fmt.Sprintf("write whole numbers up to %d (item %d of %d is %q)", most, i+1, len(items),
+					shorten(item.Value))
+			}
+			all[i] = uint32(v)
+		}
+		*field(d) = all
+		return ok, ""
+	}}
+}
+
+// beginRegister says what a node whose blocks are registered has no need of, before it is missed.
+func (d *draft) beginRegister() {
+	r := &d.cfg.Register
+	if r.Enabled = d.given(ownPath(engineIDKey)); !r.Enabled {
+		for i := range registerKeys {
+			d.note(ownPath(registerKeys[i].name), "no effect without register.engine_id")
+		}
+		*r = Register{}
+		return
+	}
+	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
+		d.note(name, "no effect with register.engine_id: no proxy is told of what is registered")
+	}
+	d.skipProxy = true
+	const follows = "no effect with register.engine_id: the pool follows from register.blocks and the layout"
+	for _, name := range []string{bufferKey, cpuBufferKey} {
+		d.note(name, follows)
+	}
+	switch {
+	case r.BlockTokens == 0:
+		r.BlockTokens = d.cfg.ChunkTokens
+	case !d.given("chunk_size"):
+		d.cfg.ChunkTokens = r.BlockTokens
+	}
+}
+
+// validateRegister checks what the keys of registered blocks say together.
+func (d *draft) validateRegister() {
+	r, c := &d.cfg.Register, &d.cfg
+	if !r.Enabled {
+		return
+	}
+	for _, other := range []struct {
+		is     bool
+		key    string
+		code   Code
+		remedy string
+	}{
+		{c.Share.Enabled, engineIDKey, Conflict, "what is the engine's own is not shared; set enable_p2p: false, or remove it"},
+		{c.Role != Both && d.given("pd_role"), engineIDKey, Conflict,
+			"who registers calls peers and is called; set pd_role: both, or remove it"},
+		{c.Pull.Enabled, engineIDKey, Conflict,
+			"registered blocks are pushed, and not offered; set pd_pull_mode: false, or remove it"},
+		{c.Recall.Enabled, engineIDKey, Conflict,
+			"registered blocks are not read back; set pd_bidirectional: false, or remove it"},
+		{c.Layerwise.Enabled, engineIDKey, Conflict,
+			"registered blocks go when all is computed; set use_layerwise: false, or remove it"},
+		{c.Channel == ChannelHCCL || c.Device.Kind == DeviceNPU, engineIDKey, Unsupported,
+			refusal + "blocks are registered over shm and tcp alone; set pd_buffer_device: cpu and transfer_channel: auto, or " +
+				"remove it"},
+		{r.BlockTokens != c.ChunkTokens, "register.block_tokens", Conflict,
+			fmt.Sprintf("chunk_size is %d, and a page is one kernel block; give both the same, or one alone", c.ChunkTokens)},
+		{r.Blocks == 0, "register.blocks", Missing, "say how many kernel blocks a layer has, such as register.blocks: 4096"},
+		{d.layout.mla && r.Heads > 0, "register.kv_heads", Conflict, "write 0: with layout.mla each rank has all"},
+		{len(r.numbers) > 0 && d.given(ownPath("register.first_layer")), "register.first_layer", Conflict,
+			"register.layers names them all; remove one of the two"},
+		{uint64(r.Rank)+uint64(max(1, c.Ranks())) > uint64(r.Ranks), "register.tp_size", Conflict,
+			fmt.Sprintf("the lists have ports for %d ranks from register.tp_rank %d on; make it at least %d", c.Ranks(), r.Rank,
+				uint64(r.Rank)+uint64(max(1, c.Ranks())))},
+		{r.Stage >= r.Stages, "register.pp_rank", Conflict, fmt.Sprintf("make it less than register.pp_size, %d", r.Stages)},
+	} {
+		if other.is {
+			d.at(ownPath(other.key), other.code, other.remedy)
+		}
+	}
+}
+
+// checkRegisterTimes needs the guard, which may follow from others.
+func (d *draft) checkRegisterTimes() {
+	if r, guard := &d.cfg.Register, d.cfg.Push.LeaseGuard; r.Enabled && r.Lease <= guard {
+		d.at(ownPath(leaseTimeK), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
+			guard))
+	}
+}
+
+// Geometry is how the cache of a rank of the file's lists is cut into pages. It is nil without Register, and before
+// Layout is known. Its list is the Config's.
+func (c *Config) Geometry(rank int) *geometry.Geometry {
+	r := &c.Register
+	if !r.Enabled || c.Layout == (protocol.Layout{}) {
+		return nil
+	}
+	return r.geometry(uint32(rank))
+}
+
+func (r *Register) geometry(rank uint32) *geometry.Geometry {
+	return &geometry.Geometry{
+		Ranks: r.Ranks, Rank: r.Rank + rank, Stages: r.Stages, Stage: r.Stage, Heads: r.Heads, CellHeads: r.CellHeads,
+		Blocks: r.Blocks, PerLogical: r.PerLogical, BlockTokens: r.BlockTokens, Layers: r.Layers,
+	}
+}
+
+// registerFields are our keys of what a geometry calls otherwise.
+var registerFields = map[string]string{
+	"ranks": "register.tp_size", "rank": "register.tp_rank", "stages": "register.pp_size", "stage": "register.pp_rank",
+	"heads": "register.kv_heads", "cell_heads": "register.cell_heads", "layers": "register.layers",
+	"blocks": "register.blocks", "per_logical": "register.blocks_per_logical", "block_tokens": "register.block_tokens",
+}
+
+// cells is what a page of registered blocks holds, and how many there are, of a rank whose blocks of all layers have l.
+func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p Problem, fits bool) {
+	r := c.Register
+	bad := func(key string, value any, remedy string, args ...any) (protocol.Layout, uint32, Problem, bool) {
+		return l, 0, Problem{Code: Conflict, Field: ownPath(key), Value: fmt.Sprint(value),
+			Remedy: fmt.Sprintf(remedy, args...)}, false
+	}
+	cell, layers, has := l.OneLayer()
+	if !has {
+		return bad(engineIDKey, r.EngineID, "the engine's blocks are %v, which has no layers; name a layout that has", l.Format)
+	}
+	mla := l.Format == protocol.FormatKVMLA
+	switch {
+	case len(r.numbers) > 0 && len(r.numbers) != int(layers):
+		return bad("register.layers", len(r.numbers), "the layout has %d layers; list each that this rank has once", layers)
+	case len(r.groups) > 0 && len(r.groups) != int(layers):
+		return bad("register.groups", len(r.groups), "the layout has %d layers; give one group for each", layers)
+	case layers > geometry.LayersMax:
+		return bad("layout.num_layers", layers, "make it at most %d", geometry.LayersMax)
+	case mla != (r.Heads == 0):
+		return bad("register.kv_heads", r.Heads, "the layout's format is %v; write 0 where each rank has all (MLA), else the "+
+			"KV heads of the model", l.Format)
+	}
+	r.Layers = make([]geometry.Layer, layers)
+	for i := range r.Layers {
+		r.Layers[i].Number = r.first + uint32(i)
+		if len(r.numbers) > 0 {
+			r.Layers[i].Number = r.numbers[i]
+		}
+		if len(r.groups) > 0 {
+			r.Layers[i].Group = uint16(r.groups[i])
+		}
+	}
+	here := max(1, r.Heads/r.Ranks)
+	if !mla && r.CellHeads == 0 {
+		r.CellHeads = here
+	}
+	g := r.geometry(0)
+	if err := g.Check(); err != nil {
+		field, text := engineIDKey, err.Error()
+		if e := (*geometry.Error)(nil); errors.As(err, &e) {
+			field = registerFields[e.Field]
+			return bad(field, e.Value, "%s", e.Remedy)
+		}
+		return bad(field, r.EngineID, "%s", text)
+	}
+	if hidden := &cell.Shape.Dims[cell.Shape.N-1]; !mla {
+		if *hidden%here != 0 {
+			return bad("register.kv_heads", r.Heads, "a rank has %d of them, and the layout %d elements of each token in all its "+
+				"heads: give the layout %[1]d heads", here, *hidden)
+		}
+		*hidden = *hidden / here * r.CellHeads
+	}
+	n := g.Pages()
+	if n > pagesMax {
+		return bad("register.blocks", r.Blocks, "with %d layers of %d cells they are %d pages; make it at most %d pages",
+			layers, g.Shares(), n, uint64(pagesMax))
+	}
+	c.Register = r
+	return cell, uint32(n), Problem{}, true
+}
+
+// registers compares whether blocks of the two pair. Which engine is the producer, its blocks say; so both are asked.
+func (c *comparison) registers() {
+	a, b := &c.a.Register, &c.b.Register
+	switch {
+	case a.Enabled != b.Enabled:
+		c.add(ownPath(engineIDKey), b.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
+			a.EngineID)
+	case !a.Enabled:
+	case a.EngineID == b.EngineID:
+		c.add(ownPath(engineIDKey), b.EngineID, "%s has the same; give each engine its own", c.a.Name)
+	case a.Ranks%b.Ranks != 0 && b.Ranks%a.Ranks != 0:
+		c.add(ownPath("register.tp_size"), b.Ranks, "%s has %d; one must divide the other", c.a.Name, a.Ranks)
+	case a.Heads != b.Heads:
+		c.add(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is the model's, at both", c.a.Name, a.Heads)
+	case a.CellHeads != b.CellHeads:
+		c.add(ownPath("register.cell_heads"), b.CellHeads, "%s has %d; pages go as they are: give both the heads of a rank of "+
+			"the engine with more ranks", c.a.Name, a.CellHeads)
+	case a.Stages != 1 && b.Stages != 1:
+		c.add(ownPath("register.pp_size"), b.Stages, "%s has %d; who is written to has one stage", c.a.Name, a.Stages)
+	}
+}
