@@ -36,11 +36,17 @@ func upTo(from, to int) string {
 
 // wantSide refuses calls of a side that the node has not.
 func (n *Node) wantSide(op string, side config.Role) error {
-	if n.role&side == side {
+	if n.role&side == side && n.own == nil {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {
 		return err // Which is more than that.
+	}
+	if n.own != nil {
+		e := wrong(op, "register.engine_id", "given", "none", "the pool is the engine's own: call its Consumer or its "+
+			"Producer, or configure this node without it")
+		e.Code = effects.Unsupported
+		return e
 	}
 	e := wrong(op, "pd_role", n.role.String(), side.String(), "call the node of that role, or configure this one so")
 	e.Code = effects.Unsupported

@@ -71,7 +71,7 @@ func (b *building) build() (*Node, error) {
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
 	b.world.facts.lines, b.world.facts.caller = seldom.New(b.world.log), b.world.control.Caller
-	b.world.tickets = newRegister(draft.Limits().Commands)
+	b.world.tickets = newTicketTable(draft.Limits().Commands)
 	b.world.scatters = newScatters(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
@@ -98,6 +98,9 @@ func (b *building) build() (*Node, error) {
 	}
 	if b.cfg.Layerwise.Enabled {
 		n.layers, n.prefills = int(b.cfg.Layerwise.Layers), newPrefills(&b.cfg.Layerwise)
+	}
+	if b.cfg.Register.Enabled {
+		n.own, n.registerTimeout, n.registerLease = machine.Geometry, b.cfg.Register.Timeout, b.cfg.Register.Lease
 	}
 	if b.cfg.Share.Enabled {
 		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share),
@@ -131,6 +134,9 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	}
 	if b.cfg.Role == config.Both {
 		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
+	}
+	if b.cfg.Register.Enabled {
+		env.Bounds.Transfers = max(env.Bounds.Transfers, int(b.cfg.Register.Registrations))
 	}
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)

@@ -13,6 +13,9 @@
 // At the other end [Receiver.Get] finds chunks that are there, and [Receiver.Fetch] hands them to the engine's
 // device code, those that are still at their senders (pd_delay_pull) included.
 //
+// Where the pool is the engine's own blocks (register.engine_id), [Consumer.Register] has blocks written by the rank
+// that [Producer.Finished] them, whichever is first, and [Node.Block] is their memory.
+//
 // # One loop
 //
 // A [Node] owns one machine (fsm/rank) and one goroutine that steps it. Commands, peers' bytes and

@@ -11,7 +11,7 @@ import (
 // tickets and facts is the loop's goroutine's alone.
 type hands struct {
 	control control.Transport
-	tickets *register
+	tickets *ticketTable
 	facts   facts
 	log     *slog.Logger
 }

@@ -67,7 +67,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		box.close()
 		return nil, errors.Join(openFailed("the machine", "mend what it says", err), transport.Shutdown(bg))
 	}
-	h := &Host{hands: hands{control: transport, tickets: newRegister(orElse(cfg.Commands, 1024)), log: log},
+	h := &Host{hands: hands{control: transport, tickets: newTicketTable(orElse(cfg.Commands, 1024)), log: log},
 		lines: lines, drain: cfg.Drain, observed: cfg.Observed, over: make(chan struct{}), begun: make(chan struct{}, 1)}
 	h.facts.lines, h.facts.caller = seldom.New(log), transport.Caller
 	h.loop = newLoop(m, box, h)

@@ -52,6 +52,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	}
 	layersOf(&c, &cfg.Layerwise)
 	shareOf(&c, cfg, index)
+	registerOf(&c, cfg, index)
 	return c
 }
 
@@ -135,7 +136,8 @@ func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanosec
 
 // serversOf says what a node serves: whoever receives its handshakes and allocations; a sender of pull mode where it is
 // told what was read, and its handshake port if it has one, for renewals; another sender nothing. Whoever receives
-// and may be recalled from serves its query port beside.
+// and may be recalled from serves its query port beside. One whose blocks are registered takes registrations where
+// others take allocations.
 func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
 	var servers []control.Server
@@ -146,7 +148,8 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		serves  bool
 	}{
 		{effects.ChannelInit, "pd_peer_init_port", cfg.InitEndpoint, receives || lends && len(cfg.InitPorts) > 0},
-		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives && !cfg.Share.Only},
+		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives && !cfg.Share.Only && !cfg.Register.Enabled},
+		{effects.ChannelRegister, "pd_peer_alloc_port", cfg.AllocEndpoint, cfg.Register.Enabled},
 		{effects.ChannelLookup, "p2p_lookup_ports", cfg.LookupEndpoint, cfg.Share.Enabled},
 		{effects.ChannelDone, "pd_pull_done_port", cfg.DoneEndpoint, lends},
 		{effects.ChannelQuery, "pd_peer_query_port", cfg.QueryEndpoint, receives && cfg.Recall.Enabled},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/identity"
@@ -45,15 +46,19 @@ type Node struct {
 	directories   bool // it asks some who has what
 	layers        int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
 	prefills      *prefills
-	batch         int // the most chunks of one command
-	keyBytes      int // the longest key
-	requestBytes  int // the longest id of a request that a Put names
-	log           *slog.Logger
-	lines         *aside.Handler // of log, on their way
+	own           *geometry.Geometry // of a pool that is the engine's own; nil: it is not
+	// Of registered blocks.
+	registerTimeout, registerLease time.Duration
+
+	batch        int // the most chunks of one command
+	keyBytes     int // the longest key
+	requestBytes int // the longest id of a request that a Put names
+	log          *slog.Logger
+	lines        *aside.Handler // of log, on their way
 
 	machine *rank.Rank // the loop's
 	loop    *loop
-	tickets *register
+	tickets *ticketTable
 	world   *world
 
 	tasks sync.WaitGroup

@@ -32,7 +32,7 @@ func heldPages(t *testing.T) (*agreeable, *Node, *Pages, *Ticket) {
 	t.Helper()
 	m := &agreeable{}
 	box := newMailbox(8, 1<<10)
-	w := &world{hands: hands{tickets: newRegister(8), log: slog.Default()}, mailbox: box}
+	w := &world{hands: hands{tickets: newTicketTable(8), log: slog.Default()}, mailbox: box}
 	n := &Node{tickets: w.tickets, world: w, log: w.log, loop: newLoop(m, box, w)}
 	go n.loop.run()
 	t.Cleanup(n.loop.end)

@@ -44,6 +44,7 @@ type order struct {
 	TTL           time.Duration
 	Strike        strike
 	Layers        *layersOrder // of a node with use_layerwise
+	Worker        *worker      // of a rank whose engine's own blocks are registered
 
 	Peer runtime.Peer // of open, where it is to listen if it renews; of put
 	Keys []string     // of put, get and fetch
@@ -51,10 +52,11 @@ type order struct {
 
 // A word is a child's answer to one order.
 type word struct {
-	Peer  runtime.Peer
-	Code  effects.Code
-	Hits  int // get, fetch: chunks that were there
-	Wrong int // get, fetch: chunks that were there with other bytes than their key's
+	Peer     runtime.Peer
+	Finishes runtime.ProducerPeer // where a Worker listens
+	Code     effects.Code
+	Hits     int // get, fetch: chunks that were there
+	Wrong    int // get, fetch: chunks that were there with other bytes than their key's
 	// Exposed is of prefill: from when the last layer was computed to the end of all.
 	Exposed time.Duration
 }
@@ -122,7 +124,12 @@ func (c *child) carryOut(o *order) word {
 	switch o.Op {
 	case "open":
 		c.open(tb, o)
-		return word{Peer: peerOf(c.node)}
+		return word{Peer: peerOf(c.node), Finishes: producerPeerOf(c.node)}
+	case "finish":
+		o.Worker.computes(tb, c.node, o.Keys[0], 0, killedBlocks)
+		_, err := c.node.Producer().Finished(context.Background(), runtime.Finished{
+			Request: o.Keys[0] + "-00000002", Blocks: blocksOf(0, killedBlocks)})
+		return word{Code: runtime.CodeOf(err)}
 	case "put":
 		pages := mustReserve(tb, c.node, len(o.Keys))
 		fill(tb, pages, o.Keys)
@@ -153,6 +160,8 @@ func (c *child) carryOut(o *order) word {
 func (c *child) open(tb testing.TB, o *order) {
 	cfg, rank := receiverConfig(tb, o.Channel, nil), 0
 	switch {
+	case o.Worker != nil:
+		cfg = o.Worker.config(tb, o.Channel)
 	case o.Layers != nil:
 		cfg, rank = o.Layers.config(tb), o.Layers.Rank
 	case o.Role == "sender" && o.Peer.Host != "":

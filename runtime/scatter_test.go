@@ -49,7 +49,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	w := &world{hands: hands{tickets: newRegister(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
+	w := &world{hands: hands{tickets: newTicketTable(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
 		scatters: newScatters(box)}
 	n := &Node{role: config.Receiver, keyBytes: 64, tickets: w.tickets, world: w, loop: newLoop(m, box, w),
 		inProcess: true, batch: 2, fetchTimeout: time.Minute}

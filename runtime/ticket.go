@@ -29,10 +29,11 @@ type Ticket struct {
 	op       string
 	done     chan Outcome  // gets exactly one
 	returned chan struct{} // closed when the command's memory is back
-	held     bool          // delivered with memory that is not; the register's
-	early    bool          // it was back before the outcome; the register's
+	held     bool          // delivered with memory that is not; the table's
+	early    bool          // it was back before the outcome; the table's
 	scatter  *scatterer    // of a Fetch; nil for the others
 	lot      *lot          // that it is one of, if it is
+	told     func(Outcome) // is given the outcome as well, and must not block; nil: nobody
 }
 
 // ID is what an Abort or Release command names.
@@ -62,6 +63,9 @@ func (t *Ticket) end(out Outcome) {
 		t.back()
 	}
 	t.done <- out
+	if t.told != nil {
+		t.told(out)
+	}
 }
 
 func (t *Ticket) isReturned() bool {
@@ -73,8 +77,8 @@ func (t *Ticket) isReturned() bool {
 	}
 }
 
-// A register is the table of tickets in progress. Its bound is the machine's limit of commands.
-type register struct {
+// A ticketTable has the tickets in progress. Its bound is the machine's limit of commands.
+type ticketTable struct {
 	mu     sync.Mutex
 	last   effects.Ticket
 	open   map[effects.Ticket]*Ticket
@@ -83,8 +87,8 @@ type register struct {
 	fallen chan struct{} // closed when closed is Failed: what is held may never come back
 }
 
-func newRegister(limit int) *register {
-	return &register{open: make(map[effects.Ticket]*Ticket), max: limit, fallen: make(chan struct{})}
+func newTicketTable(limit int) *ticketTable {
+	return &ticketTable{open: make(map[effects.Ticket]*Ticket), max: limit, fallen: make(chan struct{})}
 }
 
 // A command's class says when it is refused.
@@ -99,10 +103,10 @@ const (
 // a full table could not be emptied.
 const endingReserve = 4
 
-func (r *register) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
+func (r *ticketTable) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
 
 // beginAll begins the n commands of a lot, or none.
-func (r *register) beginAll(op string, c class, l *lot, n int) error {
+func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.admit(op, c, n); err != nil {
@@ -117,9 +121,9 @@ func (r *register) beginAll(op string, c class, l *lot, n int) error {
 }
 
 // beginFetch begins a command whose chunks e scatters. The outcome ends e's calls.
-func (r *register) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
+func (r *ticketTable) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
 
-func (r *register) add(op string, c class, e *scatterer) (*Ticket, error) {
+func (r *ticketTable) add(op string, c class, e *scatterer) (*Ticket, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.admit(op, c, 1); err != nil {
@@ -129,7 +133,7 @@ func (r *register) add(op string, c class, e *scatterer) (*Ticket, error) {
 }
 
 // admit says whether there is room for n commands more.
-func (r *register) admit(op string, c class, n int) error {
+func (r *ticketTable) admit(op string, c class, n int) error {
 	limit := r.max
 	if c == work {
 		limit -= r.max / endingReserve
@@ -152,7 +156,7 @@ func (r *register) admit(op string, c class, n int) error {
 }
 
 // over says whether the node takes no more commands of a class.
-func (r *register) over(op string, c class) error {
+func (r *ticketTable) over(op string, c class) error {
 	if r.closed == effects.Failed {
 		return &Error{Op: op, Code: r.closed}
 	}
@@ -163,13 +167,13 @@ func (r *register) over(op string, c class) error {
 }
 
 // isOver is over, for who does not hold the register.
-func (r *register) isOver(op string) error {
+func (r *ticketTable) isOver(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.over(op, work)
 }
 
-func (r *register) next(op string, e *scatterer) *Ticket {
+func (r *ticketTable) next(op string, e *scatterer) *Ticket {
 	r.last++
 	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
 	r.open[t.id] = t
@@ -177,7 +181,7 @@ func (r *register) next(op string, e *scatterer) *Ticket {
 }
 
 // deliver ends a ticket; a held one stays in the table until giveBack.
-func (r *register) deliver(d *effects.Deliver) {
+func (r *ticketTable) deliver(d *effects.Deliver) {
 	r.mu.Lock()
 	t := r.open[d.Ticket]
 	if t != nil {
@@ -194,7 +198,7 @@ func (r *register) deliver(d *effects.Deliver) {
 }
 
 // scattererOf is what scatters the chunks of a command in progress; nil if it has none.
-func (r *register) scattererOf(id effects.Ticket) *scatterer {
+func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t := r.open[id]; t != nil {
@@ -204,7 +208,7 @@ func (r *register) scattererOf(id effects.Ticket) *scatterer {
 }
 
 // giveBack returns the memory of a ticket that was delivered without it, or will be.
-func (r *register) giveBack(id effects.Ticket) {
+func (r *ticketTable) giveBack(id effects.Ticket) {
 	r.mu.Lock()
 	t := r.open[id]
 	if t != nil && t.held {
@@ -222,7 +226,7 @@ func (r *register) giveBack(id effects.Ticket) {
 }
 
 // refuse makes begin refuse from now on: work only for Draining, everything for Closed.
-func (r *register) refuse(why effects.Code) {
+func (r *ticketTable) refuse(why effects.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed != effects.Failed {
@@ -232,7 +236,7 @@ func (r *register) refuse(why effects.Code) {
 
 // fall ends everything as Failed: what is open, and what is begun from now on. Memory of the pool stays held until
 // settle.
-func (r *register) fall() {
+func (r *ticketTable) fall() {
 	r.mu.Lock()
 	r.closed = effects.Failed
 	var ended []*Ticket
@@ -254,7 +258,7 @@ func (r *register) fall() {
 }
 
 // hasFallen says whether the rank has failed.
-func (r *register) hasFallen() bool {
+func (r *ticketTable) hasFallen() bool {
 	select {
 	case <-r.fallen:
 		return true
@@ -265,7 +269,7 @@ func (r *register) hasFallen() bool {
 
 // abandon ends what is still open, because nothing will step the machine again. All memory is back: nothing is at the
 // pool any more.
-func (r *register) abandon() {
+func (r *ticketTable) abandon() {
 	r.mu.Lock()
 	open := r.open
 	r.open = map[effects.Ticket]*Ticket{}

@@ -14,7 +14,7 @@ func wantCode(t *testing.T, err error, want effects.Code) {
 	}
 }
 
-func mustBegin(t *testing.T, r *register, c class) *Ticket {
+func mustBegin(t *testing.T, r *ticketTable, c class) *Ticket {
 	t.Helper()
 	ticket, err := r.begin("test", c)
 	if err != nil {
@@ -25,7 +25,7 @@ func mustBegin(t *testing.T, r *register, c class) *Ticket {
 
 // "A full table could not be emptied": work leaves a reserve to what ends it.
 func TestRegisterKeepsAReserveForEndings(t *testing.T) {
-	r := newRegister(8)
+	r := newTicketTable(8)
 	for range 6 {
 		mustBegin(t, r, work)
 	}
@@ -41,7 +41,7 @@ func TestRegisterKeepsAReserveForEndings(t *testing.T) {
 }
 
 func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
-	r := newRegister(4)
+	r := newTicketTable(4)
 	ticket := mustBegin(t, r, work)
 	r.deliver(&effects.Deliver{Ticket: ticket.id, Code: effects.Expired, Held: true})
 	if out := <-ticket.Done(); out.Code != effects.Expired || !out.Held {
@@ -56,7 +56,7 @@ func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
 
 // Whoever has the outcome may look at once whether the memory is back: a put that is done lets its pages go.
 func TestRegisterMemoryIsBackBeforeItsOutcome(t *testing.T) {
-	r := newRegister(4)
+	r := newTicketTable(4)
 	ticket := mustBegin(t, r, work)
 	ticket.done = make(chan Outcome) // Who delivers goes no further before it is read.
 	go r.deliver(&effects.Deliver{Ticket: ticket.id})
@@ -69,7 +69,7 @@ func TestRegisterMemoryIsBackBeforeItsOutcome(t *testing.T) {
 }
 
 func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
-	r := newRegister(4)
+	r := newTicketTable(4)
 	ticket := mustBegin(t, r, work)
 	pages := []effects.Page{{Index: 7}}
 	r.deliver(&effects.Deliver{Ticket: ticket.id, Pages: pages})
@@ -80,7 +80,7 @@ func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
 }
 
 func TestRegisterRefusals(t *testing.T) {
-	r := newRegister(8)
+	r := newTicketTable(8)
 	r.refuse(effects.Draining)
 	_, err := r.begin("test", work)
 	wantCode(t, err, effects.Draining)
@@ -100,12 +100,12 @@ func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
 			t.Error("an outcome for an unknown ticket was taken")
 		}
 	}()
-	newRegister(4).deliver(&effects.Deliver{Ticket: 1})
+	newTicketTable(4).deliver(&effects.Deliver{Ticket: 1})
 }
 
 // Memory that came back before the outcome does not come back again with it.
 func TestRegisterMemoryComesBackEarly(t *testing.T) {
-	r := newRegister(4)
+	r := newTicketTable(4)
 	ticket, left := mustBegin(t, r, work), mustBegin(t, r, work)
 	r.giveBack(ticket.id)
 	r.giveBack(left.id)

@@ -105,6 +105,17 @@ func (p *Pool) Host(page effects.Page) []byte {
 	return p.bytes(page.Index)[:page.Length]
 }
 
+// Stretch returns the memory of count pages that lie one behind the other, for an engine whose pool this is. It is like
+// Host's.
+func (p *Pool) Stretch(first, count uint32) []byte {
+	if uint64(first)+uint64(count) > uint64(p.pages) {
+		panic(fmt.Sprintf("BUG: %d pages from %d on of a pool of %d", count, first, p.pages))
+	}
+	start := TableBytes(p.pages) + uint64(first)*p.pageBytes
+	end := start + uint64(count)*p.pageBytes
+	return p.mem[start:end:end]
+}
+
 func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pages, p.pageBytes, index) }
 
 // Publish makes new lives of pages known to every reader before their first store.

@@ -1,0 +1,423 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+const registerText = `enable_pd: true
+pd_role: both
+pd_peer_host: 127.0.0.1
+pd_peer_init_port: 1
+pd_peer_alloc_port: 2
+transfer_channel: %s
+chunk_size: 4
+pd_buffer_device: cpu
+pd_shutdown_timeout_sec: 60
+extra_config:
+  kvferry:
+    layout: {num_layers: %d, num_kv_heads: %d, head_size: 16, dtype: half}
+    register: {engine_id: %s, tp_size: %d, tp_rank: %d, pp_size: %d, pp_rank: %d, kv_heads: 4, cell_heads: 1,
+      blocks: 16, first_layer: %d}
+`
+
+// A worker is one rank of an engine whose model has 4 KV heads and 4 layers.
+type worker struct {
+	Engine                     string
+	Ranks, Rank, Stages, Stage int
+}
+
+func (w worker) config(tb testing.TB, channel string) *config.Config {
+	tb.Helper()
+	layers := 4 / w.Stages
+	cfg, err := config.Parse("test", fmt.Appendf(nil, registerText, channel, layers, 4/w.Ranks, w.Engine, w.Ranks, w.Rank,
+		w.Stages, w.Stage, layers*w.Stage), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+	return cfg
+}
+
+// An engineRank is a worker with its node.
+type engineRank struct {
+	worker
+	*runtime.Node
+}
+
+// engineOf opens all ranks of an engine, by stage.
+func engineOf(tb testing.TB, channel, name string, ranks, stages int) (all []engineRank) {
+	tb.Helper()
+	for stage := range stages {
+		for rank := range ranks {
+			w := worker{name, ranks, rank, stages, stage}
+			all = append(all, engineRank{w, open(tb, w.config(tb, channel))})
+		}
+	}
+	return all
+}
+
+func producerPeerOf(n *runtime.Node) (p runtime.ProducerPeer) {
+	for _, s := range n.Servers() {
+		p.Host = s.Addr.Host
+		switch s.Channel { //nolint:exhaustive // It serves no more.
+		case effects.ChannelInit:
+			p.InitPort = s.Addr.Port
+		case effects.ChannelRegister:
+			p.Port = s.Addr.Port
+		}
+	}
+	return p
+}
+
+// heads calls f with the bytes that a worker has of each layer and head of the model in a block.
+func (w worker) heads(tb testing.TB, n *runtime.Node, block int, f func(layer, head int, b []byte)) {
+	tb.Helper()
+	layers, heads := 4/w.Stages, 4/w.Ranks
+	for region := range layers {
+		b, err := n.Block(region, block)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		size := len(b) / heads
+		for i := range heads {
+			f(w.Stage*layers+region, w.Rank*heads+i, b[i*size:(i+1)*size])
+		}
+	}
+}
+
+func cacheName(request string, position, layer, head int) string {
+	return fmt.Sprintf("%s position %d layer %d head %d", request, position, layer, head)
+}
+
+// computes has a worker fill blocks of a request from a position on.
+func (w worker) computes(tb testing.TB, n *runtime.Node, request string, first int, blocks []uint32) {
+	tb.Helper()
+	for i, block := range blocks {
+		w.heads(tb, n, int(block), func(layer, head int, b []byte) {
+			contentOf(b, cacheName(request, first+i, layer, head))
+		})
+	}
+}
+
+// wrong counts the parts of blocks that are not what was computed.
+func (w worker) wrong(tb testing.TB, n *runtime.Node, request string, first int, blocks []uint32) (wrong int) {
+	tb.Helper()
+	for i, block := range blocks {
+		w.heads(tb, n, int(block), func(layer, head int, b []byte) {
+			if !isContent(b, cacheName(request, first+i, layer, head)) {
+				wrong++
+			}
+		})
+	}
+	return wrong
+}
+
+func blocksOf(first int, list []uint32) []runtime.Blocks {
+	return []runtime.Blocks{{First: uint64(first), Logical: list}}
+}
+
+// registration is that of one rank for what a producer of all these ranks is to write.
+func (w worker) registration(tb testing.TB, n *runtime.Node, of worker, at map[[2]uint32]runtime.ProducerPeer, id string,
+	first int, blocks []uint32) runtime.Registration {
+	tb.Helper()
+	r := runtime.Registration{
+		Request: id + "-00000001", Engine: of.Engine, Ranks: of.Ranks, Stages: of.Stages, Blocks: blocksOf(first, blocks),
+	}
+	near, err := geometry.Producers(n.Geometry(), uint32(of.Ranks), uint32(of.Stages))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for stage, rank := range near.All() {
+		r.Producers = append(r.Producers, at[[2]uint32{stage, rank}])
+	}
+	return r
+}
+
+// peersOf are where the ranks of an engine listen.
+func peersOf(all []engineRank) map[[2]uint32]runtime.ProducerPeer {
+	at := map[[2]uint32]runtime.ProducerPeer{}
+	for _, w := range all {
+		at[[2]uint32{uint32(w.Stage), uint32(w.Rank)}] = producerPeerOf(w.Node)
+	}
+	return at
+}
+
+// outcome is what a channel gives in time.
+func outcome[T any](tb testing.TB, from <-chan T) (x T) {
+	tb.Helper()
+	select {
+	case x = <-from:
+	case <-within(tb).Done():
+		tb.Fatal("no outcome")
+	}
+	return x
+}
+
+func returned(tb testing.TB, c <-chan struct{}) {
+	tb.Helper()
+	outcome(tb, c)
+}
+
+// endAll demands that nothing is held, and closes.
+func endAll(tb testing.TB, all ...engineRank) {
+	tb.Helper()
+	for _, w := range all {
+		if s := w.Stats(); s.PagesFree != s.PagesTotal || s.Receptions+s.Lent+s.Registrations+s.Grants != 0 {
+			waitFor(tb, w.Node, "the end of what is said of registrations", restful)
+		}
+	}
+	for _, w := range all {
+		mustClose(tb, w.Node)
+	}
+}
+
+// A request's blocks come whole, whichever side is first, between engines of equal and unequal parallelism and from two
+// stages, over both planes: each byte is where its position, layer and head belong. The decode engine has a prefix
+// already, which nobody touches.
+func TestRegisteredPush(t *testing.T) {
+	for _, channel := range []string{"shm", "tcp"} {
+		for _, is := range []struct{ prefill, stages, decode int }{{1, 1, 1}, {2, 1, 1}, {1, 1, 2}, {2, 2, 1}, {4, 1, 2}} {
+			t.Run(fmt.Sprintf("%s, %d x %d to %d", channel, is.prefill, is.stages, is.decode), func(t *testing.T) {
+				producers := engineOf(t, channel, "p", is.prefill, is.stages)
+				consumers := engineOf(t, channel, "d", is.decode, 1)
+				for i, id := range []string{"asked-first", "finished-first"} {
+					from, into := []uint32{7, 2, 9, 4}, []uint32{11, 3, 8}
+					var lent []*runtime.Lending
+					var taken []*runtime.Reception
+					lends := func() {
+						for _, w := range producers {
+							w.computes(t, w.Node, id, 0, from)
+							l, err := w.Producer().Finished(t.Context(), runtime.Finished{
+								Request: id + "-00000002", Blocks: blocksOf(0, from)})
+							if err != nil {
+								t.Fatal(err)
+							}
+							lent = append(lent, l)
+						}
+					}
+					registers := func() {
+						for _, w := range consumers {
+							w.computes(t, w.Node, "prefix", 0, []uint32{1})
+							r, err := w.Consumer().Register(t.Context(),
+								w.registration(t, w.Node, producers[0].worker, peersOf(producers), id, 1, into))
+							if err != nil {
+								t.Fatal(err)
+							}
+							taken = append(taken, r)
+						}
+					}
+					if i == 0 {
+						registers()
+						waitFor(t, producers[0].Node, "a registration", parked)
+						lends()
+					} else {
+						lends()
+						registers()
+					}
+					for i, r := range taken {
+						w := consumers[i]
+						if got := outcome(t, r.Done()); got.Err != nil || got.Held || got.Pages != 3*4*4/is.decode {
+							t.Fatalf("%s: rank %d has %+v", id, i, got)
+						}
+						returned(t, r.Returned())
+						if n := w.wrong(t, w.Node, id, 1, into); n != 0 {
+							t.Errorf("%s: rank %d has %d wrong parts", id, i, n)
+						}
+						if n := w.wrong(t, w.Node, "prefix", 0, []uint32{1}); n != 0 {
+							t.Errorf("%s: the prefix has %d wrong parts", id, n)
+						}
+					}
+					pages := 0
+					for _, l := range lent {
+						got := outcome(t, l.Done())
+						if got.Err != nil {
+							t.Errorf("%s: %+v", id, got)
+						}
+						returned(t, l.Returned())
+						pages += got.Pages
+					}
+					if pages != 3*4*4 {
+						t.Errorf("%s: %d pages were written", id, pages)
+					}
+				}
+				endAll(t, slices.Concat(consumers, producers)...)
+			})
+		}
+	}
+}
+
+// Either side's word ends what is under way, once, and gives blocks back; afterwards the same blocks serve others.
+func TestRegisteredEnds(t *testing.T) {
+	producers, consumers := engineOf(t, "tcp", "p", 2, 1), engineOf(t, "tcp", "d", 1, 1)
+	p, d := producers[0], consumers[0]
+	at, blocks := peersOf(producers), []uint32{1, 2}
+	register := func(ctx context.Context, id string) *runtime.Reception {
+		r, err := d.Consumer().Register(ctx, d.registration(t, d.Node, p.worker, at, id, 0, blocks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	finished := func(ctx context.Context, w engineRank, id string) *runtime.Lending {
+		l, err := w.Producer().Finished(ctx, runtime.Finished{Request: id + "-00000002", Blocks: blocksOf(0, blocks)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+
+	t.Log("# the producer's engine aborts; who comes later hears so")
+	r := register(t.Context(), "a")
+	waitFor(t, p.Node, "a registration", parked)
+	if err := p.Producer().Aborted("a-00000002", ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, outcome(t, r.Done()).Err, effects.Cancelled)
+	returned(t, r.Returned())
+	r = register(t.Context(), "a")
+	wantCode(t, outcome(t, r.Done()).Err, effects.Cancelled)
+	returned(t, r.Returned())
+
+	t.Log("# the consumer's engine takes its registration back")
+	ctx, cancel := context.WithCancel(t.Context())
+	r = register(ctx, "b")
+	waitFor(t, p.Node, "a registration", parked)
+	cancel()
+	got := outcome(t, r.Done())
+	wantCode(t, got.Err, effects.Cancelled)
+	returned(t, r.Returned())
+	waitFor(t, p.Node, "the withdrawal", restful)
+
+	t.Log("# and so does the producer's with what it lends")
+	ctx, cancel = context.WithCancel(t.Context())
+	l := finished(ctx, p, "c")
+	wantCode(t, outcome(t, finished(t.Context(), p, "d").Done()).Err, effects.Invalid) // The same blocks.
+	cancel()
+	wantCode(t, outcome(t, l.Done()).Err, effects.Cancelled)
+	returned(t, l.Returned())
+
+	t.Log("# a lease that nobody takes is over")
+	lease, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	wantCode(t, outcome(t, finished(lease, p, "e").Done()).Err, effects.Expired)
+
+	t.Log("# one rank of two has it: the other one's time is over, and nothing is received")
+	l = finished(t.Context(), p, "f")
+	brief, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	r = register(brief, "f")
+	wantCode(t, outcome(t, r.Done()).Err, effects.Expired)
+	returned(t, r.Returned())
+	if got := outcome(t, l.Done()); got.Err != nil {
+		t.Errorf("what one rank wrote: %+v", got)
+	}
+	returned(t, l.Returned())
+
+	t.Log("# nobody needs it: it is given back, also where it comes later")
+	l = finished(t.Context(), p, "g")
+	all := runtime.Expected{Request: "g-00000001", Producers: []runtime.ProducerPeer{at[[2]uint32{0, 0}], at[[2]uint32{0, 1}]}}
+	if err := d.Consumer().NotNeeded(within(t), all); err != nil {
+		t.Fatal(err)
+	}
+	if got := outcome(t, l.Done()); got.Err != nil && runtime.CodeOf(got.Err) != effects.Cancelled {
+		t.Errorf("what nobody needs: %+v", got)
+	}
+	if got := outcome(t, finished(t.Context(), producers[1], "g").Done()); !got.NotNeeded || got.Err != nil {
+		t.Errorf("what nobody needs, later: %+v", got)
+	}
+
+	t.Log("# what is expected ends with its registration")
+	all.Request = "h-00000001"
+	kept, err := d.Consumer().Expect(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range producers {
+		w.computes(t, w.Node, "h", 0, blocks)
+		_ = finished(t.Context(), w, "h")
+	}
+	r = register(t.Context(), "h")
+	if err := outcome(t, kept); err != nil {
+		t.Error(err)
+	}
+	if got := outcome(t, r.Done()); got.Err != nil || d.wrong(t, d.Node, "h", 0, blocks) != 0 {
+		t.Errorf("the last one: %+v", got)
+	}
+	endAll(t, slices.Concat(consumers, producers)...)
+}
+
+// What cannot be is said before a machine is asked, by its name; and who has another pool refuses.
+func TestRegisterRefuses(t *testing.T) {
+	d := engineOf(t, "shm", "d", 1, 1)[0]
+	at := runtime.ProducerPeer{Host: "127.0.0.1", InitPort: 1, Port: 2}
+	good := runtime.Registration{Request: "r", Producers: []runtime.ProducerPeer{at}, Ranks: 1, Stages: 1,
+		Blocks: blocksOf(0, []uint32{1})}
+	for field, change := range map[string]func(*runtime.Registration){
+		"Request":               func(r *runtime.Registration) { r.Request = "" },
+		"Patience":              func(r *runtime.Registration) { r.Patience = -1 },
+		"Producers":             func(r *runtime.Registration) { r.Producers = nil },
+		"Producers[0].Host":     func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{InitPort: 1, Port: 2}} },
+		"Producers[0].InitPort": func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{Host: "h", Port: 2}} },
+		"Producers[0].Port":     func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{Host: "h", InitPort: 2}} },
+		"Ranks":                 func(r *runtime.Registration) { r.Ranks = 0 },
+		"Stages":                func(r *runtime.Registration) { r.Stages = 1 << 20 },
+	} {
+		r := good
+		change(&r)
+		_, err := d.Consumer().Register(t.Context(), r)
+		wantField(t, err, field)
+	}
+	bad := good
+	bad.Blocks = blocksOf(0, []uint32{16})
+	r, err := d.Consumer().Register(t.Context(), bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, outcome(t, r.Done()).Err, effects.Invalid)
+	_, err = d.Block(4, 0)
+	wantField(t, err, "region")
+	_, err = d.Block(0, 16)
+	wantField(t, err, "block")
+	_, err = d.Sender().Reserve(t.Context(), 1)
+	wantField(t, err, "register.engine_id")
+	_, err = d.Receiver().Get(t.Context(), runtime.Get{Keys: keysOf("k", 1)})
+	wantField(t, err, "register.engine_id")
+	endAll(t, d)
+	_, err = d.Block(0, 0)
+	wantCode(t, err, effects.Closed)
+	n := open(t, receiverConfig(t, "shm", nil))
+	_, err = n.Consumer().Register(t.Context(), good)
+	wantCode(t, err, effects.Unsupported)
+	_, err = n.Producer().Finished(t.Context(), runtime.Finished{Request: "r"})
+	wantCode(t, err, effects.Unsupported)
+	_, err = n.Block(0, 0)
+	wantCode(t, err, effects.Unsupported)
+	mustClose(t, n)
+}
+
+// wantField demands an error about a field.
+func wantField(tb testing.TB, err error, field string) {
+	tb.Helper()
+	if e := (*runtime.Error)(nil); !errors.As(err, &e) || e.Field != field || e.Remedy == "" {
+		tb.Errorf("got %v, want it to be about %s", err, field)
+	}
+}
+
+// parked says that a producer has a registration.
+func parked(s rank.Stats) bool { return s.Registrations > 0 }
+
+// restful says that nothing is registered or lent any more.
+func restful(s rank.Stats) bool {
+	return s.PagesFree == s.PagesTotal && s.Receptions+s.Lent+s.Registrations+s.Grants == 0
+}
