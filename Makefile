@@ -70,6 +70,8 @@ demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo --bidirectional
 	bin/kvferry demo --role both --bidirectional
 	bin/kvferry demo --role both --mode layerwise
+	bin/kvferry demo --mode push-reg
+	bin/kvferry demo --mode push-reg --plane tcp --prefill-tp 1 --decode-tp 2
 	-@tools/setup log
 	bin/kvferry demo --mode p2p
 

@@ -22,6 +22,7 @@ func newDemoCommand() *cobra.Command {
 	var asJSON, noCrash bool
 	var on deviceFlags
 	var share shareFlags
+	var registered registeredFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -51,6 +52,11 @@ instance is killed while others read from it, then a directory, then that server
 each is started again. It ends with what was brought and not computed, and why the
 rest was not. With --role both each instance puts what it has to the next one as well.
 
+With --mode push-reg the pools are the engines' own blocks: decode ranks register
+those that they want written, and prefill ranks write them, whichever come first.
+Each rank is a process; --prefill-tp and --decode-tp say how many there are. Either
+engine aborts requests on the way; a decode rank is killed, then a prefill rank.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -63,6 +69,7 @@ pinned or on an NPU.`,
   kvferry demo --role both --mode push
   kvferry demo --role both --bidirectional
   kvferry demo --mode p2p
+  kvferry demo --mode push-reg --decode-tp 4
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,6 +85,17 @@ pinned or on an NPU.`,
 			npus, err := on.check(&o.Plane)
 			if err != nil {
 				return err
+			}
+			if err := registered.check(cmd, mode, role, &on, o.Recall); err != nil {
+				return err
+			}
+			if demo.Mode(mode) == demo.PushReg {
+				o.Mode, o.Crash, o.Log = demo.PushReg, !noCrash, cmd.ErrOrStderr()
+				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+					return err
+				}
+				registered.Options = o
+				return playRegistered(cmd, registered.RegisteredOptions, asJSON)
 			}
 			modes, shares, err := demo.ParseModes(mode)
 			if err != nil {
@@ -117,6 +135,7 @@ pinned or on an NPU.`,
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
 	on.add(cmd)
 	share.add(cmd)
+	registered.add(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")

@@ -30,7 +30,8 @@ import (
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
 	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store",
-	// "lookup", and "bring", which gets what peers have as well.
+	// "lookup", and "bring", which gets what peers have as well; of one whose engine's own blocks are registered only
+	// "finish", "register", "cancel", "abort", "stats" and "drain".
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall; of a bring who alone is asked
 	Request string   `json:"request,omitempty"`
@@ -42,8 +43,9 @@ type Request struct {
 	Fetch  bool `json:"fetch,omitempty"`
 	WaitMS int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
 	// Layered is a get of what came layer by layer.
-	Layered bool     `json:"layered,omitempty"`
-	Prefill *Prefill `json:"prefill,omitempty"`
+	Layered    bool        `json:"layered,omitempty"`
+	Prefill    *Prefill    `json:"prefill,omitempty"`
+	Registered *Registered `json:"registered,omitempty"`
 }
 
 // A Prefill is how the keys of a request are computed (use_layerwise): in steps of so many tokens, each layer of which
@@ -117,6 +119,9 @@ type Stats struct {
 	Prefills         int `json:"prefills"`    // requests that go layer by layer
 	Bundles          int `json:"bundles"`     // chunks of which layers are coming
 	ChunkPages       int `json:"chunk_pages"` // pages that each chunk has
+	Receptions       int `json:"receptions"`  // of blocks that are the engine's own
+	Lent             int `json:"lent"`
+	Registrations    int `json:"registrations"`
 	// Brought is how often a peer was asked for chunks since the start, by the name of the code that it ended with.
 	Brought map[string]uint64 `json:"brought,omitempty"`
 
@@ -142,6 +147,7 @@ func statsOf(n *runtime.Node) *Stats {
 	}
 	return &Stats{
 		Brings: s.Brings, Brought: brought, Prefills: s.Layers, Bundles: s.Bundles, ChunkPages: n.Layers(),
+		Receptions: s.Receptions, Lent: s.Lent, Registrations: s.Registrations,
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,

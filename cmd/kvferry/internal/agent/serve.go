@@ -99,9 +99,10 @@ type server struct {
 	links   func() *Links
 	working sync.WaitGroup
 
-	mu  sync.Mutex
-	out *json.Encoder
-	err error // the first that no answer tells
+	mu    sync.Mutex
+	takes map[string]context.CancelFunc // by request, of what is registered or lent
+	out   *json.Encoder
+	err   error // the first that no answer tells
 }
 
 func (s *server) answer(r Response) {
@@ -147,6 +148,14 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		resp := ended(err)
 		resp.Hits, resp.Elsewhere = local, remote
 		return resp
+	case "finish":
+		return s.finish(ctx, req)
+	case "register":
+		return s.register(ctx, req)
+	case "cancel":
+		return s.cancel(req)
+	case "abort":
+		return s.abort(req)
 	case "abandon":
 		return ended(s.node.Receiver().Abandon(req.Request))
 	case "stats":
@@ -156,7 +165,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(),
-		Error: fmt.Sprintf("op is %q; use put, prefill, recall, get, fetch, store, bring, lookup, abandon, stats or drain",
+		Error: fmt.Sprintf("op is %q; use put, prefill, recall, get, fetch, store, bring, lookup, finish, "+
+			"register, cancel, abort, abandon, stats or drain",
 			req.Op)}
 }
 

@@ -150,8 +150,8 @@ func TestModesByName(t *testing.T) {
 		}
 	}
 	if _, _, err := ParseModes("p2p-carry"); err == nil || !strings.Contains(err.Error(),
-		"push, pull, pull-delay, pull-delay+offload, layerwise, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, all that "+
-			"push or pull, or p2p") {
+		"push, pull, pull-delay, pull-delay+offload, layerwise, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, push-reg, "+
+			"all that push or pull, or p2p") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }

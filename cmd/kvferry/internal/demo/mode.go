@@ -31,6 +31,7 @@ func ModeNames() string {
 	for _, m := range sharedModes {
 		names = append(names, string(m))
 	}
+	names = append(names, string(PushReg))
 	return strings.Join(names, ", ") + ", all that push or pull, or p2p for those that share"
 }
 

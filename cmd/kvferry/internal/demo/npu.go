@@ -81,6 +81,7 @@ func (m Mode) link() link {
 		return overRoCE
 	case PullDelayOffload, Layerwise:
 		return roceInside
+	case PushReg: // No NPU plays it.
 	}
 	panic("BUG: a mode without a link: " + string(m))
 }

@@ -54,6 +54,7 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
 		{"pages pinned for peers", s.Pinned},
+		{"receptions of blocks", s.Receptions}, {"finished requests", s.Lent}, {"registrations", s.Registrations},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries*max(1, s.ChunkPages)},
 	} {
 		if c.count != 0 {

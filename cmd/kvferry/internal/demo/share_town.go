@@ -128,12 +128,12 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 }
 
 // settleIn starts the first process of a seat with a configuration.
-func (t *town) settleIn(ctx context.Context, at *seat, p program, text string) error {
-	path := filepath.Join(t.dir, p.name+".yaml")
+func (g *ground) settleIn(ctx context.Context, at *seat, p program, text string) error {
+	path := filepath.Join(g.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
-	p.args, p.log = append(p.args, "--config", path), t.log
+	p.args, p.log = append(p.args, "--config", path), g.log
 	at.program = p
 	return at.take(ctx)
 }

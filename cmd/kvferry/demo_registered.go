@@ -1,0 +1,65 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+)
+
+// registeredFlags are those of a demo of engines whose own blocks are registered.
+type registeredFlags struct{ demo.RegisteredOptions }
+
+func (f *registeredFlags) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.Prefills, "prefill-tp", 2, "with --mode push-reg: tensor-parallel ranks of the prefill: 1, 2 or 4")
+	cmd.Flags().IntVar(&f.Decodes, "decode-tp", 1, "with --mode push-reg: those of the decode")
+}
+
+// check says what is wrong with a call of the demo whose mode is that, or with one whose is not.
+func (f *registeredFlags) check(cmd *cobra.Command, mode, role string, on *deviceFlags, recall bool) error {
+	if demo.Mode(mode) != demo.PushReg {
+		for _, name := range []string{"prefill-tp", "decode-tp"} {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s is %s, and is of registered blocks; add --mode push-reg", name,
+					cmd.Flags().Lookup(name).Value)
+			}
+		}
+		return nil
+	}
+	for _, name := range []string{"directories", "pages"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is %s, and is of nodes that share; leave it out with --mode push-reg", name,
+				cmd.Flags().Lookup(name).Value)
+		}
+	}
+	switch {
+	case on.device != "cpu":
+		return usagef("--device is %q; registered blocks are played over memory of the processes: leave it out", on.device)
+	case recall:
+		return usagef("--bidirectional is of a prefill and its decodes; leave it out with --mode push-reg")
+	case role != "each":
+		return usagef("--role is %q; leave it out with --mode push-reg, where each engine has one side", role)
+	}
+	if err := f.Check(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// playRegistered replays the trace with registered blocks.
+func playRegistered(cmd *cobra.Command, o demo.RegisteredOptions, asJSON bool) error {
+	finish := showReplayProgress(cmd.ErrOrStderr(), &o.Options)
+	report, err := demo.RunRegistered(cmd.Context(), o)
+	finish()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), demo.RegisteredSummary{Modes: []*demo.RegisteredReport{report}, OK: report.OK})
+	} else {
+		err = report.Print(cmd.OutOrStdout())
+	}
+	if err == nil && !report.OK {
+		err = errFinding
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+)
+
+// Registered is what the requests of a node whose engine's own blocks are registered say: key i is the content of
+// block i, of each layer and head its own.
+type Registered struct {
+	Blocks   []uint32 `json:"blocks"`
+	First    int      `json:"first,omitempty"` // the position of the first one in the request
+	Transfer string   `json:"transfer,omitempty"`
+	// Of a register: the ranks of the producer that have a part of them, and how many there are in all.
+	Producers []Peer `json:"producers,omitempty"`
+	Ranks     int    `json:"ranks,omitempty"`
+}
+
+// finish computes blocks, lends them, and is answered when they are back.
+func (s *server) finish(ctx context.Context, req *Request) Response {
+	x := req.Registered
+	if x == nil || len(x.Blocks) != len(req.Keys) {
+		return Response{Code: effects.Invalid.String(), Error: "finish: registered.blocks has not a block for each key"}
+	}
+	if err := s.cells(req, Fill); err != nil {
+		return ended(err)
+	}
+	ctx, done := s.takeable(ctx, req)
+	defer done()
+	begin := time.Now()
+	l, err := s.node.Producer().Finished(ctx, runtime.Finished{Request: req.Request, Transfer: x.Transfer,
+		Blocks: []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
+		Lease:  time.Duration(req.WaitMS) * time.Millisecond})
+	if err != nil {
+		return ended(err)
+	}
+	out := <-l.Done()
+	<-l.Returned()
+	resp := ended(out.Err)
+	resp.Sent, resp.Bytes = out.Pages, int64(out.Pages)*int64(s.node.PageBytes())
+	resp.MicrosTransfer = time.Since(begin).Microseconds()
+	return resp
+}
+
+// register has blocks written, checks every byte of them if they are, and is answered when they are back.
+func (s *server) register(ctx context.Context, req *Request) Response {
+	x := req.Registered
+	if x == nil || len(x.Blocks) != len(req.Keys) {
+		return Response{Code: effects.Invalid.String(), Error: "register: registered.blocks has not a block for each key"}
+	}
+	if err := s.cells(req, func(b []byte, _ string) { clear(b) }); err != nil {
+		return ended(err) // So that nothing is right that was not written.
+	}
+	r := runtime.Registration{Request: req.Request, Transfer: x.Transfer, Ranks: x.Ranks, Stages: 1,
+		Blocks:   []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
+		Patience: time.Duration(req.WaitMS) * time.Millisecond}
+	for _, p := range x.Producers {
+		r.Producers = append(r.Producers, runtime.ProducerPeer{Host: p.Host, InitPort: p.InitPort, Port: p.AllocPort})
+	}
+	ctx, done := s.takeable(ctx, req)
+	defer done()
+	begin := time.Now()
+	taken, err := s.node.Consumer().Register(ctx, r)
+	if err != nil {
+		return ended(err)
+	}
+	out := <-taken.Done()
+	<-taken.Returned()
+	resp := ended(out.Err)
+	resp.MicrosTransfer = time.Since(begin).Microseconds()
+	if out.Err != nil {
+		return resp
+	}
+	if err := s.cells(req, func(b []byte, key string) {
+		resp.Bytes += int64(len(b))
+		resp.Wrong += int64(Wrong(b, key))
+	}); err != nil {
+		return ended(err)
+	}
+	resp.Hits = out.Pages
+	return resp
+}
+
+// cells shows each cell of a request's blocks that this rank has, with the name of its content.
+func (s *server) cells(req *Request, visit func(b []byte, key string)) error {
+	g := s.node.Geometry()
+	if g == nil {
+		_, err := s.node.Block(0, 0)
+		return err // It says why.
+	}
+	first := int(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
+	for i, block := range req.Registered.Blocks {
+		for region, layer := range g.Layers {
+			b, err := s.node.Block(region, int(block))
+			if err != nil {
+				return err
+			}
+			size := len(b) / int(g.Shares())
+			for share := range int(g.Shares()) {
+				visit(b[share*size:(share+1)*size],
+					fmt.Sprintf("%s/%d/%d", req.Keys[i], layer.Number, first+share*int(g.CellHeads)))
+			}
+		}
+	}
+	return nil
+}
+
+// takeable lets "cancel" take back what is under way of a request.
+func (s *server) takeable(ctx context.Context, req *Request) (of context.Context, done func()) {
+	of, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.takes == nil {
+		s.takes = map[string]context.CancelFunc{}
+	}
+	s.takes[req.Request] = cancel
+	return of, func() {
+		s.mu.Lock()
+		delete(s.takes, req.Request)
+		s.mu.Unlock()
+		cancel()
+	}
+}
+
+// cancel takes back what is under way of a request, as an engine does that has no use of it any more.
+func (s *server) cancel(req *Request) Response {
+	s.mu.Lock()
+	take := s.takes[req.Request]
+	s.mu.Unlock()
+	if take == nil {
+		return Response{Code: effects.NotFound.String(), Error: "cancel: nothing of this request is under way"}
+	}
+	take()
+	return Response{Code: effects.OK.String()}
+}
+
+// abort tells consumers that a request will not come.
+func (s *server) abort(req *Request) Response {
+	transfer := ""
+	if req.Registered != nil {
+		transfer = req.Registered.Transfer
+	}
+	return ended(s.node.Producer().Aborted(req.Request, transfer))
+}
