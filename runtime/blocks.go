@@ -12,18 +12,18 @@ import (
 	"github.com/kvferry/kvferry/fsm/register"
 )
 
-// Blocks are blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks]. Logical has
-// numbers of logical blocks, First the absolute position of the first one in kernel blocks. What a call is given must
-// not change before it has its outcome.
+// Blocks are blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks]. Logical
+// has numbers of logical blocks, First the absolute position of the first one in kernel blocks. What a call is given
+// must not change before it has its outcome.
 type Blocks = geometry.Blocks
 
 // ProducerPeer is where one rank of a producer listens: its pd_peer_host, and its ports of pd_peer_init_port and
 // pd_peer_alloc_port.
 type ProducerPeer = register.Peer
 
-// Block is the memory of one kernel block in one region, which is the place of a layer in register.layers: its cells one
-// after the other, by heads. It is the engine's, but for as long as a Reception or a Lending has it: then nobody writes
-// to it, and of a Reception nobody reads it. The slice must not be used once Close was called.
+// Block is the memory of one kernel block in one region, which is the place of a layer in register.layers: its cells
+// one after the other, by heads. It is the engine's, but for as long as a Reception or a Lending has it: then nobody
+// writes to it, and of a Reception nobody reads it. The slice must not be used once Close was called.
 func (n *Node) Block(region, block int) ([]byte, error) {
 	const op = "block"
 	if err := n.wantOwn(op); err != nil {

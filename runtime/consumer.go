@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/register"
 )
 
-// A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id): it names blocks
-// that it wants written, and their producer writes them when it has finished the request, or at once if it has.
+// A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id): it names
+// blocks that it wants written, and their producer writes them when it has finished the request, or at once if it
+// has.
 type Consumer struct{ node *Node }
 
 // Consumer is the node's side that has blocks written into; a node without register.engine_id refuses its calls.

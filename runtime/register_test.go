@@ -128,7 +128,8 @@ func blocksOf(first int, list []uint32) []runtime.Blocks {
 }
 
 // registration is that of one rank for what a producer of all these ranks is to write.
-func (w worker) registration(tb testing.TB, n *runtime.Node, of worker, at map[[2]uint32]runtime.ProducerPeer, id string,
+func (w worker) registration(tb testing.TB, n *runtime.Node, of worker,
+	at map[[2]uint32]runtime.ProducerPeer, id string,
 	first int, blocks []uint32) runtime.Registration {
 	tb.Helper()
 	r := runtime.Registration{
@@ -326,7 +327,8 @@ func TestRegisteredEnds(t *testing.T) {
 
 	t.Log("# nobody needs it: it is given back, also where it comes later")
 	l = finished(t.Context(), p, "g")
-	all := runtime.Expected{Request: "g-00000001", Producers: []runtime.ProducerPeer{at[[2]uint32{0, 0}], at[[2]uint32{0, 1}]}}
+	all := runtime.Expected{Request: "g-00000001", Producers: []runtime.ProducerPeer{at[[2]uint32{0, 0}],
+		at[[2]uint32{0, 1}]}}
 	if err := d.Consumer().NotNeeded(within(t), all); err != nil {
 		t.Fatal(err)
 	}
@@ -364,14 +366,18 @@ func TestRegisterRefuses(t *testing.T) {
 	good := runtime.Registration{Request: "r", Producers: []runtime.ProducerPeer{at}, Ranks: 1, Stages: 1,
 		Blocks: blocksOf(0, []uint32{1})}
 	for field, change := range map[string]func(*runtime.Registration){
-		"Request":               func(r *runtime.Registration) { r.Request = "" },
-		"Patience":              func(r *runtime.Registration) { r.Patience = -1 },
-		"Producers":             func(r *runtime.Registration) { r.Producers = nil },
-		"Producers[0].Host":     func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{InitPort: 1, Port: 2}} },
+		"Request":   func(r *runtime.Registration) { r.Request = "" },
+		"Patience":  func(r *runtime.Registration) { r.Patience = -1 },
+		"Producers": func(r *runtime.Registration) { r.Producers = nil },
+		"Producers[0].Host": func(r *runtime.Registration) {
+			r.Producers = []runtime.ProducerPeer{{InitPort: 1, Port: 2}}
+		},
 		"Producers[0].InitPort": func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{Host: "h", Port: 2}} },
-		"Producers[0].Port":     func(r *runtime.Registration) { r.Producers = []runtime.ProducerPeer{{Host: "h", InitPort: 2}} },
-		"Ranks":                 func(r *runtime.Registration) { r.Ranks = 0 },
-		"Stages":                func(r *runtime.Registration) { r.Stages = 1 << 20 },
+		"Producers[0].Port": func(r *runtime.Registration) {
+			r.Producers = []runtime.ProducerPeer{{Host: "h", InitPort: 2}}
+		},
+		"Ranks":  func(r *runtime.Registration) { r.Ranks = 0 },
+		"Stages": func(r *runtime.Registration) { r.Stages = 1 << 20 },
 	} {
 		r := good
 		change(&r)

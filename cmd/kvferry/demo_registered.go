@@ -10,7 +10,8 @@ import (
 type registeredFlags struct{ demo.RegisteredOptions }
 
 func (f *registeredFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.Prefills, "prefill-tp", 2, "with --mode push-reg: tensor-parallel ranks of the prefill: 1, 2 or 4")
+	cmd.Flags().IntVar(&f.Prefills, "prefill-tp", 2,
+		"with --mode push-reg: tensor-parallel ranks of the prefill: 1, 2 or 4")
 	cmd.Flags().IntVar(&f.Decodes, "decode-tp", 1, "with --mode push-reg: those of the decode")
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// Ranks of two engines write registered blocks, with unequal parallelism either way: requests are aborted by both, a rank
-// of each is killed and started again, every byte that is received is right, and nothing stays claimed.
+// Ranks of two engines write registered blocks, with unequal parallelism either way: requests are aborted by both, a
+// rank of each is killed and started again, every byte that is received is right, and nothing stays claimed.
 func TestDemoOfRegisteredBlocks(t *testing.T) {
 	for name, args := range map[string][]string{
 		"shm":         {"--plane", "shm"},

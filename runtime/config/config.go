@@ -85,8 +85,8 @@ type Config struct {
 	Proxy protocol.Endpoint
 
 	ChunkTokens uint32 // tokens of a full chunk
-	// Layout is what a page holds: a full chunk, or with Layerwise one layer of it, or with Register a cell. It is zero where the file leaves it to
-	// the engine; see SetLayout.
+	// Layout is what a page holds: a full chunk, or with Layerwise one layer of it, or with Register a cell. It is zero
+	// where the file leaves it to the engine; see SetLayout.
 	Layout protocol.Layout
 	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once
 	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory and the only

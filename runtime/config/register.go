@@ -42,7 +42,8 @@ const (
 // registerKeys are kvferry's own for a node whose engine's blocks are registered.
 var registerKeys = []key{
 	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Register.EngineID }),
-		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the node " +
+		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the " +
+			"node " +
 			"registers them or writes into registered ones, and nothing else; `pd_role` must be `both`"},
 	{name: "register.tp_size", kind: integer(1, geometry.RanksMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Ranks }), def: "1", doc: "tensor-parallel ranks of the engine"},
@@ -80,12 +81,14 @@ var registerKeys = []key{
 			"unset"},
 	{name: leaseTimeK,
 		kind: duration(10*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Lease }),
-		def:  "30", doc: "how long a producer lends what is finished until all of it is registered; longer than `lease_guard`"},
+		def:  "30", doc: "how long a producer lends what is finished until all of it is registered; longer than " +
+			"`lease_guard`"},
 	{name: "register.push_registration_timeout",
 		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Timeout }),
 		def:  "480", doc: "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
 	{name: "register.exact_ids", kind: boolean(func(d *draft) *bool { return &d.cfg.Register.ExactIDs }), def: "false",
-		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts behind it"},
+		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts " +
+			"behind it"},
 	{name: "register.receptions", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Register.Receptions }),
 		def: "256", doc: "requests that a consumer has registered, at a time"},
 	{name: "register.producers", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Producers }),
@@ -166,7 +169,8 @@ func (d *draft) validateRegister() {
 		code   Code
 		remedy string
 	}{
-		{c.Share.Enabled, engineIDKey, Conflict, "what is the engine's own is not shared; set enable_p2p: false, or remove it"},
+		{c.Share.Enabled, engineIDKey, Conflict,
+			"what is the engine's own is not shared; set enable_p2p: false, or remove it"},
 		{c.Role != Both && d.given("pd_role"), engineIDKey, Conflict,
 			"who registers calls peers and is called; set pd_role: both, or remove it"},
 		{c.Pull.Enabled, engineIDKey, Conflict,
@@ -236,7 +240,8 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 	}
 	cell, layers, has := l.OneLayer()
 	if !has {
-		return bad(engineIDKey, r.EngineID, "the engine's blocks are %v, which has no layers; name a layout that has", l.Format)
+		return bad(engineIDKey, r.EngineID,
+			"the engine's blocks are %v, which has no layers; name a layout that has", l.Format)
 	}
 	mla := l.Format == protocol.FormatKVMLA
 	switch {
@@ -247,8 +252,9 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 	case layers > geometry.LayersMax:
 		return bad("layout.num_layers", layers, "make it at most %d", geometry.LayersMax)
 	case mla != (r.Heads == 0):
-		return bad("register.kv_heads", r.Heads, "the layout's format is %v; write 0 where each rank has all (MLA), else the "+
-			"KV heads of the model", l.Format)
+		return bad("register.kv_heads", r.Heads,
+			"the layout's format is %v; write 0 where each rank has all (MLA), else the "+
+				"KV heads of the model", l.Format)
 	}
 	r.Layers = make([]geometry.Layer, layers)
 	for i := range r.Layers {
@@ -275,8 +281,9 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 	}
 	if hidden := &cell.Shape.Dims[cell.Shape.N-1]; !mla {
 		if *hidden%here != 0 {
-			return bad("register.kv_heads", r.Heads, "a rank has %d of them, and the layout %d elements of each token in all its "+
-				"heads: give the layout %[1]d heads", here, *hidden)
+			return bad("register.kv_heads", r.Heads,
+				"a rank has %d of them, and the layout %d elements of each token in all its "+
+					"heads: give the layout %[1]d heads", here, *hidden)
 		}
 		*hidden = *hidden / here * r.CellHeads
 	}
@@ -304,8 +311,9 @@ func (c *comparison) registers() {
 	case a.Heads != b.Heads:
 		c.add(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is the model's, at both", c.a.Name, a.Heads)
 	case a.CellHeads != b.CellHeads:
-		c.add(ownPath("register.cell_heads"), b.CellHeads, "%s has %d; pages go as they are: give both the heads of a rank of "+
-			"the engine with more ranks", c.a.Name, a.CellHeads)
+		c.add(ownPath("register.cell_heads"), b.CellHeads,
+			"%s has %d; pages go as they are: give both the heads of a rank of "+
+				"the engine with more ranks", c.a.Name, a.CellHeads)
 	case a.Stages != 1 && b.Stages != 1:
 		c.add(ownPath("register.pp_size"), b.Stages, "%s has %d; who is written to has one stage", c.a.Name, a.Stages)
 	}

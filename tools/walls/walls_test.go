@@ -160,7 +160,8 @@ var rooms = []room{
 		foreign: []string{"github.com/valkey-io/valkey-go"}},
 	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
-	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"},
+		foreign: []string{"go.yaml.in/yaml/v4"}},
 	// Builds a C library; no Go code of ours stands on it but tests.
 	{name: "runtime/softnpu", own: none, foreign: none},
 	// Loads C libraries, and knows none of them.

@@ -13,7 +13,8 @@ func TestLinesThatAreWrong(t *testing.T) {
 		`{"id":1,"op":"put","reqest":"r"}`: {Code: "malformed",
 			Error: `not a request: json: unknown field "reqest"; write one JSON object a line`},
 		`{"id":1,"op":"push"}`: {ID: 1, Code: "invalid",
-			Error: `op is "push"; use put, prefill, recall, get, fetch, store, bring, lookup, finish, register, cancel, abort, abandon, stats or drain`},
+			Error: `op is "push"; use put, prefill, recall, get, fetch, store, bring, lookup, finish, register, cancel, ` +
+				"abort, abandon, stats or drain"},
 		`{"id":1,"op":"put"}`: {ID: 1, Code: "invalid",
 			Error: "put: peer is missing; give host, init_port and alloc_port"},
 		`{"id":1,"op":"put","peer":{"host":"h"}}`: {ID: 1, Code: "invalid",
