@@ -168,8 +168,7 @@ func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoReq
 // Shorter is how long a span on another node's clock lasts on ours at the least, where they run apart by so many
 // millionths at the most.
 func Shorter(d effects.Duration, driftPPM uint32) effects.Duration {
-	const million = 1e6
-	return d - d/million*effects.Duration(driftPPM) - d%million*effects.Duration(driftPPM)/million - 1
+	return d - effects.Duration(drifted(int64(d), driftPPM))
 }
 
 // Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its
