@@ -105,7 +105,7 @@ func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 	}
 }
 
-// registered ends what kept a request that is registered for now.
+// registered ends what kept a request, once somebody registers for it.
 func (x *errands) registered(e *flow.Env, c *errander, request, transfer []byte) {
 	id := transfer
 	if len(id) == 0 {

@@ -115,8 +115,11 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 			PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))), Stamps: of.Stamps(e.Now),
 		},
 	}
+	for range m.Blocks { // A group that is not listed has no blocks, and runs from zero to zero.
+		m.Ext.First, m.Ext.Ends = append(m.Ext.First, 0), append(m.Ext.Ends, 0)
+	}
 	for _, x := range r.blocks.of {
-		m.Ext.First, m.Ext.Ends = append(m.Ext.First, x.First), append(m.Ext.Ends, x.End)
+		m.Ext.First[x.Group], m.Ext.Ends[x.Group] = x.First, x.End
 	}
 	for _, page := range e.Pools.Pages(p.grant) {
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))

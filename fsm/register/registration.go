@@ -203,6 +203,9 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
+		if len(list) == 0 && m.Ext.First[i] == m.Ext.Ends[i] {
+			continue // Lists go by the number of their group, and this group is not registered.
+		}
 		x := geometry.Blocks{Group: uint16(i), First: m.Ext.First[i], End: m.Ext.Ends[i]}
 		for _, n := range list {
 			x.Logical = append(x.Logical, uint32(min(n, 1<<32-1)))
