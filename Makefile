@@ -194,8 +194,12 @@ nixl: $(LIBNIXL) ## Fetch libnixl with UCX, which PyPI's wheel has (docs/nixl.md
 	@echo $(LIBNIXL)
 
 .PHONY: nixl-test
-nixl-test: $(LIBNIXL) ## The tests of what stands on libnixl, with that library, under the race detector.
+nixl-test: build $(LIBNIXL) ## The tests of what stands on libnixl, with that library, under the race detector; then nodes and the demo over it.
 	KVFERRY_LIBNIXL=$(LIBNIXL) $(GO) test -count=1 -timeout $(PATIENCE) -race $(OVERNIXL)
+	KVFERRY_LIBNIXL=$(LIBNIXL) $(GO) test -count=1 -timeout $(PATIENCE) -run Libnixl ./cmd/kvferry/...
+	KVFERRY_LIBNIXL=$(LIBNIXL) bin/kvferry demo --plane nixl
+	KVFERRY_LIBNIXL=$(LIBNIXL) bin/kvferry demo --plane nixl --mode push-reg
+	KVFERRY_LIBNIXL=$(LIBNIXL) bin/kvferry demo --plane nixl --mode push-reg --prefill-tp 1 --decode-tp 4
 
 # The wheel is pinned by its hash, for one release of Python: what is used of it knows none.
 $(LIBNIXL): tools/nixl/library.lock

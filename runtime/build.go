@@ -61,7 +61,7 @@ func (b *building) build() (*Node, error) {
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
 	// needs their blobs. The machine is pure: one made of the same key has the same identity, whatever
 	// its planes. So a draft of it is asked.
-	machine.Leased = b.options.device != nil
+	machine.Leased = b.options.device != nil || b.cfg.Leased()
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
 	}
@@ -175,7 +175,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		m.engine = engine
 		c.ID, c.Pages = rank.HostPool, b.cfg.HostPages
 	}
-	pool, err := plane.NewPoolWithin(b.ctx, c)
+	pool, err := b.newPool(c, env)
 	if err != nil {
 		key := "pd_buffer_size"
 		switch {
@@ -186,7 +186,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		}
 		return noPool(key, c.Pages, c.PageBytes, err)
 	}
-	m.pool, env.Pool = pool, pool
+	m.pool = pool
 	switch {
 	case b.cfg.Offload:
 		m.copies = newCopies(m.engine, pool.Host, copyWorkers, b.mailbox, b.world.log)
@@ -194,6 +194,18 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		m.copies = newCopies(inPool{pool}, pool.Host, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
 	}
 	return nil
+}
+
+// newPool makes the pool that planes serve, of the kind that they are of.
+func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
+	if b.cfg.Leased() {
+		m, err := newLeasedMemory(b.ctx, c)
+		env.Leased = m.Leased
+		return m, err
+	}
+	pool, err := plane.NewPoolWithin(b.ctx, c)
+	env.Pool = pool
+	return pool, err
 }
 
 // roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine

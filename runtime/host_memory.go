@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hostMemory is an engine's pool in ordinary memory of this process, which no peer sees.
+// hostMemory is a pool in ordinary memory of this process: an engine's, which no peer sees, or one that leased planes
+// serve.
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
@@ -34,6 +35,13 @@ func (m *hostMemory) Host(page effects.Page) []byte {
 	return m.mem[start : start+m.pageBytes : start+m.pageBytes][:page.Length]
 }
 
+// Stretch returns the memory of count pages that lie one behind the other.
+func (m *hostMemory) Stretch(first, count uint32) []byte {
+	start := uint64(first) * m.pageBytes
+	end := start + uint64(count)*m.pageBytes
+	return m.mem[start:end:end]
+}
+
 // Read implements engineMemory.
 func (m *hostMemory) Read(dst []byte, page effects.Page) error {
 	copy(dst, m.Host(page))
@@ -46,7 +54,7 @@ func (m *hostMemory) Close() error {
 		return nil
 	}
 	if err := syscall.Munmap(m.mem); err != nil {
-		return fmt.Errorf("unmap the engine's pool: %w", err)
+		return fmt.Errorf("unmap a pool: %w", err)
 	}
 	m.mem = nil
 	return nil

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/device"
-	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // A servedPool is the pool that planes serve: fenced, or a device's under leases.
@@ -37,9 +36,22 @@ type memory interface {
 	close(ctx context.Context) error
 }
 
+// A processPool is a pool in memory of this process, that planes serve: fenced, or under leases.
+type processPool interface {
+	servedPool
+	// Host returns the valid bytes of a page, for who owns it by the machine's word.
+	Host(page effects.Page) []byte
+	// Stretch returns the memory of pages that lie one behind the other.
+	Stretch(first, count uint32) []byte
+	// Retract is memory's.
+	Retract()
+	// Close gives the memory back. All planes must have been closed.
+	Close() error
+}
+
 // processMemory is memory of this process.
 type processMemory struct {
-	pool   *plane.Pool
+	pool   processPool
 	engine engineMemory // that the engine fills, with offload; otherwise nil, and it fills pool
 	copies *copies      // from there to pool, or with an arena from pool to its end; otherwise nil
 }

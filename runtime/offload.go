@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // copied is memory that copies are made of.
@@ -17,7 +16,7 @@ type copied interface {
 }
 
 // inPool is the pool that planes serve, of which chunks are copied to an arena at its end.
-type inPool struct{ *plane.Pool }
+type inPool struct{ processPool }
 
 // Read implements copied.
 func (p inPool) Read(dst []byte, page effects.Page) error {

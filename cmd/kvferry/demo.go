@@ -57,6 +57,10 @@ those that they want written, and prefill ranks write them, whichever come first
 Each rank is a process; --prefill-tp and --decode-tp say how many there are. Either
 engine aborts requests on the way; a decode rank is killed, then a prefill rank.
 
+With --plane nixl pages go over libnixl, loaded from where KVFERRY_LIBNIXL says (make
+nixl fetches it), in every mode; agents take the place of connections, and what they
+were doing for a process that is killed is proven over before its pages are used.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -71,6 +75,7 @@ pinned or on an NPU.`,
   kvferry demo --mode p2p
   kvferry demo --mode push-reg --decode-tp 4
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
+  kvferry demo --mode push-reg --plane nixl --prefill-tp 1 --decode-tp 2
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Concurrency < 1 || o.Concurrency > 64 {
@@ -132,7 +137,7 @@ pinned or on an NPU.`,
 	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
 	cmd.Flags().StringVar(&role, "role", "each", "what nodes are: each has one side, or both")
 	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefills read back what decodes still have")
-	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
+	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm, tcp or nixl")
 	on.add(cmd)
 	share.add(cmd)
 	registered.add(cmd)

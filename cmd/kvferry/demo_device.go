@@ -24,9 +24,9 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 // each.
 func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	switch *plane {
-	case "auto", "shm", "tcp":
+	case "auto", "shm", "tcp", demo.PlaneNIXL:
 	default:
-		return nil, usagef("--plane is %q; use auto, shm or tcp", *plane)
+		return nil, usagef("--plane is %q; use auto, shm, tcp or nixl", *plane)
 	}
 	switch {
 	case f.device != "cpu" && f.device != "npu":

@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// npuNode is the configuration of a node on an NPU, with what it says of HCCL.
-func npuNode(t *testing.T, device, channel, hccl string) (file string) {
+// npuNode is the configuration of a node on an NPU, with what it says of HCCL, and more keys of our own.
+func npuNode(t *testing.T, device, channel, hccl string, own ...string) (file string) {
 	t.Helper()
 	file = nodeConfig(t)
 	text, err := os.ReadFile(file)
@@ -26,7 +26,9 @@ func npuNode(t *testing.T, device, channel, hccl string) (file string) {
 	}
 	text = bytes.Replace(text, []byte("pd_buffer_device: cpu"), []byte("pd_buffer_device: "+device), 1)
 	text = append(text, "transfer_channel: "+channel+"\n"...)
-	text = bytes.Replace(text, []byte("  kvferry:\n"), []byte("  kvferry:\n    hccl: {"+hccl+"}\n"), 1)
+	for _, line := range append(own, "hccl: {"+hccl+"}") {
+		text = bytes.Replace(text, []byte("  kvferry:\n"), []byte("  kvferry:\n    "+line+"\n"), 1)
+	}
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/nixlnode"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/npunode"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
@@ -27,6 +28,9 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 		runtime.WithControl(controlConfig(cfg).Opener()))
 	if cfg.NeedsNPU() {
 		return openOnNPU(ctx, cfg, rank, log, options)
+	}
+	if cfg.Channel == config.ChannelNIXL {
+		return openOverNIXL(ctx, cfg, rank, log, options)
 	}
 	tcpAddr, ok := cfg.TCPEndpoint(rank)
 	if !ok {
@@ -62,6 +66,22 @@ func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logg
 		return nil, errors.Join(err, on.Close())
 	}
 	return &node{agent.Node{Node: n, Engine: engine, Links: on.Links}, on}, nil
+}
+
+func openOverNIXL(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node,
+	error) {
+	on, err := nixlnode.Open(cfg, rank, log)
+	if errors.Is(err, nixlnode.ErrSetting) {
+		return nil, usageError{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	n, err := runtime.Open(ctx, cfg, append(options, on.Options()...)...)
+	if err != nil {
+		return nil, err
+	}
+	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}, Links: on.Links}}, nil
 }
 
 // close ends the node, then what it stands on.

@@ -147,12 +147,15 @@ func (c *comparison) planes() {
 		c.add("transfer_channel", b.Channel,
 			"%s has %v, so they have no plane in common; auto is hccl where pd_buffer_device is npu and nowhere else: set "+
 				"hccl on both, or on none", a.Name, a.Channel)
+	case (a.Channel == ChannelNIXL) != (b.Channel == ChannelNIXL):
+		c.add("transfer_channel", b.Channel,
+			"%s has %v, so they have no plane in common; auto is never nixl: set nixl on both, or on none", a.Name, a.Channel)
 	case a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto:
 		c.add("transfer_channel", b.Channel,
 			"%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
 	case a.Channel == ChannelHCCL:
 		c.hccl()
-	case a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir:
+	case !a.Leased() && a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir:
 		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name,
 			a.Data.SHMDir)
 	}

@@ -21,6 +21,8 @@ func (c *Config) rankKey() string {
 		return donePortKey
 	case len(c.Data.TCPPorts) > 0:
 		return tcpPortKey
+	case len(c.NIXL.Ports) > 0:
+		return nixlPortKey
 	case len(c.HCCL.Ports) > 0:
 		return hcclPortKey
 	case len(c.HCCL.DeviceIPs) > 0:

@@ -47,6 +47,7 @@ const (
 	ChannelSHM                 // shared memory only
 	ChannelTCP                 // TCP only
 	ChannelHCCL                // the NPUs' own links only
+	ChannelNIXL                // libnixl only
 )
 
 // String returns the channel as transfer_channel has it.
@@ -60,6 +61,8 @@ func (c Channel) String() string {
 		return "tcp"
 	case ChannelHCCL:
 		return "hccl"
+	case ChannelNIXL:
+		return "nixl"
 	default:
 		return fmt.Sprintf("channel(%d)", uint8(c))
 	}
@@ -123,6 +126,7 @@ type Config struct {
 	Data      Data
 	NPU       NPU
 	HCCL      HCCL
+	NIXL      NIXL
 	Log       Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of

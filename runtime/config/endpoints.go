@@ -6,7 +6,8 @@ import "github.com/kvferry/kvferry/protocol"
 func (c *Config) Ranks() int {
 	// All lists that are given are equally long.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Recall.QueryPorts), len(c.Data.TCPPorts),
-		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts))
+		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts),
+		len(c.NIXL.Ports))
 }
 
 // InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it. Its text
@@ -88,6 +89,7 @@ func (c *Config) listens() (all []listening) {
 	if c.Channel == ChannelAuto || c.Channel == ChannelTCP {
 		add(c.Data.TCPHost, tcpPortKey, tcpPortKey, c.Data.TCPPorts)
 	}
+	add(c.NIXL.Host, nixlPortKey, nixlPortKey, c.NIXL.Ports)
 	add(c.HCCL.Host, hcclPortKey, hcclPortKey, c.HCCL.Ports)
 	return append(all, c.listensOnNPUs()...)
 }

@@ -12,7 +12,7 @@ import (
 // TestProblems runs the files of testdata: a base file with lines added, changed or removed, and everything that is
 // then wrong with it, or else its notes.
 func TestProblems(t *testing.T) {
-	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt", "both.txt", "share.txt",
+	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt", "nixl.txt", "both.txt", "share.txt",
 		"layerwise.txt", "register.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, td *datadriven.TestData) string {
 			text := baseText(t, td)

@@ -26,8 +26,8 @@ var lmcacheKeys = []key{
 		doc: "prefiller, decoder, or both at once"},
 	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
 		doc: "`auto` is shared memory on one host, else TCP, and `hccl`, the NPUs' own links, where `pd_buffer_device` is " +
-			"`npu`; `hixl` and `hcomm_onesided` are taken, with a note, for `hccl`, and `nixl`, `mooncake` and " +
-			"`mock_memory` for `auto`"},
+			"`npu`; `hixl` and `hcomm_onesided` are taken, with a note, for `hccl`, and `mooncake` and " +
+			"`mock_memory` for `auto`; `nixl` is [libnixl](nixl.md)"},
 	{name: "chunk_size", role: byBoth, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
 		def: "256", doc: "tokens of a full chunk; equal on all nodes"},
 	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,

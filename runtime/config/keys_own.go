@@ -10,6 +10,9 @@ import (
 // open files decides when a node opens.
 const connsMost = 1 << 15
 
+// overcommitKey says when memory of this process is taken.
+const overcommitKey = "data.overcommit"
+
 // nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
 var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
@@ -170,7 +173,7 @@ var nodeKeys = []key{
 		doc: "threads that store into the pool; 0 is two, or one on a single core"},
 	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }),
 		def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},
-	{name: "data.overcommit", kind: boolean(func(d *draft) *bool { return &d.cfg.Data.Overcommit }), def: "false",
+	{name: overcommitKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Data.Overcommit }), def: "false",
 		doc: "take the pools' memory when a page is first touched, and not when the node opens. If there is none at a " +
 			"touch, the kernel kills the process, or another"},
 	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0",

@@ -34,7 +34,7 @@ func TestLMCacheExamplesLoad(t *testing.T) {
 		channel     Channel
 		device      Device
 	}{
-		{"lmcache", nil, 1024, 2048, []uint16{7300}, "transfer_channel pd_buffer_device", ChannelAuto, Device{}},
+		{"lmcache", nil, 1024, 2048, []uint16{7300}, "pd_buffer_device", ChannelNIXL, Device{}},
 		{"legacy", nil, 1024, 2048, []uint16{7301, 7302}, "nixl_buffer_device", ChannelAuto, Device{}},
 		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel",
 			ChannelHCCL, Device{DeviceNPU, -1}},

@@ -52,7 +52,8 @@ func deviceIndex(s string) (index int, isIndex bool) {
 var channelKind = kind{channelWords.takes, readChannel}
 
 var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
-	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL}}, Note,
+	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL},
+		{"nixl", ChannelNIXL}}, Note,
 	channelElsewhere)
 
 // readChannel takes the other words that LMCache-Ascend has for the NPUs' links, too.
@@ -70,7 +71,7 @@ func channelElsewhere(word string) string {
 	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and " +
 		"between NPUs over hccl"
 	switch word {
-	case "nixl", "mooncake":
+	case "mooncake":
 		return "this build has no " + word + " plane" + instead
 	case "mock_memory", "mock":
 		return "here bytes really move" + instead

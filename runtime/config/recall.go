@@ -72,8 +72,8 @@ func (d *draft) validateRecall() {
 			"a recall reads; remove one of the two")
 	}
 	if d.cfg.Channel == ChannelHCCL || d.cfg.Device.Kind == DeviceNPU {
-		d.at(bidirectionalKey, Unsupported, refusal+"recalls go over shm and tcp alone; set pd_bidirectional: false, or "+
-			"pd_buffer_device: cpu and transfer_channel: auto")
+		d.at(bidirectionalKey, Unsupported, refusal+"recalls go over shm, tcp and nixl alone; set pd_bidirectional: "+
+			"false, or pd_buffer_device: cpu and transfer_channel: auto")
 	}
 }
 

@@ -180,8 +180,8 @@ func (d *draft) validateRegister() {
 		{c.Layerwise.Enabled, engineIDKey, Conflict,
 			"registered blocks go when all is computed; set use_layerwise: false, or remove it"},
 		{c.Channel == ChannelHCCL || c.Device.Kind == DeviceNPU, engineIDKey, Unsupported,
-			refusal + "blocks are registered over shm and tcp alone; set pd_buffer_device: cpu and transfer_channel: auto, or " +
-				"remove it"},
+			refusal + "blocks are registered over shm, tcp and nixl alone; set pd_buffer_device: cpu and transfer_channel: " +
+				"auto, or remove it"},
 		{r.BlockTokens != c.ChunkTokens, "register.block_tokens", Conflict,
 			fmt.Sprintf("chunk_size is %d, and a page is one kernel block; give both the same, or one alone", c.ChunkTokens)},
 		{r.Blocks == 0, "register.blocks", Missing, "say how many kernel blocks a layer has, such as register.blocks: 4096"},

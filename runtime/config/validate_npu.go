@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ func (d *draft) validatePlacing() {
 		switch c.Channel {
 		case ChannelAuto:
 			c.Channel = ChannelHCCL
-		case ChannelSHM, ChannelTCP:
+		case ChannelSHM, ChannelTCP, ChannelNIXL:
 			d.at("transfer_channel", Conflict,
 				fmt.Sprintf("it moves memory of the host, and %s is %v; use hccl or auto, or %[1]s: cpu", d.deviceKey(), c.Device))
 		case ChannelHCCL:
@@ -23,6 +24,20 @@ func (d *draft) validatePlacing() {
 		d.validateHCCL()
 	} else {
 		d.forgetHCCL()
+	}
+	if c.Channel == ChannelNIXL {
+		d.validateNIXL()
+	} else {
+		d.forget(nixlKeys, "nixl.", fmt.Sprintf("transfer_channel is %v", c.Channel))
+		c.NIXL.Ports = nil
+	}
+	if c.Leased() {
+		var but []string
+		if !c.NeedsNPU() {
+			but = append(but, overcommitKey) // The pool is memory of this process all the same.
+		}
+		d.forget(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
+		c.Data.TCPPorts = nil
 	}
 	if !c.NeedsNPU() {
 		d.note(ownPath("npu.library"), "no effect: neither the pool nor the channel is an NPU's")
@@ -46,12 +61,15 @@ func (d *draft) validateHCCL() {
 		d.at(ownPath("hccl.bootstrap"), Conflict,
 			fmt.Sprintf("hccl.sequence is %v; write hccl.sequence: exchange, or leave it at rank_table", h.Sequence))
 	}
-	for _, k := range nodeKeys {
-		if strings.HasPrefix(k.name, "data.") {
-			d.note(ownPath(k.name), "no effect: bytes go over hccl")
+}
+
+// forget notes of those of keys whose names begin so that they have no effect, and why; but some have one.
+func (d *draft) forget(keys []key, prefix, why string, but ...string) {
+	for _, k := range keys {
+		if strings.HasPrefix(k.name, prefix) && !slices.Contains(but, k.name) {
+			d.note(ownPath(k.name), "no effect: "+why)
 		}
 	}
-	d.cfg.Data.TCPPorts = nil
 }
 
 // noteNPU tells of what runs and not everywhere. Only the pool that peers write to or read from must be in reach of
@@ -79,11 +97,7 @@ func (d *draft) noteNPU() {
 
 // forgetHCCL drops the keys of a plane that the node has not, so that their lists count for nothing.
 func (d *draft) forgetHCCL() {
-	for _, k := range npuKeys {
-		if strings.HasPrefix(k.name, "hccl.") {
-			d.note(ownPath(k.name), fmt.Sprintf("no effect: transfer_channel is %v", d.cfg.Channel))
-		}
-	}
+	d.forget(npuKeys, "hccl.", fmt.Sprintf("transfer_channel is %v", d.cfg.Channel))
 	h := &d.cfg.HCCL
 	h.DeviceIPs, h.DevicePorts, h.Ports = nil, nil, nil
 }

@@ -39,7 +39,8 @@ func (d *draft) validateListLengths() {
 	}{{c.initKey(), len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
 		{queryPortKey, len(c.Recall.QueryPorts)}, {p2pLookupKey, len(c.Share.LookupPorts)},
 		{tcpPortKey, len(c.Data.TCPPorts)},
-		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)}} {
+		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)},
+		{nixlPortKey, len(c.NIXL.Ports)}} {
 		switch {
 		case l.ranks == 0:
 		case n == 0:

@@ -93,8 +93,8 @@ func (e Env) Complete() (Env, error) {
 // CompleteLeased checks the env of a leased plane and fills in the defaults.
 func (e Env) CompleteLeased() (Env, error) {
 	if e.Leased == nil && e.Pool != nil {
-		return e, fmt.Errorf("%w: this plane serves memory of a device, and the pool is the process's; use "+
-			"pd_buffer_device: npu, or another transfer_channel", ErrInvalid)
+		return e, fmt.Errorf("%w: this plane is leased, and the pool is the process's and fenced; use "+
+			"transfer_channel: nixl, or pd_buffer_device: npu, or another plane", ErrInvalid)
 	}
 	if e.Leased == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)

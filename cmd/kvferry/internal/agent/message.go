@@ -126,10 +126,10 @@ type Stats struct {
 	Brought map[string]uint64 `json:"brought,omitempty"`
 
 	Incarnation string `json:"incarnation"`
-	Links       *Links `json:"links,omitempty"` // of a node on an NPU
+	Links       *Links `json:"links,omitempty"` // of a node on a leased plane
 }
 
-// Links is what became of the communicators of a node on an NPU, since its start.
+// Links is what became of the communicators of a node on an NPU, or of pairs of agents over libnixl, since its start.
 type Links struct {
 	Formed   uint64 `json:"formed"`   // to reach peers
 	Fenced   uint64 `json:"fenced"`   // of those, given up before their link was

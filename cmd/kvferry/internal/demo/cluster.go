@@ -180,7 +180,7 @@ func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p 
 	d.peer, d.room = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1], QueryPort: ports[2]}, room
 	p.more = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s%s", host, ports[0], ports[1],
 		o.recalls(ports[2]), p.more)
-	p.own += o.recallsOwn()
+	p.own += o.leases()
 	return c.seatNode(ctx, &d.seat, p, o)
 }
 

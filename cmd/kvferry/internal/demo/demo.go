@@ -13,6 +13,9 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
 )
 
+// PlaneNIXL is the plane over libnixl, which the nodes load as any other would.
+const PlaneNIXL = "nixl"
+
 // Options say what is replayed, and how.
 type Options struct {
 	Trace       string // its name, for the report
@@ -20,7 +23,7 @@ type Options struct {
 	Mode        Mode
 	Ring        bool    // each node is prefill and decode: it puts to the next
 	Recall      bool    // who puts reads back first what a decode still has of a request
-	Plane       string  // transfer_channel: auto, shm or tcp, and hccl with an NPU
+	Plane       string  // transfer_channel: auto, shm, tcp or nixl, and hccl with an NPU
 	NPU         *NPU    // where pages lie; nil: memory of the processes
 	Speed       float64 // of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1

@@ -17,13 +17,13 @@ import (
 // engine, it keeps none of them.
 func RecallModes() []Mode { return []Mode{Push, Pull} }
 
-// leasesStand is how long what a decode was asked for stays as it is, in seconds, if nobody says that it was read: so
-// long the pages stay pinned that a node was killed over.
+// leasesStand is how long what a decode was asked for stays as it is, in seconds, if nobody says that it was read, and
+// on a leased plane what it was to be written: so long the pages stay pinned that a node was killed over.
 const leasesStand = 10
 
-// recallsOwn are the lines below extra_config.kvferry of who is recalled from.
-func (o *Options) recallsOwn() string {
-	if !o.Recall {
+// leases are the lines below extra_config.kvferry of who is recalled from, or receives over a leased plane.
+func (o *Options) leases() string {
+	if !o.Recall && o.Plane != PlaneNIXL {
 		return ""
 	}
 	return fmt.Sprintf("    lease: %d\n", leasesStand)

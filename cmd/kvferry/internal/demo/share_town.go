@@ -48,7 +48,7 @@ extra_config:
     peer_share_pct: 100
     engine_share_pct: 100
     put_timeout: 15
-    link: {backoff_max: 0.5}
+%[16]s    link: {backoff_max: 0.5}
     log: {level: error}
 `
 
@@ -120,7 +120,7 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 		if err := t.settleIn(ctx, at, program{name: name, args: []string{"node", "--commands"}},
 			fmt.Sprintf(shareText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
 				ports[2], strings.Join(told, ", "), strings.Join(asked, ", "), s.layers, s.kvHeads, s.headSize,
-				arena)); err != nil {
+				arena, o.leases())); err != nil {
 			return err
 		}
 	}

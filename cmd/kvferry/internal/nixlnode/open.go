@@ -1,0 +1,66 @@
+//go:build cgo && linux
+
+package nixlnode
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+)
+
+// A NIXL is what one node stands on. There is nothing of it to close.
+type NIXL struct {
+	config nixl.Config
+	plane  *nixl.Plane // nil until the node has opened it
+}
+
+// Open loads libnixl, and takes what the configuration says of it for the rank.
+func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
+	n := &cfg.NIXL
+	listen, ok := cfg.NIXLEndpoint(rank)
+	if !ok {
+		return nil, fmt.Errorf("%w: extra_config.kvferry.nixl.port has none for rank %d; add it", ErrSetting, rank)
+	}
+	library, err := Load(n.Library)
+	if err != nil {
+		return nil, err
+	}
+	info := library.Info()
+	log.Info("libnixl", "library", info.Library, "transports", n.Transports)
+	if len(info.Signals) > 0 {
+		log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our "+
+			"threads ends the process", "library", info.Library, "signals", info.Signals, "remedy", "unset UCX_DEBUG_SIGNO")
+	}
+	return &NIXL{config: nixl.Config{
+		Library: library, Transports: n.Transports, Host: listen.Host, Port: listen.Port,
+		TransferTimeout: n.TransferTimeout, CancelGrace: n.CancelGrace, PrepareTimeout: n.PrepareTimeout,
+		RebuildTries: int(n.RebuildTries), Window: int(n.Window), Descriptors: int(n.Descriptors),
+		BatchBytes: n.BatchBytes, Links: int(n.Links),
+	}}, nil
+}
+
+// Options give a node its one plane.
+func (n *NIXL) Options() []runtime.Option {
+	return []runtime.Option{runtime.WithPlane(nixl.Name, n.openPlane)}
+}
+
+func (n *NIXL) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	p, err := nixl.Open(ctx, n.config, env)
+	if err != nil {
+		return nil, err
+	}
+	n.plane = p
+	return p, nil
+}
+
+// Links counts epochs of pairs of agents, once the node is open.
+func (n *NIXL) Links() *agent.Links {
+	s := n.plane.Stats()
+	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
+}

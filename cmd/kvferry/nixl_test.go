@@ -1,0 +1,116 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/libnixl"
+)
+
+// nixlNode is the configuration of a node over libnixl, with what it says of that.
+func nixlNode(t *testing.T, nixl string) (file string) {
+	t.Helper()
+	return npuNode(t, "cpu", "nixl", "", "nixl: {"+nixl+"}")
+}
+
+// wantNIXL skips a test where nobody says where libnixl is. The test's own process does not load it: under the race
+// detector its end would fault.
+func wantNIXL(t *testing.T) {
+	t.Helper()
+	if os.Getenv(libnixl.LibraryVariable) == "" {
+		t.Skip("make nixl-test fetches libnixl and runs this")
+	}
+}
+
+// What cannot serve pages over libnixl says what to install or to change, and never serves them otherwise in silence.
+func TestNodeOverLibnixlThatIsNotThere(t *testing.T) {
+	file := nixlNode(t, "")
+	for _, c := range []struct{ name, file, library, tried string }{
+		{"named by the variable", file, "/nowhere/libnixl_capi.so", "/nowhere/libnixl_capi.so"},
+		{"named by the file", nixlNode(t, "library: /nowhere/else.so"), "/nowhere/libnixl_capi.so", "/nowhere/else.so"},
+		{"not libnixl", file, "/proc/self/exe", "/proc/self/exe"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, first, stderr := runNode(t, c.file, libnixl.LibraryVariable+"="+c.library)
+			if code != exitFinding || first.Code == "ok" {
+				t.Errorf("exit code %d, and it said %q", code, first.Code)
+			}
+			for _, want := range []string{"transfer_channel is nixl", c.tried, "nixl-cu12", libnixl.LibraryVariable,
+				"nixl.library", "transfer_channel: auto"} {
+				if !strings.Contains(stderr, want) || !strings.Contains(first.Error, want) {
+					t.Errorf("%q is missing in %s, or in its first line: %s", want, stderr, first.Error)
+				}
+			}
+		})
+	}
+}
+
+// A node over libnixl serves, and says which library it is; what UCX is told twice is refused by name.
+func TestNodeOverLibnixl(t *testing.T) {
+	wantNIXL(t)
+	code, first, stderr := runNode(t, nixlNode(t, "transports: tcp"))
+	if code != exitOK || first.Code != "ok" || !strings.Contains(stderr, "libnixl library=") {
+		t.Errorf("exit code %d, it said %+v and\n%s", code, first, stderr)
+	}
+	code, first, _ = runNode(t, nixlNode(t, "transports: tcp"), "UCX_TLS=sm")
+	if code != exitFinding || !strings.Contains(first.Error, `transports of nixl are "tcp", and UCX_TLS is "sm"`) {
+		t.Errorf("exit code %d, and it said %s", code, first.Error)
+	}
+}
+
+// The demo plays all that it plays over shm and tcp: real processes of which one of each side is killed, every byte
+// verified, and nothing left.
+func TestDemoOverLibnixl(t *testing.T) {
+	wantNIXL(t)
+	for _, args := range [][]string{
+		{},
+		{"--bidirectional"},
+		{"--role", "both", "--mode", "push"},
+		{"--mode", "p2p-push"},
+		{"--mode", "p2p-pull"},
+		{"--mode", "push-reg"},
+		{"--mode", "push-reg", "--prefill-tp", "1", "--decode-tp", "2"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			code := run(context.Background(), append([]string{"demo", "--plane", "nixl", "--requests", "16", "--json"}, args...),
+				strings.NewReader(""), &out, &stderr)
+			var all struct {
+				Modes []struct {
+					Plane         string           `json:"transfer_channel"`
+					Completed     int64            `json:"completed"`
+					BytesVerified int64            `json:"bytes_verified"`
+					RestartMillis map[string]int64 `json:"restart_ms"`
+				} `json:"modes"`
+				OK bool `json:"ok"`
+			}
+			if err := json.Unmarshal(out.Bytes(), &all); err != nil || code != exitOK || !all.OK || len(all.Modes) == 0 {
+				t.Fatalf("exit code %d, ok %v, %v:\n%s%s", code, all.OK, err, &out, &stderr)
+			}
+			for _, m := range all.Modes {
+				if m.Plane != "nixl" || m.Completed != 16 || m.BytesVerified == 0 || len(m.RestartMillis) < 2 {
+					t.Errorf("it did not do what it is for: %+v\n%s", m, &out)
+				}
+			}
+		})
+	}
+}
+
+func TestDemoOverLibnixlThatIsNotThere(t *testing.T) {
+	t.Setenv(libnixl.LibraryVariable, "/nowhere/libnixl_capi.so")
+	for _, mode := range []string{"push", "push-reg", "p2p-push"} {
+		var out, stderr bytes.Buffer
+		code := run(context.Background(), []string{"demo", "--plane", "nixl", "--mode", mode}, strings.NewReader(""), &out,
+			&stderr)
+		if code != exitFinding || !strings.Contains(stderr.String(), "nixl-cu12") ||
+			!strings.Contains(stderr.String(), "/nowhere/libnixl_capi.so") {
+			t.Errorf("%s: exit code %d, and it said %s%s", mode, code, &out, &stderr)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// leasedMemory is a pool in memory of this process that leased planes serve.
+type leasedMemory struct {
+	*plane.Leased
+	*hostMemory
+}
+
+// newLeasedMemory takes the memory of a pool, as long as ctx lasts, and makes its book. What others say of the
+// configuration of a fenced pool holds here, too.
+func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, error) {
+	m, err := newHostMemory(ctx, c.Pages, c.PageBytes, c.Overcommit)
+	if err != nil {
+		return leasedMemory{}, err
+	}
+	book, err := plane.NewLeased(plane.LeasedConfig{
+		ID: c.ID, Buffer: c.Buffer, Pages: c.Pages, PageBytes: c.PageBytes, Sink: c.Sink,
+		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))), Bytes: uint64(len(m.mem))},
+	})
+	if err != nil {
+		return leasedMemory{}, errors.Join(err, m.Close())
+	}
+	return leasedMemory{book, m}, nil
+}
+
+// Retract has nothing to take back: that the planes are closed is the proof.
+func (leasedMemory) Retract() {}
+
+// Close implements processPool.
+func (m leasedMemory) Close() error { return m.hostMemory.Close() }
