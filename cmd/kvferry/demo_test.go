@@ -23,7 +23,8 @@ import (
 
 // TestMain lets the test's binary be the demo's processes: the demo starts its own program again.
 func TestMain(m *testing.M) {
-	if children := []string{"node", "demo-proxy", "directory"}; len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
+	children := []string{"node", "demo-proxy", "directory", "doctor"}
+	if len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()
 	}
 	// Under the race detector each of them would wait a second at its end for races that are not to come any more.

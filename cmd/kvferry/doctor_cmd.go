@@ -25,7 +25,7 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what this machine lacks to run a node, and how fast it copies",
 		Long: `doctor looks at this machine as a node would find it: kernel, limits, memory, cores
-and network; with CANN also the NPUs, the links between them, what HCCL can do and
+and network; with libnixl whether it writes; with CANN also the NPUs, the links between them, what HCCL can do and
 how fast memory is copied. With --config it says whether that configuration can run
 here. Everything that is not as it should be has a remedy.
 

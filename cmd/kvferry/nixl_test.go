@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -61,6 +62,39 @@ func TestNodeOverLibnixl(t *testing.T) {
 	code, first, _ = runNode(t, nixlNode(t, "transports: tcp"), "UCX_TLS=sm")
 	if code != exitFinding || !strings.Contains(first.Error, `transports of nixl are "tcp", and UCX_TLS is "sm"`) {
 		t.Errorf("exit code %d, and it said %s", code, first.Error)
+	}
+}
+
+// The doctor says where the library is, and tries it.
+func TestDoctorOverLibnixl(t *testing.T) {
+	wantNIXL(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env, file string
+		want      map[string]string
+	}{
+		{"KVFERRY_TEST=", "", map[string]string{"library": "ok", "release": "ok", "agent": "ok", "write, verified": "ok"}},
+		{"UCX_TLS=tcp", "", map[string]string{"agent": "ok", "write, verified": "ok"}},
+		{"KVFERRY_TEST=", nixlNode(t, "transports: tcp"), map[string]string{"agent": "ok", "write, verified": "ok"}},
+		{"UCX_TLS=nothing", "", map[string]string{"library": "ok", "agent": "", "write, verified": "warning"}},
+		{"UCX_TLS=nothing", nixlNode(t, "transports: tcp"), map[string]string{"nixl.transports": "problem",
+			"write, verified": "problem"}},
+	} {
+		cmd := exec.Command(self, "doctor", "--json", "--copy-bytes", "1MiB", "--config", c.file)
+		cmd.Env = append(os.Environ(), c.env)
+		out, _ := cmd.Output() // Its exit code speaks of the whole machine.
+		var r doctorReport
+		if err := json.Unmarshal(out, &r); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for row, want := range c.want {
+			if got := r.verdict("nixl", row); got != want {
+				t.Errorf("%s %s: %s is %q, want %q\n%s", c.env, c.file, row, got, want, out)
+			}
+		}
 	}
 }
 

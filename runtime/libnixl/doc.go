@@ -35,7 +35,8 @@
 //
 // Open changes the environment of the process, where nothing is said there yet: without UCX_MEM_EVENTS=n UCX patches
 // the C library's functions in place, which takes it 0.4 s and is not for a process with threads; without
-// UCX_DEBUG_SIGNO=0 it takes SIGHUP, with a handler that a Go program must not meet. The library stays loaded for good.
+// UCX_DEBUG_SIGNO=0 it takes SIGHUP, with a handler that a Go program must not meet; without UCX_LOG_FILE=stderr it
+// warns on standard output. The library stays loaded for good.
 // A process that ends by C's exit may fault in a library of the wheel after all work is done; Go programs end without
 // it.
 package libnixl

@@ -31,7 +31,8 @@ type Info struct {
 }
 
 // settings are what UCX is to find in the environment, unless something is said there already.
-var settings = []struct{ name, value string }{{"UCX_MEM_EVENTS", "n"}, {"UCX_DEBUG_SIGNO", "0"}}
+var settings = []struct{ name, value string }{{"UCX_MEM_EVENTS", "n"}, {"UCX_DEBUG_SIGNO", "0"},
+	{"UCX_LOG_FILE", "stderr"}}
 
 // An Attempt is one library that was tried and could not be used.
 type Attempt = sharedlib.Attempt

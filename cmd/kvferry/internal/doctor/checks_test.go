@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
 // TestChecks runs testdata/checks/*.txt: a check, what calls of the system answer as its arguments, the machine's files
@@ -51,6 +52,8 @@ func TestChecks(t *testing.T) {
 				s = m.device(n.Devices[0], commonNode(m.cards()), 64<<20)
 			case "hccl":
 				m.hccl(&s, npusOf(t, td).HCCL, wantsOf(td).Config)
+			case "nixl":
+				m.nixl(&s, nixlOf(t, td), wantsOf(td).Config, 1<<30)
 			case "links":
 				links(&s, npusOf(t, td))
 			case "configuration":
@@ -155,7 +158,29 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 			return perSecond, answer("copy")
 		},
 		NPUs: func(context.Context, Libraries, uint64) NPUs { return npusOf(t, td) },
+		NIXL: func(context.Context, libnixl.Options, string, uint64) NIXL { return nixlOf(t, td) },
 	}
+}
+
+// nixlOf is what a case has of libnixl: nothing without an argument.
+func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
+	t.Helper()
+	n := NIXL{Failed: &libnixl.LoadError{Tried: []libnixl.Attempt{{Library: "libnixl_capi.so",
+		Reason: "libnixl_capi.so: no such file"}}}}
+	for _, arg := range td.CmdArgs {
+		switch arg.Key {
+		case "library":
+			n = NIXL{Info: libnixl.Info{Library: arg.Vals[0]}, Agent: 20*time.Millisecond + 7,
+				Write: Speed{Name: "write, verified", PerSecond: 3.2e9}}
+		case "unset":
+			n.Failed = errors.New("libnixl: set UCX_MEM_EVENTS: invalid argument")
+		case "signals":
+			n.Info.Signals = parseList(arg.Vals[0])
+		case "unwritten":
+			n.Write.Failed = &libnixl.Error{Call: "nixl_capi_create_backend", Status: libnixl.Backend}
+		}
+	}
+	return n
 }
 
 var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046,

@@ -34,6 +34,8 @@ func bounds(c *config.Config) (all []bound) {
 		tcp, hasTCP := c.TCPEndpoint(rank)
 		hccl, hasHCCL := c.HCCLEndpoint(rank)
 		add(c.Channel == config.ChannelHCCL, "hccl.port", hccl, hasHCCL)
+		nixl, hasNIXL := c.NIXLEndpoint(rank)
+		add(c.Channel == config.ChannelNIXL, "nixl.port", nixl, hasNIXL)
 		add(c.Channel == config.ChannelAuto || c.Channel == config.ChannelTCP, "data.tcp_port", tcp, hasTCP)
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
 // Options say what to look at.
@@ -16,7 +17,7 @@ type Options struct {
 	// node makes.
 	Library string
 	// CopyBytes is how much each measured copy moves, four times over. Two such buffers are taken of each
-	// device, and two of host memory.
+	// device, and two of host memory. What is written over libnixl is 64 MiB at most.
 	CopyBytes uint64
 }
 
@@ -46,7 +47,9 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 
 	npu := Section{Name: "npus"}
 	m.npus(&npu, npus, o.Wants.npus() || o.Library != "")
-	sections := []Section{program, host, memory, network, configuration, npu}
+	nixl := Section{Name: "nixl"}
+	m.nixl(&nixl, m.lookAtNIXL(ctx, o), cfg, o.CopyBytes)
+	sections := []Section{program, host, memory, network, configuration, nixl, npu}
 	if npus.Failed == nil {
 		node := commonNode(m.cards())
 		for _, d := range npus.Devices {
@@ -58,6 +61,15 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 		sections = append(sections, hccl, pairs)
 	}
 	return newReport(sections...)
+}
+
+// lookAtNIXL tries libnixl as the configuration would have a node use it.
+func (m Machine) lookAtNIXL(ctx context.Context, o Options) NIXL {
+	library, transports := libnixl.Options{}, ""
+	if c := o.Wants.Config; c != nil {
+		library.Library, transports = c.NIXL.Library, c.NIXL.Transports
+	}
+	return m.NIXL(ctx, library, transports, o.CopyBytes)
 }
 
 // libraries are those that were asked for, and that the configuration names otherwise.

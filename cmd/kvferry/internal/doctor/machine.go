@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -30,6 +31,7 @@ type Machine struct {
 	Writable   func(dir string) error                                    // asks whether files can be made there
 	HostCopy   func(bytes uint64) (bytesPerSecond float64, failed error) // copies in host memory
 	NPUs       func(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs
+	NIXL       func(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL
 }
 
 // An Interface is one of the network's, with its addresses.
@@ -47,7 +49,7 @@ func This() Machine {
 		Root: os.DirFS("/"), Env: os.Getenv,
 		Memfd: makePool, Clocks: readClocks, Interfaces: interfaces, Listen: listen,
 		Writable: func(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) },
-		HostCopy: hostCopy, NPUs: lookAtNPUs,
+		HostCopy: hostCopy, NPUs: lookAtNPUs, NIXL: lookAtNIXL,
 	}
 }
 

@@ -1,0 +1,150 @@
+//go:build cgo && linux
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/runtime/libnixl"
+)
+
+// nixlPatience is how long one write may take.
+const nixlPatience = 30 * time.Second
+
+// lookAtNIXL loads libnixl, and has one agent write to another.
+func lookAtNIXL(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL {
+	lib, err := libnixl.Open(o)
+	if err != nil {
+		return NIXL{Failed: err}
+	}
+	n := NIXL{Info: lib.Info(), Write: Speed{Name: "write, verified"}}
+	p := &nixlPair{bytes: min(bytes, nixlBytesMax)}
+	n.Agent, err = p.open(lib, transports)
+	if err == nil {
+		n.Write.PerSecond, err = p.measure(ctx)
+	}
+	n.Write.Failed = errors.Join(err, p.close())
+	return n
+}
+
+// A nixlPair is two agents, the memory that each has registered, and what is under way from the first to the second.
+type nixlPair struct {
+	bytes    uint64
+	agents   [2]*libnixl.Agent
+	memory   [2][]byte
+	known    [2]*libnixl.Memory
+	transfer *libnixl.Transfer
+}
+
+// open makes the agents and has the first know the second. It says what the second one took.
+func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Duration, err error) {
+	params := map[string]string{}
+	if transports != "" {
+		params["engine_config"] = "TLS=" + transports
+	}
+	for i, side := range []string{"a", "b"} {
+		begin := time.Now()
+		p.agents[i], err = lib.NewAgent(libnixl.AgentOptions{
+			Name: fmt.Sprintf("kvferry-doctor-%d-%s", os.Getpid(), side), Params: params,
+		})
+		if took = time.Since(begin); err != nil {
+			return 0, err
+		}
+		p.memory[i], err = unix.Mmap(-1, 0, int(p.bytes), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+		if err != nil {
+			return 0, fmt.Errorf("map %d bytes: %w", p.bytes, err)
+		}
+		if p.known[i], err = p.agents[i].Register(libnixl.Host, p.at(i)); err != nil {
+			return 0, err
+		}
+	}
+	metadata, err := p.agents[1].Metadata()
+	if err != nil {
+		return 0, err
+	}
+	peer, err := p.agents[0].Load(metadata)
+	if err != nil {
+		return 0, err
+	}
+	p.transfer, err = p.agents[0].NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: peer,
+		Pairs: []libnixl.Pair{{Local: p.at(0).Address, Remote: p.at(1).Address, Bytes: p.bytes}}})
+	return took, err
+}
+
+func (p *nixlPair) at(i int) libnixl.Range {
+	return libnixl.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.memory[i])))), Bytes: p.bytes}
+}
+
+// measure writes some times, other bytes each time, and compares all of them.
+func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
+	for round := range copyRounds + 1 {
+		for i := range p.memory[0] {
+			p.memory[0][i] = byte(i>>12 + i*31 + round + 1)
+		}
+		begin := time.Now()
+		if err := p.write(ctx, begin.Add(nixlPatience)); err != nil {
+			return 0, err
+		}
+		// The first one connects.
+		if took := time.Since(begin); took > 0 && round > 0 {
+			perSecond = max(perSecond, float64(p.bytes)/took.Seconds())
+		}
+		for i, b := range p.memory[1] {
+			if b != p.memory[0][i] {
+				return 0, fmt.Errorf("byte %d of %d is %#x where %#x was written, though the library says that it is there", i,
+					p.bytes, b, p.memory[0][i])
+			}
+		}
+	}
+	return perSecond, nil
+}
+
+// write writes once. The target is asked as well: by some transports it is its agent that stores.
+func (p *nixlPair) write(ctx context.Context, until time.Time) error {
+	done, err := p.transfer.Post()
+	for ; !done && err == nil; done, err = p.transfer.Check() {
+		if _, err := p.agents[1].Notices(); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("%d bytes are not written after %v", p.bytes, nixlPatience)
+		}
+	}
+	return err
+}
+
+// close gives back what open took. Memory goes last: until an agent is destroyed something may be at it.
+func (p *nixlPair) close() error {
+	var errs []error
+	if p.transfer != nil {
+		errs = append(errs, p.transfer.Close())
+	}
+	for i, agent := range p.agents {
+		if p.known[i] != nil {
+			errs = append(errs, p.known[i].Close())
+		}
+		if agent != nil {
+			errs = append(errs, agent.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("and not all could be given back: %w", err)
+	}
+	for _, mem := range p.memory {
+		if mem != nil {
+			errs = append(errs, unix.Munmap(mem))
+		}
+	}
+	return errors.Join(errs...)
+}
