@@ -34,27 +34,6 @@ func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.Leased
 	return planetest.NewLeasedPair(t, r.Maker(o), pages, pageBytes)
 }
 
-// goesOn fails unless the link moves pages again: what one fault broke was built anew, and left nothing behind.
-func goesOn(t *testing.T, p *planetest.LeasedPair) {
-	t.Helper()
-	push := p.Push(t, 0, pages)
-	p.Ends(t, push, effects.OK)
-	p.Arrived(t, push)
-	read := p.Read(t, 0, pages)
-	p.Ends(t, read, effects.OK)
-	p.Arrived(t, read)
-}
-
-// mine gives pages to their owner, who fills them: whoever stores into them from now on is found by holds.
-func mine(t *testing.T, n *planetest.LeasedNode, first, count int) (holds func()) {
-	t.Helper()
-	own := n.Life(t, first, count)
-	return func() {
-		t.Helper()
-		n.Holds(t, own, n, own)
-	}
-}
-
 // A batch that fails, in each way that there is, fails its transfer, which is settled when nothing of it can land any
 // more. Transfers beside it are none the wiser.
 func TestBatchesThatFail(t *testing.T) {
@@ -74,14 +53,14 @@ func TestBatchesThatFail(t *testing.T) {
 				if done := p.A.Done(t, corr); done.Code != effects.Faulted {
 					t.Fatalf("ended as %s", done.Code)
 				}
-				holds := mine(t, p.B, 0, 8)
+				holds := p.B.Mine(t, 0, 8)
 				if done := p.A.Done(t, innocent); done.Code != effects.OK {
 					t.Fatalf("a transfer beside it ended as %s", done.Code)
 				}
 				p.Arrived(t, other)
 				holds()
 				r.Clear(t)
-				goesOn(t, p)
+				p.GoesOn(t)
 				holdsStats(t, p, 1)
 			})
 		}
@@ -112,7 +91,7 @@ func TestFaultyDescriptor(t *testing.T) {
 	if queued := r.Stat(t, "descriptors") - descriptors; queued != 4 {
 		t.Fatalf("%d descriptors were queued", queued)
 	}
-	holds := mine(t, p.B, 0, pages-1)
+	holds := p.B.Mine(t, 0, pages-1)
 	read := p.Read(t, pages-1, 1)
 	p.Ends(t, read, effects.OK)
 	p.Arrived(t, read)
@@ -140,7 +119,7 @@ func TestCancelOfABatchThatHangs(t *testing.T) {
 				if end := p.A.Settled(t, corr); end.Code != effects.Cancelled {
 					t.Fatalf("settled as %s", end.Code)
 				}
-				holds := mine(t, p.B, 0, 8)
+				holds := p.B.Mine(t, 0, 8)
 				if done := p.A.Done(t, innocent); done.Code != effects.OK {
 					t.Fatalf("a transfer beside it ended as %s", done.Code)
 				}
@@ -199,7 +178,7 @@ func TestBatchThatTakesTooLong(t *testing.T) {
 	push := p.Push(t, 0, 8)
 	r.Fault(t, "done:hang=3")
 	p.Ends(t, push, effects.Expired)
-	holds := mine(t, p.B, 0, 8)
+	holds := p.B.Mine(t, 0, 8)
 	r.Clear(t)
 	eventually(t, "the link goes on", func() bool { // On a slow machine a batch may take that long by itself.
 		return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
@@ -224,7 +203,7 @@ func TestLostLinks(t *testing.T) {
 			push := p.Push(t, 0, 8)
 			r.Fault(t, "link:peer=*,down_after_ops=1,links=1,mode="+c.mode)
 			p.Ends(t, push, c.want)
-			holds := mine(t, p.B, 0, 8)
+			holds := p.B.Mine(t, 0, 8)
 			r.Clear(t)
 			eventually(t, "the link goes on", func() bool {
 				return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
@@ -247,7 +226,7 @@ func TestBusyCommunicator(t *testing.T) {
 	}
 	r.Clear(t)
 	p.A.Settled(t, corr)
-	holds := mine(t, p.B, 0, 2)
+	holds := p.B.Mine(t, 0, 2)
 	push = p.Push(t, 2, 2)
 	p.Ends(t, push, effects.OK)
 	p.Arrived(t, push)
@@ -267,7 +246,7 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	if queued := r.Stat(t, "descriptors") - descriptors; queued != 0 {
 		t.Errorf("%d descriptors were queued", queued)
 	}
-	goesOn(t, p)
+	p.GoesOn(t)
 }
 
 // Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read
@@ -302,7 +281,7 @@ func TestTimePassesInTheQueue(t *testing.T) {
 				t.Fatal("something was stored after its time")
 			}
 			r.Clear(t)
-			goesOn(t, p)
+			p.GoesOn(t)
 		})
 	}
 }

@@ -32,7 +32,7 @@ func TestFormingFails(t *testing.T) {
 				t.Fatal("nothing failed")
 			}
 			r.Clear(t)
-			goesOn(t, p)
+			p.GoesOn(t)
 		})
 	}
 }
@@ -55,7 +55,8 @@ func TestImportsThatFail(t *testing.T) {
 				t.Fatalf("ended as %s", e.Code)
 			}
 			r.Clear(t)
-			goesOn(t, &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())})
+			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
+			p.GoesOn(t)
 		})
 	}
 }
@@ -84,5 +85,5 @@ func TestLinksAreBounded(t *testing.T) {
 		p.Link = e.Link
 		return e.Code == effects.OK
 	})
-	goesOn(t, p)
+	p.GoesOn(t)
 }

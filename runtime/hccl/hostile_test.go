@@ -40,7 +40,7 @@ func TestGarbage(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	goesOn(t, p)
+	p.GoesOn(t)
 }
 
 func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
@@ -88,7 +88,7 @@ func TestInitiatorThatLies(t *testing.T) {
 			if c.polite {
 				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
-			goesOn(t, p)
+			p.GoesOn(t)
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 	_ = conn.CloseWrite()
 	planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
-	goesOn(t, p)
+	p.GoesOn(t)
 }
 
 // A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when

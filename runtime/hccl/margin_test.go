@@ -44,7 +44,7 @@ func TestProofsTakeTheirTime(t *testing.T) {
 				}
 				p.Ends(t, p.Push(t, 6, 2), effects.OK)
 			}
-			goesOn(t, p)
+			p.GoesOn(t)
 		})
 	}
 }

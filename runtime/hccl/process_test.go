@@ -178,7 +178,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 					p.Thaw()
 				}
 				b.Revoked(t, grant)
-				holds := mine(t, b, 0, pages)
+				holds := b.Mine(t, 0, pages)
 				if !c.hccs {
 					p.Thaw()
 				}
@@ -211,7 +211,7 @@ func TestInitiatorIsKilled(t *testing.T) {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
 				b.Revoked(t, grant)
-				mine(t, b, 0, pages)()
+				b.Mine(t, 0, pages)()
 			})
 		}
 	}

@@ -38,11 +38,11 @@ func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	}
 	r.Clear(t)
 	p.B.Revoked(t, push.Grant)
-	holds := mine(t, p.B, 0, 2)
+	holds := p.B.Mine(t, 0, 2)
 	r.Control(t, "release") // Now it would land.
 	p.A.Done(t, corr)
 	holds()
-	goesOn(t, p)
+	p.GoesOn(t)
 }
 
 // words are what tells a target that the initiator's end of epoch 1 is gone.

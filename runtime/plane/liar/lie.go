@@ -27,6 +27,13 @@ const (
 	Gone   Step = "gone"
 )
 
+// Steps of the plane over libnixl beside those.
+const (
+	Met  Step = "met"
+	Busy Step = "busy"
+	Idle Step = "idle"
+)
+
 // A Way is how.
 type Way string
 
@@ -85,6 +92,18 @@ func All() (all []Lie) {
 // OfNPUs are all lies of the plane between NPUs, in a stable order.
 func OfNPUs() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Offer, Accept, Fenced, Gone} {
+		for _, way := range ways {
+			all = append(all, Lie{step, way})
+		}
+	}
+	return all
+}
+
+// OfLibnixl are all lies of the plane over libnixl, in a stable order: those of its channel. What its agents say to
+// each other passes by no relay.
+func OfLibnixl() (all []Lie) {
+	all = OfNPUs()
+	for _, step := range []Step{Met, Busy, Idle} {
 		for _, way := range ways {
 			all = append(all, Lie{step, way})
 		}

@@ -49,9 +49,9 @@ func (p *Plane) handle(guest *door.Guest) error {
 		return refused
 	})
 	in.fail(err)
-	if refused != nil {
+	if refused != nil || errors.Is(err, framing.ErrMalformed) {
 		// What it says is not listened to any more, but how its connection ends is.
-		err = errors.Join(refused, in.ch.Drain())
+		err = errors.Join(err, in.ch.Drain())
 	}
 	in.end(err)
 	close(in.reader)

@@ -140,16 +140,6 @@ func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer,
 	return b, p, grant
 }
 
-// mine has the owner of pages store into all of them, and returns what fails if they changed since.
-func mine(t *testing.T, n *planetest.LeasedNode) func() {
-	t.Helper()
-	own := n.Life(t, 0, pages)
-	return func() {
-		t.Helper()
-		n.Holds(t, own, n, own)
-	}
-}
-
 // An initiator that is frozen in the middle of its pushes cannot destroy its agent. Where ours stores what it sends,
 // the end of ours is enough; where it reaches into our process nothing is revoked before it says so. After the thaw it
 // stores nothing into pages that were revoked.
@@ -167,7 +157,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 				p.Thaw()
 			}
 			b.Revoked(t, grant)
-			holds := mine(t, b)
+			holds := b.Mine(t, 0, pages)
 			if !c.attaches {
 				p.Thaw()
 			}
@@ -201,7 +191,7 @@ func TestInitiatorIsKilled(t *testing.T) {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
 				b.Revoked(t, grant)
-				holds := mine(t, b)
+				holds := b.Mine(t, 0, pages)
 				again := planetest.OpenLeased(t, maker(c.transports), 3, pages, pageBytes)
 				back := &planetest.LeasedPair{A: again, B: b, Link: again.Import(t, b.Inc, b.Plane.Blob())}
 				holds()

@@ -1,0 +1,34 @@
+//go:build cgo && linux
+
+package nixl_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane/liar"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// liesEach is what part of the lies is told, one in so many: among them a gone that is longer than allowed, after which
+// the end of the connection is the only proof.
+const liesEach = 23
+
+// Whatever is said of epochs at whatever step, to either end, and all that it took is given back.
+func TestLies(t *testing.T) {
+	for _, c := range transports {
+		t.Run(c.name, func(t *testing.T) {
+			libnixltest.Library(t)
+			planetest.EachLie(t, liar.OfLibnixl(), liesEach, func(t *testing.T, lie liar.Lie) {
+				impatient := maker(c.transports, func(c *nixl.Config) {
+					c.PrepareTimeout, c.TransferTimeout = 300*time.Millisecond, 300*time.Millisecond
+					c.CancelGrace, c.RebuildTries = 50*time.Millisecond, 2
+				})
+				p := planetest.NewLeasedPair(t, maker(c.transports), pages, 64<<10)
+				p.Lied(t, planetest.OpenLeased(t, impatient.Hasty, 3, pages, 64<<10), lie, nixl.Steps, true)
+			})
+		})
+	}
+}
