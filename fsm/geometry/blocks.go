@@ -80,7 +80,8 @@ func (p *Plan) knows(group uint16) bool {
 	return found || p.groups[len(p.groups)-1] == Shared
 }
 
-// covered says whether the producer's lists have every position of the consumer's.
+// covered says whether the producer's lists have every position of the consumer's, in the groups that it has layers of:
+// others' blocks are for other stages to have.
 func (p *Plan) covered(producer, consumer []Blocks) error {
 	for i := range consumer {
 		c := &consumer[i]
@@ -95,6 +96,9 @@ func (p *Plan) covered(producer, consumer []Blocks) error {
 				continue
 			}
 			has = stretch(own.First, ownEnd)
+		}
+		if !slices.ContainsFunc(p.layers, func(x route) bool { return x.group == c.Group || x.group == Shared }) {
+			continue
 		}
 		return of("consumer", refuse(Uncovered, "blocks of group "+number(uint64(c.Group)), stretch(c.First, end),
 			"the producer has "+has))

@@ -14,8 +14,8 @@ type Pages struct{ pairs Pairs }
 
 // Pairs pairs the blocks that a producer has of a request with those that a consumer wants, by position: in the
 // consumer's order, which is by group, region, block and share. Blocks that only the producer has are left out; a
-// position that only the consumer has is an error that names both stretches. The error is an *Error, and the same for
-// every producer rank of a stage, whether it writes or not.
+// position that only the consumer has, of a group that the producer has layers of, is an error that names both
+// stretches. The error is an *Error, and the same for every producer rank of a stage, whether it writes or not.
 func (p *Plan) Pairs(producer, consumer []Blocks) (Pairs, error) {
 	if err := p.check(&p.producer, "producer", producer); err != nil {
 		return Pairs{}, err

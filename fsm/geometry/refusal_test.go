@@ -256,3 +256,20 @@ func TestPairsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations, sum %d", n, sum)
 	}
 }
+
+// A stage need not have blocks of groups that it has no layer of, and does of the others.
+func TestStagesWithoutGroups(t *testing.T) {
+	one := Geometry{Ranks: 1, Stages: 2, Blocks: 4, PerLogical: 1, BlockTokens: 1, Layers: []Layer{{Number: 0}}}
+	all := one
+	all.Stages, all.Layers = 1, []Layer{{Number: 0}, {Number: 1, Group: 1}}
+	plan, err := Match(&one, &all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Blocks{{Logical: []uint32{1}}, {Group: 1, Logical: []uint32{2, 3}}}
+	if x, err := plan.Pairs(want[:1], want); err != nil || x.Len() != 1 {
+		t.Errorf("%d pairs, %v", x.Len(), err)
+	}
+	_, err = plan.Pairs(want[1:], want)
+	refused(t, "its own group", err, Uncovered, "group 0", "producer has nothing")
+}

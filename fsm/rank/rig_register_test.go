@@ -57,14 +57,18 @@ func numbers(words []string, otherwise ...uint32) []uint32 {
 }
 
 // registers has a rank register blocks of its engine's.
-func registers(cfg *Config, cells, layers []string, name string) {
-	c, l := numbers(cells, 1, 0, 1, 4), numbers(layers, 1, 0, 0, 1)
+func registers(cfg *Config, cells, layers, groups []string, name string) {
+	c, l, of := numbers(cells, 1, 0, 1, 4), numbers(layers, 1, 0, 0, 1), numbers(groups)
 	g := &geometry.Geometry{
 		Ranks: c[0], Rank: c[1], Heads: c[2], CellHeads: min(1, c[2]), Blocks: c[3], PerLogical: 1, BlockTokens: 4,
 		Stages: l[0], Stage: l[1],
 	}
 	for i := range l[3] {
-		g.Layers = append(g.Layers, geometry.Layer{Number: l[2] + i})
+		x := geometry.Layer{Number: l[2] + i}
+		if len(of) > 0 {
+			x.Group = uint16(of[i])
+		}
+		g.Layers = append(g.Layers, x)
 	}
 	cfg.Geometry, cfg.Pages, cfg.Role = g, uint32(g.Pages()), RoleBoth
 	cfg.EngineID = strings.TrimRight(name, "0123456789")
@@ -86,11 +90,22 @@ func (r *rig) registering(_ *node, name string, arg func(string) []string) effec
 	for _, host := range arg("from") {
 		peers = append(peers, register.Peer{Host: host, InitPort: 1, Port: 2})
 	}
-	blocks := []geometry.Blocks{{First: uint64(numbers([]string{one("first", "0")})[0])}}
-	if list := arg("blocks"); list == nil {
-		blocks[0].Logical = []uint32{0, 1}
-	} else {
-		blocks[0].Logical = numbers(list)
+	var blocks []geometry.Blocks
+	list := func(group uint16, key, first string, otherwise ...uint32) {
+		if v := arg(key); v != nil {
+			otherwise = numbers(v)
+		}
+		if len(otherwise) > 0 {
+			blocks = append(blocks, geometry.Blocks{
+				Group: group, First: uint64(numbers([]string{one(first, "0")})[0]), Logical: otherwise,
+			})
+		}
+	}
+	list(1, "blocks1", "first1")
+	if other := blocks; arg("blocks") != nil || other == nil {
+		blocks = nil
+		list(0, "blocks", "first", 0, 1)
+		blocks = append(blocks, other...)
 	}
 	request, transfer := []byte(one("request", "")), []byte(one("transfer", ""))
 	either := func(id string) []byte {

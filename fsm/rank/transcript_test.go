@@ -17,11 +17,13 @@ import (
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
 //	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
-//	     [cells=(RANKS, RANK, HEADS, BLOCKS) [layers_of=(STAGES, STAGE, FIRST, COUNT)]]
-//	                                   registers blocks: 4 tokens each, a head to a page; of 0 heads each rank has all
+//	     [cells=(RANKS, RANK, HEADS, BLOCKS) [layers_of=(STAGES, STAGE, FIRST, COUNT)] [groups=(0, 1)]]
+//	                                   registers blocks: 4 tokens each, a head to a page; of 0 heads each rank has all;
+//	                                   groups: of each layer
 //	register NAME from=(a, b) [request=r1-00000001] [transfer=t] [ranks=1] [stages=1] [blocks=(0, 1)] [first=0]
-//	     [wait_ms=N]
-//	finished NAME [request=r1-00000002] [transfer=t] [blocks=(0, 1)] [first=0] [lease_ms=N]; aborted NAME
+//	     [wait_ms=N] [blocks1=(0, 1)] [first1=0]   blocks1: of group 1; alone, none of group 0
+//	finished NAME [request=r1-00000002] [transfer=t] [blocks=(0, 1)] [first=0] [blocks1=(0, 1)] [first1=0] [lease_ms=N]
+//	aborted NAME
 //	expect NAME from=(a); notneeded NAME from=(a)
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
@@ -157,7 +159,7 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}
 				if d.HasArg("cells") {
-					registers(&cfg, arg("cells"), arg("layers_of"), first)
+					registers(&cfg, arg("cells"), arg("layers_of"), arg("groups"), first)
 				}
 				r.add(cfg, first)
 			case "quiet":

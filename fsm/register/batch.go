@@ -73,8 +73,20 @@ func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code
 	}
 	var code effects.Code
 	var why *effects.Why
-	if p.pages, code, why = claim(e, &p.whole, x.Blocks, p.pages[:0]); code != effects.OK {
-		return code, why
+	p.pages, p.blocks = p.pages[:0], p.blocks[:0]
+	here, elsewhere := false, false
+	for _, list := range x.Blocks { // An engine names blocks of all groups at each stage.
+		if len(list.Logical) > 0 && p.cfg.Geometry.Stages > 1 && !hasGroup(p.cfg.Geometry, list.Group) {
+			elsewhere = true
+			continue
+		}
+		here = here || len(list.Logical) > 0
+		p.blocks = append(p.blocks, list)
+	}
+	if here || !elsewhere {
+		if p.pages, code, why = claim(e, &p.whole, p.blocks, p.pages); code != effects.OK {
+			return code, why
+		}
 	}
 	h, b := p.batches.Add()
 	*b = batch{
@@ -83,11 +95,13 @@ func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code
 		ranks: b.ranks[:0],
 	}
 	b.name.keep(x.Transfer, x.Request)
-	b.blocks.keep(x.Blocks)
+	b.blocks.keep(p.blocks)
 	p.named.add(e, &b.name, h)
 	e.Tickets.Add(t, producerRef(kindBatch, h))
 	e.Timers.Set(&b.timer, b.ends, producerRef(kindBatch, h))
-	e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
+	if len(b.pages) > 0 {
+		e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
+	}
 	(*Producer)(p).matchParked(e, h, b)
 	return effects.OK, nil
 }

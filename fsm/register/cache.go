@@ -2,6 +2,7 @@ package register
 
 import (
 	"math"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
@@ -46,6 +47,13 @@ func read(list []uint64, into geometry.Geometry) (geometry.Geometry, bool) {
 		into.Layers = append(into.Layers, geometry.Layer{Number: uint32(n >> 16), Group: uint16(n)})
 	}
 	return into, into.Check() == nil
+}
+
+// hasGroup says whether a rank has a layer of a group's blocks.
+func hasGroup(g *geometry.Geometry, group uint16) bool {
+	return slices.ContainsFunc(g.Layers, func(x geometry.Layer) bool {
+		return x.Group == group || x.Group == geometry.Shared
+	})
 }
 
 // whole is the plan of all pages of a rank, in the order in which they are claimed.
