@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -65,6 +66,33 @@ func TestPushWordsRoundTrip(t *testing.T) {
 				t.Fatalf("%x is read", cut)
 			}
 		})
+	}
+}
+
+// A group that is left out, be it the first one, one between or the last, is an empty list in its place: the others
+// keep theirs, also in memory that had more.
+func TestRegistrationsLeaveGroupsOut(t *testing.T) {
+	used := new(PushRegistration)
+	for _, blocks := range [][][]uint64{
+		{{7, 8}, {9}, {1, 2, 3}}, {{}, {9}}, {{7}, {}}, {{7}, {}, {4, 5}}, {{}, {}, {6}}, {{}},
+	} {
+		m := pushRegistration()
+		m.Blocks, m.HasExt, m.Ext.Version = blocks, true, 2
+		for i, list := range blocks {
+			first, end := uint64(0), uint64(0)
+			if len(list) > 0 {
+				first, end = uint64(i+1), uint64(i+1+len(list))
+			}
+			m.Ext.First, m.Ext.Ends = append(m.Ext.First, first), append(m.Ext.Ends, end)
+		}
+		if err := used.Decode(m.Append(nil), nil); err != nil {
+			t.Fatalf("%v: %v", blocks, err)
+		}
+		if !slices.Equal(used.Ext.First, m.Ext.First) || !slices.Equal(used.Ext.Ends, m.Ext.Ends) ||
+			!slices.EqualFunc(used.Blocks, blocks, slices.Equal) {
+			t.Errorf("%v, %v to %v came as %v, %v to %v", blocks, m.Ext.First, m.Ext.Ends, used.Blocks, used.Ext.First,
+				used.Ext.Ends)
+		}
 	}
 }
 

@@ -25,10 +25,10 @@ func TestRegisteredProducerDies(t *testing.T) {
 		for _, channel := range []string{"shm", "tcp"} {
 			t.Run(channel+" "+name, func(t *testing.T) {
 				t.Parallel()
-				here := engineRank{worker{"p", 2, 0, 1, 0}, nil}
+				here := engineRank{worker{Engine: "p", Ranks: 2, Rank: 0, Stages: 1, Stage: 0}, nil}
 				here.Node = open(t, here.config(t, channel))
-				there := worker{"p", 2, 1, 1, 0}
-				d := engineRank{worker{"d", 1, 0, 1, 0}, nil}
+				there := worker{Engine: "p", Ranks: 2, Rank: 1, Stages: 1, Stage: 0}
+				d := engineRank{worker{Engine: "d", Ranks: 1, Rank: 0, Stages: 1, Stage: 0}, nil}
 				d.Node = open(t, d.config(t, channel))
 				o := order{Role: "worker", Channel: channel, Worker: &there}
 				if !at.There {

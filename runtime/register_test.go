@@ -28,20 +28,25 @@ extra_config:
   kvferry:
     layout: {num_layers: %d, num_kv_heads: %d, head_size: 16, dtype: half}
     register: {engine_id: %s, tp_size: %d, tp_rank: %d, pp_size: %d, pp_rank: %d, kv_heads: 4, cell_heads: 1,
-      blocks: 16, first_layer: %d}
+      blocks: 16, first_layer: %d%s}
 `
 
-// A worker is one rank of an engine whose model has 4 KV heads and 4 layers.
+// A worker is one rank of an engine whose model has 4 KV heads and 4 layers. Groups are those of its layers; none: all
+// are of one.
 type worker struct {
 	Engine                     string
 	Ranks, Rank, Stages, Stage int
+	Groups                     string
 }
 
 func (w worker) config(tb testing.TB, channel string) *config.Config {
 	tb.Helper()
-	layers := 4 / w.Stages
+	layers, groups := 4/w.Stages, ""
+	if w.Groups != "" {
+		groups = ", groups: " + w.Groups
+	}
 	cfg, err := config.Parse("test", fmt.Appendf(nil, registerText, channel, layers, 4/w.Ranks, w.Engine, w.Ranks, w.Rank,
-		w.Stages, w.Stage, layers*w.Stage), nil)
+		w.Stages, w.Stage, layers*w.Stage, groups), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -60,11 +65,15 @@ func engineOf(tb testing.TB, channel, name string, ranks, stages int) (all []eng
 	tb.Helper()
 	for stage := range stages {
 		for rank := range ranks {
-			w := worker{name, ranks, rank, stages, stage}
-			all = append(all, engineRank{w, open(tb, w.config(tb, channel))})
+			all = append(all, rankOf(tb, channel, worker{Engine: name, Ranks: ranks, Rank: rank, Stages: stages, Stage: stage}))
 		}
 	}
 	return all
+}
+
+func rankOf(tb testing.TB, channel string, w worker) engineRank {
+	tb.Helper()
+	return engineRank{w, open(tb, w.config(tb, channel))}
 }
 
 func producerPeerOf(n *runtime.Node) (p runtime.ProducerPeer) {
@@ -256,6 +265,93 @@ func TestRegisteredPush(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Engines whose layers are of two groups: what is registered may leave one out, which nobody touches then, and each
+// group begins where it says. The first of two stages has layers of the first group alone, the other one of both.
+func TestRegisteredGroups(t *testing.T) {
+	p0 := rankOf(t, "shm", worker{Engine: "p", Ranks: 1, Stages: 2, Groups: "[0, 0]"})
+	p1 := rankOf(t, "shm", worker{Engine: "p", Ranks: 1, Stages: 2, Stage: 1, Groups: "[1, 0]"})
+	d := rankOf(t, "shm", worker{Engine: "d", Ranks: 1, Stages: 1, Groups: "[0, 0, 1, 0]"})
+	producers := []engineRank{p0, p1}
+	groupOf := []int{0, 0, 1, 0} // by layer
+	from := [2][]uint32{{7, 2, 9}, {1, 4, 3}}
+	fills := func(w engineRank, id string, group, first int, blocks []uint32) {
+		for i, block := range blocks {
+			w.heads(t, w.Node, int(block), func(layer, head int, b []byte) {
+				if groupOf[layer] == group {
+					contentOf(b, cacheName(id, first+i, layer, head))
+				}
+			})
+		}
+	}
+	for i, into := range [][]runtime.Blocks{
+		{{Group: 0, First: 1, Logical: []uint32{5, 6}}, {Group: 1, First: 2, Logical: []uint32{8}}},
+		{{Group: 1, First: 1, Logical: []uint32{5, 6}}},
+		{{Group: 0, First: 2, Logical: []uint32{6}}},
+	} {
+		id := fmt.Sprint("groups-", i)
+		lends := func() (all []*runtime.Lending) {
+			for _, w := range producers {
+				x := runtime.Finished{Request: id + "-00000002"}
+				for group, blocks := range from {
+					fills(w, id, group, 0, blocks)
+					x.Blocks = append(x.Blocks, runtime.Blocks{Group: uint16(group), Logical: blocks})
+				}
+				l, err := w.Producer().Finished(t.Context(), x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, l)
+			}
+			return all
+		}
+		for block := range uint32(16) {
+			fills(d, "before", 0, int(block), []uint32{block})
+			fills(d, "before", 1, int(block), []uint32{block})
+		}
+		r := d.registration(t, d.Node, p0.worker, peersOf(producers), id, 0, nil)
+		r.Blocks = into
+		var lent []*runtime.Lending
+		if i == 1 {
+			lent = lends()
+		}
+		taken, err := d.Consumer().Register(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i != 1 {
+			waitFor(t, p0.Node, "a registration", parked)
+			lent = lends()
+		}
+		if got := outcome(t, taken.Done()); got.Err != nil {
+			t.Fatalf("%s: %+v", id, got)
+		}
+		for _, l := range lent {
+			if got := outcome(t, l.Done()); got.Err != nil {
+				t.Errorf("%s: %+v", id, got)
+			}
+			returned(t, l.Returned())
+		}
+		is := map[[2]int]int{} // positions, by group and block
+		for _, b := range into {
+			for at, block := range b.Logical {
+				is[[2]int{int(b.Group), int(block)}] = int(b.First) + at
+			}
+		}
+		for block := range 16 {
+			d.heads(t, d.Node, block, func(layer, head int, b []byte) {
+				want := cacheName("before", block, layer, head)
+				if position, written := is[[2]int{groupOf[layer], block}]; written {
+					want = cacheName(id, position, layer, head)
+				}
+				if !isContent(b, want) {
+					t.Errorf("%s: layer %d, head %d of block %d is not %q", id, layer, head, block, want)
+				}
+			})
+		}
+	}
+	endAll(t, d, p0, p1)
 }
 
 // Either side's word ends what is under way, once, and gives blocks back; afterwards the same blocks serve others.

@@ -23,9 +23,11 @@ type request struct {
 	s        shape
 	simple   bool // nothing is drawn
 	prompt   uint64
-	cached   uint64 // kernel blocks, of both, that the consumer has
-	named    bool   // the router named the transfer
-	alike    bool   // and its name is like another request's but for the end
+	cached   [2]uint64 // kernel blocks of a group, of both engines, that the consumer has
+	wants    [2]bool   // groups that it registers
+	computed [2]bool   // and that its producer has
+	named    bool      // the router named the transfer
+	alike    bool      // and its name is like another request's but for the end
 	expected bool
 	fate     fate
 }
@@ -44,13 +46,24 @@ func requestOf(w *pd.Cluster, j *pd.Job) request {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 80+n) }
 	x := request{w: w, j: j, s: shapeOf(w.Source), simple: w.Seed >= draw.RestlessSeed || j.Probes()}
 	most := uint64(x.s.blocks) * uint64(min(x.s.per[0], x.s.per[1]))
+	x.wants, x.computed = [2]bool{true, true}, [2]bool{true, true}
 	if x.simple {
 		x.prompt, x.named = min(most, uint64(max(x.s.per[0], x.s.per[1]))), true
 		return x
 	}
 	x.prompt = uint64(at(0).Between(1, int(most)))
 	if per := uint64(x.s.per[0]); at(1).Permille(400) { // Whole blocks of the consumer's are cached.
-		x.cached = at(2).Below(x.prompt) / per * per
+		for i := range x.cached {
+			x.cached[i] = at(2+7*uint64(i)).Below(x.prompt) / per * per
+		}
+	}
+	if x.s.groups > 1 {
+		if d := at(10); d.Permille(400) { // The consumer has all of one group.
+			x.wants[d.Again().Below(2)] = false
+		}
+		if d := at(11); d.Permille(150) { // Or its producer has none of it, which may be what was wanted.
+			x.computed[d.Again().Below(2)] = false
+		}
 	}
 	x.named, x.alike, x.expected = at(3).Permille(500), at(4).Permille(150), at(5).Permille(300)
 	switch d := at(6); {
@@ -173,31 +186,37 @@ func (x *request) expect(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
-// blocks takes free ones of a node's for a stretch of kernel blocks; none if there are too few.
-func (x *request) blocks(n *world.Node, first, end uint64) []geometry.Blocks {
+// blocks takes free ones of a node's for a stretch of kernel blocks of each of some groups; none if there are too few.
+func (x *request) blocks(n *world.Node, of [2]bool, first [2]uint64, end uint64) (lists []geometry.Blocks) {
 	per := uint64(x.s.perOf(n.ID))
-	used := make([]bool, x.s.blocks)
-	for i := range x.w.Commands {
-		c := &x.w.Commands[i]
-		if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
-			for _, b := range blocksOf(c) {
-				for _, l := range b.Logical {
-					used[l] = true
+	for group := range x.s.groups {
+		if !of[group] {
+			continue
+		}
+		used := make([]bool, x.s.blocks)
+		for i := range x.w.Commands {
+			c := &x.w.Commands[i]
+			if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
+				for _, b := range blocksOf(c) {
+					for _, l := range b.Logical {
+						used[l] = used[l] || uint32(b.Group) == group
+					}
 				}
 			}
 		}
-	}
-	b := geometry.Blocks{First: first / per * per, End: end}
-	for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
-		// From another one each time.
-		if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
-			b.Logical = append(b.Logical, at)
+		b := geometry.Blocks{Group: uint16(group), First: first[group] / per * per, End: end}
+		for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
+			// From another one each time.
+			if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
+				b.Logical = append(b.Logical, at)
+			}
 		}
+		if b.First+uint64(len(b.Logical))*per < end {
+			return nil
+		}
+		lists = append(lists, b)
 	}
-	if b.First+uint64(len(b.Logical))*per < end {
-		return nil
-	}
-	return []geometry.Blocks{b}
+	return lists
 }
 
 // blocksOf are those that a command lends.
@@ -212,7 +231,7 @@ func blocksOf(c *pd.Command) []geometry.Blocks {
 }
 
 func (x *request) register(n *world.Node) {
-	blocks := x.blocks(n, x.cached, x.prompt)
+	blocks := x.blocks(n, x.wants, x.cached, x.prompt)
 	if blocks == nil {
 		return
 	}
@@ -227,7 +246,7 @@ func (x *request) register(n *world.Node) {
 }
 
 func (x *request) finished(n *world.Node) {
-	blocks := x.blocks(n, 0, x.prompt)
+	blocks := x.blocks(n, x.computed, [2]uint64{}, x.prompt)
 	if blocks == nil {
 		return
 	}
@@ -271,6 +290,9 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 					continue
 				}
 				for region, x := range g.Layers {
+					if x.Group != b.Group {
+						continue
+					}
 					for share := range g.Shares() {
 						head := share
 						if g.Heads > 0 {

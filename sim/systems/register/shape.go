@@ -15,6 +15,7 @@ type shape struct {
 	consumers, ranks, stages uint32
 	heads                    uint32 // 0: each rank has all
 	layers                   uint32 // of a stage
+	groups                   uint32 // that these are of, one after the other
 	blocks                   uint32 // logical ones of a rank
 	per                      [2]uint32
 }
@@ -44,7 +45,7 @@ func shapeOf(p *plan.Plan) shape {
 		if len(p.Jobs) > 0 && p.Jobs[0].Said[halves] {
 			s = fit[1]
 		}
-		s.heads, s.layers, s.blocks, s.per = 2, 1, 2, [2]uint32{1, 1}
+		s.heads, s.layers, s.groups, s.blocks, s.per = 2, 1, 1, 2, [2]uint32{1, 1}
 		if s.nodes() == 2 {
 			s.heads = 1
 		}
@@ -61,6 +62,9 @@ func shapeOf(p *plan.Plan) shape {
 	}
 	s.layers, s.blocks = uint32(at(2).Between(1, 2)), uint32(at(3).Between(2, 6))
 	s.per = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
+	if s.groups = 1; at(6).Permille(400) {
+		s.groups = min(2, s.layers*s.stages) // A stage may have layers of one alone.
+	}
 	return s
 }
 
@@ -91,16 +95,20 @@ func (s *shape) geometry(node int32) *geometry.Geometry {
 	if s.consumes(node) {
 		g.Ranks, g.Rank, g.Stages = s.consumers, uint32(node), 1
 		for i := range s.layers * s.stages {
-			g.Layers = append(g.Layers, geometry.Layer{Number: i})
+			g.Layers = append(g.Layers, s.layer(i))
 		}
 		return g
 	}
 	at := uint32(node) - s.consumers
 	g.Ranks, g.Rank, g.Stages, g.Stage = s.ranks, at%s.ranks, s.stages, at/s.ranks
 	for i := range s.layers {
-		g.Layers = append(g.Layers, geometry.Layer{Number: g.Stage*s.layers + i})
+		g.Layers = append(g.Layers, s.layer(g.Stage*s.layers+i))
 	}
 	return g
+}
+
+func (s *shape) layer(number uint32) geometry.Layer {
+	return geometry.Layer{Number: number, Group: uint16(number % s.groups)}
 }
 
 // firstHead is the first that a rank has.
