@@ -224,6 +224,9 @@ func (c *Config) fill() error {
 	}
 	c.Offering.Fill()
 	c.Common.Fill(c.PullTTL)
+	if c.Registering.Fill(); c.GrantsMax == 0 && c.On() {
+		c.GrantsMax = min(max(4096, c.Grants()), memory.GrantsMax)
+	}
 	c.Memory.Fill()
 	c.Store.Fill(c.Pages, c.BatchMax)
 	c.Peers.Fill(c.BackoffMax)
@@ -238,7 +241,6 @@ func (c *Config) fill() error {
 	c.Finding.Fill()
 	c.Bundling.Fill(c.Lease)
 	c.Layerwise.Fill()
-	c.Registering.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}

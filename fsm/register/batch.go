@@ -61,6 +61,7 @@ func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code
 		if b := p.batches.Get(h); b.name.like(&n) == exact {
 			return effects.Invalid, &effects.Why{
 				Field: "Request", Theirs: effects.Words(x.Request), Ours: "the name of none that is lent already",
+				Remedy: "finish each request once, or end what is lent by Aborted before",
 			}
 		}
 	}
@@ -68,7 +69,7 @@ func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code
 		e.Out.Mark(MarkBatchesFull)
 		return effects.TooMany, &effects.Why{
 			Field: "register.batches", Ours: flow.Number(p.batches.Max()) + ", and as many are lent",
-			Remedy: "retry when one has ended, or raise it",
+			Remedy: "retry when one has ended, or raise register.batches",
 		}
 	}
 	var code effects.Code
@@ -136,7 +137,7 @@ func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
 	for _, h := range append([]table.Handle(nil), p.found...) {
 		if p.rows.Get(h) != nil {
 			e.Out.Mark(MarkAborted)
-			(*Producer)(p).conclude(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+			(*Producer)(p).conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
 	engine.Agree(&e.Env, t)
@@ -253,7 +254,9 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 	switch {
 	case !near.Has(0, theirs.Rank):
 		return effects.Mismatch, &effects.Why{
-			Field: "rank", Theirs: flow.Number(theirs.Rank), Ours: "a consumer rank that has a part of this rank's heads",
+			Field: "register.tp_rank", Theirs: flow.Number(theirs.Rank),
+			Ours:   "a consumer rank that has a part of this rank's heads",
+			Remedy: "register at the ranks that geometry.Producers names",
 		}
 	case !b.bound:
 		b.bound, b.consumers = true, near
@@ -269,7 +272,8 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 		if rank == theirs.Rank {
 			e.Out.Mark(MarkRankTwice)
 			return effects.Ended, &effects.Why{
-				Field: "rank", Theirs: flow.Number(rank), Ours: "had its answer under another kvf_op",
+				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "had its answer under another kvf_op",
+				Remedy: "register a request once at each rank",
 			}
 		}
 	}

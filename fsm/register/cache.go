@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
 )
 
@@ -65,29 +64,6 @@ func whole(g *geometry.Geometry) geometry.Plan {
 		panic("BUG: a rank's cache does not fit itself")
 	}
 	return plan
-}
-
-// unpaired is what is said of an error of geometry's, and with which code.
-func unpaired(err error) (effects.Code, *effects.Why) {
-	x, ok := err.(*geometry.Error) //nolint:errorlint // It is one.
-	if !ok {
-		return effects.Mismatch, &effects.Why{Field: "geometry", Theirs: err.Error()}
-	}
-	code := effects.Mismatch
-	switch x.Code {
-	case geometry.BadBlocks:
-		code = effects.Invalid
-	case geometry.Uncovered:
-		code = effects.NotFound
-	case geometry.Unsupported:
-		code = effects.Unsupported
-	case geometry.Unusable, geometry.Mismatch:
-	}
-	field := x.Field
-	if x.Side != "" {
-		field = x.Side + "'s " + field
-	}
-	return code, &effects.Why{Field: field, Theirs: x.Value, Remedy: x.Remedy}
 }
 
 // lists are blocks by group, in memory of their own.

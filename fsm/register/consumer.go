@@ -239,7 +239,7 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	h := c.receptions.At(slot)
 	if r := c.receptions.Get(h); r != nil && !r.delivered {
 		e.Work.Spend(len(r.pages))
-		c.stop(e, h, effects.Draining, *flow.WhyEnded(effects.Draining))
+		c.stop(e, h, effects.Draining, *ended(effects.Draining))
 	}
 	if r := c.receptions.Get(h); r != nil { // Who leaves does not wait for others' words.
 		for _, ph := range r.parts {

@@ -63,12 +63,14 @@ func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 	case len(to) == 0 || len(to) > int(c.cfg.ProducersMax):
 		code, why = effects.Invalid, &effects.Why{
 			Field: "Producers", Theirs: flow.Number(len(to)), Ours: "1 to " + flow.Number(c.cfg.ProducersMax),
+			Remedy: "name each rank of the producer that has the request, or raise register.producers",
 		}
 	case x.wishes.Full() || x.rows.Len()+len(to) > x.rows.Max():
 		e.Out.Mark(MarkErrandsFull)
 		code, why = effects.TooMany, &effects.Why{
-			Field: "register.expected", Ours: flow.Number(x.rows.Max()) + ", and as many are expected",
-			Remedy: "retry when one has ended, or raise it",
+			Field: "register.expected", Ours: flow.Number(x.rows.Max()) + ", less what is expected already",
+			Theirs: flow.Number(len(to)) + " more",
+			Remedy: "retry when one has ended, or raise register.expected",
 		}
 	}
 	if code != effects.OK {
@@ -139,7 +141,7 @@ func (c *errander) endErrand(e *flow.Env, h table.Handle, code effects.Code, why
 	e.Tickets.Remove(w.ticket)
 	if code != effects.OK {
 		if why == nil {
-			why = flow.WhyEnded(code)
+			why = ended(code)
 		}
 		why.Stage = effects.StageAsk
 	}
@@ -159,6 +161,7 @@ func (c *errander) errandLate(e *flow.Env, h table.Handle) {
 	w.timer = 0
 	c.endErrand(e, h, effects.Expired, &effects.Why{
 		Field: "Patience", Theirs: flow.Number(w.left) + " of its peers", Ours: "told in time, or registered",
+		Remedy: "look whether these ranks answer, or raise Patience",
 	})
 }
 

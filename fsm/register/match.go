@@ -95,13 +95,16 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 	theirs, ok := read(e.Links.OfClass(x.class).Geometry(), p.theirs)
 	p.theirs = theirs
 	if !ok || theirs.Rank != x.rank {
-		code, why = effects.Stale, &effects.Why{Field: "kvf_geometry", Theirs: "another one since"}
+		code, why = effects.Stale, otherCache()
 	}
 	if code == effects.OK {
 		code, why = b.bind(e, p.cfg.Geometry, &theirs, x.engine, x.name.request)
 	}
 	if code == effects.OK && p.served(of, x.rank) {
-		code, why = effects.Ended, &effects.Why{Field: "rank", Theirs: flow.Number(x.rank), Ours: "is being written already"}
+		code, why = effects.Ended, &effects.Why{
+			Field: "register.tp_rank", Theirs: flow.Number(x.rank), Ours: "is being written already",
+			Remedy: "register a request once at each rank",
+		}
 	}
 	if code != effects.OK {
 		p.conclude(e, h, code, why)
@@ -151,7 +154,7 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 		return unpaired(err)
 	}
 	if pairs.Len() != uint64(len(x.lives)) {
-		return effects.Stale, &effects.Why{Field: "kvf_geometry", Theirs: "another one since"}
+		return effects.Stale, otherCache()
 	}
 	x.pairs = x.pairs[:0]
 	buffer := e.Links.OfClass(x.class).FirstBuffer()
@@ -206,7 +209,7 @@ func (p *Producer) ended(e *flow.Env, h table.Handle, x *registration) {
 	var why *effects.Why
 	if code != effects.OK {
 		e.Out.Mark(MarkWriteFailed)
-		why = flow.WhyEnded(code)
+		why = ended(code)
 	}
 	x.phase = regUnlinked
 	p.rows.PushBack(&p.ready, h)
@@ -233,7 +236,7 @@ func (p *Producer) GoOn(e *flow.Env) (left bool) {
 		e.Work.Spend(1)
 		x := p.rows.Get(h)
 		if x.code != effects.OK {
-			p.conclude(e, h, x.code, flow.WhyEnded(x.code))
+			p.conclude(e, h, x.code, ended(x.code))
 			continue
 		}
 		p.rows.Unlink(&p.ready, h)

@@ -86,7 +86,8 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 	if p.attempt > 0 && who != p.who {
 		e.Out.Mark(MarkOtherLife)
 		e.Links.Untake(&e.Env, p.peer, laneAsks, conn)
-		c.stop(e, p.of, effects.PeerLost, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
+		c.stop(e, p.of, effects.PeerLost, effects.Why{Field: "life", Theirs: "another one than that which was asked",
+			Remedy: "dispatch the request anew: who restarted has none of it"})
 		return
 	}
 	if p.attempt == 0 {
@@ -162,6 +163,7 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 				", stage " + flow.Number(p.stage) + " of " + flow.Number(r.stages),
 			Theirs: "rank " + flow.Number(theirs.Rank) + " of " + flow.Number(theirs.Ranks) + ", stage " +
 				flow.Number(theirs.Stage) + " of " + flow.Number(theirs.Stages),
+			Remedy: "name the ranks in the order of geometry.Producers, or mend register.tp_size and register.pp_size there",
 		}
 	}
 	plan, err := geometry.Match(&theirs, c.cfg.Geometry)
@@ -184,7 +186,8 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 	if !e.Pools.FitsShare(e.Pool, own, uint32(n)) || e.Pools.GrantsFull() {
 		e.Out.Mark(MarkGrantsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "tables.grants", Ours: "as many as there may be", Remedy: "raise tables.grants",
+			Field: "grants", Ours: flow.Number(e.Pools.Grants()) + " open, and no more there may be,",
+			Remedy: "retry when a Register has ended",
 		}
 	}
 	c.pages = c.pages[:0]
@@ -246,7 +249,8 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil || effects.Incarnation(m.Incarnation) != p.who ||
 		m.Operation != p.operation {
 		e.Out.Mark(MarkAnswerSenseless)
-		why := effects.Why{Field: "PUSH_END", Ours: "of who was asked, and of that registration", Theirs: "another's"}
+		why := effects.Why{Field: "PUSH_END", Ours: "of who was asked, and of that registration", Theirs: "another's",
+			Remedy: "look which program listens there"}
 		if err != nil {
 			why = link.Undecodable(err)
 		}
@@ -290,7 +294,7 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 		e.Out.Mark(MarkSaidWhole)
 		c.stop(e, p.of, effects.Faulted, effects.Why{
 			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "says that all was written",
-			Ours: "not all of it landed in time",
+			Ours: "not all of it landed in time", Remedy: "dispatch the request anew, and look at both logs",
 		})
 	default: // It had nothing to write.
 		r.left--
@@ -390,6 +394,7 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 		if p.phase = partAnswered; !p.whole {
 			c.stop(e, p.of, effects.Faulted, effects.Why{
 				Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "wrote not all of it",
+				Remedy: "dispatch the request anew, and look at both logs",
 			})
 			return
 		}

@@ -91,15 +91,19 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 		b.timer = 0
 		e.Out.Mark(MarkLeaseOver)
 		(*lender)(p).over(e, h, effects.Expired, effects.Why{
-			Field: "kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
+			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
 			Theirs: "not registered by every rank",
+			Remedy: "look whether the consumer got the request, have it Expect what waits, or raise it",
 		})
 		return
 	}
 	x := p.rows.Get(h)
 	x.timer = 0
 	e.Out.Mark(MarkParkedLong)
-	p.conclude(e, h, effects.Expired, &effects.Why{Field: "registration", Ours: "its time is over"})
+	p.conclude(e, h, effects.Expired, &effects.Why{
+		Field: "kvf_patience_ns", Ours: "over, and nothing was finished for it,",
+		Remedy: "look whether the producer got the request, or raise register.push_registration_timeout",
+	})
 }
 
 // Signal is told how an attempt ended to reach the pages of a peer.
@@ -149,7 +153,7 @@ func (p *Producer) ClassLeft(class int) { p.said.Left(class) }
 
 // DrainAt ends what is at a slot, for a drain, and says whether there are more.
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
-	why := flow.WhyEnded(effects.Draining)
+	why := ended(effects.Draining)
 	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
 		(*lender)(p).over(e, h, effects.Draining, *why)
 	}

@@ -32,8 +32,9 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 	if c.receptions.Full() || c.parts.Len()+len(x.Producers) > c.parts.Max() {
 		e.Out.Mark(MarkReceptionsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "register.receptions", Ours: flow.Number(c.receptions.Max()) + ", and as many are open",
-			Remedy: "retry when one has ended, or raise it",
+			Field: "register.receptions", Ours: flow.Number(c.receptions.Max()) + ", of " + flow.Number(c.parts.Max()) +
+				" producer ranks in all,", Theirs: flow.Number(c.receptions.Len()) + " are open, of " + flow.Number(c.parts.Len()),
+			Remedy: "retry when one has ended, or raise register.receptions",
 		}
 	}
 	if c.pages, code, why = claim(e, &c.whole, x.Blocks, c.pages[:0]); code != effects.OK {
@@ -97,7 +98,8 @@ func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, co
 	}
 	if c.cfg.Geometry.Stages != 1 {
 		return near, effects.Unsupported, &effects.Why{
-			Field: "stages", Ours: flow.Number(c.cfg.Geometry.Stages), Theirs: "Register", Remedy: "a consumer has no pipeline",
+			Field: "register.pp_size", Theirs: flow.Number(c.cfg.Geometry.Stages), Ours: "1",
+			Remedy: "register at an engine without pipeline stages",
 		}
 	}
 	near, err := geometry.Producers(c.cfg.Geometry, x.Ranks, x.Stages)
@@ -105,18 +107,22 @@ func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, co
 		code, why = unpaired(err)
 		return near, code, why
 	}
-	switch most := min(c.cfg.ProducersMax, c.cfg.parts()); {
-	case near.Len() > uint64(most):
+	switch {
+	case near.Len() > uint64(c.cfg.ProducersMax):
 		return near, effects.TooLarge, &effects.Why{
-			Field: "Producers", Theirs: flow.Number(near.Len()), Ours: "at most " + flow.Number(most) + " (register.producers)",
+			Field: "Producers", Theirs: flow.Number(near.Len()), Ours: "at most " + flow.Number(c.cfg.ProducersMax),
+			Remedy: "raise register.producers",
 		}
 	case near.Len() != uint64(len(x.Producers)):
 		return near, effects.Invalid, &effects.Why{
 			Field: "Producers", Theirs: flow.Number(len(x.Producers)),
-			Ours: flow.Number(near.Len()) + ", in the order of stages",
+			Ours: flow.Number(near.Len()) + ", in the order of stages", Remedy: "name those of geometry.Producers",
 		}
 	case len(x.Engine) > e.Cfg.Wire.StringBytes:
-		return near, effects.TooLarge, &effects.Why{Field: "Engine", Theirs: flow.Number(len(x.Engine)) + " bytes"}
+		return near, effects.TooLarge, &effects.Why{
+			Field: "Engine", Theirs: flow.Number(len(x.Engine)) + " bytes", Ours: "at most " +
+				flow.Number(e.Cfg.Wire.StringBytes), Remedy: "give the producer's register.engine_id",
+		}
 	}
 	code, why = checkPeers(x.Producers)
 	return near, code, why
@@ -129,6 +135,7 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 			return effects.Invalid, &effects.Why{
 				Field: flow.At("Producers", i), Theirs: effects.Words([]byte(at.Host)) + ":" + flow.Number(int(at.InitPort)) + "," +
 					flow.Number(int(at.Port)), Ours: "a host and two ports",
+				Remedy: "give that rank's pd_peer_host, and its ports of pd_peer_init_port and pd_peer_alloc_port",
 			}
 		}
 	}
@@ -138,14 +145,14 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 // checkNames says whether a command may name a request so, and wait for it.
 func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration) (effects.Code, *effects.Why) {
 	if e.Draining {
-		return effects.Draining, &effects.Why{}
+		return effects.Draining, ended(effects.Draining)
 	}
 	if err := protocol.CheckNixlRequest(request, &e.Cfg.Wire); err != nil {
-		return effects.Invalid, &effects.Why{Field: "Request", Theirs: effects.Words([]byte(err.Error()))}
+		return effects.Invalid, badName("Request", request, err)
 	}
 	if len(transfer) > 0 {
 		if err := protocol.CheckNixlRequest(transfer, &e.Cfg.Wire); err != nil {
-			return effects.Invalid, &effects.Why{Field: "Transfer", Theirs: effects.Words([]byte(err.Error()))}
+			return effects.Invalid, badName("Transfer", transfer, err)
 		}
 	}
 	return flow.Waitable("Patience", patience)
@@ -157,18 +164,20 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 ) {
 	list, err := all.ConsumerPages(blocks)
 	if err != nil {
+		if x, ok := err.(*geometry.Error); ok { //nolint:errorlint // It is one.
+			x.Side = "" // The command's: there is no other.
+		}
 		code, why = unpaired(err)
 		return into, code, why
 	}
 	switch n := list.Len(); {
 	case n == 0:
 		return into, effects.Invalid, &effects.Why{
-			Field: "Blocks", Theirs: "none", Ours: "one or more", Remedy: "see NotNeeded",
+			Field: "Blocks", Theirs: "none", Ours: "one or more", Remedy: "say NotNeeded if all is cached",
 		}
 	case n > uint64(e.Cfg.BatchMax):
 		return into, effects.TooLarge, &effects.Why{
-			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax) +
-				" (limits.keys_per_batch)",
+			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt,
 		}
 	}
 	for index := range list.All() {
@@ -176,6 +185,7 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 			unclaim(e.Pool, into)
 			return into, effects.Invalid, &effects.Why{
 				Field: "Blocks", Theirs: "page " + flow.Number(index), Ours: "one that no other command has, nor this one twice",
+				Remedy: "wait until its Reception or Lending is Returned",
 			}
 		}
 		into = append(into, e.Pool.Claim(index, uint32(e.Cfg.PageBytes)))
@@ -199,6 +209,7 @@ func (c *Consumer) late(e *flow.Env, h table.Handle) {
 		c.stop(e, h, effects.Expired, effects.Why{
 			Field: "Patience", Ours: r.patience.String(), Theirs: flow.Number(r.left) + " of " + flow.Number(len(r.parts)) +
 				" producer ranks have not written",
+			Remedy: "look whether these ranks got the request, or raise register.push_registration_timeout",
 		})
 		return
 	}

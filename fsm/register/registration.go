@@ -80,7 +80,8 @@ func (p *Producer) received(e *flow.Env, ev *effects.Received) {
 	case protocol.PushUnknown:
 	}
 	e.Out.Mark(MarkRegistrationMalformed)
-	why := effects.Why{Field: "message", Ours: "a word on registrations", Theirs: "something else"}
+	why := effects.Why{Field: "message", Ours: "a word on registrations", Theirs: "something else",
+		Remedy: "look which program speaks to pd_peer_alloc_port"}
 	if err != nil {
 		why = link.Undecodable(err)
 	}
@@ -131,7 +132,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	}
 	if w := p.said.Find(who, m.Ext.Operation, m.Ext.Attempt); w != nil {
 		e.Out.Mark(MarkAnsweredAgain)
-		p.reply(e, ev.Request, us, m.Ext.Operation, echo, w.Code, flow.WhyEnded(w.Code))
+		p.reply(e, ev.Request, us, m.Ext.Operation, echo, w.Code, ended(w.Code))
 		return
 	}
 	if e.Links.OfClass(class).Gone() {
@@ -165,7 +166,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	p.parked.add(e, &x.name, h)
 	if e.Now >= x.until || e.Cfg.Leased && (!anchored || x.since <= p.said.Watermark(class)) {
 		e.Out.Mark(MarkTooLate)
-		p.conclude(e, h, effects.Expired, flow.TooLate())
+		p.conclude(e, h, effects.Expired, tooLate())
 		return
 	}
 	e.Timers.Set(&x.timer, x.until, producerRef(kindRegistration, h))
@@ -187,9 +188,11 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	m := &p.reg
 	switch {
 	case e.Draining:
-		return effects.Draining, flow.WhyEnded(effects.Draining)
+		return effects.Draining, ended(effects.Draining)
 	case m.Ext.Operation == 0:
-		return effects.Invalid, &effects.Why{Field: "kvf_op", Ours: "a number above 0", Theirs: "none"}
+		return effects.Invalid, &effects.Why{
+			Field: "kvf_op", Ours: "a number above 0", Theirs: "none", Remedy: "number each registration",
+		}
 	case len(m.Remote.EngineID) > 0 && string(m.Remote.EngineID) != p.cfg.EngineID:
 		e.Out.Mark(MarkOtherEngine)
 		return effects.Mismatch, &effects.Why{
@@ -199,7 +202,9 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	}
 	theirs, ok := read(e.Links.OfClass(class).Geometry(), p.theirs)
 	if p.theirs = theirs; !ok {
-		return effects.Unsupported, &effects.Why{Field: "kvf_geometry", Theirs: "none, or none that can be"}
+		return effects.Unsupported, &effects.Why{
+			Field: "kvf_geometry", Theirs: "none, or none that can be", Remedy: "set register.engine_id at both ends",
+		}
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
@@ -225,29 +230,31 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	case n > uint64(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
 			Field: "local_block_ids", Theirs: flow.Number(n) + " pages",
-			Ours: "at most " + flow.Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)",
+			Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt,
 		}
 	case n != uint64(len(m.Ext.Generations)) || n > 0 && m.Ext.Grant == 0:
 		return effects.Invalid, &effects.Why{
 			Field: "kvf_gens", Theirs: flow.Number(len(m.Ext.Generations)),
-			Ours: flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
+			Ours:   flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
+			Remedy: "compute them from this rank's kvf_geometry",
 		}
 	case n > 0 && (!listed || uint64(buffer.Pages) < theirs.Pages()):
 		return effects.Mismatch, &effects.Why{
 			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
-			Ours: "as many as the buffer that it listed has",
+			Ours: "as many as the buffer that it listed has", Remedy: "list the pages of register.blocks as one buffer",
 		}
 	case p.rows.Full() || !p.share.May(class):
 		e.Out.Mark(MarkRegistrationsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "register.registrations", Ours: "as many as this peer may have wait here",
-			Remedy: "retry when one has ended, or raise it",
+			Field: "register.registrations", Ours: flow.Number(p.rows.Max()) + ", less what waits, and what others may have,",
+			Theirs: flow.Number(p.share.Of(class)) + " of this peer's",
+			Remedy: "retry when one has ended, or raise register.registrations",
 		}
 	}
 	name := name{transfer: m.Ext.Transfer, request: m.RequestID}
 	if p.aborted.Has(e.Now, name.remembered(e)) {
 		e.Out.Mark(MarkAborted)
-		return effects.Cancelled, flow.WhyEnded(effects.Cancelled)
+		return effects.Cancelled, ended(effects.Cancelled)
 	}
 	return effects.OK, nil
 }
@@ -335,7 +342,7 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 			}
 			return
 		}
-		p.conclude(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+		p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
 		return
 	}
 	code := effects.Cancelled
@@ -345,7 +352,7 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 		e.Out.Mark(MarkTakenBackFirst)
 		p.bury(e, class, who, m.Operation, code, e.Now.Add(e.Cfg.LeaseMax))
 	}
-	p.reply(e, ev.Request, us, m.Operation, 0, code, flow.WhyEnded(code))
+	p.reply(e, ev.Request, us, m.Operation, 0, code, ended(code))
 }
 
 // onKeep takes a consumer's word on requests that it has not registered for yet.

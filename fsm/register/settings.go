@@ -42,9 +42,18 @@ func (s *Settings) interval() effects.Duration { return max(1, s.RegistrationLea
 // extension is what a heartbeat makes of a lease.
 func (s *Settings) extension() effects.Duration { return s.RegistrationLease * 2 / 3 }
 
-// parts is how many there may be of all receptions.
+// parts is how many there may be of all receptions: eight of each, for few engines have more ranks that one rank hears
+// of, and those of the largest. Where fewer and larger ones are open the next one is refused.
 func (s *Settings) parts() uint32 {
-	return kernel.Clamped(uint64(s.ReceptionsMax) * uint64(min(s.ProducersMax, 8)))
+	return max(s.ProducersMax, kernel.Clamped(uint64(s.ReceptionsMax)*uint64(min(s.ProducersMax, 8))))
+}
+
+// Grants is how many grants all receptions may have at a time: one for each part.
+func (s *Settings) Grants() uint32 {
+	if !s.On() {
+		return 0
+	}
+	return s.parts()
 }
 
 // Fill puts defaults where nothing is said.

@@ -85,7 +85,7 @@ func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	of(w).judged(checkLease)
 	took, least := w.Now-pd.Begun(c, n), int64(pd.Its(n).Cfg.RegistrationLease)*8/10 // by any clock
-	if c.Code == effects.Expired && why != nil && why.Field == "kv_lease_duration" && took < least {
+	if c.Code == effects.Expired && why != nil && why.Field == "register.kv_lease_duration" && took < least {
 		of(w).fail(checkLease, "node %d ends the lease of request %q %d ns after it was finished, before its time",
 			n.It(), oracle.Request(w.Jobs[c.Job].Name), took)
 	}
