@@ -224,10 +224,11 @@ func (c *Config) fill() error {
 	}
 	c.Offering.Fill()
 	c.Common.Fill(c.PullTTL)
-	if c.Registering.Fill(); c.GrantsMax == 0 && c.On() {
-		c.GrantsMax = min(max(4096, c.Grants()), memory.GrantsMax)
+	c.Registering.Fill()
+	unsaid := c.GrantsMax == 0
+	if c.Memory.Fill(); unsaid {
+		c.GrantsMax = min(max(c.GrantsMax, c.Grants()), memory.GrantsMax)
 	}
-	c.Memory.Fill()
 	c.Store.Fill(c.Pages, c.BatchMax)
 	c.Peers.Fill(c.BackoffMax)
 	c.Engine.Fill()

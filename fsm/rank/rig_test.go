@@ -19,6 +19,7 @@ import (
 // under way is an item in a list, and the transcript says what becomes of it.
 type rig struct {
 	t       *testing.T
+	met     map[effects.Mark]bool // nil: nobody asks
 	now     effects.Time
 	nodes   []*node
 	items   []item
@@ -112,6 +113,11 @@ func (r *rig) step(n *node, ev effects.Event) {
 	out := &r.effects
 	out.Reset()
 	n.rank.Step(r.now, ev, out)
+	for _, m := range out.Marks() {
+		if r.met != nil {
+			r.met[m] = true
+		}
+	}
 	for i := range out.Len() {
 		r.carry(n, out.At(i))
 	}

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,7 +20,8 @@ import (
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
 //	     [cells=(RANKS, RANK, HEADS, BLOCKS) [layers_of=(STAGES, STAGE, FIRST, COUNT)] [groups=(0, 1)]]
 //	                                   registers blocks: 4 tokens each, a head to a page; of 0 heads each rank has all;
-//	                                   groups: of each layer
+//	                                   groups: of each layer; [receptions=N] [producers=N] [registrations=N]
+//	                                   [grants=N] [engine=ID]
 //	register NAME from=(a, b) [request=r1-00000001] [transfer=t] [ranks=1] [stages=1] [blocks=(0, 1)] [first=0]
 //	     [wait_ms=N] [blocks1=(0, 1)] [first1=0]   blocks1: of group 1; alone, none of group 0
 //	finished NAME [request=r1-00000002] [transfer=t] [blocks=(0, 1)] [first=0] [blocks1=(0, 1)] [first1=0] [lease_ms=N]
@@ -59,11 +61,13 @@ import (
 //	landed NAME peer=WHO grant=1 pages=(0) [forged=1]
 //	                                   the data plane says that pages came
 func TestTranscripts(t *testing.T) {
+	told, met := 0, map[effects.Mark]bool{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".txt") {
 			return // What a property test left that failed.
 		}
-		r := &rig{t: t, now: effects.Time(effects.Second)}
+		told++
+		r := &rig{t: t, now: effects.Time(effects.Second), met: met}
 		ticket := uint64(0)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			r.t = t
@@ -160,6 +164,17 @@ func TestTranscripts(t *testing.T) {
 				}
 				if d.HasArg("cells") {
 					registers(&cfg, arg("cells"), arg("layers_of"), arg("groups"), first)
+					for name, at := range map[string]*uint32{
+						"receptions": &cfg.ReceptionsMax, "producers": &cfg.ProducersMax, "registrations": &cfg.RegistrationsMax,
+						"grants": &cfg.GrantsMax,
+					} {
+						if d.HasArg(name) {
+							d.ScanArgs(t, name, at)
+						}
+					}
+					if d.HasArg("engine") {
+						d.ScanArgs(t, "engine", &cfg.EngineID)
+					}
 				}
 				r.add(cfg, first)
 			case "quiet":
@@ -254,4 +269,7 @@ func TestTranscripts(t *testing.T) {
 			return r.log.String()
 		})
 	})
+	if all, err := filepath.Glob("testdata/*.txt"); err == nil && told == len(all) {
+		rareMarksAreMet(t, met)
+	}
 }

@@ -264,7 +264,8 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 	case !bytes.Equal(b.engine, engine) || !bytes.Equal(b.request, request) || b.consumers != near:
 		e.Out.Mark(MarkOtherConsumer)
 		return effects.Refused, &effects.Why{
-			Field: "request_id", Theirs: effects.Words(request), Ours: "what another one of " + effects.Words(b.engine) + " has",
+			Field: "request_id", Theirs: effects.Words(request),
+			Ours:   "taken by another one, of engine " + effects.Words(b.engine) + ",",
 			Remedy: "give each transfer a name of its own",
 		}
 	}
@@ -272,7 +273,7 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 		if rank == theirs.Rank {
 			e.Out.Mark(MarkRankTwice)
 			return effects.Ended, &effects.Why{
-				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "had its answer under another kvf_op",
+				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "one that had its answer under another kvf_op,",
 				Remedy: "register a request once at each rank",
 			}
 		}

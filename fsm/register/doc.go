@@ -19,6 +19,9 @@
 //	  - Whatever else ends it (time, an abort, a rank that failed) ends all of it: its outcome comes at once, and what is
 //	    open of it is withdrawn. Its blocks go back when no write can land any more: each grant landed, or ended by an
 //	    answer, or by the plane's proof (Revoked). Never by time alone.
+//	  - Our own engine asks, so no producer has a share of receptions or grants. There is a grant for each part that can
+//	    be; a part has one only while it has a place on its peer's lane, so a slow peer holds no more than the lane has,
+//	    and those that end.
 //	  - Lost answers: the registration is asked again, as the same operation under the same grant, while its
 //	    producer lives the same life. Another life has none of what was computed, and the part fails.
 //

@@ -102,7 +102,7 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 	}
 	if code == effects.OK && p.served(of, x.rank) {
 		code, why = effects.Ended, &effects.Why{
-			Field: "register.tp_rank", Theirs: flow.Number(x.rank), Ours: "is being written already",
+			Field: "register.tp_rank", Theirs: flow.Number(x.rank), Ours: "one that is being written already,",
 			Remedy: "register a request once at each rank",
 		}
 	}

@@ -186,7 +186,7 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 	if !e.Pools.FitsShare(e.Pool, own, uint32(n)) || e.Pools.GrantsFull() {
 		e.Out.Mark(MarkGrantsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "grants", Ours: flow.Number(e.Pools.Grants()) + " open, and no more there may be,",
+			Field: "grants", Ours: flow.Number(e.Pools.Grants()) + " open, and no more there may be",
 			Remedy: "retry when a Register has ended",
 		}
 	}

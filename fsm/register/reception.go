@@ -33,7 +33,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		e.Out.Mark(MarkReceptionsFull)
 		return effects.TooMany, &effects.Why{
 			Field: "register.receptions", Ours: flow.Number(c.receptions.Max()) + ", of " + flow.Number(c.parts.Max()) +
-				" producer ranks in all,", Theirs: flow.Number(c.receptions.Len()) + " are open, of " + flow.Number(c.parts.Len()),
+				" producer ranks in all", Theirs: flow.Number(c.receptions.Len()) + " are open, of " + flow.Number(c.parts.Len()),
 			Remedy: "retry when one has ended, or raise register.receptions",
 		}
 	}
@@ -177,7 +177,7 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 		}
 	case n > uint64(e.Cfg.BatchMax):
 		return into, effects.TooLarge, &effects.Why{
-			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt,
+			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt(),
 		}
 	}
 	for index := range list.All() {

@@ -230,7 +230,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	case n > uint64(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
 			Field: "local_block_ids", Theirs: flow.Number(n) + " pages",
-			Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt,
+			Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt(),
 		}
 	case n != uint64(len(m.Ext.Generations)) || n > 0 && m.Ext.Grant == 0:
 		return effects.Invalid, &effects.Why{

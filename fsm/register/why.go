@@ -94,5 +94,6 @@ func otherCache() *effects.Why {
 }
 
 // cutIt is what helps where a request has more pages than one registration.
-const cutIt = "raise limits.keys_per_batch at both ends (at most 65536), or send it in stretches, as transfers of " +
-	"several names"
+func cutIt() string {
+	return "raise limits.keys_per_batch at both ends (at most 65536), or send it in stretches, as several transfers"
+}

@@ -1,0 +1,33 @@
+package rank
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/register"
+)
+
+var rareMark = regexp.MustCompile(`(?m)^(?:rare|never) mark register/(\S+) `)
+
+// rareMarksAreMet demands of transcripts which marks of registered blocks the simulator may not meet.
+func rareMarksAreMet(t *testing.T, met map[effects.Mark]bool) {
+	t.Helper()
+	expected, err := os.ReadFile("../../sim/testdata/coverage.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rare := map[string]bool{}
+	for _, x := range rareMark.FindAllSubmatch(expected, -1) {
+		rare[string(x[1])] = true
+	}
+	if len(rare) == 0 {
+		t.Fatal("no mark of registrations is rare")
+	}
+	for i, name := range register.MarkNames() {
+		if rare[name] && !met[register.MarkReceptionsFull+effects.Mark(i)] {
+			t.Errorf("no transcript meets register/%s, and the simulator may not", name)
+		}
+	}
+}
