@@ -134,7 +134,7 @@ func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
 	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout) // Who registers may have been told no transfer.
 	p.endNamed(e, &n, effects.Cancelled)
 	p.found = p.parked.find(e, &n, (*Producer)(p).rowName, p.found[:0])
-	for _, h := range append([]table.Handle(nil), p.found...) {
+	for _, h := range p.found { // Nothing that follows looks for names.
 		if p.rows.Get(h) != nil {
 			e.Out.Mark(MarkAborted)
 			(*Producer)(p).conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
@@ -180,6 +180,7 @@ func (p *lender) over(e *flow.Env, h table.Handle, code effects.Code, why effect
 	e.Timers.Stop(&b.timer)
 	p.named.remove(e, &b.name, h)
 	if b.rows > 0 {
+		e.Work.Looks(int(p.rows.Slots()))
 		for slot := range p.rows.Slots() {
 			at := p.rows.At(slot)
 			if x := p.rows.Get(at); x != nil && x.batch == h && !x.writes() {

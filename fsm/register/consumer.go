@@ -26,6 +26,7 @@ type Consumer struct {
 	pages  []effects.Page            `snap:"scratch"`
 	groups [][]uint64                `snap:"scratch"`
 	plans  []geometry.Plan           `snap:"scratch"`
+	peers  []table.Handle            `snap:"scratch"`
 }
 
 // A line is what waits for one peer, oldest first.
@@ -131,7 +132,7 @@ func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
 	e := Consumer{
 		cfg: cfg, receptions: c.receptions.Emptied(int(cfg.ReceptionsMax)), parts: c.parts.Emptied(int(cfg.parts())),
 		errands: c.errands.emptied(cfg), lines: table.Zeroed(c.lines, int(peers)),
-		ask: c.ask, end: c.end, pages: c.pages, groups: c.groups,
+		ask: c.ask, end: c.end, pages: c.pages, groups: c.groups, peers: c.peers,
 	}
 	if cfg.On() {
 		e.whole = whole(cfg.Geometry)
@@ -260,6 +261,7 @@ func (c *Consumer) Lost(e *flow.Env, peer effects.Incarnation) {
 	if e.Cfg.Leased {
 		return
 	}
+	e.Work.Looks(int(c.parts.Slots()))
 	for slot := range c.parts.Slots() {
 		h := c.parts.At(slot)
 		p := c.parts.Get(h)

@@ -100,7 +100,7 @@ func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 			l.due = true // Its lease may have begun long ago.
 		}
 	}
-	for _, eh := range append([]table.Handle(nil), w.errands...) {
+	for _, eh := range w.errands {
 		if r := x.rows.Get(eh); r != nil {
 			c.pumpErrands(e, r.peer)
 		}

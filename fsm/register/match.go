@@ -37,7 +37,7 @@ func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 		}
 	}
 	vague := exactly == 0 && loosely > 0 && (p.cfg.ExactIDs || p.rivals(e, &b.name) || p.rival(e, of, &b.name))
-	for _, h := range append([]table.Handle(nil), p.found...) {
+	for _, h := range p.found { // Nothing that follows looks for names.
 		x := p.rows.Get(h)
 		switch {
 		case x == nil || p.batches.Get(of) == nil: // That of another rank ended it.
@@ -100,7 +100,7 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 	if code == effects.OK {
 		code, why = b.bind(e, p.cfg.Geometry, &theirs, x.engine, x.name.request)
 	}
-	if code == effects.OK && p.served(of, x.rank) {
+	if code == effects.OK && p.served(e, of, x.rank) {
 		code, why = effects.Ended, &effects.Why{
 			Field: "register.tp_rank", Theirs: flow.Number(x.rank), Ours: "one that is being written already,",
 			Remedy: "register a request once at each rank",
@@ -128,10 +128,11 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 }
 
 // served says whether another registration of this rank is under way from a batch.
-func (p *Producer) served(of table.Handle, rank uint32) bool {
+func (p *Producer) served(e *flow.Env, of table.Handle, rank uint32) bool {
 	if p.batches.Get(of).rows == 0 {
 		return false
 	}
+	e.Work.Looks(int(p.rows.Slots()))
 	for slot := range p.rows.Slots() {
 		if x := p.rows.Get(p.rows.At(slot)); x != nil && x.batch == of && x.rank == rank {
 			return true

@@ -165,6 +165,7 @@ func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 
 // Lost handles that a peer is gone: what it registered and nothing writes yet, it does not want any more.
 func (p *Producer) Lost(e *flow.Env, peer effects.Incarnation) {
+	e.Work.Looks(int(p.rows.Slots()))
 	for slot := range p.rows.Slots() {
 		h := p.rows.At(slot)
 		if x := p.rows.Get(h); x != nil && x.who == peer && !x.writes() {

@@ -40,7 +40,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 	if c.pages, code, why = claim(e, &c.whole, x.Blocks, c.pages[:0]); code != effects.OK {
 		return code, why
 	}
-	peers := make([]table.Handle, 0, len(x.Producers))
+	peers := c.peers[:0]
 	for _, at := range x.Producers {
 		peer := e.Links.Want(&e.Env, link.Where{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
 		if peer == 0 {
@@ -52,6 +52,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		}
 		peers = append(peers, peer)
 	}
+	c.peers = peers
 	patience := cmp.Or(x.Patience, c.cfg.RegisterTimeout)
 	h, r := c.receptions.Add()
 	*r = reception{
@@ -76,7 +77,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 	}
 	c.errands.registered(e, (*errander)(c), x.Request, x.Transfer)
 	// Each may end all of them, as where its peer is known to be of no use.
-	for _, ph := range append([]table.Handle(nil), r.parts...) {
+	for _, ph := range r.parts {
 		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {
 			c.becomeLinking(e, ph, p)
 		}
