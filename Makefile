@@ -210,6 +210,35 @@ $(LIBNIXL): tools/nixl/library.lock
 	$(PYTHON) -m zipfile -e $(NIXL)/*.whl $(NIXL)/wheel
 	@touch $@
 
+# ---- vLLM ----
+
+VLLM := $(CACHE)/vllm
+# The model that the engines run.
+TINY := $(CACHE)/interop/model/model.safetensors
+# A command that stands between the engines (tools/interop/interop.py says what it must answer). None: they push directly.
+BETWEEN ?=
+
+.PHONY: interop-vllm
+interop-vllm: $(LMCACHE)/ready $(TINY) ## Real vLLM engines with NixlPushConnector; BETWEEN=COMMAND stands between (3.2 GB to download, once).
+	cd tools/interop && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
+	cd tools/interop && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
+	cd tools/interop && PYTHONDONTWRITEBYTECODE=1 $(LMCACHE)/bin/pytest
+	PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/interop.py --work $(CACHE)/interop \
+		$(if $(BETWEEN),--directly --between '$(BETWEEN)')
+
+# PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
+$(VLLM)/ready: tools/interop/engine.lock
+	@tools/setup nixl
+	@echo "installing vLLM with what it needs, once: 3.2 GB to download, 6.5 GB on disk, some minutes"
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
+		--only-binary :all: --require-hashes -r tools/interop/engine.lock
+	@touch $@
+
+$(TINY): $(VLLM)/ready tools/interop/model.py
+	$(VLLM)/bin/python tools/interop/model.py $(@D)
+	@touch $@
+
 # ---- the software NPU ----
 
 .PHONY: softnpu
