@@ -219,11 +219,12 @@ TINY := $(CACHE)/interop/model/model.safetensors
 BETWEEN ?=
 
 .PHONY: interop-vllm
-interop-vllm: $(LMCACHE)/ready $(TINY) ## Real vLLM engines with NixlPushConnector; BETWEEN=COMMAND stands between (3.2 GB to download, once).
+interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## Real vLLM engines with NixlPushConnector; BETWEEN=COMMAND stands between (3.2 GB to download, once).
 	cd tools/interop && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
 	cd tools/interop && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
 	cd tools/interop && PYTHONDONTWRITEBYTECODE=1 $(LMCACHE)/bin/pytest
-	PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/interop.py --work $(CACHE)/interop \
+	KVFERRY_LIBNIXL=$(LIBNIXL) PYTHONDONTWRITEBYTECODE=1 \
+		$(VLLM)/bin/python tools/interop/interop.py --work $(CACHE)/interop \
 		$(if $(BETWEEN),--directly --between '$(BETWEEN)')
 
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.

@@ -36,6 +36,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import random
 import shlex
 import socket
 import sys
@@ -48,6 +49,8 @@ from children import Child, GoneError, SilentError
 
 HERE = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
+# Below those that Linux gives to who asks for any, which begin at 32768.
+PORTS = (21000, 32000)
 FIRSTS = ("prefill", "decode")
 
 # An engine takes 20 s to start on a free core, and minutes on one that others use. In seconds.
@@ -330,10 +333,17 @@ def asked_python(asked: argparse.Namespace) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [int(s.getsockname()[1]) for s in found]
+    """Find ports that nobody listens on, and that no system gives to who asks for any.
+
+    Engines bind them when they have loaded all else. One that cannot waits for ever: vLLM's listener does not say so.
+    """
+    found: list[int] = []
+    for port in random.sample(range(*PORTS), 100):
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise GoneError(f"no {count} ports of {PORTS[0]} to {PORTS[1]} are free on {HOST}")
 
 
 def report(what: dict[str, Any]) -> None:

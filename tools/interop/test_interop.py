@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import interop
 from children import Child, GoneError, SilentError
 from interop import Between, Direct, Pair, Trial, batches, judge, prompt, table
 
@@ -74,6 +76,16 @@ def test_controls_differ_in_one_token() -> None:
     for trial in controls:
         assert trial.given is not None
         assert [a == b for a, b in zip(trial.given, trial.prompt, strict=True)].count(False) == 1
+
+
+def test_ports_are_free_and_none_that_a_system_gives_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is taken is passed over."""
+    monkeypatch.setattr(interop, "PORTS", (21000, 21100))
+    first = interop.free_ports(2)
+    assert len(set(first)) == 2
+    assert all(21000 <= port < 21100 for port in first)
+    with socket.create_server((interop.HOST, first[0])):
+        assert first[0] not in interop.free_ports(50)
 
 
 def test_prompts_repeat_nothing() -> None:
