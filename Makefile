@@ -230,6 +230,8 @@ interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## Real vLLM engines with Nixl
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
 $(VLLM)/ready: tools/interop/engine.lock
 	@tools/setup nixl
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; \
+		sys.exit(sys.version_info < (3, 11) and f"PYTHON is {v}, too old for vLLM: name one of 3.11 or newer")'
 	@echo "installing vLLM with what it needs, once: 3.2 GB to download, 6.5 GB on disk, some minutes"
 	$(PYTHON) -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
