@@ -35,7 +35,10 @@ type PushRegistrationExt struct {
 	GrantedNS   int64    // kvf_granted_ns: when the grant began, by the consumer's clock; not negative
 	LeaseNS     uint64   // kvf_lease_ns: how long it stands from there, nanoseconds
 	PatienceNS  uint64   // kvf_patience_ns: how long after receipt an answer is of use, nanoseconds
-	Stamps      Stamps   // of the consumer
+	// Tail is kvf_tail: who registers says no positions, as engines of vLLM do not: the lists are the last blocks of the
+	// request, and First and Ends only say how many. There are no generations then.
+	Tail   bool
+	Stamps Stamps // of the consumer
 }
 
 // A PushProducer is the producer that a registration is meant for. An empty name says that its asker did not say.
@@ -75,6 +78,7 @@ const (
 	regPatience
 	regClock // the first field of Stamps
 	_
+	regTail
 )
 
 var registrationSchema = schema{
@@ -83,7 +87,7 @@ var registrationSchema = schema{
 		"request_id", "decode_engine_id", "decode_host", "decode_port", "decode_tp_size", "local_block_ids",
 		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v", "kvf_inc", "kvf_to",
 		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns",
-		"kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns",
+		"kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_tail",
 	},
 	required: 1<<(regBlocks+1) - 1,
 }
@@ -212,6 +216,8 @@ func (e *PushRegistrationExt) decode(r *reader, field int) {
 		e.LeaseNS = r.uint64()
 	case regPatience:
 		e.PatienceNS = r.uint64()
+	case regTail:
+		e.Tail = r.uint32() != 0
 	default:
 		e.Stamps.decode(r, field-regClock)
 	}
@@ -221,7 +227,7 @@ func (e *PushRegistrationExt) decode(r *reader, field int) {
 func (e *PushRegistrationExt) count() int {
 	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
 		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
-		e.LeaseNS != 0, e.PatienceNS != 0)
+		e.LeaseNS != 0, e.PatienceNS != 0, e.Tail)
 }
 
 func (e *PushRegistrationExt) append(b []byte) []byte {
@@ -238,7 +244,10 @@ func (e *PushRegistrationExt) append(b []byte) []byte {
 	b = appendNonZero(b, "kvf_granted_ns", uint64(e.GrantedNS))
 	b = appendNonZero(b, "kvf_lease_ns", e.LeaseNS)
 	b = appendNonZero(b, "kvf_patience_ns", e.PatienceNS)
-	return e.Stamps.append(b)
+	if b = e.Stamps.append(b); e.Tail {
+		b = appendUint(appendStr(b, "kvf_tail"), 1)
+	}
+	return b
 }
 
 // portMax is the highest port of TCP.

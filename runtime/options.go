@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -21,6 +22,7 @@ type options struct {
 	planes  []namedPlane
 	device  device.Opener
 	log     *slog.Logger
+	gateway Gateway    // nil: there is none
 	alone   *FailAlone // nil: a panic goes on
 	watch   *watched   // nil: nobody does
 }
@@ -38,6 +40,17 @@ func WithControl(open control.Opener) Option { return func(o *options) { o.contr
 func WithPlane(name string, open plane.Opener) Option {
 	return func(o *options) { o.planes = append(o.planes, namedPlane{name, open}) }
 }
+
+// A Gateway leads to peers that are no nodes: it stands before the control transport, and is a data plane of its own.
+// runtime/gateway has that to engines of vLLM.
+type Gateway interface {
+	Name() string // of the data plane
+	Control(inner control.Opener) control.Opener
+	Open(ctx context.Context, env plane.Env) (plane.Plane, error)
+}
+
+// WithGateway adds a gateway. It belongs to the node, which closes it. The node registers blocks, over leased planes.
+func WithGateway(g Gateway) Option { return func(o *options) { o.gateway = g } }
 
 // WithDevice gives the node memory of an accelerator. Its planes are leased ones, all of them.
 func WithDevice(open device.Opener) Option { return func(o *options) { o.device = open } }
@@ -105,6 +118,14 @@ func (o *options) check(cfg *config.Config) error {
 	}
 	if len(o.planes) == 0 {
 		return wrong("open", "WithPlane", "not there", "a data plane", "add one")
+	}
+	if g := o.gateway; g != nil {
+		if !cfg.Register.Enabled || !cfg.Leased() {
+			return wrong("open", "WithGateway", strconv.Quote(g.Name()), "a node that registers blocks over leased planes",
+				"set register.engine_id and transfer_channel: nixl, or leave it out")
+		}
+		o.planes = append(o.planes, namedPlane{g.Name(), g.Open})
+		o.control = g.Control(o.control)
 	}
 	return nil
 }

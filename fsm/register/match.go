@@ -149,10 +149,16 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 	if err != nil {
 		return unpaired(err)
 	}
+	if x.tail {
+		p.align(x, b)
+	}
 	pairs, err := plan.Pairs(b.blocks.of, x.blocks.of)
 	if err != nil {
 		e.Out.Mark(MarkUncovered)
 		return unpaired(err)
+	}
+	if x.tail { // Whose pages have no lives.
+		x.lives = append(x.lives[:0], make([]uint64, pairs.Len())...)
 	}
 	if pairs.Len() != uint64(len(x.lives)) {
 		return effects.Stale, otherCache()
@@ -169,6 +175,25 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 	}
 	e.Work.Spend(len(x.pairs))
 	return effects.OK, nil
+}
+
+// align gives a registration without positions those of the last blocks of what is finished: so its engine means it. One
+// that lists more than is finished keeps its own, and is not covered.
+func (p *Producer) align(x *registration, b *batch) {
+	per := uint64(p.cfg.Geometry.PerLogical)
+	for i := range x.blocks.of {
+		theirs := &x.blocks.of[i]
+		for _, ours := range b.blocks.of {
+			if ours.Group != theirs.Group || len(ours.Logical) < len(theirs.Logical) {
+				continue
+			}
+			end := ours.First + uint64(len(ours.Logical))*per
+			theirs.First = end - uint64(len(theirs.Logical))*per
+			if theirs.End = end; ours.End != 0 {
+				theirs.End = max(theirs.First, min(end, ours.End))
+			}
+		}
+	}
 }
 
 // begins starts the one write. It ends before the grant does, by our clock from before that was given (M4). The lease

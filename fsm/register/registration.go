@@ -24,6 +24,7 @@ type registration struct {
 	engine    []byte
 	rank      uint32
 	blocks    lists
+	tail      bool // they are the last of the request: it says no positions
 	grant     effects.GrantID
 	lives     []uint64       // of its pages, in the plan's order
 	since     effects.Time   `snap:"skip"` // when they were granted, at the earliest
@@ -151,6 +152,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 		asker: ev.Request, echo: echo, class: class, who: who, us: us, operation: m.Ext.Operation, name: x.name,
 		engine: append(x.engine[:0], m.EngineID...), blocks: x.blocks, grant: effects.GrantID(m.Ext.Grant),
 		lives: append(x.lives[:0], m.Ext.Generations...), over: over, pairs: x.pairs[:0], rank: p.theirs.Rank,
+		tail: m.Ext.Tail,
 	}
 	x.name.keep(m.Ext.Transfer, m.RequestID)
 	x.blocks.keep(p.blocks)
@@ -232,7 +234,12 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Field: "local_block_ids", Theirs: flow.Number(n) + " pages",
 			Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt(),
 		}
-	case n != uint64(len(m.Ext.Generations)) || n > 0 && m.Ext.Grant == 0:
+	case m.Ext.Tail && theirs.PerLogical != p.cfg.Geometry.PerLogical:
+		return effects.Mismatch, &effects.Why{
+			Field: "physical_blocks_per_logical_kv_block", Theirs: flow.Number(theirs.PerLogical),
+			Ours: flow.Number(p.cfg.Geometry.PerLogical), Remedy: "give both engines the same block_size",
+		}
+	case !m.Ext.Tail && n != uint64(len(m.Ext.Generations)) || n > 0 && m.Ext.Grant == 0:
 		return effects.Invalid, &effects.Why{
 			Field: "kvf_gens", Theirs: flow.Number(len(m.Ext.Generations)),
 			Ours:   flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
+)
+
+// scheme begins the host of a plain engine's rank. No host can have it.
+const scheme = "vllm://"
+
+// A Place is a rank of a plain engine, by its engine's side channel.
+type Place struct {
+	Host          string
+	Port          uint16
+	Stage, Stages uint32
+	Rank, Ranks   uint32
+}
+
+// Addr is how a rank here calls it.
+func (p Place) Addr() effects.Addr {
+	return effects.Addr{
+		Host: scheme + p.Host + "/pp" + of(p.Stage, p.Stages) + "/tp" + of(p.Rank, p.Ranks), Port: p.Port,
+	}
+}
+
+func of(i, n uint32) string { return decimal(uint64(i)) + "of" + decimal(uint64(n)) }
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// IsPlain says whether an address is a plain engine's.
+func IsPlain(a effects.Addr) bool { return strings.HasPrefix(a.Host, scheme) }
+
+// PlaceOf reads an address; false if it is none.
+func PlaceOf(a effects.Addr) (p Place, ok bool) {
+	rest, ok := strings.CutPrefix(a.Host, scheme)
+	if !ok || a.Port == 0 {
+		return p, false
+	}
+	rest, tp, ok := cutLast(rest, "/tp")
+	if !ok {
+		return p, false
+	}
+	host, pp, ok := cutLast(rest, "/pp")
+	if !ok || host == "" {
+		return p, false
+	}
+	p = Place{Host: host, Port: a.Port}
+	if p.Stage, p.Stages, ok = parse(pp, geometry.StagesMax); !ok {
+		return p, false
+	}
+	p.Rank, p.Ranks, ok = parse(tp, geometry.RanksMax)
+	return p, ok
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// parse reads 2of4, with at most so many.
+func parse(s string, most uint64) (i, n uint32, ok bool) {
+	a, b, found := strings.Cut(s, "of")
+	x, err := strconv.ParseUint(a, 10, 32)
+	y, err2 := strconv.ParseUint(b, 10, 32)
+	if !found || err != nil || err2 != nil || x >= y || y > most {
+		return 0, 0, false
+	}
+	return uint32(x), uint32(y), true
+}

@@ -1,0 +1,462 @@
+package gateway
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A consumer is a life of an engine that registers with us, by what it says in registrations.
+type consumer struct {
+	engine   string
+	at       effects.Addr // of its side channel
+	ranks    uint32
+	near     geometry.Neighbours
+	peers    []*peer // its ranks that have a part of our heads, in order
+	writer   Agent   // 0: there is none yet
+	made     bool
+	phase    phase
+	asking   int    // the rank whose metadata is asked for
+	question uint64 // to its side channel, or to the writer
+	tries    int
+	waits    []*incoming // registrations, until it is known
+	leaving  bool        // another life is there; it goes when its registrations have ended
+	ending   bool        // its writer is to be destroyed
+}
+
+type phase uint8
+
+const (
+	asking phase = iota // its side channel, rank after rank
+	making              // the writer
+	naming              // its ranks' metadata
+	known
+)
+
+// A peer is one of its ranks, as the rank here knows it: by a hello of its own.
+type peer struct {
+	of     *consumer
+	rank   uint32
+	agent  []byte
+	joined geometry.Joined
+	key    uint64 // by which the data plane finds it
+	name   string // of its agent
+	who    effects.Incarnation
+	conn   effects.Conn
+
+	met   bool // the rank knows it
+	asks  bool // its hello is under way
+	us    protocol.UUID
+	echo  int64
+	waits []*incoming
+}
+
+// An incoming is a registration of a plain engine's.
+type incoming struct {
+	from    string // the agent
+	request []byte
+	reg     protocol.PushRegistration
+	tries   int
+}
+
+// id tells registrations apart, as an engine does.
+func (x *incoming) id() string { return x.from + " " + string(x.request) }
+
+// A question is one of ours to the rank.
+type question struct {
+	request effects.Request
+	of      *peer
+	kind    kind
+	x       *incoming
+}
+
+type kind uint8
+
+const (
+	hello kind = iota
+	list
+	registers
+	keeps
+)
+
+// tries is how often an engine is asked, and a registration put, before it is given up.
+const tries = 3
+
+// Noted takes a note that came to an agent of ours.
+func (g *Gateway) Noted(now effects.Time, agent Agent, from string, body []byte, out *Out) {
+	for _, p := range g.producers {
+		for _, t := range p.ties {
+			if t.agent == agent {
+				g.completed(now, t, from, body, out)
+				return
+			}
+		}
+	}
+	if agent != Front {
+		return
+	}
+	switch protocol.NixlNoteOf(body) {
+	case protocol.NixlRegistration:
+		g.registered(now, from, body, out)
+	case protocol.NixlHeartbeat:
+		if err := g.beat.Decode(body, &g.cfg.Wire); err != nil {
+			out.note("a heartbeat makes no sense", effects.Why{Name: from, Field: "HB", Theirs: err.Error()})
+			return
+		}
+		g.beats = g.beats[:0]
+		for _, id := range g.beat.RequestIDs {
+			g.beats = append(g.beats, append([]byte(nil), id...))
+		}
+		g.beaten(now, out)
+	case protocol.NixlCompletion:
+		out.note("a note that is for nobody here", effects.Why{Name: from, Field: "note", Theirs: effects.Words(body)})
+	}
+}
+
+// registered takes a registration. What it repeats is none.
+func (g *Gateway) registered(now effects.Time, from string, body []byte, out *Out) {
+	x := &incoming{from: from}
+	body = append([]byte(nil), body...)
+	if err := x.reg.Decode(body, &g.cfg.Wire); err != nil {
+		out.note("a registration makes no sense", effects.Why{Name: from, Field: "PUSH_REG", Theirs: err.Error()})
+		return
+	}
+	x.request = x.reg.RequestID
+	if why, ok := g.takes(x); !ok {
+		why.Name = from
+		out.note("a registration of a plain engine is not taken, and waits there until its router gives it up", why)
+		return
+	}
+	at := effects.Addr{Host: string(x.reg.Host), Port: uint16(x.reg.Port)}
+	for _, c := range g.consumers {
+		if c.leaving || c.engine != string(x.reg.EngineID) || c.at != at || c.ranks != x.reg.TPSize {
+			continue
+		}
+		if c.phase != known {
+			c.waits = append(c.waits, x)
+			return
+		}
+		if p := c.named(from); p != nil {
+			g.introduces(now, p, x, out)
+			return
+		}
+		g.leave(c, out) // Another life of it.
+	}
+	g.meets(x, at, out)
+}
+
+// takes says whether a registration can be one.
+func (g *Gateway) takes(x *incoming) (effects.Why, bool) {
+	if n := len(x.reg.Remote.EngineID); n > 0 && string(x.reg.Remote.EngineID) != g.cfg.Own.EngineID {
+		return effects.Why{
+			Field: "remote_engine_id", Ours: g.cfg.Own.EngineID, Theirs: effects.Words(x.reg.Remote.EngineID),
+			Remedy: "route the request to the engine that it names",
+		}, false
+	}
+	waiting := 0
+	for _, other := range g.incomings() {
+		if waiting++; other.id() == x.id() {
+			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered already"}, false
+		}
+	}
+	for _, id := range g.lately {
+		if id == x.id() {
+			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered, and over"}, false
+		}
+	}
+	if waiting >= g.cfg.WaitingMax {
+		return effects.Why{
+			Field: "register.registrations", Ours: decimal(uint64(g.cfg.WaitingMax)) + ", and as many wait",
+			Remedy: "raise it",
+		}, false
+	}
+	return effects.Why{}, true
+}
+
+// incomings are all registrations that have not ended.
+func (g *Gateway) incomings() (all []*incoming) {
+	for _, c := range g.consumers {
+		all = append(all, c.waits...)
+		for _, p := range c.peers {
+			all = append(all, p.waits...)
+		}
+	}
+	for i := range g.questions {
+		if x := g.questions[i].x; x != nil {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+func (c *consumer) named(agent string) *peer {
+	for _, p := range c.peers {
+		if p.name == agent {
+			return p
+		}
+	}
+	return nil
+}
+
+// meets begins with an engine that is not known.
+func (g *Gateway) meets(x *incoming, at effects.Addr, out *Out) {
+	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
+	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
+		err = &geometry.Error{Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "too many ranks"}
+	}
+	if err != nil {
+		why := unfit(err)
+		why.Name = x.from
+		out.note("an engine cannot be written to", why)
+		return
+	}
+	if len(g.consumers) >= g.cfg.EnginesMax && !g.consumerLeaves(out) {
+		out.note("an engine cannot be written to", effects.Why{
+			Name: x.from, Field: "register.vllm.engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all in use",
+			Remedy: "raise it",
+		})
+		return
+	}
+	c := &consumer{engine: string(x.reg.EngineID), at: at, ranks: x.reg.TPSize, near: near, waits: []*incoming{x}}
+	for i := range near.Count {
+		c.peers = append(c.peers, &peer{of: c, rank: near.First + i})
+	}
+	g.consumers = append(g.consumers, c)
+	g.asksSide(c, out)
+}
+
+// consumerLeaves has the engine go of which nothing is under way; one that has no writer leaves its place at once.
+func (g *Gateway) consumerLeaves(out *Out) bool {
+	for _, c := range g.consumers {
+		if !c.leaving && c.phase == known && g.busy(c) == 0 {
+			before := len(g.consumers)
+			g.leave(c, out)
+			return len(g.consumers) < before
+		}
+	}
+	return false
+}
+
+func (g *Gateway) asksSide(c *consumer, out *Out) {
+	c.phase, c.question = asking, g.id()
+	q := protocol.NixlQuestion{TPRank: c.peers[c.asking].rank}
+	out.Asks = append(out.Asks, Ask{Question: c.question, Addr: c.at, Body: q.Append(nil)})
+}
+
+func (g *Gateway) consumerOf(question uint64) *consumer {
+	for _, c := range g.consumers {
+		if c.question == question && question != 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) consumerAnswered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) {
+	c := g.consumerOf(question)
+	if c == nil {
+		return
+	}
+	c.question = 0
+	if code != effects.OK {
+		if c.tries++; c.tries < tries {
+			g.asksSide(c, out)
+			return
+		}
+		g.giveUp(c, effects.Why{
+			Field: "decode_host, decode_port", Theirs: code.String(), Remedy: "see that its side channel can be reached",
+		}, out)
+		return
+	}
+	own, p := &g.cfg.Own, c.peers[c.asking]
+	agent, regions, code, why := g.read(body, &geometry.Worker{
+		Ranks: c.ranks, Rank: p.rank, Stages: 1, Heads: own.Heads, CellHeads: own.CellHeads,
+	})
+	if code == effects.OK && regions.EngineID != c.engine {
+		code, why = effects.Mismatch, effects.Why{
+			Field: "engine_id", Ours: c.engine + ", as it registered", Theirs: regions.EngineID,
+			Remedy: "give the port of that engine as VLLM_NIXL_SIDE_CHANNEL_PORT",
+		}
+	}
+	if code == effects.OK {
+		var err error
+		if p.joined, err = geometry.Join(own, &regions, nil); err != nil {
+			code, why = effects.Mismatch, unfit(err)
+		}
+	}
+	if code != effects.OK {
+		g.giveUp(c, why, out)
+		return
+	}
+	p.agent = agent
+	if c.asking++; c.asking < len(c.peers) {
+		g.asksSide(c, out)
+		return
+	}
+	c.phase, c.writer = making, g.agent()
+	out.Writers = append(out.Writers, c.writer)
+}
+
+// giveUp forgets an engine that cannot be reached, and what it registered: there is no word to tell it.
+func (g *Gateway) giveUp(c *consumer, why effects.Why, out *Out) {
+	why.Addr, why.Name = c.at, c.engine
+	for _, x := range c.waits {
+		g.remember(x)
+	}
+	c.waits = nil
+	out.note("an engine cannot be written to; what it registered waits there until its router gives it up", why)
+	g.leave(c, out)
+}
+
+func (g *Gateway) remember(x *incoming) {
+	if g.lately = append(g.lately, x.id()); len(g.lately) > g.cfg.WaitingMax {
+		g.lately = append(g.lately[:0], g.lately[1:]...)
+	}
+}
+
+func (g *Gateway) writerMade(now effects.Time, a Agent, code effects.Code, out *Out) {
+	for _, c := range g.consumers {
+		if c.writer != a {
+			continue
+		}
+		if code != effects.OK {
+			c.writer = 0
+			g.giveUp(c, effects.Why{Field: "agent", Theirs: code.String(), Remedy: "see the log of libnixl"}, out)
+			return
+		}
+		c.made, c.phase, c.asking = true, naming, 0
+		g.loads(c, out)
+		return
+	}
+}
+
+func (g *Gateway) loads(c *consumer, out *Out) {
+	c.question = g.id()
+	out.Loads = append(out.Loads, Load{Agent: c.writer, Question: c.question, Metadata: c.peers[c.asking].agent})
+}
+
+func (g *Gateway) consumerLoaded(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
+	c := g.consumerOf(question)
+	if c == nil {
+		return
+	}
+	c.question = 0
+	if code != effects.OK || name == "" {
+		g.giveUp(c, effects.Why{
+			Field: "agent_metadata", Theirs: "cannot be loaded", Remedy: "run one version of NIXL at both ends",
+		}, out)
+		return
+	}
+	p := c.peers[c.asking]
+	p.name, p.who, p.key, p.agent = name, life(name), g.id(), nil
+	if c.asking++; c.asking < len(c.peers) {
+		g.loads(c, out)
+		return
+	}
+	c.phase = known
+	waits := c.waits
+	c.waits = nil
+	for _, x := range waits {
+		if p := c.named(x.from); p != nil {
+			g.introduces(now, p, x, out)
+			continue
+		}
+		g.remember(x)
+		out.note("a registration is of no rank that its engine has", effects.Why{
+			Addr: c.at, Name: x.from, Field: "agent", Ours: "one of those of " + c.engine, Theirs: x.from,
+		})
+	}
+}
+
+// busy counts what of an engine has not ended.
+func (g *Gateway) busy(c *consumer) int {
+	n := len(c.waits)
+	for _, p := range c.peers {
+		n += len(p.waits)
+	}
+	for i := range g.questions {
+		if g.questions[i].of.of == c {
+			n++
+		}
+	}
+	return n
+}
+
+// leave forgets a life of an engine as soon as nothing of it is under way.
+func (g *Gateway) leave(c *consumer, out *Out) {
+	c.leaving = true
+	if g.busy(c) > 0 {
+		return
+	}
+	if c.writer != 0 { // Its place is free when that is gone.
+		if !c.ending {
+			c.ending = true
+			out.Destroys = append(out.Destroys, c.writer)
+		}
+		return
+	}
+	g.forget(c)
+}
+
+func (g *Gateway) forget(c *consumer) {
+	for i, x := range g.consumers {
+		if x == c {
+			g.consumers = append(g.consumers[:i], g.consumers[i+1:]...)
+			return
+		}
+	}
+}
+
+// writerGone says that an engine cannot be written to any more. What is under way has its end by the data plane.
+func (g *Gateway) writerGone(agent Agent, out *Out) {
+	for _, c := range g.consumers {
+		if c.writer == agent {
+			c.writer, c.made = 0, false
+			if c.phase != known {
+				g.giveUp(c, effects.Why{Field: "agent", Theirs: "gone", Remedy: "see the log of libnixl"}, out)
+				return
+			}
+			g.leave(c, out)
+			return
+		}
+	}
+}
+
+// Failed says that a writer failed: its engine is met anew when it registers again.
+func (g *Gateway) Failed(agent Agent, out *Out) {
+	for _, c := range g.consumers {
+		if c.writer == agent && !c.leaving {
+			g.leave(c, out)
+			return
+		}
+	}
+}
+
+// A Way is how the data plane reaches a peer.
+type Way struct {
+	Agent Agent
+	Name  string // the peer's agent
+	// To is where its pages are; nil: it is written to by nobody here.
+	To *geometry.Regions
+	// Numbers translates no page: both sides number them by the plan.
+	Who effects.Incarnation
+}
+
+// Reach finds the way that a blob of a hello names; false if there is none any more.
+func (g *Gateway) Reach(key uint64) (Way, bool) {
+	for _, c := range g.consumers {
+		for _, p := range c.peers {
+			if p.key == key && key != 0 && c.made && !c.leaving {
+				return Way{Agent: c.writer, Name: p.name, To: &p.joined.Consumer, Who: p.who}, true
+			}
+		}
+	}
+	for _, e := range g.producers {
+		for _, r := range e.ranks {
+			if r.key == key && key != 0 {
+				return Way{Name: r.name, Who: r.who}, true
+			}
+		}
+	}
+	return Way{}, false
+}

@@ -1,0 +1,174 @@
+//go:build cgo && linux
+
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// Name is the data plane's.
+const Name = "vllm"
+
+// Config configures a Gateway. What has no default must be set; zero means the default.
+type Config struct {
+	// Library is libnixl. It stays the caller's.
+	Library *libnixl.Library
+	// Sides opens side channels; zmq.Config's Opener does.
+	Sides control.Opener
+	// EngineID is what engines call this one; no two may have the same.
+	EngineID string
+	// Host is where engines reach our side channels, and Port that of the engine's own, as their remote_port; those for
+	// engines that write to us have ports of the system's choice.
+	Host string
+	Port uint16
+	// Hash is compatibility_hash, as engines that run the same model say it: 64 hexadecimal digits.
+	Hash string
+	// Geometry is the rank's: it is the only one of its engine. Layout is that of its pages.
+	Geometry *geometry.Geometry
+	Layout   protocol.Layout
+	// Names are region_names, of each layer; CacheLayout is kv_cache_layout, LBHNC if empty; Backend attn_backend_name.
+	Names       []string
+	CacheLayout string
+	Backend     string
+	// Transports is what UCX may use, as its UCX_TLS has it, without a comma: tcp, or ^cma, which is the default.
+	Transports string
+	// Patience is how long a registration of an engine waits for its request; 480 s.
+	Patience time.Duration
+	// SideTimeout is how long a side channel may take to answer; 5 s, which is what engines wait.
+	SideTimeout time.Duration
+	// StallTimeout is the longest time in which no batch of an engine ends, before its agent is given up; 10 s.
+	StallTimeout time.Duration
+	// Engines bounds engines in each direction, each with an agent of 15 files; 16. Asks bounds our registrations with
+	// engines, Waiting those of engines here; 1024 of each.
+	Engines, Asks, Waiting int
+	// Window is how many registrations one rank of an engine may have of us at a time; 256.
+	Window uint16
+	Wire   protocol.Limits // of messages; the defaults if zero
+}
+
+// ranksMax bounds the ranks of an engine that a rank of ours has to do with.
+const ranksMax = 64
+
+// complete checks the configuration and fills in the defaults.
+func (c Config) complete() (Config, error) {
+	bad := func(field, value, remedy string) (Config, error) {
+		return c, fmt.Errorf("%w: %s of the gateway is %q; %s", plane.ErrInvalid, field, value, remedy)
+	}
+	c.Transports = cmp.Or(c.Transports, "^cma")
+	c.CacheLayout = cmp.Or(c.CacheLayout, "LBHNC")
+	g := c.Geometry
+	switch {
+	case c.Library == nil:
+		return bad("library", "", "give libnixl's")
+	case c.Sides == nil:
+		return bad("sides", "", "give an opener of side channels")
+	case c.EngineID == "":
+		return bad("engine id", "", "give the engine a name that no other one has")
+	case c.Host == "" || c.Port == 0:
+		return bad("host and port", fmt.Sprintf("%s:%d", c.Host, c.Port), "say where engines reach our side channel")
+	case len(c.Hash) != 64 || strings.Trim(c.Hash, "0123456789abcdef") != "":
+		return bad("hash", c.Hash, "give compatibility_hash of the engines, 64 hexadecimal digits")
+	case g == nil:
+		return bad("geometry", "", "give the rank's")
+	case g.Ranks != 1 || g.Stages != 1:
+		return bad("tp_size, pp_size", fmt.Sprintf("%d, %d", g.Ranks, g.Stages),
+			"engines of vLLM ask one side channel for all ranks of an engine: give the engine here one rank")
+	case len(c.Names) != len(g.Layers):
+		return bad("names", fmt.Sprint(len(c.Names)), fmt.Sprintf("give region_names of all %d layers", len(g.Layers)))
+	case c.Transports != "tcp" && c.Transports != "^cma":
+		return bad("transports", c.Transports,
+			"give tcp or ^cma: with others an engine of this host might store here by itself, and never be stopped")
+	}
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"patience", &c.Patience, 480 * time.Second},
+		{"side timeout", &c.SideTimeout, 5 * time.Second},
+		{"stall timeout", &c.StallTimeout, 10 * time.Second},
+	} {
+		if *f.value = cmp.Or(*f.value, f.def); *f.value < 0 || *f.value > math.MaxInt64/4 {
+			return bad(f.name, f.value.String(), "give a positive time")
+		}
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		def, max int
+	}{
+		{"engines", &c.Engines, 16, 1024}, {"asks", &c.Asks, 1024, 1 << 16}, {"waiting", &c.Waiting, 1024, 1 << 16},
+	} {
+		if *f.value = cmp.Or(*f.value, f.def); *f.value < 1 || *f.value > f.max {
+			return bad(f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
+		}
+	}
+	c.Window = cmp.Or(c.Window, 256)
+	if c.Wire == (protocol.Limits{}) {
+		c.Wire = protocol.DefaultLimits()
+	}
+	return c, nil
+}
+
+// metadata is what we say of our memory, which begins at an address.
+func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
+	g := c.Geometry
+	stride := uint64(g.Shares()) * pageBytes
+	m := protocol.NixlMetadata{
+		NumBlocks: uint64(g.Blocks), Layout: []byte(c.CacheLayout), BlockSize: uint64(g.BlockTokens),
+		Backend: []byte(c.Backend), PerLogical: uint64(g.PerLogical), DCPSize: 1, PCPSize: 1,
+		Regions: protocol.NixlRegions{HasNumBlocks: true, HasGroupIDs: true, HasNames: true, HasMemTypes: true},
+	}
+	for i, layer := range g.Layers {
+		m.BaseAddrs = append(m.BaseAddrs, base+uint64(g.Page(uint32(i), 0, 0))*pageBytes)
+		m.BlockLens, m.BlockStrides = append(m.BlockLens, stride), append(m.BlockStrides, stride)
+		r := &m.Regions
+		group := int64(layer.Group)
+		if layer.Group == geometry.Shared {
+			group = -1
+		}
+		r.NumBlocks, r.GroupIDs = append(r.NumBlocks, uint64(g.Blocks)), append(r.GroupIDs, group)
+		r.Names, r.MemTypes = append(r.Names, []byte(c.Names[i])), append(r.MemTypes, []byte(geometry.MemDRAM.String()))
+	}
+	return m
+}
+
+// machine is what the machine must know.
+func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
+	served := env.Leased.Served()
+	m := c.metadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
+	m.EngineID = []byte(c.EngineID)
+	g := c.Geometry
+	own, err := geometry.Of(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: g.Heads, CellHeads: g.CellHeads})
+	if err != nil {
+		return machine.Config{}, fmt.Errorf("%w: %w", plane.ErrInvalid, err)
+	}
+	for i, layer := range g.Layers {
+		if own.Layers[i].Number != layer.Number {
+			return machine.Config{}, fmt.Errorf("%w: layer %d is region %d; engines of vLLM count regions from 0: give "+
+				"layers in order, from 0 on", plane.ErrInvalid, layer.Number, i)
+		}
+	}
+	return machine.Config{
+		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host, Life: env.Incarnation, Plane: Name, Layout: c.Layout,
+		Window: c.Window, Patience: effects.Duration(c.Patience), EnginesMax: c.Engines, AsksMax: c.Asks,
+		WaitingMax: c.Waiting, RanksMax: ranksMax, Wire: c.Wire,
+	}, nil
+}
+
+// params are those of agents: see runtime/plane/nixl.
+func (c *Config) params() map[string]string {
+	return map[string]string{"engine_config": "KEEPALIVE_INTERVAL=inf,TLS=" + c.Transports}
+}

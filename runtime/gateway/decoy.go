@@ -1,0 +1,59 @@
+//go:build cgo && linux
+
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A decoy is as much address space as the pool has, over and over on the same little memory. The front tells of it: an
+// engine that only sends us notes wants to know where our blocks are all the same, and could write there.
+type decoy struct{ space []byte }
+
+// Its memory: at least a few MiB, and so much that there are not too many mappings of it.
+const (
+	decoyBytes    = 4 << 20
+	decoyMappings = 1 << 10
+)
+
+func newDecoy(bytes uint64) (*decoy, error) {
+	const huge = 2 << 20
+	piece := max(decoyBytes, (bytes/decoyMappings+huge-1)/huge*huge)
+	bytes = (bytes + piece - 1) / piece * piece
+	failed := func(err error) error {
+		return fmt.Errorf("%d bytes of address space that the side channel tells of: %w", bytes, err)
+	}
+	file, err := unix.MemfdCreate("kvferry-decoy", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer func() { _ = syscall.Close(file) }()
+	if err := syscall.Ftruncate(file, int64(piece)); err != nil {
+		return nil, failed(err)
+	}
+	space, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_NONE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+	if err != nil {
+		return nil, failed(err)
+	}
+	d := &decoy{space}
+	for at := uint64(0); at < bytes; at += piece {
+		_, err := unix.MmapPtr(file, 0, unsafe.Pointer(&space[at]), uintptr(piece), syscall.PROT_READ|syscall.PROT_WRITE,
+			syscall.MAP_SHARED|syscall.MAP_FIXED)
+		if err != nil {
+			return nil, errors.Join(failed(err), d.close())
+		}
+	}
+	return d, nil
+}
+
+func (d *decoy) base() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.space)))) }
+
+func (d *decoy) bytes() uint64 { return uint64(len(d.space)) }
+
+func (d *decoy) close() error { return syscall.Munmap(d.space) }

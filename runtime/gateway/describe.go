@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// A Description is what a rank of an engine of vLLM says of itself at its side channel. A Config for engines like it has
+// its Hash, Names, CacheLayout and Backend.
+type Description struct {
+	Hash     string
+	Metadata protocol.NixlMetadata // not to be changed
+}
+
+// Describe asks the side channel of an engine. sides opens the connection; ctx bounds the wait.
+func Describe(ctx context.Context, sides control.Opener, host string, port uint16, stage, rank uint32) (
+	*Description, error,
+) {
+	bad := func(why string, err error) (*Description, error) {
+		return nil, fmt.Errorf("the side channel at %s port %d %s, as that of vLLM's NIXL connector would not: see "+
+			"VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT of the engine: %w", host, port, why, err)
+	}
+	told := make(told, 4) // More than one question has.
+	t, err := sides(control.Env{Sink: told})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = t.Shutdown(context.WithoutCancel(ctx)) }()
+	question := protocol.NixlQuestion{PPRank: stage, TPRank: rank}
+	t.Open(&effects.Open{Corr: 1, Channel: effects.ChannelMeta, Addr: effects.Addr{Host: host, Port: port}})
+	for {
+		var ev effects.Event
+		select {
+		case ev = <-told:
+		case <-ctx.Done():
+			return bad("does not answer", ctx.Err())
+		}
+		switch ev := ev.(type) {
+		case *effects.Opened:
+			if ev.Code != effects.OK {
+				return bad("cannot be reached", fmt.Errorf("%v", ev.Code))
+			}
+			t.Send(&effects.Send{Corr: 2, Conn: ev.Conn, Body: effects.AppendPart(nil, question.Append(nil))})
+		case *effects.Unanswered:
+			return bad("does not answer", fmt.Errorf("%v", ev.Code))
+		case *effects.Replied:
+			payload, _, _ := effects.CutPart(ev.Body)
+			hello, d, limits := protocol.NixlHello{}, Description{}, protocol.DefaultLimits()
+			if err := hello.Decode(payload, &limits); err != nil {
+				return bad("answers something else", err)
+			}
+			if err := d.Metadata.Decode(hello.Metadata, &limits); err != nil {
+				return bad("answers something else", err)
+			}
+			d.Hash = string(hello.Hash)
+			return &d, nil
+		default:
+		}
+	}
+}
+
+// A told is a control.Sink of few events.
+type told chan effects.Event
+
+// Post implements control.Sink.
+func (t told) Post(ev effects.Event) {
+	select {
+	case t <- ev:
+	default: // Nobody asks any more.
+	}
+}

@@ -1,0 +1,229 @@
+//go:build cgo && linux
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
+)
+
+// A Gateway belongs to one node, which closes it.
+type Gateway struct {
+	cfg   Config
+	inbox epochs.Inbox
+
+	env   plane.Env
+	log   *slog.Logger
+	done  chan struct{} // closed when the machine's goroutine has ended
+	quit  chan struct{}
+	once  sync.Once
+	wg    sync.WaitGroup // of agents and side channels
+	decoy *decoy
+	left  error // once done is closed: why memory must stay
+
+	// The machine's goroutine's alone.
+	m          *machine.Gateway
+	out        machine.Out
+	ends       map[machine.Agent]*end
+	sides      *asking
+	links      map[effects.Link]*link
+	jobs       map[effects.Corr]*job
+	expulsions map[uint64]func()
+	expelled   uint64
+	over       bool // the node is leaving
+}
+
+// Producer is the address of a producer's rank of a plain engine of vLLM, as a Registration names it: host and port are
+// those of the engine's side channel (remote_host, remote_port).
+func Producer(host string, port uint16, stage, stages, rank, ranks uint32) register.Peer {
+	at := machine.Place{Host: host, Port: port, Stage: stage, Stages: stages, Rank: rank, Ranks: ranks}.Addr()
+	return register.Peer{Host: at.Host, InitPort: at.Port, Port: at.Port}
+}
+
+// New checks a configuration. Nothing is opened before the node is.
+func New(c Config) (*Gateway, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Gateway{
+		cfg: c, inbox: epochs.NewInbox(), done: make(chan struct{}), quit: make(chan struct{}),
+		ends: map[machine.Agent]*end{}, links: map[effects.Link]*link{}, jobs: map[effects.Corr]*job{},
+		expulsions: map[uint64]func(){},
+	}, nil
+}
+
+// Name is the data plane's.
+func (g *Gateway) Name() string { return Name }
+
+// Open is a plane.Opener. It makes the front, and begins to answer engines.
+func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	var err error
+	if g.env, err = env.CompleteLeased(); err != nil {
+		return nil, err
+	}
+	g.log = g.env.Log.With("plane", Name)
+	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
+		return nil, err
+	}
+	if err := g.open(); err != nil {
+		return nil, errors.Join(err, g.decoy.close())
+	}
+	g.env.Leased.Protect(g)
+	go g.run()
+	return g, nil
+}
+
+func (g *Gateway) open() error {
+	cfg, err := g.cfg.machine(&g.env, g.decoy.base())
+	if err != nil {
+		return err
+	}
+	g.m = machine.New(cfg)
+	if g.sides, err = g.openSides(); err != nil {
+		return err
+	}
+	front := []plane.Region{{Host: true, Base: uintptr(g.decoy.base()), Bytes: g.decoy.bytes()}}
+	if _, err := g.makeEnd(machine.Front, front, g.cfg.Port); err != nil {
+		return errors.Join(fmt.Errorf("the agent that engines send registrations to: %w", err),
+			g.sides.transport.Shutdown(context.Background()))
+	}
+	return nil
+}
+
+// run is the machine's goroutine.
+func (g *Gateway) run() {
+	defer close(g.done)
+	for {
+		select {
+		case <-g.inbox.Wake():
+		case <-g.quit:
+			g.leave()
+			return
+		}
+		g.happened()
+	}
+}
+
+func (g *Gateway) happened() {
+	for _, f := range g.inbox.Happened() {
+		f(plane.Now())
+		g.carryOut()
+	}
+}
+
+// carryOut does what the machine wants done. Nothing of it waits for anybody.
+func (g *Gateway) carryOut() {
+	out := g.out
+	g.out = machine.Out{}
+	for _, n := range out.Notes {
+		g.log.Warn(n.Text, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours, "theirs",
+			n.Why.Theirs, "said", n.Why.Said, "remedy", n.Why.Remedy)
+	}
+	for _, a := range out.Makes {
+		g.begin(a, []plane.Region{g.env.Leased.Served()}, true)
+	}
+	for _, a := range out.Writers {
+		g.begin(a, g.env.Leased.Regions(), false)
+	}
+	for _, l := range out.Loads {
+		g.load(l)
+	}
+	for _, s := range out.Says {
+		g.say(s)
+	}
+	for _, q := range out.Asks {
+		g.sides.ask(q.Question, q.Addr, q.Body)
+	}
+	for _, a := range out.Destroys {
+		g.destroy(a)
+	}
+	for _, n := range out.Proven {
+		gone := g.expulsions[n]
+		delete(g.expulsions, n)
+		gone()
+	}
+	for _, ev := range out.Events {
+		g.env.Sink.Post(ev)
+	}
+}
+
+// Expel implements plane.Guard.
+func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
+	g.inbox.Push(func(now effects.Time) {
+		g.expelled++
+		g.expulsions[g.expelled] = gone
+		g.m.Expel(now, peer, g.expelled, &g.out)
+	})
+}
+
+// Blob implements plane.Plane. No peer of our own kind reaches this plane.
+func (g *Gateway) Blob() []byte { return nil }
+
+// Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
+func (g *Gateway) Confirm(effects.Landing, effects.Code) {}
+
+// Close implements plane.Plane. With an error the memory must stay: an engine may still be at it.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.once.Do(func() { close(g.quit) })
+	if g.m == nil { // It was never opened.
+		return nil
+	}
+	select {
+	case <-g.done:
+		return g.left
+	case <-ctx.Done():
+		return fmt.Errorf("plane %s is still closing: %w", Name, ctx.Err())
+	}
+}
+
+// leave ends everything. Until the agents are gone others still may have words for the machine.
+func (g *Gateway) leave() {
+	g.happened()
+	g.over = true
+	for _, e := range g.ends {
+		g.dismiss(e)
+	}
+	gone := make(chan struct{})
+	go func() {
+		g.wg.Wait()
+		close(gone)
+	}()
+	for {
+		select {
+		case <-g.inbox.Wake():
+			g.happened()
+			continue
+		case <-gone:
+		}
+		break
+	}
+	g.happened()
+	for corr := range g.jobs {
+		g.env.Sink.Post(&effects.TransferDone{Corr: corr, Code: effects.Closed, Settled: true, At: plane.Now()})
+	}
+	_ = g.sides.transport.Shutdown(context.Background())
+	for n, gone := range g.expulsions {
+		if g.left == nil {
+			gone()
+		}
+		delete(g.expulsions, n)
+	}
+	if g.left == nil {
+		g.left = g.decoy.close()
+	}
+}
+
+var (
+	_ plane.Plane = (*Gateway)(nil)
+	_ plane.Guard = (*Gateway)(nil)
+)

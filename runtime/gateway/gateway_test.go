@@ -1,0 +1,311 @@
+//go:build cgo && linux
+
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/gateway"
+	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	libnixltest.Exit(code)
+}
+
+const nodeText = `enable_pd: true
+pd_role: both
+pd_peer_host: 127.0.0.1
+pd_peer_init_port: 1
+pd_peer_alloc_port: 2
+transfer_channel: nixl
+chunk_size: 4
+pd_buffer_device: cpu
+pd_shutdown_timeout_sec: 60
+extra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 2, head_size: 16, dtype: half}
+    register: {engine_id: ours, tp_size: 1, tp_rank: 0, pp_size: 1, pp_rank: 0, kv_heads: 2, cell_heads: 2, blocks: 16}
+`
+
+// ours is a node with a gateway; port is that of its side channel.
+func ours(tb testing.TB) (n *runtime.Node, port int) {
+	tb.Helper()
+	library := libnixltest.Library(tb)
+	cfg, err := config.Parse("test", []byte(nodeText), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+	port = freePort(tb)
+	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
+	g, err := gateway.New(gateway.Config{
+		Library: library, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), Hash: hash,
+		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: []string{"l.0", "l.1"}, Backend: "CPU_ATTN",
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n, err = runtime.Open(context.Background(), cfg, runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
+		runtime.WithLogger(log))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			tb.Error(err)
+		}
+	})
+	return n, port
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func blockOf(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
+	tb.Helper()
+	b, err := n.Block(layer, int(block))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func registration(p *plainEngine, request string, first int, list []uint32) runtime.Registration {
+	return runtime.Registration{
+		Request: request, Engine: p.id, Ranks: 1, Stages: 1,
+		Producers: []runtime.ProducerPeer{gateway.Producer("127.0.0.1", uint16(p.port), 0, 1, 0, 1)},
+		Blocks:    []runtime.Blocks{{First: uint64(first), Logical: list}},
+	}
+}
+
+// A plain producer writes into our blocks, whichever comes first; a part of its blocks where we have the beginning.
+func TestPlainProducer(t *testing.T) {
+	n, _ := ours(t)
+	p := newPlainEngine(t, "P")
+	for i, c := range []struct {
+		name  string
+		early bool
+		first int
+	}{{"registered-first", false, 0}, {"finished-first", true, 0}, {"suffix", true, 2}} {
+		list := []int{3 + i, 9, 7, 1}
+		p.fill(c.name, list)
+		if c.early {
+			p.finished[c.name] = list
+		}
+		into := []uint32{2, 5, 11, 0}[c.first:]
+		r, err := n.Consumer().Register(t.Context(), registration(p, c.name+"-0123abcd", c.first, into))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.early {
+			p.until("a registration", func() bool { return len(p.registered) == 1 })
+			p.finished[c.name] = list
+		}
+		var got runtime.Received
+		p.until("written", func() bool {
+			select {
+			case got = <-r.Done():
+				return true
+			default:
+				return false
+			}
+		})
+		if got.Err != nil || got.Held || got.Pages != layers*len(into) {
+			t.Fatalf("%s: %+v", c.name, got)
+		}
+		for layer := range layers {
+			for i, block := range into {
+				if !holds(blockOf(t, n, layer, block), c.name, layer, c.first+i) {
+					t.Errorf("%s: block %d of layer %d is not what was computed", c.name, block, layer)
+				}
+			}
+		}
+	}
+}
+
+// What is taken back is ours again at once, and a plain producer that writes all the same reaches nothing.
+func TestPlainProducerIsLate(t *testing.T) {
+	n, _ := ours(t)
+	p := newPlainEngine(t, "P")
+	list := []int{3, 9}
+	p.fill("late", list)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := n.Consumer().Register(ctx, registration(p, "late-0123abcd", 0, []uint32{2, 5}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.until("a registration", func() bool { return len(p.registered) == 1 })
+	reg := p.registered[0]
+	p.registered = nil
+	known := p.meet(reg["decode_host"].(string), number(reg["decode_port"]))
+	cancel()
+	got := <-r.Done()
+	if e := (*runtime.Error)(nil); !errors.As(got.Err, &e) || e.Code != effects.Cancelled {
+		t.Fatalf("%+v", got)
+	}
+	select {
+	case <-r.Returned():
+	case <-t.Context().Done():
+	}
+	for layer := range layers {
+		clear(blockOf(t, n, layer, 2))
+	}
+	// It knows where the blocks are, and its agent the way.
+	bases := numbers(known.meta["kv_caches_base_addr"])
+	transfer, err := p.agent.NewTransfer(libnixlWrite(p, known.agent, uint64(bases[0]+2*blockBytes)))
+	if err == nil {
+		for end := 0; end < 2000; end++ {
+			done := false
+			if end == 0 {
+				done, err = transfer.Post()
+			} else {
+				done, err = transfer.Check()
+			}
+			if done {
+				t.Error("a write went well after the agent was destroyed")
+			}
+			if err != nil || done {
+				break
+			}
+		}
+		_ = transfer.Close()
+	}
+	for _, b := range blockOf(t, n, 0, 2) {
+		if b != 0 {
+			t.Fatal("a late write landed")
+		}
+	}
+	// The next one goes as if nothing had been.
+	p.fill("next", list)
+	p.finished["next"] = list
+	r, err = n.Consumer().Register(t.Context(), registration(p, "next-0123abcd", 0, []uint32{2, 5}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.until("written", func() bool {
+		select {
+		case got = <-r.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if got.Err != nil || !holds(blockOf(t, n, 1, 5), "next", 1, 1) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// A plain consumer is written to, whichever comes first, and told once.
+func TestPlainConsumer(t *testing.T) {
+	n, port := ours(t)
+	d := newPlainEngine(t, "D")
+	at := d.meet("127.0.0.1", port)
+	if at.hash != hash || at.meta["engine_id"] != "ours" {
+		t.Fatalf("%q of %v", at.hash, at.meta["engine_id"])
+	}
+	for i, c := range []struct {
+		name  string
+		early bool
+		have  int // blocks that the consumer has already
+	}{{"registered-first", true, 0}, {"finished-first", false, 0}, {"suffix", false, 2}} {
+		from, into := []uint32{uint32(3 + i), 9, 7, 1}, []int{2, 5, 11, 0}[c.have:]
+		for layer := range layers {
+			for i, block := range from {
+				fill(blockOf(t, n, layer, block), c.name, layer, i)
+			}
+		}
+		request := c.name + "-0123abcd"
+		if c.early {
+			d.register(at, request, into)
+			for range 50 {
+				d.turn()
+			}
+		}
+		l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+			Request: c.name + "-89abcdef", Blocks: []runtime.Blocks{{Logical: from}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.early {
+			d.register(at, request, into)
+		}
+		d.until("a completion", func() bool { return d.completed[request] > 0 })
+		w := <-l.Done()
+		if w.Err != nil || w.Pages != layers*len(into) || d.completed[request] != 1 {
+			t.Fatalf("%s: %+v, %d completions", c.name, w, d.completed[request])
+		}
+		for layer := range layers {
+			for i, block := range into {
+				if !holds(d.block(layer, block), c.name, layer, c.have+i) {
+					t.Errorf("%s: block %d of layer %d is not what was computed", c.name, block, layer)
+				}
+			}
+		}
+	}
+}
+
+// What the side channel tells of can be written to, as an engine wants that, and is nothing of ours.
+func TestFrontHasNothingOfOurs(t *testing.T) {
+	n, port := ours(t)
+	d := newPlainEngine(t, "D")
+	d.fill("stray", []int{3})
+	at := d.meet("127.0.0.1", port)
+	bases := numbers(at.meta["kv_caches_base_addr"])
+	for block := range blocks {
+		transfer, err := d.agent.NewTransfer(libnixlWrite(d, at.agent, uint64(bases[1]+block*blockBytes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := transfer.Post()
+		d.until("written", func() bool {
+			if err == nil && !done {
+				done, err = transfer.Check()
+			}
+			return done || err != nil
+		})
+		if err := errors.Join(err, transfer.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for layer := range layers {
+		for block := range uint32(blocks) {
+			for _, b := range blockOf(t, n, layer, block) {
+				if b != 0 {
+					t.Fatalf("block %d of layer %d was written to", block, layer)
+				}
+			}
+		}
+	}
+}

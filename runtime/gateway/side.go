@@ -1,0 +1,138 @@
+//go:build cgo && linux
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	machine "github.com/kvferry/kvferry/fsm/gateway"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An asking asks side channels. It is the machine's goroutine's, but for Post.
+type asking struct {
+	g         *Gateway
+	transport control.Transport
+	questions map[effects.Corr]*sideQuestion
+	last      effects.Corr
+}
+
+type sideQuestion struct {
+	number uint64
+	body   []byte
+	conn   effects.Conn // 0: not open yet
+	timer  *time.Timer
+}
+
+func (g *Gateway) openSides() (*asking, error) {
+	a := &asking{g: g, questions: map[effects.Corr]*sideQuestion{}}
+	var err error
+	if a.transport, err = g.cfg.Sides(control.Env{Sink: a, Log: g.log}); err != nil {
+		return nil, fmt.Errorf("the side channels' transport: %w", err)
+	}
+	return a, nil
+}
+
+func (a *asking) ask(number uint64, to effects.Addr, body []byte) {
+	a.last++
+	corr := a.last
+	a.questions[corr] = &sideQuestion{number: number, body: effects.AppendPart(nil, body),
+		timer: time.AfterFunc(a.g.cfg.SideTimeout, func() {
+			a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
+		})}
+	a.transport.Open(&effects.Open{Corr: corr, Channel: effects.ChannelMeta, Addr: to})
+}
+
+// Post implements control.Sink.
+func (a *asking) Post(ev effects.Event) {
+	a.g.inbox.Push(func(now effects.Time) {
+		switch ev := ev.(type) {
+		case *effects.Opened:
+			q := a.questions[ev.Corr]
+			switch {
+			case q == nil:
+				if ev.Code == effects.OK {
+					a.transport.Close(ev.Conn)
+				}
+			case ev.Code != effects.OK:
+				a.ends(now, ev.Corr, nil, ev.Code)
+			default:
+				q.conn = ev.Conn
+				a.transport.Send(&effects.Send{Corr: ev.Corr, Conn: ev.Conn, Body: q.body})
+			}
+		case *effects.Replied:
+			hello, rest, ok := effects.CutPart(ev.Body)
+			clock, rest, has := effects.CutPart(rest)
+			// The reference reads two parts, and takes no other answer.
+			if c := (protocol.NixlClock{}); !ok || !has || len(rest) > 0 || c.Decode(clock, &a.g.cfg.Wire) != nil {
+				a.ends(now, ev.Corr, nil, effects.Malformed)
+				return
+			}
+			a.ends(now, ev.Corr, hello, effects.OK)
+		case *effects.Unanswered:
+			a.ends(now, ev.Corr, nil, ev.Code)
+		default:
+		}
+	})
+}
+
+func (a *asking) ends(now effects.Time, corr effects.Corr, body []byte, code effects.Code) {
+	q := a.questions[corr]
+	if q == nil {
+		return
+	}
+	delete(a.questions, corr)
+	q.timer.Stop()
+	if q.conn != 0 {
+		a.transport.Close(q.conn)
+	}
+	a.g.m.Answered(now, q.number, body, code, &a.g.out)
+}
+
+// A side is the side channel of one agent.
+type side struct {
+	g         *Gateway
+	agent     machine.Agent
+	metadata  []byte
+	transport control.Transport
+	ready     chan struct{} // closed when transport is set
+}
+
+// openSide opens one; port 0 is one that is free. It returns the port.
+func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side, uint16, error) {
+	s := &side{g: g, agent: a, metadata: metadata, ready: make(chan struct{})}
+	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, Servers: []control.Server{
+		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
+	}})
+	if err != nil {
+		return nil, 0, fmt.Errorf("the side channel: %w", err)
+	}
+	s.transport = t
+	close(s.ready)
+	return s, t.Servers()[0].Addr.Port, nil
+}
+
+// Post implements control.Sink. It waits for nobody.
+func (s *side) Post(ev effects.Event) {
+	r, ok := ev.(*effects.Received)
+	if !ok || r.Request == 0 {
+		return
+	}
+	<-s.ready
+	question, rest, _ := effects.CutPart(r.Body)
+	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
+	if !ok || len(rest) > 0 {
+		s.g.log.Warn("a side channel was asked something else", "bytes", len(r.Body))
+		return
+	}
+	clock := protocol.NixlClock{Seconds: time.Duration(plane.Now()).Seconds()}
+	body := effects.AppendPart(effects.AppendPart(nil, answer), clock.Append(nil))
+	s.transport.Reply(&effects.Reply{Request: r.Request, Body: body})
+}
+
+func (s *side) close() { _ = s.transport.Shutdown(context.Background()) }

@@ -1,0 +1,298 @@
+//go:build cgo && linux
+
+// Command between stands between two real engines of vLLM: one pushes KV to it, as to a decode engine, and it pushes
+// that on, as a prefill engine does. Both run their own connector. interop.py says what it is told and answers.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/gateway"
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/plane/nixl"
+)
+
+const (
+	engineID = "kvferry"
+	host     = "127.0.0.1"
+	blocks   = 128 // of the node's pool
+	patience = time.Minute
+)
+
+type engine struct {
+	EngineID  string `json:"engine_id"`
+	Host      string `json:"host"`
+	Port      uint16 `json:"port"`
+	TPSize    uint32 `json:"tp_size"`
+	BlockSize int    `json:"block_size"`
+}
+
+type params struct {
+	EngineID  string `json:"remote_engine_id"`
+	RequestID string `json:"remote_request_id"`
+	Host      string `json:"remote_host"`
+	Port      uint16 `json:"remote_port"`
+	TPSize    uint32 `json:"tp_size"`
+}
+
+type message struct {
+	Op       string          `json:"op"`
+	ID       string          `json:"id,omitempty"`
+	Tokens   int             `json:"tokens,omitempty"`
+	Prefill  json.RawMessage `json:"prefill,omitempty"`
+	Decode   json.RawMessage `json:"decode,omitempty"`
+	Answered *bool           `json:"answered,omitempty"`
+	Params   *params         `json:"kv_transfer_params,omitempty"`
+	Note     string          `json:"note,omitempty"`
+	Error    string          `json:"error,omitempty"`
+}
+
+func main() {
+	b := &between{requests: map[string]*request{}}
+	if err := b.run(); err != nil {
+		b.say(message{Op: "error", Error: err.Error()})
+		os.Exit(1)
+	}
+}
+
+type between struct {
+	node  *runtime.Node
+	port  uint16 // of the gateway's side channel
+	block int    // tokens
+	from  engine
+
+	mu       sync.Mutex
+	free     []uint32
+	requests map[string]*request
+	out      sync.Mutex
+}
+
+// A request has its blocks from its relay on until nothing reads or writes them any more.
+type request struct {
+	blocks []uint32
+	cancel context.CancelFunc
+	over   chan struct{} // closed when its blocks are back
+	note   string        // once it is over
+}
+
+func (b *between) say(m message) {
+	b.out.Lock()
+	defer b.out.Unlock()
+	line, err := json.Marshal(m)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	fmt.Println(string(line))
+}
+
+func (b *between) run() error {
+	ctx := context.Background()
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		m := message{}
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return fmt.Errorf("a message makes no sense: %w", err)
+		}
+		var err error
+		switch m.Op {
+		case "start":
+			if err = b.start(ctx, &m); err == nil {
+				b.say(message{Op: "started"})
+			}
+		case "relay":
+			err = b.relay(ctx, &m)
+		case "done":
+			go b.done(m.ID)
+		case "stop":
+			return b.stop(ctx)
+		default:
+			err = fmt.Errorf("op is %q; want start, relay, done or stop", m.Op)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return b.stop(ctx)
+}
+
+// start opens a node whose memory is like that of the engines.
+func (b *between) start(ctx context.Context, m *message) error {
+	if err := json.Unmarshal(m.Prefill, &b.from); err != nil {
+		return fmt.Errorf("prefill: %w", err)
+	}
+	asked, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	like, err := gateway.Describe(asked, zmq.Config{}.Opener(), b.from.Host, b.from.Port, 0, 0)
+	if err != nil {
+		return err
+	}
+	meta := &like.Metadata
+	b.block = int(meta.BlockSize * meta.PerLogical)
+	var names []string
+	for _, name := range meta.Regions.Names {
+		names = append(names, string(name))
+	}
+	// One head of all the block's bytes: what they are is the engines' alone.
+	head := meta.BlockLens[0] / meta.BlockSize / 2 / 2
+	if head*meta.BlockSize*4 != meta.BlockLens[0] {
+		return fmt.Errorf("block_lens of the engine is %d, and no multiple of 4 bytes for each of %d tokens",
+			meta.BlockLens[0], meta.BlockSize)
+	}
+	cfg, err := config.Parse("between", fmt.Appendf(nil, nodeText, host, meta.BlockSize, len(names), head, engineID,
+		blocks*meta.PerLogical, meta.PerLogical), nil)
+	if err != nil {
+		return err
+	}
+	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+	library, err := libnixl.Open(libnixl.Options{})
+	if err != nil {
+		return err
+	}
+	if b.port, err = freePort(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g, err := gateway.New(gateway.Config{
+		Library: library, Sides: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port, Hash: like.Hash,
+		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: names, CacheLayout: string(meta.Layout),
+		Backend: string(meta.Backend),
+	})
+	if err != nil {
+		return err
+	}
+	for i := range uint32(blocks - 1) {
+		b.free = append(b.free, i+1) // An engine of vLLM never uses the first one, either.
+	}
+	b.node, err = runtime.Open(ctx, cfg, runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
+		runtime.WithLogger(log))
+	return err
+}
+
+const nodeText = `enable_pd: true
+pd_role: both
+pd_peer_host: %s
+pd_peer_init_port: 1
+pd_peer_alloc_port: 2
+transfer_channel: nixl
+chunk_size: %d
+pd_buffer_device: cpu
+extra_config:
+  kvferry:
+    layout: {num_layers: %d, num_kv_heads: 1, head_size: %d, dtype: half}
+    register: {engine_id: %s, tp_size: 1, tp_rank: 0, pp_size: 1, pp_rank: 0, kv_heads: 1, cell_heads: 1, blocks: %d,
+      blocks_per_logical: %d}
+`
+
+func freePort() (uint16, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return uint16(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+// relay registers for a request with the prefill engine, and lends what comes to the decode engine.
+func (b *between) relay(ctx context.Context, m *message) error {
+	p := params{}
+	if err := json.Unmarshal(m.Prefill, &p); err != nil {
+		return fmt.Errorf("prefill: %w", err)
+	}
+	n := (m.Tokens + b.block - 1) / b.block
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > len(b.free) {
+		return fmt.Errorf("%d blocks are free, and %s wants %d", len(b.free), m.ID, n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	r := &request{blocks: b.free[:n:n], cancel: cancel, over: make(chan struct{})}
+	b.free = b.free[n:]
+	b.requests[m.ID] = r
+	id := m.ID + "-" + strings.Repeat("0", 7) + "1" // As an engine makes it of the request's.
+	go func() {
+		defer close(r.over)
+		r.note = b.carry(ctx, id, p, r)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.free = append(b.free, r.blocks...)
+	}()
+	b.say(message{Op: "relay", ID: m.ID, Params: &params{
+		EngineID: engineID, RequestID: id, Host: host, Port: b.port, TPSize: 1,
+	}})
+	return nil
+}
+
+// carry returns when the request's blocks are back, with what became of it.
+func (b *between) carry(ctx context.Context, id string, p params, r *request) string {
+	began := time.Now()
+	list := []runtime.Blocks{{Logical: r.blocks}}
+	var from []runtime.ProducerPeer
+	for rank := range p.TPSize {
+		from = append(from, gateway.Producer(p.Host, p.Port, 0, 1, rank, p.TPSize))
+	}
+	reception, err := b.node.Consumer().Register(ctx, runtime.Registration{
+		Request: id, Engine: p.EngineID, Producers: from, Ranks: int(p.TPSize), Stages: 1, Blocks: list,
+	})
+	if err != nil {
+		return err.Error()
+	}
+	got := <-reception.Done()
+	<-reception.Returned()
+	if got.Err != nil {
+		return got.Err.Error()
+	}
+	here := time.Since(began)
+	lending, err := b.node.Producer().Finished(ctx, runtime.Finished{Request: id, Blocks: list})
+	if err != nil {
+		return err.Error()
+	}
+	lent := <-lending.Done()
+	<-lending.Returned()
+	if lent.Err != nil {
+		return lent.Err.Error()
+	}
+	return fmt.Sprintf("%d pages in after %v, %d out after %v", got.Pages, here.Round(time.Millisecond), lent.Pages,
+		time.Since(began).Round(time.Millisecond))
+}
+
+// done lets go of a request.
+func (b *between) done(id string) {
+	b.mu.Lock()
+	r := b.requests[id]
+	delete(b.requests, id)
+	b.mu.Unlock()
+	if r == nil {
+		b.say(message{Op: "error", ID: id, Error: "no such request"})
+		return
+	}
+	select {
+	case <-r.over:
+	case <-time.After(time.Second): // What its decode engine has is not waited for here.
+		r.cancel()
+		<-r.over
+	}
+	r.cancel()
+	b.say(message{Op: "done", ID: id, Note: r.note})
+}
+
+func (b *between) stop(ctx context.Context) error {
+	if b.node == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return b.node.Close(ctx)
+}
