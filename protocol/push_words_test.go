@@ -29,7 +29,8 @@ func drawPush(t *rapid.T, of Message) Message {
 			m.Ext = PushRegistrationExt{
 				small.Draw(t, "version"), drawUUID(t), drawUUID(t), n.Draw(t, "op"), small.Draw(t, "try"), text.Draw(t, "transfer"),
 				groups.Draw(t, "first"), groups.Draw(t, "ends"), n.Draw(t, "grant"), rapid.SliceOfN(n, 0, 40).Draw(t, "lives"),
-				instant.Draw(t, "granted"), n.Draw(t, "lease"), n.Draw(t, "patience"), stamps(),
+				instant.Draw(t, "granted"), n.Draw(t, "lease"), n.Draw(t, "patience"),
+				rapid.Bool().Draw(t, "tail"), stamps(),
 			}
 		}
 		return m

@@ -29,7 +29,7 @@ type ask struct {
 }
 
 // register takes a registration of the rank's, or one that is asked again: that is never told twice.
-func (g *Gateway) register(now effects.Time, to *theirRank, who asker, out *Out) {
+func (g *inward) register(now effects.Time, to *theirRank, who asker, out *Out) {
 	m := &g.reg
 	if a := g.asked(m.Ext.Incarnation, m.Ext.Operation); a != nil {
 		if a.asker.corr != 0 {
@@ -51,15 +51,15 @@ func (g *Gateway) register(now effects.Time, to *theirRank, who asker, out *Out)
 	t := g.current(to.of, out)
 	t.asks++
 	a := &ask{
-		asker: who, echo: m.Ext.Stamps.ClockNS, us: m.Ext.Incarnation, operation: m.Ext.Operation, to: to, who: to.who, tie: t,
-		request: append([]byte(nil), m.RequestID...), body: plain.Append(nil),
+		asker: who, echo: m.Ext.Stamps.ClockNS, us: m.Ext.Incarnation, operation: m.Ext.Operation, to: to, who: to.who,
+		tie: t, request: append([]byte(nil), m.RequestID...), body: plain.Append(nil),
 	}
 	g.asks = append(g.asks, a)
 	g.advance(now, to.of, out)
 }
 
 // may says whether a registration can be told.
-func (g *Gateway) may(to *theirRank) (effects.Code, *effects.Why) {
+func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	m := &g.reg
 	if to.name == "" || effects.Incarnation(m.Ext.To) != to.who {
 		return effects.Stale, &effects.Why{Field: "life", Theirs: "another one than that which is asked"}
@@ -105,7 +105,7 @@ func (g *Gateway) may(to *theirRank) (effects.Code, *effects.Why) {
 }
 
 // asked finds a registration of the rank's.
-func (g *Gateway) asked(us protocol.UUID, operation uint64) *ask {
+func (g *inward) asked(us protocol.UUID, operation uint64) *ask {
 	for _, a := range g.asks {
 		if a.operation == operation && a.us == us {
 			return a
@@ -115,7 +115,7 @@ func (g *Gateway) asked(us protocol.UUID, operation uint64) *ask {
 }
 
 // asksBy are those by a tie that are not over.
-func (g *Gateway) asksBy(t *tie) []*ask {
+func (g *inward) asksBy(t *tie) []*ask {
 	var list []*ask
 	for _, a := range g.asks {
 		if a.tie == t && !a.over {
@@ -126,7 +126,7 @@ func (g *Gateway) asksBy(t *tie) []*ask {
 }
 
 // tell sends a registration. From here on the engine may write.
-func (g *Gateway) tell(a *ask, out *Out) {
+func (g *inward) tell(a *ask, out *Out) {
 	m := &g.reg
 	if err := m.Decode(a.body, &g.cfg.Wire); err != nil {
 		panic("BUG: what we wrote cannot be read: " + err.Error())
@@ -142,7 +142,7 @@ func (g *Gateway) tell(a *ask, out *Out) {
 }
 
 // Unsaid says that a note could not be sent. It may have been, all the same: so the agent it names goes.
-func (g *Gateway) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
+func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 	for _, a := range g.asks {
 		if a.tie.agent != agent || a.operation != tag || a.over {
 			continue
@@ -160,8 +160,17 @@ func (g *Gateway) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 	}
 }
 
+// noted takes a note that came to an agent of ours; false: to none that is written to.
+func (g *inward) noted(now effects.Time, agent Agent, from string, body []byte, out *Out) bool {
+	_, t := g.tieOf(agent)
+	if t != nil {
+		g.completed(now, t, from, body, out)
+	}
+	return t != nil
+}
+
 // completed takes a note that comes to a tie's agent.
-func (g *Gateway) completed(now effects.Time, t *tie, from string, body []byte, out *Out) {
+func (g *inward) completed(now effects.Time, t *tie, from string, body []byte, out *Out) {
 	if err := g.done.Decode(body, &g.cfg.Wire); err != nil {
 		out.note("a note of a plain engine makes no sense", effects.Why{Name: from, Field: "note", Theirs: err.Error()})
 		return
@@ -186,7 +195,7 @@ func (g *Gateway) completed(now effects.Time, t *tie, from string, body []byte, 
 }
 
 // withdraw takes a withdrawal of the rank's. It is answered when nothing of that registration can be written any more.
-func (g *Gateway) withdraw(now effects.Time, to *theirRank, who asker, out *Out) {
+func (g *inward) withdraw(now effects.Time, to *theirRank, who asker, out *Out) {
 	a := g.asked(g.off.Incarnation, g.off.Operation)
 	if a == nil {
 		g.ends(now, &who, to.who, g.off.Operation, 0, effects.Cancelled, nil, out)
@@ -207,7 +216,7 @@ func (g *Gateway) withdraw(now effects.Time, to *theirRank, who asker, out *Out)
 }
 
 // conclude ends a registration: nothing of it is written any more.
-func (g *Gateway) conclude(now effects.Time, a *ask, code effects.Code, why *effects.Why, out *Out) {
+func (g *inward) conclude(now effects.Time, a *ask, code effects.Code, why *effects.Why, out *Out) {
 	a.over, a.code, a.why = true, code, why
 	a.tie.asks--
 	g.hear(now, a, out)
@@ -215,7 +224,7 @@ func (g *Gateway) conclude(now effects.Time, a *ask, code effects.Code, why *eff
 }
 
 // hear has the rank know how a registration ended, if it asks; else it is kept until it does.
-func (g *Gateway) hear(now effects.Time, a *ask, out *Out) {
+func (g *inward) hear(now effects.Time, a *ask, out *Out) {
 	heard := a.asker.corr != 0 || a.off.corr != 0
 	for _, who := range []*asker{&a.asker, &a.off} {
 		if who.corr != 0 {
@@ -238,7 +247,7 @@ func (g *Gateway) hear(now effects.Time, a *ask, out *Out) {
 	}
 }
 
-func (g *Gateway) drop(a *ask) {
+func (g *inward) drop(a *ask) {
 	for i, x := range g.asks {
 		if x == a {
 			g.asks = append(g.asks[:i], g.asks[i+1:]...)
@@ -248,7 +257,7 @@ func (g *Gateway) drop(a *ask) {
 }
 
 // retire has no registration go by a tie any more.
-func (g *Gateway) retire(t *tie, out *Out) {
+func (g *inward) retire(t *tie, out *Out) {
 	t.retired = true
 	for _, p := range g.producers {
 		if p.tie == t {
@@ -259,7 +268,7 @@ func (g *Gateway) retire(t *tie, out *Out) {
 }
 
 // review destroys a retired tie that nobody needs: all by it have ended, or are withdrawn.
-func (g *Gateway) review(t *tie, out *Out) {
+func (g *inward) review(t *tie, out *Out) {
 	if !t.retired || t.destroying {
 		return
 	}
@@ -271,7 +280,7 @@ func (g *Gateway) review(t *tie, out *Out) {
 	g.destroy(t, out)
 }
 
-func (g *Gateway) destroy(t *tie, out *Out) {
+func (g *inward) destroy(t *tie, out *Out) {
 	if !t.destroying {
 		t.destroying = true
 		out.Destroys = append(out.Destroys, t.agent)
@@ -280,7 +289,7 @@ func (g *Gateway) destroy(t *tie, out *Out) {
 
 // Expel ends all access of a life of a rank's engine, and has Proven say when: its engine's other ranks reach us by the
 // same agents, and end with it.
-func (g *Gateway) Expel(now effects.Time, who effects.Incarnation, number uint64, out *Out) {
+func (g *inward) Expel(now effects.Time, who effects.Incarnation, number uint64, out *Out) {
 	x := &expulsion{number: number}
 	for _, p := range g.producers {
 		for _, t := range p.ties {
@@ -308,26 +317,22 @@ func (t *tie) knows(who effects.Incarnation) bool {
 	return false
 }
 
-// Destroyed says that an agent is gone. One that could not be destroyed keeps its pages for ever.
-func (g *Gateway) Destroyed(now effects.Time, agent Agent, code effects.Code, out *Out) {
-	for _, p := range g.producers {
-		for _, t := range p.ties {
-			if t.agent != agent {
-				continue
-			}
-			if code != effects.OK {
-				out.note("an agent could not be destroyed, and what was registered by it stays", effects.Why{Field: "agent"})
-				return
-			}
-			g.gone(now, p, t, effects.PeerLost, nil, out)
-			return
-		}
+// destroyed takes the end of an agent, or that it has none; false: it is none that is written to.
+func (g *inward) destroyed(now effects.Time, agent Agent, code effects.Code, out *Out) bool {
+	p, t := g.tieOf(agent)
+	switch {
+	case t == nil:
+		return false
+	case code != effects.OK:
+		out.note("an agent could not be destroyed, and what was registered by it stays", effects.Why{Field: "agent"})
+	default:
+		g.gone(now, p, t, effects.PeerLost, nil, out)
 	}
-	g.writerGone(agent, out)
+	return true
 }
 
 // gone takes a tie away: nothing is written by it any more.
-func (g *Gateway) gone(now effects.Time, p *producer, t *tie, code effects.Code, why *effects.Why, out *Out) {
+func (g *inward) gone(now effects.Time, p *producer, t *tie, code effects.Code, why *effects.Why, out *Out) {
 	for i, x := range p.ties {
 		if x == t {
 			p.ties = append(p.ties[:i], p.ties[i+1:]...)
@@ -354,7 +359,7 @@ func (g *Gateway) gone(now effects.Time, p *producer, t *tie, code effects.Code,
 }
 
 // keepsAlive has an engine keep requests for longer. It cannot be told that one is not needed.
-func (g *Gateway) keepsAlive(now effects.Time, to *theirRank, who asker, out *Out) {
+func (g *inward) keepsAlive(now effects.Time, to *theirRank, who asker, out *Out) {
 	code := effects.OK
 	switch {
 	case to.name == "" || effects.Incarnation(g.keep.To) != to.who:

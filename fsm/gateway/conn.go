@@ -13,7 +13,7 @@ type conn struct {
 }
 
 // Open takes the rank's. It answers at once, as any transport may before the peer is there.
-func (g *Gateway) Open(e *effects.Open, out *Out) {
+func (g *inward) Open(e *effects.Open, out *Out) {
 	answer := &effects.Opened{Corr: e.Corr}
 	out.Events = append(out.Events, answer)
 	place, ok := PlaceOf(e.Addr)
@@ -37,7 +37,7 @@ func (g *Gateway) Open(e *effects.Open, out *Out) {
 }
 
 // at is where a conn is; -1: it is not open.
-func (g *Gateway) at(id effects.Conn) int {
+func (g *inward) at(id effects.Conn) int {
 	for i := range g.conns {
 		if g.conns[i].id == id {
 			return i
@@ -47,7 +47,7 @@ func (g *Gateway) at(id effects.Conn) int {
 }
 
 // Close takes the rank's. What was asked on the conn goes on, and has no answer but to its repetition.
-func (g *Gateway) Close(id effects.Conn, out *Out) {
+func (g *inward) Close(id effects.Conn, out *Out) {
 	i := g.at(id)
 	if i < 0 {
 		return
@@ -74,7 +74,7 @@ func unanswered(corr effects.Corr, code effects.Code, out *Out) {
 }
 
 // Send takes the rank's: a step of its hello, or a word on registrations.
-func (g *Gateway) Send(now effects.Time, e *effects.Send, out *Out) {
+func (g *inward) Send(now effects.Time, e *effects.Send, out *Out) {
 	i := g.at(e.Conn)
 	if i < 0 {
 		unanswered(e.Corr, effects.Closed, out)
@@ -125,7 +125,7 @@ func (a *asker) answer(body []byte, out *Out) {
 }
 
 // ends answers a word on registrations.
-func (g *Gateway) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
+func (g *inward) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why, out *Out) {
 	m := protocol.PushEnd{
 		Version: link.VersionMax, Incarnation: protocol.UUID(who), Operation: operation, Code: uint32(code),

@@ -82,19 +82,8 @@ const (
 // tries is how often an engine is asked, and a registration put, before it is given up.
 const tries = 3
 
-// Noted takes a note that came to an agent of ours.
-func (g *Gateway) Noted(now effects.Time, agent Agent, from string, body []byte, out *Out) {
-	for _, p := range g.producers {
-		for _, t := range p.ties {
-			if t.agent == agent {
-				g.completed(now, t, from, body, out)
-				return
-			}
-		}
-	}
-	if agent != Front {
-		return
-	}
+// noted takes a note that came to the front.
+func (g *outward) noted(now effects.Time, from string, body []byte, out *Out) {
 	switch protocol.NixlNoteOf(body) {
 	case protocol.NixlRegistration:
 		g.registered(now, from, body, out)
@@ -114,7 +103,7 @@ func (g *Gateway) Noted(now effects.Time, agent Agent, from string, body []byte,
 }
 
 // registered takes a registration. What it repeats is none.
-func (g *Gateway) registered(now effects.Time, from string, body []byte, out *Out) {
+func (g *outward) registered(now effects.Time, from string, body []byte, out *Out) {
 	x := &incoming{from: from}
 	body = append([]byte(nil), body...)
 	if err := x.reg.Decode(body, &g.cfg.Wire); err != nil {
@@ -146,7 +135,7 @@ func (g *Gateway) registered(now effects.Time, from string, body []byte, out *Ou
 }
 
 // takes says whether a registration can be one.
-func (g *Gateway) takes(x *incoming) (effects.Why, bool) {
+func (g *outward) takes(x *incoming) (effects.Why, bool) {
 	if n := len(x.reg.Remote.EngineID); n > 0 && string(x.reg.Remote.EngineID) != g.cfg.Own.EngineID {
 		return effects.Why{
 			Field: "remote_engine_id", Ours: g.cfg.Own.EngineID, Theirs: effects.Words(x.reg.Remote.EngineID),
@@ -174,7 +163,7 @@ func (g *Gateway) takes(x *incoming) (effects.Why, bool) {
 }
 
 // incomings are all registrations that have not ended.
-func (g *Gateway) incomings() (all []*incoming) {
+func (g *outward) incomings() (all []*incoming) {
 	for _, c := range g.consumers {
 		all = append(all, c.waits...)
 		for _, p := range c.peers {
@@ -199,7 +188,7 @@ func (c *consumer) named(agent string) *peer {
 }
 
 // meets begins with an engine that is not known.
-func (g *Gateway) meets(x *incoming, at effects.Addr, out *Out) {
+func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
 	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
 		err = &geometry.Error{Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "too many ranks"}
@@ -210,7 +199,7 @@ func (g *Gateway) meets(x *incoming, at effects.Addr, out *Out) {
 		out.note("an engine cannot be written to", why)
 		return
 	}
-	if len(g.consumers) >= g.cfg.EnginesMax && !g.consumerLeaves(out) {
+	if len(g.consumers) >= g.cfg.EnginesMax && !g.makeRoom(out) {
 		out.note("an engine cannot be written to", effects.Why{
 			Name: x.from, Field: "register.vllm.engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all in use",
 			Remedy: "raise it",
@@ -225,8 +214,8 @@ func (g *Gateway) meets(x *incoming, at effects.Addr, out *Out) {
 	g.asksSide(c, out)
 }
 
-// consumerLeaves has the engine go of which nothing is under way; one that has no writer leaves its place at once.
-func (g *Gateway) consumerLeaves(out *Out) bool {
+// makeRoom has the engine go of which nothing is under way; one that has no writer leaves its place at once.
+func (g *outward) makeRoom(out *Out) bool {
 	for _, c := range g.consumers {
 		if !c.leaving && c.phase == known && g.busy(c) == 0 {
 			before := len(g.consumers)
@@ -237,13 +226,13 @@ func (g *Gateway) consumerLeaves(out *Out) bool {
 	return false
 }
 
-func (g *Gateway) asksSide(c *consumer, out *Out) {
+func (g *outward) asksSide(c *consumer, out *Out) {
 	c.phase, c.question = asking, g.id()
 	q := protocol.NixlQuestion{TPRank: c.peers[c.asking].rank}
 	out.Asks = append(out.Asks, Ask{Question: c.question, Addr: c.at, Body: q.Append(nil)})
 }
 
-func (g *Gateway) consumerOf(question uint64) *consumer {
+func (g *outward) consumerOf(question uint64) *consumer {
 	for _, c := range g.consumers {
 		if c.question == question && question != 0 {
 			return c
@@ -252,7 +241,8 @@ func (g *Gateway) consumerOf(question uint64) *consumer {
 	return nil
 }
 
-func (g *Gateway) consumerAnswered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) {
+// answered takes what a side channel answered.
+func (g *outward) answered(question uint64, body []byte, code effects.Code, out *Out) {
 	c := g.consumerOf(question)
 	if c == nil {
 		return
@@ -298,7 +288,7 @@ func (g *Gateway) consumerAnswered(now effects.Time, question uint64, body []byt
 }
 
 // giveUp forgets an engine that cannot be reached, and what it registered: there is no word to tell it.
-func (g *Gateway) giveUp(c *consumer, why effects.Why, out *Out) {
+func (g *outward) giveUp(c *consumer, why effects.Why, out *Out) {
 	why.Addr, why.Name = c.at, c.engine
 	for _, x := range c.waits {
 		g.remember(x)
@@ -308,13 +298,14 @@ func (g *Gateway) giveUp(c *consumer, why effects.Why, out *Out) {
 	g.leave(c, out)
 }
 
-func (g *Gateway) remember(x *incoming) {
+func (g *outward) remember(x *incoming) {
 	if g.lately = append(g.lately, x.id()); len(g.lately) > g.cfg.WaitingMax {
 		g.lately = append(g.lately[:0], g.lately[1:]...)
 	}
 }
 
-func (g *Gateway) writerMade(now effects.Time, a Agent, code effects.Code, out *Out) {
+// made takes a writer that is there, or cannot be.
+func (g *outward) made(a Agent, code effects.Code, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer != a {
 			continue
@@ -330,12 +321,13 @@ func (g *Gateway) writerMade(now effects.Time, a Agent, code effects.Code, out *
 	}
 }
 
-func (g *Gateway) loads(c *consumer, out *Out) {
+func (g *outward) loads(c *consumer, out *Out) {
 	c.question = g.id()
 	out.Loads = append(out.Loads, Load{Agent: c.writer, Question: c.question, Metadata: c.peers[c.asking].agent})
 }
 
-func (g *Gateway) consumerLoaded(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
+// named takes the name of a rank's agent, or why it has none.
+func (g *outward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
 	c := g.consumerOf(question)
 	if c == nil {
 		return
@@ -369,7 +361,7 @@ func (g *Gateway) consumerLoaded(now effects.Time, question uint64, name string,
 }
 
 // busy counts what of an engine has not ended.
-func (g *Gateway) busy(c *consumer) int {
+func (g *outward) busy(c *consumer) int {
 	n := len(c.waits)
 	for _, p := range c.peers {
 		n += len(p.waits)
@@ -383,7 +375,7 @@ func (g *Gateway) busy(c *consumer) int {
 }
 
 // leave forgets a life of an engine as soon as nothing of it is under way.
-func (g *Gateway) leave(c *consumer, out *Out) {
+func (g *outward) leave(c *consumer, out *Out) {
 	c.leaving = true
 	if g.busy(c) > 0 {
 		return
@@ -398,7 +390,7 @@ func (g *Gateway) leave(c *consumer, out *Out) {
 	g.forget(c)
 }
 
-func (g *Gateway) forget(c *consumer) {
+func (g *outward) forget(c *consumer) {
 	for i, x := range g.consumers {
 		if x == c {
 			g.consumers = append(g.consumers[:i], g.consumers[i+1:]...)
@@ -407,8 +399,8 @@ func (g *Gateway) forget(c *consumer) {
 	}
 }
 
-// writerGone says that an engine cannot be written to any more. What is under way has its end by the data plane.
-func (g *Gateway) writerGone(agent Agent, out *Out) {
+// gone takes a writer's end: its engine cannot be written to any more. What is under way has its end by the data plane.
+func (g *outward) gone(agent Agent, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer == agent {
 			c.writer, c.made = 0, false
@@ -423,40 +415,11 @@ func (g *Gateway) writerGone(agent Agent, out *Out) {
 }
 
 // Failed says that a writer failed: its engine is met anew when it registers again.
-func (g *Gateway) Failed(agent Agent, out *Out) {
+func (g *outward) Failed(agent Agent, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer == agent && !c.leaving {
 			g.leave(c, out)
 			return
 		}
 	}
-}
-
-// A Way is how the data plane reaches a peer.
-type Way struct {
-	Agent Agent
-	Name  string // the peer's agent
-	// To is where its pages are; nil: it is written to by nobody here.
-	To *geometry.Regions
-	// Numbers translates no page: both sides number them by the plan.
-	Who effects.Incarnation
-}
-
-// Reach finds the way that a blob of a hello names; false if there is none any more.
-func (g *Gateway) Reach(key uint64) (Way, bool) {
-	for _, c := range g.consumers {
-		for _, p := range c.peers {
-			if p.key == key && key != 0 && c.made && !c.leaving {
-				return Way{Agent: c.writer, Name: p.name, To: &p.joined.Consumer, Who: p.who}, true
-			}
-		}
-	}
-	for _, e := range g.producers {
-		for _, r := range e.ranks {
-			if r.key == key && key != 0 {
-				return Way{Name: r.name, Who: r.who}, true
-			}
-		}
-	}
-	return Way{}, false
 }

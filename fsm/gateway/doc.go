@@ -1,6 +1,7 @@
-// Package gateway stands between a rank and engines that do not speak its words: vLLM's NIXL push connector, as it is.
-// To the rank each rank of such an engine looks like a peer of its own kind; to the engine the rank looks like a rank of
-// vLLM. So fsm/register, and what it promises, stay as they are, and what a plain engine cannot say is made up for here.
+// Package gateway stands between a rank and engines that do not speak its words: plain ones, with vLLM's NIXL push
+// connector as it is. To the rank each rank of such an engine looks like a peer of its own kind; to the engine the rank
+// looks like one of vLLM's. So fsm/register, and what it promises, stay as they are, and what a plain engine cannot say
+// is made up for here.
 //
 //	rank                gateway                          plain engine
 //	hello  ------------> asks the side channel ---------> its metadata: geometry, agent
@@ -26,8 +27,8 @@
 // a second write. Completions count by the rank that sent them, and only under the name that was registered there.
 //
 // The front is the agent to which engines send registrations. It tells of memory that nobody misses, as an engine wants
-// to hear of some before it sends heartbeats. Each engine that we write to has a writer, an agent of its own, which ends
-// with it.
+// to hear of some before it sends heartbeats. Each engine that we write to has a writer, an agent of its own, which
+// ends with it.
 //
 // Towards a plain engine there is no word for a failure: its request waits until its router gives it up. What is told
 // to people is in Out.Notes.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -43,31 +42,48 @@ func Ours[T ~uint64](id T) bool { return id >= first }
 
 // A Gateway is the machine. Its methods take what happened and append to an Out what is to be done.
 type Gateway struct {
+	*core
+	inward
+	outward
+}
+
+// A core is what both directions have.
+type core struct {
 	cfg       Config
 	lastID    uint64 // of Conns, Requests and questions
 	lastAgent Agent
 
+	hello protocol.NixlHello
+	meta  protocol.NixlMetadata
+	end   protocol.PushEnd
+}
+
+// An inward is about engines that write to us: the rank asks it as it asks its peers.
+type inward struct {
+	*core
 	conns     []conn
-	producers []*producer // engines that write to us
+	producers []*producer
 	asks      []*ask
 	forgot    uint64 // the highest operation that ended, and was forgotten unheard
 
-	consumers []*consumer // engines that we write to
-	questions []question  // of ours to the rank
-	lately    []string    // registrations of engines that have ended, the oldest first: a repetition is none
-	keeper    peer        // by which heartbeats reach the rank
-	beats     [][]byte    // names that it is to be told
+	init protocol.HixlInitRequest
+	mem  protocol.HixlMemInfoRequest
+	reg  protocol.PushRegistration
+	off  protocol.PushWithdrawal
+	keep protocol.PushKeep
+	done protocol.PushCompletion
+}
 
-	init  protocol.HixlInitRequest
+// An outward is about engines that we write to: it asks the rank as its peers do.
+type outward struct {
+	*core
+	consumers []*consumer
+	questions []question // of ours to the rank
+	lately    []string   // registrations that have ended, the oldest first: a repetition is none
+	keeper    peer       // by which heartbeats reach the rank
+	beats     [][]byte   // names that it is to be told
+
 	inits protocol.HixlInitResponse
-	mem   protocol.HixlMemInfoRequest
-	reg   protocol.PushRegistration
-	off   protocol.PushWithdrawal
-	keep  protocol.PushKeep
-	end   protocol.PushEnd
-	hello protocol.NixlHello
-	meta  protocol.NixlMetadata
-	done  protocol.PushCompletion
 	beat  protocol.PushHeartbeat
 }
 
@@ -123,14 +139,15 @@ type Note struct {
 // New returns a gateway that knows nobody. The front, and the agents of engines, are to be made as Out says; the front
 // is made by the driver before.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, lastID: first, lastAgent: Front}
+	c := &core{cfg: cfg, lastID: first, lastAgent: Front}
+	g := &Gateway{core: c, inward: inward{core: c}, outward: outward{core: c}}
 	g.keeper.name = "heartbeats of " + cfg.Own.EngineID
 	g.keeper.who = life(g.keeper.name + string(cfg.Life[:]))
 	return g
 }
 
 // EngineOf is the engine's name that an agent's side channel says. Only the front says the engine's own.
-func (g *Gateway) EngineOf(a Agent) string {
+func (g *core) EngineOf(a Agent) string {
 	if a == Front {
 		return g.cfg.Own.EngineID
 	}
@@ -139,7 +156,7 @@ func (g *Gateway) EngineOf(a Agent) string {
 
 // Serve answers a question to the side channel of an agent. Only such questions are answered that an engine asks: ok
 // says so.
-func (g *Gateway) Serve(a Agent, agentMetadata, question []byte) (answer []byte, ok bool) {
+func (g *core) Serve(a Agent, agentMetadata, question []byte) (answer []byte, ok bool) {
 	q := protocol.NixlQuestion{}
 	if q.Decode(question, &g.cfg.Wire) != nil || q.PPRank != 0 || q.TPRank != 0 {
 		return nil, false
@@ -153,12 +170,12 @@ func (g *Gateway) Serve(a Agent, agentMetadata, question []byte) (answer []byte,
 	return h.Append(nil), true
 }
 
-func (g *Gateway) id() uint64 {
+func (g *core) id() uint64 {
 	g.lastID++
 	return g.lastID
 }
 
-func (g *Gateway) agent() Agent {
+func (g *core) agent() Agent {
 	g.lastAgent++
 	return g.lastAgent
 }
@@ -169,39 +186,66 @@ func life(agent string) effects.Incarnation {
 	return effects.Incarnation(sum[:16])
 }
 
-// read takes what a side channel answered. The hash is compared before anything else is decoded: what it stands for is
-// what the rest means.
-func (g *Gateway) read(body []byte, w *geometry.Worker) (agent []byte, r geometry.Regions, code effects.Code, why effects.Why) {
-	if err := g.hello.Decode(body, &g.cfg.Wire); err != nil {
-		return nil, r, effects.Malformed, link.Undecodable(err)
+func (o *Out) note(text string, why effects.Why) { o.Notes = append(o.Notes, Note{text, why}) }
+
+// Answered takes what a side channel answered, or why it did not.
+func (g *Gateway) Answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) {
+	if !g.inward.answered(now, question, body, code, out) {
+		g.outward.answered(question, body, code, out)
 	}
-	if string(g.hello.Hash) != g.cfg.Hash {
-		return nil, r, effects.Mismatch, effects.Why{
-			Field: "compatibility_hash", Ours: g.cfg.Hash, Theirs: effects.Words(g.hello.Hash),
-			Remedy: "run the same model, dtype and attention backend at both ends, and give register.vllm.hash that of the engine",
+}
+
+// Made says that an agent is there, and by which port its side channel is reached; or with a code that it is not.
+func (g *Gateway) Made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) {
+	if !g.inward.made(now, a, port, code, out) {
+		g.outward.made(a, code, out)
+	}
+}
+
+// Loaded says by which name an agent knows one now that it was to load; or with a code that it cannot.
+func (g *Gateway) Loaded(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
+	if !g.inward.named(now, question, name, code, out) {
+		g.outward.named(now, question, name, code, out)
+	}
+}
+
+// Noted takes a note that came to an agent of ours.
+func (g *Gateway) Noted(now effects.Time, agent Agent, from string, body []byte, out *Out) {
+	if !g.inward.noted(now, agent, from, body, out) && agent == Front {
+		g.outward.noted(now, from, body, out)
+	}
+}
+
+// Destroyed says that an agent is gone. One that could not be destroyed keeps its pages for ever.
+func (g *Gateway) Destroyed(now effects.Time, agent Agent, code effects.Code, out *Out) {
+	if !g.destroyed(now, agent, code, out) {
+		g.outward.gone(agent, out)
+	}
+}
+
+// A Way is how the data plane reaches a peer.
+type Way struct {
+	Agent Agent               // of ours, that writes
+	Name  string              // of the peer's
+	To    *geometry.Regions   // where its pages are; nil: nobody here writes there
+	Who   effects.Incarnation // that its hello said
+}
+
+// Reach finds the way that a blob of a hello names; false if there is none any more.
+func (g *Gateway) Reach(key uint64) (Way, bool) {
+	for _, c := range g.consumers {
+		for _, p := range c.peers {
+			if p.key == key && c.made && !c.leaving {
+				return Way{Agent: c.writer, Name: p.name, To: &p.joined.Consumer, Who: p.who}, true
+			}
 		}
 	}
-	if err := g.meta.Decode(g.hello.Metadata, &g.cfg.Wire); err != nil {
-		return nil, r, effects.Malformed, link.Undecodable(err)
+	for _, e := range g.producers {
+		for _, r := range e.ranks {
+			if r.key == key && key != 0 {
+				return Way{Name: r.name, Who: r.who}, true
+			}
+		}
 	}
-	r, err := geometry.Of(&g.meta, w)
-	if err != nil {
-		return nil, r, effects.Mismatch, unfit(err)
-	}
-	return append([]byte(nil), g.meta.Agent...), r, effects.OK, effects.Why{}
+	return Way{}, false
 }
-
-// unfit is what is said of an error of geometry's.
-func unfit(err error) effects.Why {
-	x, ok := err.(*geometry.Error) //nolint:errorlint // It is one.
-	if !ok {
-		return effects.Why{Field: "metadata", Theirs: err.Error()}
-	}
-	field := x.Field
-	if x.Side != "" {
-		field = x.Side + "'s " + field
-	}
-	return effects.Why{Field: field, Theirs: x.Value, Remedy: x.Remedy}
-}
-
-func (o *Out) note(text string, why effects.Why) { o.Notes = append(o.Notes, Note{text, why}) }

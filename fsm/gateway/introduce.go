@@ -8,7 +8,7 @@ import (
 )
 
 // introduces puts a registration to the rank, after a hello if that does not know the peer yet.
-func (g *Gateway) introduces(now effects.Time, p *peer, x *incoming, out *Out) {
+func (g *outward) introduces(now effects.Time, p *peer, x *incoming, out *Out) {
 	if p.met {
 		g.puts(now, p, x, out)
 		return
@@ -18,7 +18,7 @@ func (g *Gateway) introduces(now effects.Time, p *peer, x *incoming, out *Out) {
 }
 
 // greets says hello to the rank in a peer's name.
-func (g *Gateway) greets(now effects.Time, p *peer, of *geometry.Geometry, out *Out) {
+func (g *outward) greets(now effects.Time, p *peer, of *geometry.Geometry, out *Out) {
 	if p.asks {
 		return
 	}
@@ -37,14 +37,14 @@ func (p *peer) id() string {
 }
 
 // put asks the rank.
-func (g *Gateway) put(p *peer, k kind, x *incoming, on effects.Channel, body []byte, out *Out) {
+func (g *outward) put(p *peer, k kind, x *incoming, on effects.Channel, body []byte, out *Out) {
 	r := effects.Request(g.id())
 	g.questions = append(g.questions, question{request: r, of: p, kind: k, x: x})
 	out.Events = append(out.Events, &effects.Received{Conn: p.conn, Channel: on, Request: r, Body: body})
 }
 
 // Reply takes the rank's answer.
-func (g *Gateway) Reply(now effects.Time, e *effects.Reply, out *Out) {
+func (g *outward) Reply(now effects.Time, e *effects.Reply, out *Out) {
 	for i := range g.questions {
 		if g.questions[i].request != e.Request {
 			continue
@@ -71,7 +71,7 @@ func (g *Gateway) Reply(now effects.Time, e *effects.Reply, out *Out) {
 }
 
 // welcomed takes the answer to a peer's hello, and tells the rank of its memory.
-func (g *Gateway) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
+func (g *outward) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
 	m := &g.inits
 	if err := m.Decode(body, &g.cfg.Wire); err != nil || !m.HasExt || m.Ext.Code != 0 {
 		why := effects.Why{Field: "hello", Theirs: "refused"}
@@ -93,7 +93,7 @@ func (g *Gateway) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
 }
 
 // acquainted takes the last answer of a hello.
-func (g *Gateway) acquainted(now effects.Time, p *peer, body []byte, out *Out) {
+func (g *outward) acquainted(now effects.Time, p *peer, body []byte, out *Out) {
 	m := protocol.HixlMemInfoResponse{}
 	if err := m.Decode(body, &g.cfg.Wire); err != nil {
 		g.unwelcome(p, effects.Why{Field: "buffers", Theirs: "refused"}, out)
@@ -111,7 +111,7 @@ func (g *Gateway) acquainted(now effects.Time, p *peer, body []byte, out *Out) {
 }
 
 // unwelcome ends what waits for a peer that the rank does not take.
-func (g *Gateway) unwelcome(p *peer, why effects.Why, out *Out) {
+func (g *outward) unwelcome(p *peer, why effects.Why, out *Out) {
 	p.asks = false
 	why.Name = p.id()
 	for _, x := range p.waits {
@@ -125,7 +125,7 @@ func (g *Gateway) unwelcome(p *peer, why effects.Why, out *Out) {
 
 // puts puts a registration to the rank, as one of its own kind would. Its blocks are the last of the request: a plain
 // engine says no positions.
-func (g *Gateway) puts(now effects.Time, p *peer, x *incoming, out *Out) {
+func (g *outward) puts(now effects.Time, p *peer, x *incoming, out *Out) {
 	m := &x.reg
 	op := g.id()
 	m.HasExt = true
@@ -142,7 +142,7 @@ func (g *Gateway) puts(now effects.Time, p *peer, x *incoming, out *Out) {
 }
 
 // ended takes the end of a registration: nothing of it is written any more. Only what was written whole is told.
-func (g *Gateway) ended(now effects.Time, p *peer, x *incoming, body []byte, out *Out) {
+func (g *outward) ended(now effects.Time, p *peer, x *incoming, body []byte, out *Out) {
 	m := &g.end
 	code := effects.Malformed
 	if m.Decode(body, &g.cfg.Wire) == nil {
@@ -170,7 +170,7 @@ func (g *Gateway) ended(now effects.Time, p *peer, x *incoming, body []byte, out
 }
 
 // beaten tells the rank which requests engines want to be kept.
-func (g *Gateway) beaten(now effects.Time, out *Out) {
+func (g *outward) beaten(now effects.Time, out *Out) {
 	p := &g.keeper
 	if !p.met {
 		g.greets(now, p, nil, out)

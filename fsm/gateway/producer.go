@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"encoding/binary"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -60,7 +57,7 @@ type expulsion struct {
 }
 
 // producer finds an engine, or makes room for it; nil: there is none.
-func (g *Gateway) producer(at Place, out *Out) *producer {
+func (g *inward) producer(at Place, out *Out) *producer {
 	for _, p := range g.producers {
 		if p.host == at.Host && p.port == at.Port {
 			return p
@@ -76,7 +73,7 @@ func (g *Gateway) producer(at Place, out *Out) *producer {
 
 // makeRoom forgets an engine that nobody here is connected with and that has no agent of ours. Agents of those that
 // are connected with no more go, so that there is room soon.
-func (g *Gateway) makeRoom(out *Out) bool {
+func (g *inward) makeRoom(out *Out) bool {
 	for i, p := range g.producers {
 		idle := true
 		for _, r := range p.ranks {
@@ -109,7 +106,7 @@ func (p *producer) rank(at Place, most int) *theirRank {
 }
 
 // greeted takes the rank's hello: whoever is there is asked anew, as it may be another one since.
-func (g *Gateway) greeted(to *theirRank, who asker, echo int64, out *Out) {
+func (g *inward) greeted(to *theirRank, who asker, echo int64, out *Out) {
 	if to.asker.corr != 0 {
 		unanswered(to.asker.corr, effects.Closed, out)
 	}
@@ -124,22 +121,22 @@ func (g *Gateway) greeted(to *theirRank, who asker, echo int64, out *Out) {
 	})
 }
 
-// Answered takes what a side channel answered, or why it did not.
-func (g *Gateway) Answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) {
+// answered takes what a side channel answered; false: it was not asked from here.
+func (g *inward) answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
 			if r.question == question {
 				r.question = 0
 				g.described(now, r, body, code, out)
-				return
+				return true
 			}
 		}
 	}
-	g.consumerAnswered(now, question, body, code, out)
+	return false
 }
 
 // described takes what a rank says of itself.
-func (g *Gateway) described(now effects.Time, r *theirRank, body []byte, code effects.Code, out *Out) {
+func (g *inward) described(now effects.Time, r *theirRank, body []byte, code effects.Code, out *Out) {
 	if code != effects.OK {
 		g.unmet(r, code, effects.Why{}, out)
 		return
@@ -166,7 +163,7 @@ func (g *Gateway) described(now effects.Time, r *theirRank, body []byte, code ef
 }
 
 // unmet ends a hello. The rank tries again as it does with any peer.
-func (g *Gateway) unmet(r *theirRank, code effects.Code, why effects.Why, out *Out) {
+func (g *inward) unmet(r *theirRank, code effects.Code, why effects.Why, out *Out) {
 	why.Addr = effects.Addr{Host: r.place.Host, Port: r.place.Port}
 	out.note("a plain engine cannot be registered with", why)
 	if r.asker.corr == 0 {
@@ -184,7 +181,7 @@ func (g *Gateway) unmet(r *theirRank, code effects.Code, why effects.Why, out *O
 }
 
 // advance does for an engine what can be done now.
-func (g *Gateway) advance(now effects.Time, p *producer, out *Out) {
+func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	for _, r := range p.ranks {
 		if r.asker.corr == 0 || r.agent == nil || r.question != 0 {
 			continue
@@ -201,7 +198,7 @@ func (g *Gateway) advance(now effects.Time, p *producer, out *Out) {
 }
 
 // current is the tie for what is registered from now on.
-func (g *Gateway) current(p *producer, out *Out) *tie {
+func (g *inward) current(p *producer, out *Out) *tie {
 	if p.tie == nil {
 		p.tie = &tie{agent: g.agent()}
 		p.ties = append(p.ties, p.tie)
@@ -211,7 +208,7 @@ func (g *Gateway) current(p *producer, out *Out) *tie {
 }
 
 // load has an agent know a rank's, and says whether it does.
-func (g *Gateway) load(t *tie, r *theirRank, out *Out) bool {
+func (g *inward) load(t *tie, r *theirRank, out *Out) bool {
 	for _, x := range t.loaded {
 		if x == r {
 			return true
@@ -232,7 +229,7 @@ func (g *Gateway) load(t *tie, r *theirRank, out *Out) bool {
 }
 
 // welcome answers a hello.
-func (g *Gateway) welcome(now effects.Time, r *theirRank, out *Out) {
+func (g *inward) welcome(now effects.Time, r *theirRank, out *Out) {
 	if r.key == 0 {
 		r.key = g.id()
 	}
@@ -241,25 +238,8 @@ func (g *Gateway) welcome(now effects.Time, r *theirRank, out *Out) {
 	r.asker.answer(m.Append(nil), out)
 }
 
-// says is what a plain rank would say of itself in a hello.
-func (g *Gateway) says(now effects.Time, who effects.Incarnation, echo int64, of *geometry.Geometry, key uint64,
-) protocol.HelloExt {
-	page, _ := g.cfg.Own.CellBytes()
-	ext := protocol.HelloExt{
-		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(who),
-		Caps:   protocol.CapCommit | protocol.CapLease | protocol.CapPull,
-		Window: uint32(g.cfg.Window), PageBytes: page, Layout: g.cfg.Layout, Planes: [][]byte{[]byte(g.cfg.Plane)},
-		Blobs:  [][]byte{binary.BigEndian.AppendUint64(nil, key)},
-		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: echo},
-	}
-	if of != nil {
-		ext.Geometry = register.Numbers(of)
-	}
-	return ext
-}
-
 // listed answers the last step of a hello.
-func (g *Gateway) listed(now effects.Time, to *theirRank, who asker, out *Out) {
+func (g *inward) listed(now effects.Time, to *theirRank, who asker, out *Out) {
 	if to.name == "" {
 		unanswered(who.corr, effects.Closed, out)
 		return
@@ -271,33 +251,35 @@ func (g *Gateway) listed(now effects.Time, to *theirRank, who asker, out *Out) {
 	who.answer(m.Append(nil), out)
 }
 
-// buffer is the memory of a plain rank, as one of our kind would list it. Its address is nobody's business.
-func (g *Gateway) buffer(who effects.Incarnation, of *geometry.Geometry) []protocol.BufferInfo {
-	page, _ := g.cfg.Own.CellBytes()
-	return []protocol.BufferInfo{{UUID: protocol.UUID(who), Size: of.Pages() * page, PageSize: page}}
-}
-
-// Made says that an agent is there, and by which port its side channel is reached; or with a code that it is not.
-func (g *Gateway) Made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) {
+// tieOf finds an agent's tie, and whose it is.
+func (g *inward) tieOf(a Agent) (*producer, *tie) {
 	for _, p := range g.producers {
 		for _, t := range p.ties {
-			if t.agent != a {
-				continue
+			if t.agent == a {
+				return p, t
 			}
-			if code != effects.OK {
-				g.unmade(now, p, t, code, out)
-				return
-			}
-			t.port = port
-			g.advance(now, p, out)
-			return
 		}
 	}
-	g.writerMade(now, a, code, out)
+	return nil, nil
+}
+
+// made takes an agent that is there now, or cannot be; false: it is none that is written to.
+func (g *inward) made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) bool {
+	p, t := g.tieOf(a)
+	switch {
+	case t == nil:
+		return false
+	case code != effects.OK:
+		g.unmade(now, p, t, code, out)
+	default:
+		t.port = port
+		g.advance(now, p, out)
+	}
+	return true
 }
 
 // unmade ends what waits for an agent that cannot be made.
-func (g *Gateway) unmade(now effects.Time, p *producer, t *tie, code effects.Code, out *Out) {
+func (g *inward) unmade(now effects.Time, p *producer, t *tie, code effects.Code, out *Out) {
 	why := effects.Why{Field: "agent", Theirs: code.String(), Remedy: "see the log of libnixl"}
 	for _, r := range p.ranks {
 		if r.asker.corr != 0 && r.question == 0 {
@@ -307,29 +289,30 @@ func (g *Gateway) unmade(now effects.Time, p *producer, t *tie, code effects.Cod
 	g.gone(now, p, t, code, &why, out)
 }
 
-// Loaded says by which name an agent knows one now that it was to load; or with a code that it cannot.
-func (g *Gateway) Loaded(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
+// named takes the name of a rank's agent, or why it has none; false: it was not loaded from here.
+func (g *inward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {
 		for _, t := range p.ties {
 			for i, x := range t.loading {
-				if x.question != question {
-					continue
+				if x.question == question {
+					t.loading = append(t.loading[:i], t.loading[i+1:]...)
+					g.met(now, p, t, x.rank, name, code, out)
+					return true
 				}
-				t.loading = append(t.loading[:i], t.loading[i+1:]...)
-				g.met(now, p, t, x.rank, name, code, out)
-				return
 			}
 		}
 	}
-	g.consumerLoaded(now, question, name, code, out)
+	return false
 }
 
-func (g *Gateway) met(now effects.Time, p *producer, t *tie, r *theirRank, name string, code effects.Code, out *Out) {
+func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name string, code effects.Code, out *Out) {
 	if code == effects.OK && name == "" {
 		code = effects.Faulted
 	}
 	if code != effects.OK {
-		why := effects.Why{Field: "agent_metadata", Theirs: "cannot be loaded", Remedy: "run one version of NIXL at both ends"}
+		why := effects.Why{
+			Field: "agent_metadata", Theirs: "cannot be loaded", Remedy: "run one version of NIXL at both ends",
+		}
 		g.unmet(r, code, why, out)
 		for _, a := range g.asksBy(t) {
 			if a.to == r && !a.told {

@@ -24,7 +24,6 @@ type world struct {
 	open  map[effects.Corr]bool // Opens and Sends without their one answer
 	conns []opened
 	asks  []*asked
-	from  int // how often an engine began a new life
 
 	agents    map[Agent]*agent
 	questions []Ask
@@ -214,7 +213,8 @@ func (w *world) ended(end *protocol.PushEnd) {
 			continue
 		}
 		a.ended = true
-		if end.Code == uint32(effects.PeerLost) && !a.disturbed || end.Code == uint32(effects.Cancelled) && !a.withdrawn {
+		code := effects.CodeFromWire(end.Code)
+		if code == effects.PeerLost && !a.disturbed || code == effects.Cancelled && !a.withdrawn {
 			w.t.Fatalf("registration %d ends with %d, and nothing was wrong", a.operation, end.Code)
 		}
 		quiet := a.told == 0 || a.completed || w.agents[a.by].gone
@@ -278,7 +278,8 @@ func (w *world) rank() {
 		if !ok {
 			return
 		}
-		a := &asked{operation: uint64(len(w.asks) + 1), request: fmt.Sprintf("r%d", rapid.IntRange(0, 3).Draw(w.t, "request"))}
+		request := fmt.Sprintf("r%d", rapid.IntRange(0, 3).Draw(w.t, "request"))
+		a := &asked{operation: uint64(len(w.asks) + 1), request: request}
 		again := false
 		if old, have := pick(w, "again", w.asks); have && !old.ended && rapid.Bool().Draw(w.t, "again?") {
 			a, again = old, true
@@ -287,7 +288,8 @@ func (w *world) rank() {
 			w.asks = append(w.asks, a)
 		}
 		m := protocol.PushRegistration{
-			RequestID: []byte(a.request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1, Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1},
+			RequestID: []byte(a.request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1,
+			Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1},
 			HasExt: true, Ext: protocol.PushRegistrationExt{
 				Version: 1, To: protocol.UUID(life(w.agentName(c.place))), Operation: a.operation, First: []uint64{0},
 				Ends: []uint64{2},
@@ -401,7 +403,8 @@ func (w *world) engines() {
 	case 6:
 		w.lives[rapid.IntRange(0, 2).Draw(w.t, "reborn")]++
 	case 7:
-		if s, ok := pick(w, "unsaid", w.says); ok && !w.agents[s.Agent].gone && rapid.IntRange(0, 4).Draw(w.t, "unsaid?") == 0 {
+		s, ok := pick(w, "unsaid", w.says)
+		if ok && !w.agents[s.Agent].gone && rapid.IntRange(0, 4).Draw(w.t, "unsaid?") == 0 {
 			for _, a := range w.asks {
 				if a.by == s.Agent && a.told > 0 {
 					a.withdrawn = true // As far as anybody can tell.
@@ -459,7 +462,8 @@ func (w *world) replies() {
 		id := string(reg.Ext.Incarnation[:]) + string(reg.RequestID)
 		again := id == w.last && len(w.g.lately) < w.g.cfg.WaitingMax // Beyond, older ones are forgotten.
 		for _, other := range w.received {
-			again = again || reg.Decode(other.Body, &limits) == nil && string(reg.Ext.Incarnation[:])+string(reg.RequestID) == id
+			same := reg.Decode(other.Body, &limits) == nil && string(reg.Ext.Incarnation[:])+string(reg.RequestID) == id
+			again = again || same
 		}
 		if reg.Decode(r.Body, &limits) != nil || again {
 			w.t.Fatalf("%s is put to the rank again", reg.RequestID)

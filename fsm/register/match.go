@@ -177,8 +177,8 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 	return effects.OK, nil
 }
 
-// align gives a registration without positions those of the last blocks of what is finished: so its engine means it. One
-// that lists more than is finished keeps its own, and is not covered.
+// align gives a registration without positions those of the last blocks of what is finished: so its engine means it.
+// One that lists more than is finished keeps its own, and is not covered.
 func (p *Producer) align(x *registration, b *batch) {
 	per := uint64(p.cfg.Geometry.PerLogical)
 	for i := range x.blocks.of {

@@ -162,7 +162,8 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 		}
 	}
 	return machine.Config{
-		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host, Life: env.Incarnation, Plane: Name, Layout: c.Layout,
+		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
+		Life: env.Incarnation, Plane: Name, Layout: c.Layout,
 		Window: c.Window, Patience: effects.Duration(c.Patience), EnginesMax: c.Engines, AsksMax: c.Asks,
 		WaitingMax: c.Waiting, RanksMax: ranksMax, Wire: c.Wire,
 	}, nil

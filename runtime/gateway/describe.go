@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// A Description is what a rank of an engine of vLLM says of itself at its side channel. A Config for engines like it has
-// its Hash, Names, CacheLayout and Backend.
+// A Description is what a rank of an engine of vLLM says of itself at its side channel. A Config for engines like it
+// has its Hash, Names, CacheLayout and Backend.
 type Description struct {
 	Hash     string
 	Metadata protocol.NixlMetadata // not to be changed

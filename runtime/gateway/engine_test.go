@@ -45,10 +45,13 @@ type plainEngine struct {
 
 func newPlainEngine(tb testing.TB, id string) *plainEngine {
 	tb.Helper()
-	e := &plainEngine{tb: tb, id: id, memory: libnixltest.Memory(tb, layers*blocks*blockBytes), finished: map[string][]int{},
-		completed: map[string]int{}}
+	e := &plainEngine{
+		tb: tb, id: id, memory: libnixltest.Memory(tb, layers*blocks*blockBytes), finished: map[string][]int{},
+		completed: map[string]int{},
+	}
 	var err error
-	if e.agent, err = libnixltest.Library(tb).NewAgent(libnixl.AgentOptions{Name: "agent-of-" + id + "-" + tb.Name()}); err != nil {
+	name := "agent-of-" + id + "-" + tb.Name()
+	if e.agent, err = libnixltest.Library(tb).NewAgent(libnixl.AgentOptions{Name: name}); err != nil {
 		tb.Fatal(err)
 	}
 	memory, err := e.agent.Register(libnixl.Host, libnixl.Range{Address: e.base(), Bytes: uint64(len(e.memory))})
@@ -100,8 +103,9 @@ func (e *plainEngine) payload(agent []byte) []byte {
 			"block_lens": []int{blockBytes, blockBytes}, "block_strides": []int{blockBytes, blockBytes},
 			"kv_cache_layout": "LBHNC", "block_size": 4, "ssm_sizes": []int{0, 0}, "attn_backend_name": "CPU_ATTN",
 			"physical_blocks_per_logical_kv_block": 1, "region_num_blocks": []int{blocks, blocks},
-			"region_group_ids": []int{0, 0}, "region_names": []string{"l.0", "l.1"}, "region_mem_types": []string{"DRAM", "DRAM"},
-			"dcp_size": 1, "pcp_size": 1, "ple_block_len": nil, "region_members": []any{},
+			"region_group_ids": []int{0, 0}, "region_names": []string{"l.0", "l.1"},
+			"region_mem_types": []string{"DRAM", "DRAM"},
+			"dcp_size":         1, "pcp_size": 1, "ple_block_len": nil, "region_members": []any{},
 			"packed_member_layouts": map[string]any{},
 		}),
 	})

@@ -65,6 +65,9 @@ var rooms = []room{
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	// Which pages of one rank's cache belong into which of another's: arithmetic, and what a worker says of itself.
+	// Makes words of ours of those of plain engines, and theirs of ours.
+	{name: "fsm/gateway", std: pureStd, own: []string{"effects", "protocol", "fsm/geometry", "fsm/link", "fsm/register"},
+		foreign: none},
 	{name: "fsm/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// What a directory knows, and no message.
@@ -171,6 +174,10 @@ var rooms = []room{
 	// The binding of libnixl, and what tests over it start from.
 	{name: "runtime/libnixl", own: []string{"runtime/sharedlib"}, foreign: none},
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
+	// Plain engines are reached by libnixl and by side channels, which are handed to it.
+	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
+		"runtime/control", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs"},
+		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
@@ -199,6 +206,8 @@ var rooms = []room{
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
 	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
+	// A real node, between two real engines.
+	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/...", own: []string{"tools/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
