@@ -21,6 +21,7 @@ type Grant struct {
 	Ends      effects.Time // on the owner's clock
 	Believed  effects.Time // the end that its holder may believe in, on his clock
 	Committed bool         // the initiator's word was taken
+	Late      bool         // or came after its end
 	Loan      loan         // of one to read
 	Job       int          `snap:"skip"` // of one to write: for whose request, from 1
 	Shared    []uint32     `snap:"skip"` // of one that a peer was asked to write under: the key that each page is for

@@ -51,7 +51,9 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 // Abortable is the node whose engine may abort a command.
 func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	c := &w.Commands[t-1]
-	may := c.Want == plan.WantReserve || c.Want == plan.WantPut || c.Want == plan.WantGet || c.Want == plan.WantFetch
+	of := w.Flows.of(c)
+	may := c.Want == plan.WantReserve || c.Want == plan.WantPut || c.Want == plan.WantGet || c.Want == plan.WantFetch ||
+		of != nil && of.Holds
 	if !may || w.Nodes[c.Node].User || c.Over || !w.Lives(c.Node, c.Life) {
 		return plan.Nobody
 	}

@@ -15,7 +15,7 @@ import (
 // receiver for pages again and again, under ever new operations, waits for ever, and writes nothing. It may have its
 // share of every table, and no more (S18).
 
-// beset has one come to a receiver.
+// beset has one come to a receiver. In worlds of one flow alone that flow says what it asks for.
 func (s stranger) beset() {
 	w, n, d := s.w, s.n, s.d
 	if !n.Receives() || len(w.Jobs) == 0 {
@@ -27,7 +27,15 @@ func (s stranger) beset() {
 	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
 	conn := 1<<52 | uint64(len(w.Requests))
 	layout := Its(n).Cfg.Layout
-	s.greet(conn, effects.ChannelInit, hello(n, me))
+	if f := w.Flows.alone(); f != nil {
+		s.greet(conn, effects.ChannelInit, hello(n, me, f.Geometry(w, n)))
+		for i := range uint64(d.Again().Between(4, 12)) {
+			x := draw.Hash(uint64(d), draw.Noise, 2, i)
+			s.greet(conn+1+i, effects.ChannelRegister, f.Beset(w, n, protocol.UUID(me), protocol.UUID(nameFor(n, me)), i+1, x))
+		}
+		return
+	}
+	s.greet(conn, effects.ChannelInit, hello(n, me, nil))
 	for i := range uint64(d.Again().Between(4, 12)) {
 		x := draw.Hash(uint64(d), draw.Noise, 2, i)
 		j := &w.Jobs[x.Below(uint64(len(w.Jobs)))]
@@ -43,7 +51,7 @@ func (s stranger) beset() {
 }
 
 // hello is what a stranger says first, in a name of its own.
-func hello(n *world.Node, me effects.Incarnation) []byte {
+func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
 	layout := Its(n).Cfg.Layout
 	bytes, err := layout.PageBytes()
 	if err != nil {
@@ -51,7 +59,7 @@ func hello(n *world.Node, me effects.Incarnation) []byte {
 	}
 	m := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
 	m.Ext = protocol.HelloExt{ProtoMin: ProtoVersion, ProtoMax: ProtoVersion, Incarnation: protocol.UUID(me),
-		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
+		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit, Geometry: geometry}
 	return m.Append(nil)
 }
 
@@ -67,7 +75,7 @@ func (s stranger) crowd() {
 		var me effects.Incarnation
 		binary.LittleEndian.PutUint64(me[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
 		binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
-		s.greet(1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me))
+		s.greet(1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me, nil))
 	}
 }
 

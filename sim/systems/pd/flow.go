@@ -6,6 +6,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -22,7 +24,11 @@ type Flow struct {
 	// Alone: where it plays all jobs are its own, also those that are made to see whether anything gets through again.
 	Alone bool
 	// Lender, of such a flow, is the command by which an engine lends a page, to look at.
-	Lender   func(w *Cluster, n *world.Node, page uint32) effects.Ticket
+	Lender func(w *Cluster, n *world.Node, page uint32) effects.Ticket
+	// Geometry and Beset, of such a flow, are what a greedy stranger says to a node of its memory, and asks for under an
+	// operation.
+	Geometry func(w *Cluster, n *world.Node) []uint64
+	Beset    func(w *Cluster, n *world.Node, me, to protocol.UUID, operation uint64, d draw.Of) []byte
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
 

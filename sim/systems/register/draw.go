@@ -34,7 +34,6 @@ func engines(d *expand.Draft) {
 // draws makes each job a request of the two engines'.
 func draws(d *expand.Draft) {
 	p := d.Plan
-	d.Scale.Scheduled[plan.FaultGreedy] = 0 // Nobody asks for pages here.
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		j.Plain, j.PlainTo, j.Gather, j.Whole, j.Take, j.Prefix = false, false, false, false, false, 0

@@ -5,7 +5,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/geometry"
 	ops "github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -23,9 +22,12 @@ type request struct {
 	s        shape
 	simple   bool // nothing is drawn
 	prompt   uint64
-	cached   [2]uint64 // kernel blocks of a group, of both engines, that the consumer has
-	wants    [2]bool   // groups that it registers
-	computed [2]bool   // and that its producer has
+	cached   uint64 // kernel blocks, of both, that the consumer has
+	computed uint64 // those that the producer has, which may be more or fewer than the consumer wants
+	// Of two groups the second looks back over a part of the prompt alone, at either side, and one may be left out.
+	window   [2]uint64 // kernel blocks from the end of the prompt, by side
+	leftOut  int       // of the consumer's groups; none is -1
+	again    [2]bool   // the router tries once more under the same names, by side
 	named    bool      // the router named the transfer
 	alike    bool      // and its name is like another request's but for the end
 	expected bool
@@ -46,25 +48,27 @@ func requestOf(w *pd.Cluster, j *pd.Job) request {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 80+n) }
 	x := request{w: w, j: j, s: shapeOf(w.Source), simple: w.Seed >= draw.RestlessSeed || j.Probes()}
 	most := uint64(x.s.blocks) * uint64(min(x.s.per[0], x.s.per[1]))
-	x.wants, x.computed = [2]bool{true, true}, [2]bool{true, true}
 	if x.simple {
 		x.prompt, x.named = min(most, uint64(max(x.s.per[0], x.s.per[1]))), true
+		x.computed, x.window, x.leftOut = x.prompt, [2]uint64{x.prompt, x.prompt}, -1
 		return x
 	}
 	x.prompt = uint64(at(0).Between(1, int(most)))
 	if per := uint64(x.s.per[0]); at(1).Permille(400) { // Whole blocks of the consumer's are cached.
-		for i := range x.cached {
-			x.cached[i] = at(2+7*uint64(i)).Below(x.prompt) / per * per
-		}
+		x.cached = at(2).Below(x.prompt) / per * per
 	}
-	if x.s.groups > 1 {
-		if d := at(10); d.Permille(400) { // The consumer has all of one group.
-			x.wants[d.Again().Below(2)] = false
-		}
-		if d := at(11); d.Permille(150) { // Or its producer has none of it, which may be what was wanted.
-			x.computed[d.Again().Below(2)] = false
-		}
+	x.computed = x.prompt
+	if d := at(8); d.Permille(250) {
+		x.computed += d.Again().Below(most - x.prompt + 1)
+	} else if d.Again().Permille(60) {
+		x.computed -= d.Again().Again().Below(x.prompt)
 	}
+	x.window[0] = uint64(at(9).Between(1, int(x.prompt)))
+	x.window[1] = x.window[0] + 1 + at(10).Below(x.prompt)
+	if x.leftOut = -1; x.s.groups > 1 && at(11).Permille(250) {
+		x.leftOut = int(at(12).Below(uint64(x.s.groups)))
+	}
+	x.again[0], x.again[1] = at(13).Permille(200), at(14).Permille(200)
 	x.named, x.alike, x.expected = at(3).Permille(500), at(4).Permille(150), at(5).Permille(300)
 	switch d := at(6); {
 	case d.Permille(80):
@@ -116,28 +120,41 @@ const (
 	placeAborted
 )
 
-// start dispatches a request.
+// start dispatches a request. A router that has no answer soon, or no good one, may dispatch it again.
 func start(w *pd.Cluster, j *pd.Job) {
 	x := requestOf(w, j)
 	for _, n := range w.Nodes[:w.Ranks] {
 		if !n.Up {
 			continue
 		}
-		switch {
-		case x.s.consumes(n.ID) && x.fate == onlyP || !x.s.consumes(n.ID) && x.fate == onlyD:
-		case x.s.consumes(n.ID):
-			if x.expected && x.fate == written {
-				x.expect(n)
-			}
-			pd.Later(w, n, j, placeRegister, x.in(uint64(n.ID), 30*effects.Millisecond))
-		case x.fate == aborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 77).Permille(500):
-			pd.Later(w, n, j, placeAborted, x.in(uint64(n.ID), 50*effects.Millisecond))
-		default:
-			in := x.in(99, 60*effects.Millisecond) // All ranks compute together.
-			pd.Later(w, n, j, placeFinished, in+x.in(uint64(n.ID), effects.Millisecond))
-			if x.fate == aborted {
-				pd.Later(w, n, j, placeAborted, in+x.in(uint64(n.ID)+100, 20*effects.Millisecond))
-			}
+		x.dispatch(n, 0)
+		side := 1
+		if x.s.consumes(n.ID) {
+			side = 0
+		}
+		if x.again[side] { // To all ranks of an engine.
+			x.dispatch(n, x.in(uint64(200+side), 400*effects.Millisecond))
+		}
+	}
+}
+
+// dispatch has a rank's engine begin with a request in a while.
+func (x *request) dispatch(n *world.Node, after effects.Duration) {
+	w, j := x.w, x.j
+	switch {
+	case x.s.consumes(n.ID) && x.fate == onlyP || !x.s.consumes(n.ID) && x.fate == onlyD:
+	case x.s.consumes(n.ID):
+		if x.expected && x.fate == written && after == 0 {
+			x.expect(n)
+		}
+		pd.Later(w, n, j, placeRegister, after+x.in(uint64(n.ID), 30*effects.Millisecond))
+	case x.fate == aborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 77).Permille(500):
+		pd.Later(w, n, j, placeAborted, after+x.in(uint64(n.ID), 50*effects.Millisecond))
+	default:
+		in := after + x.in(99, 60*effects.Millisecond) // All ranks compute together.
+		pd.Later(w, n, j, placeFinished, in+x.in(uint64(n.ID), effects.Millisecond))
+		if x.fate == aborted {
+			pd.Later(w, n, j, placeAborted, in+x.in(uint64(n.ID)+100, 20*effects.Millisecond))
 		}
 	}
 }
@@ -186,37 +203,53 @@ func (x *request) expect(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
-// blocks takes free ones of a node's for a stretch of kernel blocks of each of some groups; none if there are too few.
-func (x *request) blocks(n *world.Node, of [2]bool, first [2]uint64, end uint64) (lists []geometry.Blocks) {
-	per := uint64(x.s.perOf(n.ID))
+// blocks takes free ones of a node's for what a request is at its side, by group; none if there are too few.
+func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
+	first, end, window := uint64(0), x.computed, x.window[1]
+	if consumes {
+		first, end, window = x.cached, x.prompt, x.window[0]
+	}
 	for group := range x.s.groups {
-		if !of[group] {
+		if consumes && x.leftOut == int(group) {
 			continue
 		}
-		used := make([]bool, x.s.blocks)
-		for i := range x.w.Commands {
-			c := &x.w.Commands[i]
-			if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
-				for _, b := range blocksOf(c) {
-					for _, l := range b.Logical {
-						used[l] = used[l] || uint32(b.Group) == group
-					}
+		if group > 0 && x.prompt > window {
+			first = max(first, x.prompt-window)
+		}
+		if first >= end {
+			continue
+		}
+		b, enough := x.stretch(n, uint16(group), first, end)
+		if !enough {
+			return nil
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// stretch takes free blocks of a group of a node's for a stretch of kernel blocks, if there are enough.
+func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geometry.Blocks, enough bool) {
+	per := uint64(x.s.perOf(n.ID))
+	used := make([]bool, x.s.blocks)
+	for i := range x.w.Commands {
+		c := &x.w.Commands[i]
+		if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
+			for _, b := range blocksOf(c) {
+				for _, l := range b.Logical {
+					used[l] = used[l] || b.Group == group
 				}
 			}
 		}
-		b := geometry.Blocks{Group: uint16(group), First: first[group] / per * per, End: end}
-		for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
-			// From another one each time.
-			if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
-				b.Logical = append(b.Logical, at)
-			}
-		}
-		if b.First+uint64(len(b.Logical))*per < end {
-			return nil
-		}
-		lists = append(lists, b)
 	}
-	return lists
+	b = geometry.Blocks{Group: group, First: first / per * per, End: end}
+	for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
+		// From another one each time.
+		if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
+			b.Logical = append(b.Logical, at)
+		}
+	}
+	return b, b.First+uint64(len(b.Logical))*per >= end
 }
 
 // blocksOf are those that a command lends.
@@ -231,8 +264,8 @@ func blocksOf(c *pd.Command) []geometry.Blocks {
 }
 
 func (x *request) register(n *world.Node) {
-	blocks := x.blocks(n, x.wants, x.cached, x.prompt)
-	if blocks == nil {
+	blocks := x.blocks(n, true)
+	if len(blocks) == 0 {
 		return
 	}
 	request, transfer := x.names(true)
@@ -246,8 +279,8 @@ func (x *request) register(n *world.Node) {
 }
 
 func (x *request) finished(n *world.Node) {
-	blocks := x.blocks(n, x.computed, [2]uint64{}, x.prompt)
-	if blocks == nil {
+	blocks := x.blocks(n, false)
+	if len(blocks) == 0 || x.lends(n) {
 		return
 	}
 	request, transfer := x.names(false)
@@ -261,6 +294,16 @@ func (x *request) finished(n *world.Node) {
 		Request: request, Transfer: transfer, Blocks: blocks,
 	}}, max(pd.Its(n).Cfg.RegistrationLease, pd.Its(n).Cfg.ReadLeaseMax))
 	x.w.MaybeAbort(n, t)
+}
+
+// lends says whether a node's engine lends blocks of the request already: it names none twice at a time.
+func (x *request) lends(n *world.Node) bool {
+	for i := range x.w.Commands {
+		if c := &x.w.Commands[i]; c.Want == finishes && c.Job == x.j.Place && c.Node == n.ID && c.Life == n.Life && !c.Over {
+			return true
+		}
+	}
+	return false
 }
 
 // key is what a cell of a request holds.
@@ -310,6 +353,7 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if c.Want == finishes {
 		lease(w, n, c, e.Why)
+		needless(w, n, c, e)
 	}
 	if c.Want == registers && e.Code == effects.OK {
 		came(w, n, c)
@@ -329,7 +373,7 @@ func all(w *pd.Cluster, job int) bool {
 			had++
 		}
 	}
-	return had == s.consumers
+	return had >= s.consumers
 }
 
 // lender is the command by which an engine lends a page.
@@ -360,5 +404,3 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 	cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
 }
-
-var _ = plan.Nobody

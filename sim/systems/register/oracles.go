@@ -14,6 +14,7 @@ var (
 	checkOrigin = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
 	checkWrites = oracle.NewCheck("S3", "registered blocks that go back while something may store into them")
 	checkReads  = oracle.NewCheck("S4", "finished blocks that go back while something may read them")
+	checkInTime = oracle.NewCheck("S24", "words on registered blocks, in time")
 	checkLease  = oracle.NewCheck("S14", "leases of what is finished")
 	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
 )
@@ -42,6 +43,39 @@ func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		}
 	})
 	origins(w, n, c, &x)
+	inTime(w, n, c)
+}
+
+// inTime judges that on leased planes nothing is believed whose writer said so when its grant was over already.
+func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	if w.Failure != nil || !w.Setting.Leased {
+		return
+	}
+	of(w).judged(checkInTime)
+	late := map[uint32]effects.Generation{}
+	for _, g := range n.Grants {
+		for _, p := range g.Pages {
+			if g.Late {
+				late[p.Index] = max(late[p.Index], p.Generation)
+			}
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	for i := range n.Pool.Pages { // A page's next life is not this one's.
+		p := &n.Pool.Pages[i]
+		if last, was := late[uint32(i)]; was && last == p.Generation && w.Failure == nil && lent(n, c, p) {
+			of(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
+				n.It(), oracle.Request(w.Jobs[c.Job].Name))
+		}
+	}
+}
+
+// lent says whether a page is of the blocks that a command lends.
+func lent(n *world.Node, c *pd.Command, p *world.Page) (yes bool) {
+	cells(n, blocksOf(c), func(x *world.Page, _, _ uint32, _ uint64) { yes = yes || x == p })
+	return yes
 }
 
 // origins judges that the cells that one rank wrote are of one attempt of its.

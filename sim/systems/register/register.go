@@ -7,7 +7,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	ops "github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -42,15 +41,15 @@ var Flow = pd.Flow{
 	},
 	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
 	Words: words,
-	Start: start, Lender: lender,
+	Start: start, Lender: lender, Geometry: besetGeometry, Beset: beset,
 	Later: later,
 	Commands: []pd.Commands{
 		{Want: registers, Holds: true, Ended: ended, Returned: returned},
 		{Want: finishes, Holds: true, Ended: ended, Returned: returned},
 		{Want: aborts}, {Want: expects}, {Want: passes},
 	},
-	Oracles: []oracle.Oracle{codes},
-	States:  []reflect.Type{reflect.TypeFor[*struct{}]()},
+	Oracles: []oracle.Oracle{codes, told},
+	States:  []reflect.Type{reflect.TypeFor[*struct{}](), reflect.TypeFor[*waiting]()},
 }
 
 // word: ranks register blocks with each other. All jobs of such a world are requests of theirs.
@@ -74,5 +73,3 @@ var (
 	expects   = plan.NewWant(27, "expect", false)
 	passes    = plan.NewWant(28, "not needed", false)
 )
-
-var _ = ops.Register{}

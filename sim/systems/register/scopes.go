@@ -13,5 +13,51 @@ var halves = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *p
 	return ""
 }})
 
-// small are worlds of a request or two.
-func small() []explore.Scope { return nil }
+// small are worlds of a request or two. In all of them registration and blocks come in either order.
+func small() []explore.Scope {
+	one := []explore.Job{{Chunks: []int{1}, Receiver: 1}}
+	two := []explore.Job{one[0], {Chunks: []int{2}, Receiver: 1}}
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	all := []explore.Scope{
+		{Name: "register", About: "one request is registered and finished, in either order", Jobs: one},
+		{Name: "register-batches", About: "two requests are registered and finished, in any order", Jobs: two},
+		{Name: "register-lost", About: "one request, a question or an answer is lost", Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "register-abort", About: "one request, either engine takes it back, at any moment", Jobs: one, Faults: 1,
+			Abort: true},
+		{Name: "register-stall", About: "one request, one process stops for any time: its lease may end first", Jobs: one,
+			Faults: 1, Stall: true},
+		{Name: "register-crash", About: "one request, either node dies once, anywhere", Jobs: one, Faults: 1,
+			CrashSender: true},
+		{Name: "register-ranks", About: "two producer ranks write for one consumer", Senders: 3, Jobs: one},
+		{Name: "register-ranks-lost", About: "two producer ranks write for one consumer, a question or an answer is lost",
+			Senders: 3, Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "register-halves", About: "one producer writes for two consumer ranks", Senders: 3, Jobs: one},
+		{Name: "leased-register", About: "one request on a leased plane", Leased: true, Jobs: one},
+		{Name: "leased-register-lost", About: "one request on a leased plane, a question or an answer is lost", Leased: true,
+			Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "leased-register-abort", About: "one request on a leased plane, either engine takes it back, at any moment",
+			Leased: true, Jobs: one, Faults: 1, Abort: true},
+		{Name: "leased-register-stall", About: "one request on a leased plane, one process stops for any time",
+			Leased: true, Jobs: one, Faults: 1, Stall: true},
+		{Name: "leased-register-ranks-lost",
+			About:  "two producer ranks write on a leased plane, a question or an answer is lost",
+			Leased: true, Senders: 3, Jobs: one, Faults: 1, Strikes: lost},
+	}
+	for i := range all {
+		all[i].Both, all[i].Senders = true, max(2, all[i].Senders)
+		all[i].Receivers, all[i].Shape = all[i].Senders, shaped(all[i].Name == "register-halves")
+	}
+	return all
+}
+
+// shaped has all jobs of a scope be registered, by a consumer of two ranks or of one.
+func shaped(inHalves bool) func(*plan.Plan) {
+	return func(p *plan.Plan) {
+		p.Topology.Said = p.Topology.Said.With(word)
+		for i := range p.Jobs {
+			if inHalves {
+				p.Jobs[i].Said = plan.Said{halves: true}
+			}
+		}
+	}
+}

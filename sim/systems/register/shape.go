@@ -15,7 +15,7 @@ type shape struct {
 	consumers, ranks, stages uint32
 	heads                    uint32 // 0: each rank has all
 	layers                   uint32 // of a stage
-	groups                   uint32 // that these are of, one after the other
+	groups                   uint32 // of layers, turn by turn; each stage has a layer of each
 	blocks                   uint32 // logical ones of a rank
 	per                      [2]uint32
 }
@@ -61,10 +61,10 @@ func shapeOf(p *plan.Plan) shape {
 		s.heads = most * uint32(d.Again().Again().Between(1, 2))
 	}
 	s.layers, s.blocks = uint32(at(2).Between(1, 2)), uint32(at(3).Between(2, 6))
-	s.per = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
 	if s.groups = 1; at(6).Permille(400) {
-		s.groups = min(2, s.layers*s.stages) // A stage may have layers of one alone.
+		s.groups = s.layers
 	}
+	s.per = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
 	return s
 }
 
@@ -107,6 +107,7 @@ func (s *shape) geometry(node int32) *geometry.Geometry {
 	return g
 }
 
+// layer is one of all stages, by its number.
 func (s *shape) layer(number uint32) geometry.Layer {
 	return geometry.Layer{Number: number, Group: uint16(number % s.groups)}
 }

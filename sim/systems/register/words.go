@@ -2,6 +2,7 @@ package register
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -37,6 +38,27 @@ var words = []pd.Word{
 		m.Ext.Version = pd.ProtoVersion
 		return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
 	}},
+}
+
+// besetGeometry is of a stranger who says that it is a consumer's first rank.
+func besetGeometry(w *pd.Cluster, _ *world.Node) []uint64 {
+	s := shapeOf(w.Source)
+	return ops.Numbers(s.geometry(0))
+}
+
+// beset is a greedy stranger's registration: of no pages, for a request that nobody finishes, and it waits for long. So
+// it has a place in the table, and nothing else.
+func beset(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64, _ draw.Of) []byte {
+	m := protocol.PushRegistration{
+		RequestID: pd.AppendNumber([]byte("cmpl-greedy-"), int(operation)), EngineID: []byte("greedy"),
+		Host: []byte("greedy"), Port: 1, TPSize: 1, HasExt: true,
+		Remote: protocol.PushProducer{Host: []byte("greedy"), Port: 1, TPSize: 1, PPSize: 1},
+		Ext: protocol.PushRegistrationExt{
+			Version: pd.ProtoVersion, Incarnation: me, To: to, Operation: operation, Attempt: 1,
+			GrantedNS: w.Now, LeaseNS: uint64(60 * effects.Second), PatienceNS: uint64(60 * effects.Second),
+		},
+	}
+	return m.Append(nil)
 }
 
 func toProducer(*world.Node) (effects.Channel, bool) { return effects.ChannelRegister, true }

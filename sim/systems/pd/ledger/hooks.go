@@ -86,6 +86,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.proxy.afterStep(n)
 	o.promises.together(n)
 	o.shared.afterStep(n)
+	o.blocks.afterStep(n)
 	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, s)
 	o.queue.queues(n, s)

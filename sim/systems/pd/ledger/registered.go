@@ -22,6 +22,7 @@ var (
 	checkWriteOnce      = oracle.NewCheck("S14", "writes of a registration")
 	checkWriteLent      = oracle.NewCheck("S14", "writes of what is lent")
 	checkAnswerOnce     = oracle.NewCheck("L8", "registrations that wait for nothing")
+	checkBlocksShare    = oracle.NewCheck("S18", "shares of registrations")
 )
 
 // registeredOracle judges grants of registered blocks.
@@ -34,10 +35,11 @@ type registeredOracle struct {
 }
 
 type registeredLife struct {
-	asked   []registeredAsk   // questions that are out
-	came    []registeredCame  // that came here and are not answered
-	written []registeredWrite // grants under which this life wrote
-	grants  []registeredGrant // of this life
+	asked   []registeredAsk     // questions that are out
+	came    []registeredCame    // that came here and are not answered
+	written []registeredWrite   // grants under which this life wrote
+	grants  []registeredGrant   // of this life
+	newest  effects.Incarnation // whose registration came in this step, if that is known
 }
 
 func (s *registeredLife) empty() {
@@ -135,10 +137,40 @@ func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Others may say the same, and are refused.
 		pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		my := or.at(n)
-		my.came = append(my.came, registeredCame{
-			request, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant),
-		})
+		my.newest = effects.Incarnation(m.Ext.Incarnation)
+		my.came = append(my.came, registeredCame{request, my.newest, m.Ext.Operation, effects.GrantID(m.Ext.Grant)})
 	}
+}
+
+// afterStep checks that a registration that came, and was not answered at once, may wait: nobody has more of the table
+// than it leaves.
+func (or *registeredOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	newest := my.newest
+	if newest == (effects.Incarnation{}) {
+		return
+	}
+	my.newest = effects.Incarnation{}
+	or.judged(checkBlocksShare)
+	its, all := 0, 0
+	for i := range my.came {
+		x := &my.came[i]
+		if slices.ContainsFunc(my.came[:i], x.asksAgain) {
+			continue
+		}
+		if all++; x.peer == newest {
+			its++
+		}
+	}
+	if most := int(pd.Its(n).Cfg.RegistrationsMax); its > 0 && its+all > most+1 {
+		or.fail(checkBlocksShare, "node %d has %d registrations of one peer wait, and %d in all, in a table of %d",
+			n.It(), its, all, most)
+	}
+}
+
+// asksAgain says whether two questions are of one registration.
+func (x *registeredCame) asksAgain(other registeredCame) bool {
+	return x.peer == other.peer && x.operation == other.operation
 }
 
 // transferring checks a write as it leaves: each registration is written once.
@@ -172,7 +204,7 @@ func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte
 		return
 	}
 	x := my.came[i]
-	my.came = slices.Delete(my.came, i, i+1)
+	my.came = slices.DeleteFunc(my.came, x.asksAgain) // Who asked again is answered once.
 	or.judged(checkBlocksAnswered)
 	for _, t := range or.w.Going.Transfers.Some {
 		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
@@ -199,6 +231,7 @@ func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.C
 		return
 	}
 	or.judged(checkBlocksHeard)
+	g.Late = or.w.Clock(n) > g.Ends
 	for _, p := range g.Pages {
 		pg := &n.Pool.Pages[p.Index]
 		if pg.Granted != id {

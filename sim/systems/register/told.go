@@ -1,0 +1,140 @@
+package register
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Who waits for a request is told as soon as its engine says that it will not come, and who lends blocks that nobody
+// needs has them back as soon as that is said, not when their lease is over.
+
+// What is judged here.
+var (
+	checkTold     = oracle.NewCheck("L8", "registrations for what is aborted")
+	checkNeedless = oracle.NewCheck("L2", "leases of what nobody needs")
+)
+
+// An awaited is a registration that waits at a node, and that nothing was written for.
+type awaited struct {
+	node      oracle.Node
+	request   uint64 `snap:"request"`
+	peer      effects.Incarnation
+	operation uint64
+	grant     effects.GrantID
+	name      []byte
+}
+
+// waiting are those of all nodes.
+type waiting struct{ all []awaited }
+
+// called is what both ends call a request: its transfer, or its base.
+func called(request, transfer []byte) []byte {
+	if len(transfer) > 0 {
+		return slices.Concat([]byte("t "), transfer)
+	}
+	return slices.Concat([]byte("r "), protocol.NixlBase(request))
+}
+
+// told judges that no registration waits for a request that was aborted.
+var told = oracle.Of("aborted requests", "who registered for one is told", func(l *oracle.Listen[waiting]) {
+	oracle.OnEvent(l, func(b *waiting, call *oracle.Call, e *effects.Received) {
+		var m protocol.PushRegistration
+		if e.Channel != effects.ChannelRegister || e.Request == 0 || m.Decode(e.Body, &pd.WireLimits) != nil || !m.HasExt {
+			return
+		}
+		b.all = append(b.all, awaited{
+			node: call.Node(), request: uint64(e.Request), peer: effects.Incarnation(m.Ext.Incarnation),
+			operation: m.Ext.Operation, grant: effects.GrantID(m.Ext.Grant), name: called(m.RequestID, m.Ext.Transfer),
+		})
+	})
+	l.Down(func(b *waiting, call *oracle.Call) {
+		b.all = slices.DeleteFunc(b.all, func(x awaited) bool { return x.node == call.Node() })
+	})
+	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Reply) {
+		i := slices.IndexFunc(b.all, func(x awaited) bool { return x.node == call.Node() && x.request == uint64(e.Request) })
+		if i < 0 {
+			return
+		}
+		was := b.all[i] // Who asked again is answered once.
+		b.all = slices.DeleteFunc(b.all, func(x awaited) bool {
+			return x.node == was.node && x.peer == was.peer && x.operation == was.operation
+		})
+	})
+	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Transfer) {
+		b.all = slices.DeleteFunc(b.all, func(x awaited) bool {
+			return x.node == call.Node() && x.peer == e.Peer && x.grant == e.Grant
+		})
+	})
+	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User || e.Code != effects.OK {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Want != aborts {
+			return
+		}
+		if x := requestOf(w, &w.Jobs[c.Job]); x.alike {
+			return // It may be another's, or nobody knows whose.
+		}
+		call.Judged(checkTold)
+		body := c.Body.(*ops.Aborted)
+		name := called(body.Request, body.Transfer)
+		if slices.ContainsFunc(b.all, func(x awaited) bool { return x.node == call.Node() && bytes.Equal(x.name, name) }) {
+			call.Breaks(checkTold, "node %d was told that request %q will not come, and a registration for it waits on", n.It(),
+				oracle.Request(w.Jobs[c.Job].Name))
+		}
+	})
+})
+
+// needless judges that the lease of blocks did not run to its end although their consumer said that it needs none.
+func needless(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
+	x := requestOf(w, &w.Jobs[c.Job])
+	if x.fate != passed || x.alike || pd.Its(n).Cfg.ExactIDs && !x.named || w.Failure != nil {
+		return
+	}
+	of(w).judged(checkNeedless)
+	if e.Code != effects.Expired || e.Why == nil || e.Why.Field != "kv_lease_duration" {
+		return
+	}
+	for i := range w.Commands {
+		p := &w.Commands[i]
+		if p.Want != passes || p.Job != c.Job || !p.Over || p.Outcome == 0 || p.Code != effects.OK || !x.tells(p, n) {
+			continue
+		}
+		if pd.Begun(c, n) < pd.Begun(p, w.Nodes[p.Node]) || x.remembered(n, c, p) {
+			of(w).fail(checkNeedless, "node %d lends request %q until its lease is over, and was told that nobody needs it",
+				n.It(), oracle.Request(w.Jobs[c.Job].Name))
+			return
+		}
+	}
+}
+
+// tells says whether a command's node tells a producer's.
+func (x *request) tells(c *pd.Command, n *world.Node) bool {
+	return slices.Contains(x.s.producers(pd.Its(x.w.Nodes[c.Node]).Cfg.Geometry), n.ID)
+}
+
+// remembered says whether a node must have known that a request was not needed as its engine finished it: it has lived
+// since, has room for all such words, and they are not too old.
+func (x *request) remembered(n *world.Node, c, word *pd.Command) bool {
+	said := pd.Begun(word, x.w.Nodes[word.Node])
+	words, lived := 0, false
+	for i := range x.w.Commands {
+		o := &x.w.Commands[i]
+		if o.Want == passes {
+			words += 2 // Each is noted by both names that it may have.
+		}
+		lived = lived || o.Node == n.ID && o.Life == c.Life && pd.Begun(o, n) < said
+	}
+	young := pd.Begun(c, n)-said < int64(pd.Its(n).Cfg.RegisterTimeout)*8/10 // by any clock
+	return lived && young && pd.Begun(c, n) > word.Outcome && words <= int(pd.Its(n).Cfg.FinishedMax)
+}
