@@ -46,7 +46,7 @@ UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract .
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 # The rooms that stand on libnixl. Their tests skip where it is not.
-OVERNIXL := ./runtime/libnixl/... ./runtime/plane/nixl
+OVERNIXL := ./runtime/libnixl/... ./runtime/plane/nixl ./runtime/gateway
 
 .PHONY: help
 help: ## List the targets.
@@ -215,17 +215,18 @@ $(LIBNIXL): tools/nixl/library.lock
 VLLM := $(CACHE)/vllm
 # The model that the engines run.
 TINY := $(CACHE)/interop/model/model.safetensors
-# A command that stands between the engines (tools/interop/interop.py says what it must answer). None: they push directly.
-BETWEEN ?=
+# A command that stands between the engines (tools/interop/interop.py says what it must answer): a node.
+BETWEEN ?= $(CACHE)/between
 
 .PHONY: interop-vllm
-interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## Real vLLM engines with NixlPushConnector; BETWEEN=COMMAND stands between (3.2 GB to download, once).
+interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## A node between two real vLLM engines with NixlPushConnector (3.2 GB to download, once).
+	$(GO) build -o $(CACHE)/between ./tools/interop/between
 	cd tools/interop && $(LMCACHE)/bin/ruff check --no-cache . && $(LMCACHE)/bin/ruff format --no-cache --check .
 	cd tools/interop && $(LMCACHE)/bin/mypy --cache-dir $(CACHE)/mypy .
 	cd tools/interop && PYTHONDONTWRITEBYTECODE=1 $(LMCACHE)/bin/pytest
 	KVFERRY_LIBNIXL=$(LIBNIXL) PYTHONDONTWRITEBYTECODE=1 \
 		$(VLLM)/bin/python tools/interop/interop.py --work $(CACHE)/interop \
-		$(if $(BETWEEN),--directly --between '$(BETWEEN)')
+		--directly --between '$(BETWEEN)'
 
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
 $(VLLM)/ready: tools/interop/engine.lock

@@ -23,6 +23,7 @@ type ask struct {
 	body       []byte // all that is told but where we are; nil: told
 	told       bool
 	withdrawn  bool
+	unsure     bool // it may not have heard what it was told
 	over       bool
 	code       effects.Code // when it is over
 	why        *effects.Why
@@ -49,7 +50,6 @@ func (g *inward) register(now effects.Time, to *theirRank, who asker, out *Out) 
 	plain := *m
 	plain.HasExt = false
 	t := g.current(to.of, out)
-	t.asks++
 	a := &ask{
 		asker: who, echo: m.Ext.Stamps.ClockNS, us: m.Ext.Incarnation, operation: m.Ext.Operation, to: to, who: to.who,
 		tie: t, request: append([]byte(nil), m.RequestID...), body: plain.Append(nil),
@@ -78,6 +78,12 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 				Field: "local_block_ids", Theirs: "none of group " + decimal(uint64(x.Group)),
 				Ours: "some of each group", Remedy: "register blocks of every group with engines of vLLM",
 			}
+		}
+	}
+	if to.of.tie == nil && len(to.of.ties) >= tiesMax {
+		return effects.TooMany, &effects.Why{
+			Field: "agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
+			Remedy: "retry when others of them have ended",
 		}
 	}
 	if m.Ext.Operation <= g.forgot { // Operations only grow. It may have been told, and nobody asked what became of it.
@@ -147,10 +153,13 @@ func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 		if a.tie.agent != agent || a.operation != tag || a.over {
 			continue
 		}
-		a.withdrawn = true
+		a.unsure = true
 		to := a.to
 		to.agent, to.name = nil, "" // Whoever is there now is asked first.
 		g.retire(a.tie, out)
+		if t := to.of.tie; t != nil { // Which may know another life by that place.
+			g.retire(t, out)
+		}
 		for _, x := range slices.Clone(g.asks) {
 			if x.to == to && !x.told && !x.over {
 				g.conclude(now, x, effects.Stale, &effects.Why{Field: "life", Theirs: "cannot be told anything"}, out)
@@ -218,7 +227,6 @@ func (g *inward) withdraw(now effects.Time, to *theirRank, who asker, out *Out) 
 // conclude ends a registration: nothing of it is written any more.
 func (g *inward) conclude(now effects.Time, a *ask, code effects.Code, why *effects.Why, out *Out) {
 	a.over, a.code, a.why = true, code, why
-	a.tie.asks--
 	g.hear(now, a, out)
 	g.review(a.tie, out)
 }
@@ -273,7 +281,7 @@ func (g *inward) review(t *tie, out *Out) {
 		return
 	}
 	for _, a := range g.asks {
-		if a.tie == t && !a.over && !a.withdrawn {
+		if a.tie == t && !a.over && !a.withdrawn && !a.unsure {
 			return
 		}
 	}
@@ -290,6 +298,11 @@ func (g *inward) destroy(t *tie, out *Out) {
 // Expel ends all access of a life of a rank's engine, and has Proven say when: its engine's other ranks reach us by the
 // same agents, and end with it.
 func (g *inward) Expel(now effects.Time, who effects.Incarnation, number uint64, out *Out) {
+	for _, a := range slices.Clone(g.asks) { // What is not told yet never is.
+		if a.who == who && !a.told && !a.over {
+			g.conclude(now, a, effects.PeerLost, nil, out)
+		}
+	}
 	x := &expulsion{number: number}
 	for _, p := range g.producers {
 		for _, t := range p.ties {
@@ -365,7 +378,7 @@ func (g *inward) keepsAlive(now effects.Time, to *theirRank, who asker, out *Out
 	case to.name == "" || effects.Incarnation(g.keep.To) != to.who:
 		code = effects.Stale
 	case len(g.keep.Keep) > 0:
-		if t := g.current(to.of, out); g.load(t, to, out) {
+		if t := g.current(to.of, out); t != nil && g.load(t, to, out) {
 			m := protocol.PushHeartbeat{RequestIDs: g.keep.Keep}
 			out.Says = append(out.Says, Say{Agent: t.agent, To: to.name, Body: m.Append(nil)})
 		} else {

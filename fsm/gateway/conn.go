@@ -36,6 +36,18 @@ func (g *inward) Open(e *effects.Open, out *Out) {
 	g.conns = append(g.conns, conn{answer.Conn, to})
 }
 
+// Stop answers hellos: whom they wait for may never answer. Registrations have their answers when agents go.
+func (g *inward) Stop(out *Out) {
+	for _, p := range g.producers {
+		for _, r := range p.ranks {
+			if r.asker.corr != 0 {
+				unanswered(r.asker.corr, effects.Closed, out)
+				r.asker = asker{}
+			}
+		}
+	}
+}
+
 // at is where a conn is; -1: it is not open.
 func (g *inward) at(id effects.Conn) int {
 	for i := range g.conns {

@@ -199,11 +199,8 @@ func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 		out.note("an engine cannot be written to", why)
 		return
 	}
-	if len(g.consumers) >= g.cfg.EnginesMax && !g.makeRoom(out) {
-		out.note("an engine cannot be written to", effects.Why{
-			Name: x.from, Field: "register.vllm.engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all in use",
-			Remedy: "raise it",
-		})
+	if why, ok := g.mayMeet(x); !ok {
+		out.note("an engine cannot be written to", why)
 		return
 	}
 	c := &consumer{engine: string(x.reg.EngineID), at: at, ranks: x.reg.TPSize, near: near, waits: []*incoming{x}}
@@ -214,16 +211,49 @@ func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	g.asksSide(c, out)
 }
 
-// makeRoom has the engine go of which nothing is under way; one that has no writer leaves its place at once.
-func (g *outward) makeRoom(out *Out) bool {
+// mayMeet says whether an engine that is not known may be asked who it is. Those have places of their own, each sender
+// one: they cost nothing to invent, and take nobody else's.
+func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
+	unknown := 0
 	for _, c := range g.consumers {
-		if !c.leaving && c.phase == known && g.busy(c) == 0 {
-			before := len(g.consumers)
-			g.leave(c, out)
-			return len(g.consumers) < before
+		if c.phase == known {
+			continue
+		}
+		unknown++
+		for _, other := range c.waits {
+			if other.from == x.from {
+				return effects.Why{Name: x.from, Field: "decode_engine_id", Theirs: "another one while one is asked"}, false
+			}
 		}
 	}
-	return false
+	if unknown >= g.cfg.EnginesMax {
+		return effects.Why{
+			Name: x.from, Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", and as many are asked who they are",
+			Remedy: "raise it",
+		}, false
+	}
+	return effects.Why{}, true
+}
+
+// makeRoom says whether there is a place for an engine that is known now. One of which nothing is under way goes for it.
+func (g *outward) makeRoom(out *Out) bool {
+	there := 0
+	var idle *consumer
+	for _, c := range g.consumers {
+		if c.phase != known || c.leaving {
+			continue
+		}
+		if there++; idle == nil && g.busy(c) == 0 {
+			idle = c
+		}
+	}
+	if there < g.cfg.EnginesMax {
+		return true
+	}
+	if idle != nil {
+		g.leave(idle, out)
+	}
+	return idle != nil
 }
 
 func (g *outward) asksSide(c *consumer, out *Out) {
@@ -340,9 +370,16 @@ func (g *outward) named(now effects.Time, question uint64, name string, code eff
 		return
 	}
 	p := c.peers[c.asking]
-	p.name, p.who, p.key, p.agent = name, life(name), g.id(), nil
+	p.name, p.key, p.agent = name, g.id(), nil
+	p.who = life(name, string(g.cfg.Life[:]), decimal(p.key))
 	if c.asking++; c.asking < len(c.peers) {
 		g.loads(c, out)
+		return
+	}
+	if !g.makeRoom(out) {
+		g.giveUp(c, effects.Why{
+			Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all of them busy", Remedy: "raise it",
+		}, out)
 		return
 	}
 	c.phase = known

@@ -180,9 +180,14 @@ func (g *core) agent() Agent {
 	return g.lastAgent
 }
 
-// life is the incarnation by which a rank knows an agent: whoever has another agent is another life.
-func life(agent string) effects.Incarnation {
-	sum := sha256.Sum256([]byte(agent))
+// life is the incarnation by which a rank knows an agent: whoever has another agent is another life. Names of agents are
+// anybody's to take, so how we met it is part of it.
+func life(agent string, met ...string) effects.Incarnation {
+	b := []byte(agent)
+	for _, m := range met {
+		b = append(append(b, 0), m...)
+	}
+	sum := sha256.Sum256(b)
 	return effects.Incarnation(sum[:16])
 }
 

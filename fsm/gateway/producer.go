@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -39,7 +41,6 @@ type tie struct {
 	loaded     []*theirRank
 	lives      []effects.Incarnation // of these
 	loading    []loading
-	asks       int  // that it was told of, or is to be
 	retired    bool // no registration is to come by it any more
 	destroying bool
 	proofs     []*expulsion
@@ -186,19 +187,25 @@ func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 		if r.asker.corr == 0 || r.agent == nil || r.question != 0 {
 			continue
 		}
-		if t := g.current(p, out); g.load(t, r, out) {
+		if t := g.current(p, out); t != nil && g.load(t, r, out) {
 			g.welcome(now, r, out)
 		}
 	}
 	for _, a := range g.asks {
-		if a.to.of == p && !a.told && !a.over && a.tie != nil && g.load(a.tie, a.to, out) {
+		if a.to.of == p && !a.told && !a.over && !a.tie.destroying && g.load(a.tie, a.to, out) {
 			g.tell(a, out)
 		}
 	}
 }
 
-// current is the tie for what is registered from now on.
+// tiesMax bounds the agents of one engine: one, and those that were retired and that something waits for yet.
+const tiesMax = 4
+
+// current is the tie for what is registered from now on; nil: there are too many.
 func (g *inward) current(p *producer, out *Out) *tie {
+	if p.tie == nil && len(p.ties) >= tiesMax {
+		return nil
+	}
 	if p.tie == nil {
 		p.tie = &tie{agent: g.agent()}
 		p.ties = append(p.ties, p.tie)
@@ -321,7 +328,12 @@ func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name s
 		}
 		return
 	}
-	r.name, r.who = name, life(name)
+	r.name, r.who = name, life(name, r.place.Addr().Host, decimal(uint64(r.place.Port)))
+	for _, a := range slices.Clone(g.asks) { // What was granted to another life is not told to this one.
+		if a.to == r && a.who != r.who && !a.told && !a.over {
+			g.conclude(now, a, effects.Stale, &effects.Why{Field: "life", Theirs: "another one since"}, out)
+		}
+	}
 	t.loaded, t.lives = append(t.loaded, r), append(t.lives, r.who)
 	g.advance(now, p, out)
 }

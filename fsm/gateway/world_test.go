@@ -55,6 +55,8 @@ type asked struct {
 	to        string
 	completed bool
 	ended     bool // the rank has heard so, and does not ask again
+	who       effects.Incarnation
+	expelled  bool // before it was told
 	withdrawn bool
 	disturbed bool // something went wrong of which it may end
 }
@@ -154,7 +156,7 @@ func (w *world) said(s Say) {
 			if a.operation != s.Tag {
 				continue
 			}
-			if a.told++; a.told > 1 || a.ended || a.request != string(m.RequestID) {
+			if a.told++; a.told > 1 || a.ended || a.expelled || a.request != string(m.RequestID) {
 				w.t.Fatalf("registration %d is told %d times, as %s", a.operation, a.told, m.RequestID)
 			}
 			a.by, a.to = s.Agent, s.To
@@ -195,7 +197,7 @@ func (w *world) event(ev effects.Event) {
 		}
 		m := protocol.HixlInitResponse{}
 		if place, is := w.hellos[ev.Corr]; is && m.Decode(ev.Body, &limits) == nil && m.Ext.Code == 0 {
-			if who := effects.Incarnation(m.Ext.Incarnation); who != life(w.described[place]) {
+			if who := effects.Incarnation(m.Ext.Incarnation); who != w.life(place, w.described[place]) {
 				w.t.Fatalf("%v is %q, and is called another life", place, w.described[place])
 			}
 		}
@@ -252,6 +254,11 @@ func (w *world) agentName(p Place) string {
 	return fmt.Sprintf("%s rank %d", w.engine(engineOf(p.Host)), p.Rank)
 }
 
+// life is how the rank knows an agent of a place.
+func (w *world) life(at Place, agent string) effects.Incarnation {
+	return life(agent, at.Addr().Host, decimal(uint64(at.Port)))
+}
+
 func (w *world) send(body []byte) {
 	if c, ok := pick(w, "conn", w.conns); ok {
 		w.g.Send(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: body}, &w.out)
@@ -285,13 +292,14 @@ func (w *world) rank() {
 			a, again = old, true
 		}
 		if !again {
+			a.who = w.life(c.place, w.agentName(c.place))
 			w.asks = append(w.asks, a)
 		}
 		m := protocol.PushRegistration{
 			RequestID: []byte(a.request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1,
 			Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1},
 			HasExt: true, Ext: protocol.PushRegistrationExt{
-				Version: 1, To: protocol.UUID(life(w.agentName(c.place))), Operation: a.operation, First: []uint64{0},
+				Version: 1, To: protocol.UUID(a.who), Operation: a.operation, First: []uint64{0},
 				Ends: []uint64{2},
 			},
 		}
@@ -312,14 +320,17 @@ func (w *world) rank() {
 		p, _ := pick(w, "expelled", places)
 		w.disturb()
 		w.expel++
+		who := w.life(p, fmt.Sprintf("engine-%d life %d rank %d", engineOf(p.Host),
+			rapid.IntRange(0, w.lives[engineOf(p.Host)]).Draw(w.t, "life"), p.Rank))
 		var needs []Agent
-		for _, a := range w.asks { // Whatever that engine was told of and may write to.
-			if a.told > 0 && a.to == w.agentName(p) && !w.agents[a.by].gone {
+		for _, a := range w.asks { // Whatever that life was told of and may write to; what it was not told, it never is.
+			if a.who == who && a.told > 0 && !w.agents[a.by].gone {
 				needs = append(needs, a.by)
 			}
+			a.expelled = a.expelled || a.who == who && a.told == 0
 		}
 		w.expels[w.expel] = needs
-		w.g.Expel(w.now, life(w.agentName(p)), w.expel, &w.out)
+		w.g.Expel(w.now, who, w.expel, &w.out)
 	}
 }
 
@@ -407,7 +418,7 @@ func (w *world) engines() {
 		if ok && !w.agents[s.Agent].gone && rapid.IntRange(0, 4).Draw(w.t, "unsaid?") == 0 {
 			for _, a := range w.asks {
 				if a.by == s.Agent && a.told > 0 {
-					a.withdrawn = true // As far as anybody can tell.
+					w.disturb()
 					w.g.Unsaid(w.now, s.Agent, a.operation, &w.out)
 					return
 				}
@@ -472,11 +483,10 @@ func (w *world) replies() {
 			w.last = ""
 		}
 		if code == 0 { // Whose agent it is, its life says.
-			for e := range 3 {
-				for l := range w.lives[e] + 1 {
-					name := fmt.Sprintf("engine-%d life %d rank 0", e, l)
-					if life(name) == effects.Incarnation(reg.Ext.Incarnation) {
-						w.oks[name+" "+string(reg.RequestID)+":1"]++
+			for _, c := range w.g.consumers {
+				for _, p := range c.peers {
+					if p.who == effects.Incarnation(reg.Ext.Incarnation) {
+						w.oks[p.name+" "+string(reg.RequestID)+":1"]++
 					}
 				}
 			}

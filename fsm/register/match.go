@@ -184,13 +184,16 @@ func (p *Producer) align(x *registration, b *batch) {
 	for i := range x.blocks.of {
 		theirs := &x.blocks.of[i]
 		for _, ours := range b.blocks.of {
-			if ours.Group != theirs.Group || len(ours.Logical) < len(theirs.Logical) {
+			if ours.Group != theirs.Group || len(theirs.Logical) == 0 {
 				continue
 			}
-			end := ours.First + uint64(len(ours.Logical))*per
-			theirs.First = end - uint64(len(theirs.Logical))*per
-			if theirs.End = end; ours.End != 0 {
-				theirs.End = max(theirs.First, min(end, ours.End))
+			listed, end, last := uint64(len(theirs.Logical))*per, ours.First+uint64(len(ours.Logical))*per, ours.End
+			if last == 0 {
+				last = end
+			}
+			end = min(end, (last+per-1)/per*per) // Blocks behind the last that counts hold nothing.
+			if ours.First+listed <= end {
+				theirs.First, theirs.End = end-listed, last
 			}
 		}
 	}

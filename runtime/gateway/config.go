@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -69,7 +70,9 @@ func (c Config) complete() (Config, error) {
 	c.Transports = cmp.Or(c.Transports, "^cma")
 	c.CacheLayout = cmp.Or(c.CacheLayout, "LBHNC")
 	g := c.Geometry
-	switch {
+	switch said := os.Getenv("UCX_TLS"); {
+	case said != "":
+		return bad("transports", c.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", said))
 	case c.Library == nil:
 		return bad("library", "", "give libnixl's")
 	case c.Sides == nil:

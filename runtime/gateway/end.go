@@ -5,6 +5,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -19,8 +20,9 @@ type end struct {
 	g      *Gateway
 	number machine.Agent
 	orders epochs.Inbox
-	side   *side // nil: nobody asks about it
-	leaves bool  // the machine's goroutine's: it was told to go
+	side   *side        // nil: nobody asks about it
+	leaves bool         // the machine's goroutine's: it was told to go
+	notes  atomic.Int64 // that wait for the machine
 
 	agent   *libnixl.Agent
 	memory  *libnixl.Memory
@@ -32,6 +34,10 @@ type end struct {
 
 // begin makes an agent aside, as that takes tens of milliseconds, and tells the machine.
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
+	if g.over { // All agents are waited for already.
+		g.inbox.Push(func(now effects.Time) { g.m.Made(now, a, 0, effects.Closed, &g.out) })
+		return
+	}
 	g.wg.Go(func() {
 		port := uint16(0)
 		e, err := g.newEnd(a, regions)
@@ -41,11 +47,16 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 		if err == nil {
 			g.wg.Add(1) // Before the machine's goroutine could wait for all.
 			go e.run()
-		} else if e != nil {
-			err = errors.Join(err, e.close())
+		}
+		var stays error
+		if err != nil && e != nil {
+			stays = e.close()
 		}
 		g.inbox.Push(func(now effects.Time) {
 			code := effects.OK
+			if stays != nil {
+				g.stays(a, stays)
+			}
 			if err != nil {
 				g.log.Warn("an agent cannot be made", "err", err)
 				code = effects.Faulted
@@ -172,9 +183,26 @@ func (e *end) look() bool {
 		return true
 	}
 	for _, n := range notices {
-		e.g.inbox.Push(func(now effects.Time) { e.g.m.Noted(now, e.number, n.Peer, n.Bytes, &e.g.out) })
+		e.heard(n)
 	}
 	return e.write() || len(notices) > 0
+}
+
+// notesMax is how many notes to one agent may wait for the machine. Anybody sends them, and the library bounds nothing.
+const notesMax = 1 << 12
+
+// heard gives the machine a note, if that can be one and not too many wait.
+func (e *end) heard(n libnixl.Notice) {
+	g := e.g
+	if len(n.Bytes) > g.cfg.Wire.MessageBytes || e.notes.Load() >= notesMax {
+		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
+		return
+	}
+	e.notes.Add(1)
+	g.inbox.Push(func(now effects.Time) {
+		e.notes.Add(-1)
+		g.m.Noted(now, e.number, n.Peer, n.Bytes, &g.out)
+	})
 }
 
 // load has the agent know another one.
@@ -203,6 +231,7 @@ func (g *Gateway) say(s machine.Say) {
 	e := g.ends[s.Agent]
 	unsaid := func(now effects.Time) { g.m.Unsaid(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
+		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
 		g.inbox.Push(unsaid)
 		return
 	}
@@ -237,14 +266,19 @@ func (g *Gateway) dismiss(e *end) {
 	})
 }
 
+// stays notes that an agent could not be destroyed. It may have the pool registered for ever.
+func (g *Gateway) stays(a machine.Agent, err error) {
+	g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
+	g.left = errors.Join(g.left,
+		fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w", a, err))
+}
+
 // parted takes an agent's end, or that it has none.
 func (g *Gateway) parted(now effects.Time, e *end, open []*job, err error) {
 	code := effects.OK
 	if err != nil {
 		code = effects.Faulted
-		g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
-		g.left = errors.Join(g.left, fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w",
-			e.number, err))
+		g.stays(e.number, err)
 	} else {
 		delete(g.ends, e.number)
 	}

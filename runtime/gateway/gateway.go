@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -21,14 +22,15 @@ type Gateway struct {
 	cfg   Config
 	inbox epochs.Inbox
 
-	env   plane.Env
-	log   *slog.Logger
-	done  chan struct{} // closed when the machine's goroutine has ended
-	quit  chan struct{}
-	once  sync.Once
-	wg    sync.WaitGroup // of agents and side channels
-	decoy *decoy
-	left  error // once done is closed: why memory must stay
+	env    plane.Env
+	log    *slog.Logger
+	seldom *seldom.Log   // of what others can cause
+	done   chan struct{} // closed when the machine's goroutine has ended
+	quit   chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup // of agents and side channels
+	decoy  *decoy
+	left   error // once done is closed: why memory must stay
 
 	// The machine's goroutine's alone.
 	m          *machine.Gateway
@@ -72,11 +74,12 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 		return nil, err
 	}
 	g.log = g.env.Log.With("plane", Name)
+	g.seldom = seldom.New(g.log)
 	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
-		return nil, errors.Join(err, g.decoy.close())
+		return nil, err // What an agent that stays might reach of the decoy stays, too: address space.
 	}
 	g.env.Leased.Protect(g)
 	go g.run()
@@ -126,7 +129,7 @@ func (g *Gateway) carryOut() {
 	out := g.out
 	g.out = machine.Out{}
 	for _, n := range out.Notes {
-		g.log.Warn(n.Text, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours, "theirs",
+		g.seldom.Warn(n.Text, n.Why.Name, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours, "theirs",
 			n.Why.Theirs, "said", n.Why.Said, "remedy", n.Why.Remedy)
 	}
 	for _, a := range out.Makes {
@@ -190,6 +193,8 @@ func (g *Gateway) Close(ctx context.Context) error {
 func (g *Gateway) leave() {
 	g.happened()
 	g.over = true
+	g.m.Stop(&g.out)
+	g.carryOut()
 	for _, e := range g.ends {
 		g.dismiss(e)
 	}
@@ -221,6 +226,7 @@ func (g *Gateway) leave() {
 	if g.left == nil {
 		g.left = g.decoy.close()
 	}
+	g.seldom.End()
 }
 
 var (

@@ -309,3 +309,38 @@ func TestFrontHasNothingOfOurs(t *testing.T) {
 		}
 	}
 }
+
+// A node that leaves while engines are met, registered with and written to leaves nothing behind.
+func TestCloseAtOnce(t *testing.T) {
+	p := newPlainEngine(t, "P")
+	for i := range 12 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			n, port := ours(t)
+			d := newPlainEngine(t, "D")
+			at := d.meet("127.0.0.1", port)
+			l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+				Request: "q-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 4}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.register(at, "q-01234567", []int{1, 2})
+			r, err := n.Consumer().Register(t.Context(), registration(p, "r-01234567", 0, []uint32{1, 2}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range i * 10 {
+				p.turn()
+				d.turn()
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			if err := n.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			<-r.Done()
+			<-l.Done()
+			p.registered = nil
+		})
+	}
+}

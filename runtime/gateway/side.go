@@ -127,7 +127,7 @@ func (s *side) Post(ev effects.Event) {
 	question, rest, _ := effects.CutPart(r.Body)
 	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
 	if !ok || len(rest) > 0 {
-		s.g.log.Warn("a side channel was asked something else", "bytes", len(r.Body))
+		s.g.seldom.Warn("a side channel was asked something else", "", "bytes", len(r.Body))
 		return
 	}
 	clock := protocol.NixlClock{Seconds: time.Duration(plane.Now()).Seconds()}

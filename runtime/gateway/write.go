@@ -107,6 +107,7 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 	g.inbox.Push(func(now effects.Time) {
 		l := g.links[x.Link]
 		refused := effects.OK
+		j := &job{corr: x.Corr, link: l, notAfter: x.NotAfter, moved: now}
 		switch {
 		case l == nil || l.lost || l.drops || l.end == nil || l.end.leaves || g.over:
 			refused = effects.PeerLost
@@ -114,27 +115,37 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 			refused = effects.Stale
 		case x.Read:
 			refused = effects.Unsupported
+		case !g.lay(j, x.Pairs):
+			refused = effects.Faulted
 		}
 		if refused != effects.OK {
 			g.out.Events = append(g.out.Events,
 				&effects.TransferDone{Corr: x.Corr, Code: refused, Settled: true, At: plane.Now()})
 			return
 		}
-		j := &job{corr: x.Corr, link: l, notAfter: x.NotAfter, moved: now}
-		if l.to.Mem == geometry.MemVRAM {
-			j.remote = libnixl.Side{Kind: libnixl.Device, Device: l.to.Device}
-		}
-		for _, p := range x.Pairs {
-			at, bytes := l.to.Bytes(p.Remote.Index)
-			if uint64(p.Local.Length) != bytes {
-				panic(fmt.Sprintf("BUG: a page of %d bytes goes into one of %d", p.Local.Length, bytes))
-			}
-			j.add(libnixl.Pair{Local: uint64(g.env.Leased.Address(p.Local)), Remote: at, Bytes: bytes})
-		}
 		g.jobs[j.corr] = j
 		l.open++
 		l.end.orders.Push(func(effects.Time) { l.end.flights = append(l.end.flights, j) })
 	})
+}
+
+// lay puts the pieces of a job together; false: the peer has no such page.
+func (g *Gateway) lay(j *job, pairs []effects.Pair) bool {
+	to := j.link.to
+	if to.Mem == geometry.MemVRAM {
+		j.remote = libnixl.Side{Kind: libnixl.Device, Device: to.Device}
+	}
+	for _, p := range pairs {
+		if uint64(p.Remote.Index) >= to.Pages() {
+			return false
+		}
+		at, bytes := to.Bytes(p.Remote.Index)
+		if uint64(p.Local.Length) != bytes {
+			return false
+		}
+		j.add(libnixl.Pair{Local: uint64(g.env.Leased.Address(p.Local)), Remote: at, Bytes: bytes})
+	}
+	return true
 }
 
 // add joins what lies side by side at both ends.
@@ -207,7 +218,7 @@ func (e *end) carryOn(j *job, now effects.Time) (progress bool, err error) {
 			break
 		}
 		if err := j.flying[0].Close(); err != nil {
-			return true, err
+			return true, err // It stays among those that flew.
 		}
 		j.flying = j.flying[1:]
 		j.moved, progress = now, true
@@ -226,7 +237,11 @@ func (e *end) carryOn(j *job, now effects.Time) (progress bool, err error) {
 		}
 		if plane.Now() > j.notAfter {
 			j.stop, j.by = effects.Expired, now.Add(cancelGrace)
-			return true, t.Close()
+			if err := t.Close(); err != nil {
+				e.strays = append(e.strays, t)
+				return true, err
+			}
+			return true, nil
 		}
 		if _, err := t.Post(); err != nil {
 			e.strays = append(e.strays, t)
@@ -243,15 +258,19 @@ func (e *end) carryOn(j *job, now effects.Time) (progress bool, err error) {
 func (e *end) fail(err error) {
 	e.failed = true
 	g, open := e.g, e.flights
+	if e.number == machine.Front {
+		g.log.Error("the agent that engines send registrations to failed: none reaches this node any more", "err", err,
+			"remedy", "open the node anew")
+		e.side.close()
+		return
+	}
 	g.inbox.Push(func(effects.Time) {
 		g.log.Warn("an agent failed", "agent", e.number, "err", err)
 		for _, j := range open {
 			g.report(j, effects.Faulted)
 		}
 		g.m.Failed(e.number, &g.out)
-		if e.number != machine.Front {
-			g.dismiss(e)
-		}
+		g.dismiss(e)
 	})
 }
 

@@ -176,7 +176,7 @@ var rooms = []room{
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
 	// Plain engines are reached by libnixl and by side channels, which are handed to it.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
-		"runtime/control", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs"},
+		"runtime/control", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
