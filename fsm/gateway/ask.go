@@ -80,7 +80,7 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 			}
 		}
 	}
-	if to.of.tie == nil && len(to.of.ties) >= tiesMax {
+	if to.of.tie == nil && len(to.of.ties) >= g.cfg.TiesMax {
 		return effects.TooMany, &effects.Why{
 			Field: "agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
 			Remedy: "retry when others of them have ended",

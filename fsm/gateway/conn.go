@@ -137,7 +137,7 @@ func (a *asker) answer(body []byte, out *Out) {
 }
 
 // ends answers a word on registrations.
-func (g *inward) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
+func (g *core) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why, out *Out) {
 	m := protocol.PushEnd{
 		Version: link.VersionMax, Incarnation: protocol.UUID(who), Operation: operation, Code: uint32(code),

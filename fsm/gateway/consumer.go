@@ -79,9 +79,6 @@ const (
 	keeps
 )
 
-// tries is how often an engine is asked, and a registration put, before it is given up.
-const tries = 3
-
 // noted takes a note that came to the front.
 func (g *outward) noted(now effects.Time, from string, body []byte, out *Out) {
 	switch protocol.NixlNoteOf(body) {
@@ -235,7 +232,7 @@ func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
 	return effects.Why{}, true
 }
 
-// makeRoom says whether there is a place for an engine that is known now. One of which nothing is under way goes for it.
+// makeRoom says whether there is a place for an engine that is known now. An idle one goes for it.
 func (g *outward) makeRoom(out *Out) bool {
 	there := 0
 	var idle *consumer
@@ -279,7 +276,7 @@ func (g *outward) answered(question uint64, body []byte, code effects.Code, out 
 	}
 	c.question = 0
 	if code != effects.OK {
-		if c.tries++; c.tries < tries {
+		if c.tries++; c.tries < g.cfg.TriesMax {
 			g.asksSide(c, out)
 			return
 		}

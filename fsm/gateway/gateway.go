@@ -25,7 +25,10 @@ type Config struct {
 	// EnginesMax bounds engines in each direction, AsksMax our registrations that are under way, WaitingMax those of
 	// engines, and RanksMax the ranks of an engine that one of ours has to do with.
 	EnginesMax, AsksMax, WaitingMax, RanksMax int
-	Wire                                      protocol.Limits
+	// TiesMax bounds the agents that one engine may write to: one, and retired ones that something waits for yet.
+	// TriesMax is how often an engine is asked, and a registration put, before it is given up.
+	TiesMax, TriesMax int
+	Wire              protocol.Limits
 }
 
 // An Agent is a number of an agent that the driver makes. Numbers are never used again.
@@ -180,8 +183,8 @@ func (g *core) agent() Agent {
 	return g.lastAgent
 }
 
-// life is the incarnation by which a rank knows an agent: whoever has another agent is another life. Names of agents are
-// anybody's to take, so how we met it is part of it.
+// life is the incarnation by which a rank knows an agent: whoever has another agent is another life. Names of agents
+// are anybody's to take, so how we met it is part of it.
 func life(agent string, met ...string) effects.Incarnation {
 	b := []byte(agent)
 	for _, m := range met {

@@ -151,7 +151,7 @@ func (g *outward) ended(now effects.Time, p *peer, x *incoming, body []byte, out
 			p.echo = m.Stamps.ClockNS
 		}
 	}
-	if code == effects.Stale && x.tries < tries {
+	if code == effects.Stale && x.tries < g.cfg.TriesMax {
 		x.tries++
 		p.met = false
 		g.introduces(now, p, x, out)

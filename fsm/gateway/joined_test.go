@@ -136,7 +136,8 @@ func newJoined(t *rapid.T) *joined {
 	}
 	w.g = gateway.New(gateway.Config{
 		Own: own, Metadata: meta, Front: meta, Hash: "h", Host: "here", Plane: "plain", Layout: layout, Window: 8,
-		Patience: 30 * effects.Second, EnginesMax: 4, AsksMax: 8, WaitingMax: 8, RanksMax: 2, Wire: protocol.DefaultLimits(),
+		Patience: 30 * effects.Second, EnginesMax: 4, AsksMax: 8, WaitingMax: 8, RanksMax: 2, TiesMax: 4,
+		TriesMax: 3, Wire: protocol.DefaultLimits(),
 	})
 	return w
 }

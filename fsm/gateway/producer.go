@@ -198,12 +198,9 @@ func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	}
 }
 
-// tiesMax bounds the agents of one engine: one, and those that were retired and that something waits for yet.
-const tiesMax = 4
-
 // current is the tie for what is registered from now on; nil: there are too many.
 func (g *inward) current(p *producer, out *Out) *tie {
-	if p.tie == nil && len(p.ties) >= tiesMax {
+	if p.tie == nil && len(p.ties) >= g.cfg.TiesMax {
 		return nil
 	}
 	if p.tie == nil {

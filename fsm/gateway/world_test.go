@@ -87,7 +87,7 @@ func newWorld(t *rapid.T) *world {
 	return &world{
 		t: t, g: New(Config{
 			Own: own, Metadata: m, Front: m, Hash: "h", Host: "here", Plane: "plain", Window: 4, Patience: 1000, EnginesMax: 2,
-			AsksMax: 4, WaitingMax: 4, RanksMax: 4, Wire: protocol.DefaultLimits(),
+			AsksMax: 4, WaitingMax: 4, RanksMax: 4, TiesMax: 3, TriesMax: 3, Wire: protocol.DefaultLimits(),
 		}),
 		open: map[effects.Corr]bool{}, agents: map[Agent]*agent{Front: {made: true}}, expels: map[uint64][]Agent{},
 		lives: map[int]int{}, oks: map[string]int{}, hellos: map[effects.Corr]Place{},

@@ -54,6 +54,9 @@ type Config struct {
 	// Engines bounds engines in each direction, each with an agent of 15 files; 16. Asks bounds our registrations with
 	// engines, Waiting those of engines here; 1024 of each.
 	Engines, Asks, Waiting int
+	// Agents bounds those that one engine may write to; 4: one, and some of which registrations were taken back. Tries is
+	// how often an engine is asked who it is, and a registration of it put; 3.
+	Agents, Tries int
 	// Window is how many registrations one rank of an engine may have of us at a time; 256.
 	Window uint16
 	Wire   protocol.Limits // of messages; the defaults if zero
@@ -113,6 +116,7 @@ func (c Config) complete() (Config, error) {
 		def, max int
 	}{
 		{"engines", &c.Engines, 16, 1024}, {"asks", &c.Asks, 1024, 1 << 16}, {"waiting", &c.Waiting, 1024, 1 << 16},
+		{"agents", &c.Agents, 4, 1024}, {"tries", &c.Tries, 3, 100},
 	} {
 		if *f.value = cmp.Or(*f.value, f.def); *f.value < 1 || *f.value > f.max {
 			return bad(f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
@@ -168,7 +172,7 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
 		Life: env.Incarnation, Plane: Name, Layout: c.Layout,
 		Window: c.Window, Patience: effects.Duration(c.Patience), EnginesMax: c.Engines, AsksMax: c.Asks,
-		WaitingMax: c.Waiting, RanksMax: ranksMax, Wire: c.Wire,
+		WaitingMax: c.Waiting, RanksMax: ranksMax, TiesMax: c.Agents, TriesMax: c.Tries, Wire: c.Wire,
 	}, nil
 }
 

@@ -129,8 +129,8 @@ func (g *Gateway) carryOut() {
 	out := g.out
 	g.out = machine.Out{}
 	for _, n := range out.Notes {
-		g.seldom.Warn(n.Text, n.Why.Name, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours, "theirs",
-			n.Why.Theirs, "said", n.Why.Said, "remedy", n.Why.Remedy)
+		g.seldom.Warn(n.Text, n.Why.Name, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours,
+			"theirs", n.Why.Theirs, "said", n.Why.Said, "remedy", n.Why.Remedy)
 	}
 	for _, a := range out.Makes {
 		g.begin(a, []plane.Region{g.env.Leased.Served()}, true)
