@@ -224,6 +224,9 @@ func (r *Register) geometry(rank uint32) *geometry.Geometry {
 	}
 }
 
+// keysPerBatchMax is the most pages of a registration, too: they go together.
+const keysPerBatchMax = 1 << 16
+
 // registerFields are our keys of what a geometry calls otherwise.
 var registerFields = map[string]string{
 	"ranks": "register.tp_size", "rank": "register.tp_rank", "stages": "register.pp_size", "stage": "register.pp_rank",

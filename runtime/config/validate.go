@@ -155,6 +155,9 @@ func (d *draft) finishTimes() {
 func (d *draft) finishLimits() {
 	l := protocol.DefaultLimits()
 	l.MessageBytes = int(d.messageBytes)
+	if d.cfg.Register.Enabled && !d.given(ownPath("limits.keys_per_batch")) {
+		d.keysPerBatch = keysPerBatchMax // Pages of a request go in one registration.
+	}
 	l.ArrayLen = int(d.keysPerBatch)
 	l.KeyBytes = int(d.keyBytes)
 	d.cfg.Limits = l
