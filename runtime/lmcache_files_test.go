@@ -13,8 +13,8 @@ import (
 )
 
 // lmcacheFile reads one of LMCache's own files. Hosts come from the environment, so that the files' ports are
-// free whatever else runs here, and what LMCache-Ascend's ask of an NPU is overridden as its users could on a machine
-// without one.
+// free whatever else runs here, and what they ask of an NPU or of libnixl is overridden as users could on a machine
+// without it.
 func lmcacheFile(t *testing.T, folder, file string) *config.Config {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("config", "testdata", "1p1d", folder, file))
@@ -22,8 +22,11 @@ func lmcacheFile(t *testing.T, folder, file string) *config.Config {
 		t.Fatal(err)
 	}
 	env := map[string]string{"LMCACHE_PD_PROXY_HOST": ownHost(), "LMCACHE_PD_PEER_HOST": ownHost()}
+	if folder != "legacy" {
+		env["LMCACHE_TRANSFER_CHANNEL"] = "auto"
+	}
 	if folder == "lmcache-ascend" {
-		env["LMCACHE_PD_BUFFER_DEVICE"], env["LMCACHE_TRANSFER_CHANNEL"] = "cpu", "auto"
+		env["LMCACHE_PD_BUFFER_DEVICE"] = "cpu"
 	}
 	cfg, err := config.Parse(file, data, func(name string) (string, bool) { value, is := env[name]; return value, is })
 	if err != nil {
