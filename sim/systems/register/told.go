@@ -102,7 +102,7 @@ func needless(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
 		return
 	}
 	of(w).judged(checkNeedless)
-	if e.Code != effects.Expired || e.Why == nil || e.Why.Field != "kv_lease_duration" {
+	if e.Code != effects.Expired || e.Why == nil || e.Why.Field != "register.kv_lease_duration" {
 		return
 	}
 	for i := range w.Commands {
