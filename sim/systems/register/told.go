@@ -21,7 +21,7 @@ var (
 	checkNeedless = oracle.NewCheck("L2", "leases of what nobody needs")
 )
 
-// An awaited is a registration that waits at a node, and that nothing was written for.
+// An awaited is a registration that a node has not answered.
 type awaited struct {
 	node      oracle.Node
 	request   uint64 `snap:"request"`
@@ -29,6 +29,7 @@ type awaited struct {
 	operation uint64
 	grant     effects.GrantID
 	name      []byte
+	written   bool // or is being: its answer comes with the end of that
 }
 
 // waiting are those of all nodes.
@@ -49,10 +50,14 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 		if e.Channel != effects.ChannelRegister || e.Request == 0 || m.Decode(e.Body, &pd.WireLimits) != nil || !m.HasExt {
 			return
 		}
-		b.all = append(b.all, awaited{
+		x := awaited{
 			node: call.Node(), request: uint64(e.Request), peer: effects.Incarnation(m.Ext.Incarnation),
 			operation: m.Ext.Operation, grant: effects.GrantID(m.Ext.Grant), name: called(m.RequestID, m.Ext.Transfer),
+		}
+		x.written = slices.ContainsFunc(b.all, func(was awaited) bool {
+			return was.written && was.node == x.node && was.peer == x.peer && was.operation == x.operation
 		})
+		b.all = append(b.all, x)
 	})
 	l.Down(func(b *waiting, call *oracle.Call) {
 		b.all = slices.DeleteFunc(b.all, func(x awaited) bool { return x.node == call.Node() })
@@ -68,9 +73,10 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 		})
 	})
 	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Transfer) {
-		b.all = slices.DeleteFunc(b.all, func(x awaited) bool {
-			return x.node == call.Node() && x.peer == e.Peer && x.grant == e.Grant
-		})
+		for i := range b.all {
+			x := &b.all[i]
+			x.written = x.written || x.node == call.Node() && x.peer == e.Peer && x.grant == e.Grant
+		}
 	})
 	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
@@ -88,7 +94,9 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 		call.Judged(checkTold)
 		body := c.Body.(*ops.Aborted)
 		name := called(body.Request, body.Transfer)
-		if slices.ContainsFunc(b.all, func(x awaited) bool { return x.node == call.Node() && bytes.Equal(x.name, name) }) {
+		if slices.ContainsFunc(b.all, func(x awaited) bool {
+			return x.node == call.Node() && !x.written && bytes.Equal(x.name, name)
+		}) {
 			call.Breaks(checkTold, "node %d was told that request %q will not come, and a registration for it waits on", n.It(),
 				oracle.Request(w.Jobs[c.Job].Name))
 		}

@@ -35,11 +35,12 @@ type registeredOracle struct {
 }
 
 type registeredLife struct {
-	asked   []registeredAsk     // questions that are out
-	came    []registeredCame    // that came here and are not answered
-	written []registeredWrite   // grants under which this life wrote
-	grants  []registeredGrant   // of this life
-	newest  effects.Incarnation // whose registration came in this step, if that is known
+	asked    []registeredAsk     // questions that are out
+	came     []registeredCame    // that came here and are not answered
+	written  []registeredWrite   // grants under which this life wrote
+	grants   []registeredGrant   // of this life
+	newest   effects.Incarnation // whose registration came in this step, if that is known
+	question uint64              `snap:"request"` // which
 }
 
 func (s *registeredLife) empty() {
@@ -137,7 +138,7 @@ func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Others may say the same, and are refused.
 		pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		my := or.at(n)
-		my.newest = effects.Incarnation(m.Ext.Incarnation)
+		my.newest, my.question = effects.Incarnation(m.Ext.Incarnation), request
 		my.came = append(my.came, registeredCame{request, my.newest, m.Ext.Operation, effects.GrantID(m.Ext.Grant)})
 	}
 }
@@ -151,6 +152,10 @@ func (or *registeredOracle) afterStep(n *world.Node) {
 		return
 	}
 	my.newest = effects.Incarnation{}
+	if n := len(my.came); n == 0 || my.came[n-1].request != my.question || slices.ContainsFunc(my.came[:n-1],
+		my.came[n-1].asksAgain) {
+		return // It was answered, or asks again: others may have taken what there was since it had its own.
+	}
 	or.judged(checkBlocksShare)
 	its, all := 0, 0
 	for i := range my.came {
