@@ -203,10 +203,9 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 		}
 	}
 	theirs, ok := read(e.Links.OfClass(class).Geometry(), p.theirs)
-	if p.theirs = theirs; !ok {
-		return effects.Unsupported, &effects.Why{
-			Field: "kvf_geometry", Theirs: "none, or none that can be", Remedy: "set register.engine_id at both ends",
-		}
+	if p.theirs = theirs; !ok { // Who registers had said it: the hello that was heard last was damaged, or another's.
+		e.Out.Mark(MarkStranger)
+		return effects.Stale, flow.UnknownLife()
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
@@ -245,7 +244,10 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Ours:   flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
 			Remedy: "compute them from this rank's kvf_geometry",
 		}
-	case n > 0 && (!listed || uint64(buffer.Pages) < theirs.Pages()):
+	case n > 0 && !listed: // Its hello was heard, and not what followed; it believes otherwise.
+		e.Out.Mark(MarkStranger)
+		return effects.Stale, flow.UnknownLife()
+	case n > 0 && uint64(buffer.Pages) < theirs.Pages():
 		return effects.Mismatch, &effects.Why{
 			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
 			Ours: "as many as the buffer that it listed has", Remedy: "list the pages of register.blocks as one buffer",
