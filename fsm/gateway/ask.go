@@ -62,7 +62,9 @@ func (g *inward) register(now effects.Time, to *theirRank, who asker, out *Out) 
 func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	m := &g.reg
 	if to.name == "" || effects.Incarnation(m.Ext.To) != to.who {
-		return effects.Stale, &effects.Why{Field: "life", Theirs: "another one than that which is asked"}
+		return effects.Stale, &effects.Why{
+			Field: "life", Theirs: "another one than that which is asked", Remedy: "none is needed: it is asked anew",
+		}
 	}
 	for i, list := range m.Blocks {
 		if len(list) == 0 { // The engine would take it for all blocks of the group.
@@ -82,12 +84,14 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	}
 	if to.of.tie == nil && len(to.of.ties) >= g.cfg.TiesMax {
 		return effects.TooMany, &effects.Why{
-			Field: "agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
-			Remedy: "retry when others of them have ended",
+			Field: "Agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
+			Remedy: "retry when others of them have ended, or raise Agents of the gateway",
 		}
 	}
 	if m.Ext.Operation <= g.forgot { // Operations only grow. It may have been told, and nobody asked what became of it.
-		return effects.Ended, &effects.Why{Field: "kvf_op", Theirs: decimal(m.Ext.Operation), Ours: "forgotten"}
+		return effects.Ended, &effects.Why{
+			Field: "kvf_op", Theirs: decimal(m.Ext.Operation), Ours: "forgotten", Remedy: "dispatch the request anew",
+		}
 	}
 	open := 0
 	for _, a := range g.asks {
@@ -103,8 +107,8 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	}
 	if open >= g.cfg.AsksMax {
 		return effects.TooMany, &effects.Why{
-			Field: "register.receptions", Ours: decimal(uint64(g.cfg.AsksMax)) + ", and as many are with engines of vLLM",
-			Remedy: "retry when one has ended, or raise it",
+			Field: "Asks", Ours: decimal(uint64(g.cfg.AsksMax)) + ", and as many are with engines of vLLM",
+			Remedy: "retry when one has ended, or raise Asks of the gateway",
 		}
 	}
 	return effects.OK, nil
@@ -162,7 +166,9 @@ func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 		}
 		for _, x := range slices.Clone(g.asks) {
 			if x.to == to && !x.told && !x.over {
-				g.conclude(now, x, effects.Stale, &effects.Why{Field: "life", Theirs: "cannot be told anything"}, out)
+				g.conclude(now, x, effects.Stale, &effects.Why{
+					Field: "life", Theirs: "cannot be told anything", Remedy: "none is needed: it is asked anew",
+				}, out)
 			}
 		}
 		return
@@ -384,7 +390,8 @@ func (g *inward) keepsAlive(now effects.Time, to *theirRank, who asker, out *Out
 		} else {
 			code = effects.Unreachable // Until the next interval.
 		}
-	case len(g.keep.Skip) > 0:
+	}
+	if code == effects.OK && len(g.keep.Skip) > 0 {
 		code = effects.Unsupported
 	}
 	g.ends(now, &who, to.who, 0, 0, code, nil, out)

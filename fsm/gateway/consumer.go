@@ -127,6 +127,7 @@ func (g *outward) registered(now effects.Time, from string, body []byte, out *Ou
 			return
 		}
 		g.leave(c, out) // Another life of it.
+		break           // No other one matches, and the list may have changed.
 	}
 	g.meets(x, at, out)
 }
@@ -142,18 +143,20 @@ func (g *outward) takes(x *incoming) (effects.Why, bool) {
 	waiting := 0
 	for _, other := range g.incomings() {
 		if waiting++; other.id() == x.id() {
-			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered already"}, false
+			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered already",
+				Remedy: "none is needed: a repetition is none"}, false
 		}
 	}
 	for _, id := range g.lately {
 		if id == x.id() {
-			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered, and over"}, false
+			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered, and over",
+				Remedy: "give each request a name of its own"}, false
 		}
 	}
 	if waiting >= g.cfg.WaitingMax {
 		return effects.Why{
-			Field: "register.registrations", Ours: decimal(uint64(g.cfg.WaitingMax)) + ", and as many wait",
-			Remedy: "raise it",
+			Field: "Waiting", Ours: decimal(uint64(g.cfg.WaitingMax)) + ", and as many wait",
+			Remedy: "raise Waiting of the gateway",
 		}, false
 	}
 	return effects.Why{}, true
@@ -188,7 +191,7 @@ func (c *consumer) named(agent string) *peer {
 func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
 	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
-		err = &geometry.Error{Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "too many ranks"}
+		err = &geometry.Error{Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "give the engine fewer ranks"}
 	}
 	if err != nil {
 		why := unfit(err)
@@ -219,14 +222,15 @@ func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
 		unknown++
 		for _, other := range c.waits {
 			if other.from == x.from {
-				return effects.Why{Name: x.from, Field: "decode_engine_id", Theirs: "another one while one is asked"}, false
+				return effects.Why{Name: x.from, Field: "decode_engine_id", Theirs: "another one while one is asked",
+					Remedy: "give an engine's ranks one engine_id"}, false
 			}
 		}
 	}
 	if unknown >= g.cfg.EnginesMax {
 		return effects.Why{
 			Name: x.from, Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", and as many are asked who they are",
-			Remedy: "raise it",
+			Remedy: "raise Engines of the gateway",
 		}, false
 	}
 	return effects.Why{}, true
@@ -375,7 +379,8 @@ func (g *outward) named(now effects.Time, question uint64, name string, code eff
 	}
 	if !g.makeRoom(out) {
 		g.giveUp(c, effects.Why{
-			Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all of them busy", Remedy: "raise it",
+			Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
+			Remedy: "raise Engines of the gateway",
 		}, out)
 		return
 	}
@@ -390,6 +395,7 @@ func (g *outward) named(now effects.Time, question uint64, name string, code eff
 		g.remember(x)
 		out.note("a registration is of no rank that its engine has", effects.Why{
 			Addr: c.at, Name: x.from, Field: "agent", Ours: "one of those of " + c.engine, Theirs: x.from,
+			Remedy: "see that VLLM_NIXL_SIDE_CHANNEL_PORT of that engine is its own",
 		})
 	}
 }

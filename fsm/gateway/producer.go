@@ -328,7 +328,9 @@ func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name s
 	r.name, r.who = name, life(name, r.place.Addr().Host, decimal(uint64(r.place.Port)))
 	for _, a := range slices.Clone(g.asks) { // What was granted to another life is not told to this one.
 		if a.to == r && a.who != r.who && !a.told && !a.over {
-			g.conclude(now, a, effects.Stale, &effects.Why{Field: "life", Theirs: "another one since"}, out)
+			g.conclude(now, a, effects.Stale, &effects.Why{
+				Field: "life", Theirs: "another one since", Remedy: "none is needed: it is asked anew",
+			}, out)
 		}
 	}
 	t.loaded, t.lives = append(t.loaded, r), append(t.lives, r.who)

@@ -213,9 +213,6 @@ func (g *Gateway) leave() {
 		break
 	}
 	g.happened()
-	for corr := range g.jobs {
-		g.env.Sink.Post(&effects.TransferDone{Corr: corr, Code: effects.Closed, Settled: true, At: plane.Now()})
-	}
 	_ = g.sides.transport.Shutdown(context.Background())
 	for n, gone := range g.expulsions {
 		if g.left == nil {
