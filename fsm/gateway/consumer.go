@@ -191,7 +191,9 @@ func (c *consumer) named(agent string) *peer {
 func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
 	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
-		err = &geometry.Error{Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "give the engine fewer ranks"}
+		err = &geometry.Error{
+			Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "give the engine fewer ranks",
+		}
 	}
 	if err != nil {
 		why := unfit(err)
