@@ -76,7 +76,7 @@ func metadataOf(id, agent string) []byte {
 	return h.Append(nil)
 }
 
-func newWorld(t *rapid.T) *world {
+func testConfig(t interface{ Fatal(args ...any) }) Config {
 	m := protocol.NixlMetadata{
 		EngineID: []byte("ours"), BaseAddrs: []uint64{1 << 30, 1 << 31}, NumBlocks: 8, BlockLens: []uint64{64, 64},
 		BlockStrides: []uint64{64, 64}, Layout: []byte("LBHNC"), BlockSize: 4, PerLogical: 1, DCPSize: 1, PCPSize: 1,
@@ -85,11 +85,15 @@ func newWorld(t *rapid.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Config{
+		Own: own, Metadata: m, Front: m, Hash: "h", Host: "here", Plane: "plain", Window: 4, Patience: 1000, EnginesMax: 2,
+		AsksMax: 4, WaitingMax: 4, RanksMax: 4, TiesMax: 3, TriesMax: 3, Wire: protocol.DefaultLimits(),
+	}
+}
+
+func newWorld(t *rapid.T) *world {
 	return &world{
-		t: t, g: New(Config{
-			Own: own, Metadata: m, Front: m, Hash: "h", Host: "here", Plane: "plain", Window: 4, Patience: 1000, EnginesMax: 2,
-			AsksMax: 4, WaitingMax: 4, RanksMax: 4, TiesMax: 3, TriesMax: 3, Wire: protocol.DefaultLimits(),
-		}),
+		t: t, g: New(testConfig(t)),
 		open: map[effects.Corr]bool{}, agents: map[Agent]*agent{Front: {made: true}}, expels: map[uint64][]Agent{},
 		lives: map[int]int{}, oks: map[string]int{}, hellos: map[effects.Corr]Place{},
 		described: map[Place]string{},

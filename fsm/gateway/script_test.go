@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A script is a gateway that registers with one rank of a plain engine, step by step.
+type script struct {
+	t    *testing.T
+	g    *Gateway
+	out  Out
+	conn effects.Conn
+	corr effects.Corr
+}
+
+var place = Place{Host: "a", Port: 1, Stages: 1, Ranks: 1}
+
+func newScript(t *testing.T) *script {
+	s := &script{t: t, g: New(testConfig(t))}
+	s.g.Open(&effects.Open{Corr: 1, Addr: place.Addr()}, &s.out)
+	s.conn, s.corr = s.out.Events[0].(*effects.Opened).Conn, 1
+	s.meets("one")
+	return s
+}
+
+func (s *script) send(body []byte) {
+	s.corr++
+	s.out.Reset()
+	s.g.Send(1, &effects.Send{Corr: s.corr, Conn: s.conn, Body: body}, &s.out)
+}
+
+// hello has the rank say hello to the life with that agent, and the side channel answer.
+func (s *script) hello(agent string) {
+	m := protocol.HixlInitRequest{HasExt: true, Ext: protocol.HelloExt{ProtoMin: 1, ProtoMax: 1}}
+	s.send(m.Append(nil))
+	q := s.out.Asks[0]
+	s.out.Reset()
+	s.g.Answered(1, q.Question, metadataOf("a", agent), effects.OK, &s.out)
+}
+
+// made has the agent that is wanted be there, and know what it is to know.
+func (s *script) made(a Agent) {
+	s.out.Reset()
+	s.g.Made(1, a, 7, effects.OK, &s.out)
+	for _, l := range s.out.Loads {
+		s.out.Reset()
+		s.g.Loaded(1, l.Question, string(l.Metadata), effects.OK, &s.out)
+	}
+}
+
+func (s *script) meets(agent string) {
+	s.hello(agent)
+	s.made(s.out.Makes[0])
+}
+
+func (s *script) register(operation uint64, request string) {
+	m := protocol.PushRegistration{
+		RequestID: []byte(request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1,
+		Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1}, HasExt: true,
+		Ext: protocol.PushRegistrationExt{
+			Version: 1, To: protocol.UUID(life("one", place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
+			Ends: []uint64{2},
+		},
+	}
+	s.send(m.Append(nil))
+}
+
+// end is the code of the last answer on registrations.
+func (s *script) end() effects.Code {
+	s.t.Helper()
+	m, limits := protocol.PushEnd{}, protocol.DefaultLimits()
+	for _, ev := range s.out.Events {
+		if r, ok := ev.(*effects.Replied); ok && m.Decode(r.Body, &limits) == nil {
+			return effects.CodeFromWire(m.Code)
+		}
+	}
+	s.t.Fatalf("nothing is answered: %v", s.out.Events)
+	return 0
+}
+
+// What was granted to one life, and waits for an agent while another life comes, is never told to that.
+func TestNextLifeIsNotTold(t *testing.T) {
+	s := newScript(t)
+	s.register(1, "r1")
+	if len(s.out.Says) != 1 {
+		t.Fatalf("%d notes, want the registration", len(s.out.Says))
+	}
+	off := protocol.PushWithdrawal{Version: 1, Operation: 1}
+	s.send(off.Append(nil)) // Its agent goes, and the next registration waits for another.
+	s.register(2, "r2")
+	next := s.out.Makes[0]
+	s.hello("two")
+	s.made(next)
+	if len(s.out.Says) > 0 {
+		t.Fatalf("%q is told to %s", s.out.Says[0].Body, s.out.Says[0].To)
+	}
+	if code := s.end(); code != effects.Stale {
+		t.Errorf("it ends as %v, want stale", code)
+	}
+}
+
+// A plain engine cannot be told that a request is not needed, also where others are kept by the same word.
+func TestNotNeededIsNotCalledTold(t *testing.T) {
+	s := newScript(t)
+	m := protocol.PushKeep{
+		Version: 1, To: protocol.UUID(life("one", place.Addr().Host, "1")), Keep: [][]byte{[]byte("k")},
+		Skip: [][]byte{[]byte("s")},
+	}
+	s.send(m.Append(nil))
+	if len(s.out.Says) != 1 || string(s.out.Says[0].Body) != "HB:k" {
+		t.Errorf("%v is told, want a heartbeat of k", s.out.Says)
+	}
+	if code := s.end(); code != effects.Unsupported {
+		t.Errorf("it ends as %v, want unsupported", code)
+	}
+}
