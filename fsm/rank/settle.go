@@ -86,7 +86,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.commands.HearWithdrawn(v, &r.rooms.Store)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles || r.links.Stirred()
 }
 
 // layered tells who pushes layers what became of what was carried for it, and ends bundles that are condemned: if not

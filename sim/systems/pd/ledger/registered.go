@@ -232,8 +232,8 @@ func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.C
 	id, _ := my.grantOf(operation)
 	m, g := &or.end, n.Grants[id]
 	if !or.w.Setting.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || m.Operation != operation ||
-		m.Incarnation != protocol.UUID(g.Peer) {
-		return
+		m.Incarnation != protocol.UUID(g.Peer) || effects.CodeFromWire(m.Code) == effects.Stale {
+		return // Who does not know who asked says nothing of what a life before it has under way.
 	}
 	or.judged(checkBlocksHeard)
 	g.Late = or.w.Clock(n) > g.Ends
