@@ -131,9 +131,6 @@ func (c *calling) evict() {
 // all of what waits.
 func (l *Links) Stir(h table.Handle) { l.out.changed.add(h, l.out.peers.Get(h)) }
 
-// Stirred says whether there is a peer for Changed to take.
-func (l *Links) Stirred() bool { return len(l.out.changed.list) > 0 }
-
 // Changed takes one peer whose state or lanes changed since it was last taken.
 func (l *Links) Changed() (table.Handle, bool) {
 	h := l.out.changed.first()

@@ -24,18 +24,10 @@ func (r *Rank) settle(e *flow.Env) {
 		budget--
 		r.owner(ref.Owner).Due(e, ref)
 	}
-	for budget > 0 && e.Work.Left() {
-		h, ok := r.links.Changed()
-		if !ok {
-			break
-		}
-		budget--
-		for _, of := range r.callers {
-			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
-		}
-	}
+	budget = tellCallers(r, e, budget)
 	if r.sweeps.under() {
 		r.sweep(e)
+		budget = tellCallers(r, e, budget) // Of those whom a drain stirred.
 	}
 	bundles := r.cfg.Layers > 0 && r.layered(e)
 	sought := r.cfg.Knows() && r.p2pRequester.Seeks.GoOn(e, &r.p2pRequester)
@@ -86,7 +78,22 @@ func (r *Rank) settle(e *flow.Env) {
 		r.commands.HearWithdrawn(v, &r.rooms.Store)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles || r.links.Stirred()
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+}
+
+// tellCallers tells of peers that changed, as far as the step's budget goes, and returns what is left of it.
+func tellCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
+	for budget > 0 && e.Work.Left() {
+		h, ok := r.links.Changed()
+		if !ok {
+			break
+		}
+		budget--
+		for _, of := range r.callers {
+			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
+		}
+	}
+	return budget
 }
 
 // layered tells who pushes layers what became of what was carried for it, and ends bundles that are condemned: if not
