@@ -266,10 +266,11 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 		e.Links.Of(p.peer).Seen(m.Stamps)
 	}
 	code := effects.CodeFromWire(m.Code)
-	if code == effects.Stale && e.Cfg.Leased && p.grant != 0 && !p.revoking {
-		c.revoke(e, p) // Who does not know us cannot know what a life before it has under way.
-	} else if code != effects.Stale || !e.Cfg.Leased {
+	switch {
+	case code != effects.Stale || !e.Cfg.Leased:
 		c.quiet(e, p, code == effects.OK && !r.delivered)
+	case p.grant != 0 && !p.revoking:
+		c.revoke(e, p) // Who does not know us cannot know what a life before it has under way.
 	}
 	if p.queued { // Its withdrawal would say nothing more.
 		c.parts.Unlink(&c.lines[p.peer.Slot()].words, h)
