@@ -80,8 +80,12 @@ demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU s
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
+# Two at a time: what runs for real mostly waits, and leaves the cores to what counts. The longest begins.
+CHECKS := race lint unit simulate determinism report-test pure
+
 .PHONY: test
-test: test-setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
+test: test-setup ## Everything that must hold before a commit.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
