@@ -165,6 +165,20 @@ func appendNonEmptyText(b []byte, name string, s []byte) []byte {
 	return appendStr(appendStr(b, name), s)
 }
 
+func appendTrue(b []byte, name string, v bool) []byte {
+	if !v {
+		return b
+	}
+	return appendBool(appendStr(b, name), true)
+}
+
+func appendNonEmptyTexts(b []byte, name string, vs [][]byte) []byte {
+	if len(vs) == 0 {
+		return b
+	}
+	return appendStrs(b, name, vs)
+}
+
 // ones counts the conditions that hold.
 func ones(conditions ...bool) int {
 	var set uint
