@@ -37,6 +37,7 @@ const (
 	CallNotNeeded
 	CallFinished
 	CallAborted
+	CallDetach
 	callOps
 )
 
@@ -48,7 +49,7 @@ var callNames = [callOps]string{
 	CallFetch: "fetch", CallAbandon: "abandon", CallStore: "store", CallShare: "share", CallWithdraw: "withdraw",
 	CallLookup: "lookup", CallSharedGet: "shared_get", CallKeep: "keep", CallSharedFetch: "shared_fetch",
 	CallRegister: "register", CallExpect: "expect", CallNotNeeded: "not_needed", CallFinished: "finished",
-	CallAborted: "aborted",
+	CallAborted: "aborted", CallDetach: "detach",
 }
 
 // CallOps are all that there are.
@@ -108,6 +109,8 @@ type EngineCall struct {
 	Groups        []uint64   // groups: of each list of blocks
 	Firsts, Ends  []uint64   // firsts, ends: positions, in kernel blocks
 	Blocks        [][]uint64 // blocks
+
+	given uint64 // fields that were on the wire
 }
 
 // Fields of EngineCall.
@@ -227,7 +230,7 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 	}
 	w.close()
 	r.end()
-	if r.ok() {
+	if m.given = w.seen; r.ok() {
 		r.parallel("groups", groupsAt, len(m.Groups), "blocks", len(m.Blocks))
 		r.parallel("firsts", firstsAt, len(m.Firsts), "blocks", len(m.Blocks))
 		r.parallel("ends", endsAt, len(m.Ends), "blocks", len(m.Blocks))
