@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kvferry/kvferry/runtime/internal/peercred"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
@@ -36,7 +37,7 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sameUser(conn); err != nil {
+	if err := peercred.SameUser(conn); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
 	}
-	if err := sameUser(c); err != nil {
+	if err := peercred.SameUser(c); err != nil {
 		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
