@@ -134,6 +134,20 @@ func (m *Machine) of(c Conn) *session {
 	return nil
 }
 
+// An Attached is who is at the other end of a connection; zero: nobody who is attached.
+type Attached struct {
+	ID   uint64 // of the session
+	Name string
+}
+
+// Of returns who that is.
+func (m *Machine) Of(c Conn) Attached {
+	if s := m.of(c); s != nil {
+		return Attached{s.id, s.name}
+	}
+	return Attached{}
+}
+
 // Attach takes the first message of a connection.
 func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	a := &m.attach
