@@ -245,8 +245,14 @@ func (m *Machine) Exited(p Process, out *Out) {
 	}
 }
 
-// Drain refuses engines that are not attached yet. Those that are go on until they detach; the node refuses their work.
-func (m *Machine) Drain() { m.draining = true }
+// Drain refuses engines that are not attached yet, and lets those that are go, each as soon as it has nothing open and
+// holds nothing.
+func (m *Machine) Drain(out *Out) {
+	m.draining = true
+	for _, s := range slices.Clone(m.sessions) {
+		m.left(s, out)
+	}
+}
 
 // hangUp closes the connection of an engine that breaks the protocol.
 func (m *Machine) hangUp(s *session, why string, out *Out) {
@@ -276,6 +282,10 @@ func (m *Machine) leave(s *session, out *Out) {
 
 // left ends a session that has nothing any more.
 func (m *Machine) left(s *session, out *Out) {
+	if m.draining && !s.leaving && s.idle() {
+		m.leave(s, out)
+		return
+	}
 	rest := len(s.calls)
 	if s.bye != 0 {
 		rest--
@@ -284,11 +294,18 @@ func (m *Machine) left(s *session, out *Out) {
 		return
 	}
 	if s.conn != 0 {
-		out.Sends = append(out.Sends, Send{Conn: s.conn, Body: (&protocol.EngineAnswer{ID: s.bye}).Append(nil)})
+		if s.bye != 0 {
+			m.send(s, (&protocol.EngineAnswer{ID: s.bye}).Append(nil), out)
+		}
 		out.Closes = append(out.Closes, Close{Conn: s.conn})
 	}
 	m.sessions = slices.DeleteFunc(m.sessions, func(x *session) bool { return x == s })
 	out.Leaves = append(out.Leaves, s.id)
+}
+
+// idle says that the engine has nothing here.
+func (s *session) idle() bool {
+	return len(s.holds) == 0 && !slices.ContainsFunc(s.calls, func(c *call) bool { return !c.over() })
 }
 
 func decimal(n uint64) string {

@@ -3,7 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
-	"time"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
@@ -62,13 +62,13 @@ func brought(p *runtime.Pages, err error) outcome {
 	}
 	out.held = &held{pages: p}
 	for i := range p.Len() {
-		at, err := p.At(i)
+		index, bytes, err := p.At(i)
 		if err != nil {
 			out.err = errors.Join(out.err, err)
 			break
 		}
-		out.answer.Pages = append(out.answer.Pages, uint64(at.Page))
-		out.answer.Lengths = append(out.answer.Lengths, uint64(at.Bytes))
+		out.answer.Pages = append(out.answer.Pages, uint64(index))
+		out.answer.Lengths = append(out.answer.Lengths, uint64(bytes))
 	}
 	return out
 }
@@ -76,7 +76,7 @@ func brought(p *runtime.Pages, err error) outcome {
 func reserve(ctx context.Context, a *args) outcome {
 	ctx, cancel := a.within(ctx)
 	defer cancel()
-	if a.node.HasSide("sharing") {
+	if slices.Contains(a.node.Sides(), "sharing") {
 		return brought(a.node.Sharing().Reserve(ctx, a.count))
 	}
 	return brought(a.node.Sender().Reserve(ctx, a.count))
@@ -114,8 +114,8 @@ func recall(ctx context.Context, a *args) outcome {
 	})
 	out := outcome{err: err, returned: res.Returned(), answer: protocol.EngineAnswer{Hits: uint32(res.Hits)}}
 	for i, length := range res.Lengths {
-		if at, err := a.target.pages.At(a.first + i); err == nil {
-			out.answer.Pages = append(out.answer.Pages, uint64(at.Page))
+		if index, _, err := a.target.pages.At(a.first + i); err == nil {
+			out.answer.Pages = append(out.answer.Pages, uint64(index))
 			out.answer.Lengths = append(out.answer.Lengths, uint64(length))
 		}
 	}
@@ -260,6 +260,3 @@ func finished(ctx context.Context, a *args) outcome {
 func aborted(_ context.Context, a *args) outcome {
 	return outcome{err: a.node.Producer().Aborted(a.request, a.transfer)}
 }
-
-// noTime is what a call that never waits has.
-var _ = time.Duration(0)

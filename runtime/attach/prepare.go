@@ -149,7 +149,7 @@ func (s *Server) takeBack(of *work) run {
 func (s *Server) stats(context.Context) outcome {
 	counts := map[string]uint64{}
 	for _, c := range s.node.Counts() {
-		counts[c.Fact.String()+"."+c.Code.String()] = c.N
+		counts[c.Fact.String()+"."+c.Code.String()] = c.Times
 	}
 	text, err := json.Marshal(struct {
 		Node   any               `json:"node"`
@@ -164,7 +164,7 @@ func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
 	show := func(ctx context.Context, first int, chunks []runtime.Place) error {
 		pages, lengths := make([]uint64, len(chunks)), make([]uint64, len(chunks))
 		for i, c := range chunks {
-			pages[i], lengths[i] = uint64(c.Page), uint64(c.Bytes)
+			pages[i], lengths[i] = uint64(c.Index), uint64(c.Bytes)
 		}
 		w.server.do(func(m *session.Machine, out *session.Out) { m.Show(w.of, first, pages, lengths, out) })
 		select {

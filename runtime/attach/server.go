@@ -17,7 +17,6 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
 // Config is what a Server must know.
@@ -218,11 +217,11 @@ func (s *Server) do(f func(m *session.Machine, out *session.Out)) {
 	s.step(f)
 }
 
-// Drain refuses engines that are not attached, and waits until those that are have detached or ended. Their calls go on;
-// what the node refuses, it refuses by itself.
+// Drain refuses engines that are not attached, lets those that are go as soon as they have nothing open and hold
+// nothing, and waits for that.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
-	s.machine.Drain()
+	s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
 	if len(s.engines) == 0 {
 		s.mu.Unlock()
 		return nil
@@ -247,7 +246,7 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.mu.Lock()
-		s.machine.Drain()
+		s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
 		for _, c := range s.conns {
 			c.end("the agent ends")
 		}
