@@ -82,15 +82,16 @@ func CallOpOf(name []byte) CallOp {
 	return CallUnknown
 }
 
-// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes back
-// later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is refused.
+// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes
+// back later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is
+// refused. PatienceNS and LayerNS have 63 bits, ports 16.
 type EngineCall struct {
 	ID   uint64   // id: above those of all calls of the session before
 	Done []uint64 // done: calls of which the engine has had everything
 	Op   []byte   // op: see CallOpOf
-	// Target is what it is about, by the number of the call that brought it: pages, what is shared, a prefill, a put.
+	// Target is what it is about, by the number of the call that brought it: pages, what is shared; or a put, or any call.
 	Target  uint64 // target
-	Prefill uint64 // prefill: of which a layer is saved, likewise
+	Prefill uint64 // prefill: likewise
 
 	Keys     [][]byte // keys
 	Request  []byte   // request
