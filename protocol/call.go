@@ -1,6 +1,9 @@
 package protocol
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // A CallOp is what a call asks for, by the words of package runtime.
 type CallOp uint8
@@ -79,15 +82,16 @@ func CallOpOf(name []byte) CallOp {
 	return CallUnknown
 }
 
-// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes back
-// later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is refused.
+// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes
+// back later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is
+// refused. PatienceNS and LayerNS have 63 bits, ports 16.
 type EngineCall struct {
 	ID   uint64   // id: above those of all calls of the session before
 	Done []uint64 // done: calls of which the engine has had everything
 	Op   []byte   // op: see CallOpOf
-	// Target is what it is about, by the number of the call that brought it: pages, what is shared, a prefill, a put.
+	// Target is what it is about, by the number of the call that brought it: pages, what is shared; or a put, or any call.
 	Target  uint64 // target
-	Prefill uint64 // prefill: of which a layer is saved, likewise
+	Prefill uint64 // prefill: likewise
 
 	Keys     [][]byte // keys
 	Request  []byte   // request
@@ -109,8 +113,6 @@ type EngineCall struct {
 	Groups        []uint64   // groups: of each list of blocks
 	Firsts, Ends  []uint64   // firsts, ends: positions, in kernel blocks
 	Blocks        [][]uint64 // blocks
-
-	given uint64 // fields that were on the wire
 }
 
 // Fields of EngineCall.
@@ -157,13 +159,18 @@ var engineCallSchema = schema{
 	required: 1<<callID | 1<<callOp,
 }
 
-// Append appends the message to b.
-func (m *EngineCall) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineCall, 2+ones(len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
+// given are the fields that the message has, as bits: the tag and those without a default, and what is not zero.
+func (m *EngineCall) given() uint64 {
+	return marks(true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
 		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last, m.Layered,
 		m.PatienceNS != 0, m.LayerNS != 0, m.Ranks != 0, m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0,
-		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0))
+		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0)
+}
+
+// Append appends the message to b.
+func (m *EngineCall) Append(b []byte) []byte {
+	b = appendTag(b, TagEngineCall, bits.OnesCount64(m.given())-1)
 	b = appendUint(appendStr(b, "id"), m.ID)
 	b = appendNonEmpty(b, "done", m.Done)
 	b = appendStr(appendStr(b, "op"), m.Op)
@@ -230,7 +237,7 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 	}
 	w.close()
 	r.end()
-	if m.given = w.seen; r.ok() {
+	if r.ok() {
 		r.parallel("groups", groupsAt, len(m.Groups), "blocks", len(m.Blocks))
 		r.parallel("firsts", firstsAt, len(m.Firsts), "blocks", len(m.Blocks))
 		r.parallel("ends", endsAt, len(m.Ends), "blocks", len(m.Blocks))

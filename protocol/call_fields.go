@@ -48,9 +48,10 @@ var callTakes = func() (of [callOps]uint64) {
 	return of
 }()
 
-// Unfit names a field of the decoded call that its operation does not take; empty if there is none.
+// Unfit names a field that the call has, and its operation does not take; empty if there is none. One that is zero is
+// as good as absent.
 func (m *EngineCall) Unfit() string {
-	if extra := m.given &^ callTakes[CallOpOf(m.Op)]; extra != 0 {
+	if extra := m.given() &^ callTakes[CallOpOf(m.Op)]; extra != 0 {
 		return engineCallSchema.names[bits.TrailingZeros64(extra)]
 	}
 	return ""
