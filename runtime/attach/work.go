@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -131,7 +132,9 @@ func because(a *protocol.EngineAnswer, err error) {
 // textMax bounds a text of an answer.
 const textMax = 512
 
-func clip(s string) []byte { return []byte(s[:min(len(s), textMax)]) }
+func clip(s string) []byte {
+	return []byte(strings.ToValidUTF8(s[:min(len(s), textMax)], "")) // It may have been cut within a rune.
+}
 
 // free gives something back whose engine is gone. With the mutex held.
 func (s *Server) free(x session.Free) {
