@@ -14,8 +14,8 @@ type AttachRequest struct {
 	Name    []byte // name: what the engine calls itself, for people; may be empty
 	Session uint64 // session: to go on with; 0 begins one
 	Life    UUID   // life: of the agent that the session is of; zero without one
-	// Open is each call that was sent and of which the engine has not had everything: its answer, and its memory where that
-	// was held. Of others the agent forgets what it keeps, an answer that was lost included.
+	// Open is each call that was sent and of which the engine has not had everything: its answer, and its memory where
+	// that was held. Of others the agent forgets what it keeps, an answer that was lost included.
 	Open []uint64 // open
 }
 
