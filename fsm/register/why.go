@@ -88,9 +88,9 @@ func badName(field string, name []byte, err error) *effects.Why {
 	return w
 }
 
-// otherCache says that a consumer said something else of its cache meanwhile.
+// otherCache says that what two ends know of each other's caches is not the same.
 func otherCache() *effects.Why {
-	return &effects.Why{Field: "kvf_geometry", Theirs: "another one since", Remedy: "register the request anew"}
+	return &effects.Why{Field: "kvf_geometry", Theirs: "another one than was heard", Remedy: "shake hands anew"}
 }
 
 // cutIt is what helps where a request has more pages than one registration.
