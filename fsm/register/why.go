@@ -95,5 +95,5 @@ func otherCache() *effects.Why {
 
 // cutIt is what helps where a request has more pages than one registration.
 func cutIt() string {
-	return "raise limits.keys_per_batch at both ends (at most 65536), or send it in stretches, as several transfers"
+	return "raise limits.keys_per_batch at both ends (at most 1048576), or send it in stretches, as several transfers"
 }
