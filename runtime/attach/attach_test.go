@@ -114,9 +114,12 @@ func (r *rig) peer(call protocol.EngineCall) protocol.EngineCall {
 }
 
 // quiet waits until the node has every page again and no engine is attached.
-func (r *rig) quiet() {
+func (r *rig) quiet() { r.left(0) }
+
+// left waits until the node has every page again and so many engines are attached.
+func (r *rig) left(engines int) {
 	r.t.Helper()
-	for s := r.node.Stats(); s.PagesFree+s.Spare < s.PagesTotal || r.s.Counts() != (Counts{}); s = r.node.Stats() {
+	for s := r.node.Stats(); s.PagesFree+s.Spare < s.PagesTotal || r.s.Counts().Engines != engines; s = r.node.Stats() {
 		select {
 		case <-r.t.Context().Done():
 			r.t.Fatalf("%+v, attached %+v", s, r.s.Counts())
@@ -281,7 +284,7 @@ func TestADeadEngineLeavesNothing(t *testing.T) {
 }
 
 // Another process does not get a session by its number.
-func TestASessionIsItsProcesss(t *testing.T) {
+func TestASessionIsOfOneProcess(t *testing.T) {
 	r := newRig(t, "sender")
 	p := proctest.Start(t, proctest.Self("ATTACH_ENGINE="+r.s.Path()))
 	var n int
@@ -297,6 +300,7 @@ func TestASessionIsItsProcesss(t *testing.T) {
 	}
 	p.Kill()
 	<-p.Gone()
+	r.left(1) // Ours, which has no connection.
 }
 
 // Garbage ends its connection, and nothing else.
