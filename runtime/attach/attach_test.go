@@ -38,12 +38,18 @@ const patience = uint64(30 * time.Second)
 
 // A rig is a node that engines attach to.
 type rig struct {
-	t    *testing.T
+	t    testing.TB
 	node *runtime.Node
 	s    *Server
 }
 
-func newRig(t *testing.T, role string, more ...string) *rig {
+func newRig(t testing.TB, role string, more ...string) *rig {
+	t.Helper()
+	return newRigOf(t, role, "1MiB", "layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}", more...)
+}
+
+// newRigOf is a rig with a pool of such a size, and with such chunks.
+func newRigOf(t testing.TB, role, pool, layout string, more ...string) *rig {
 	t.Helper()
 	cfg, err := config.Parse(role, []byte(strings.Join(more, "\n")+`
 enable_pd: true
@@ -53,11 +59,11 @@ pd_peer_init_port: 7300
 pd_peer_alloc_port: 7400
 pd_skip_proxy_notification: true
 chunk_size: 16
-pd_buffer_size: 1MiB
+pd_buffer_size: `+pool+`
 pd_buffer_device: cpu
 extra_config:
   kvferry:
-    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    `+layout+`
 `), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ type client struct {
 	told  protocol.AttachResponse
 	mem   []byte
 	last  uint64
+	ended []uint64                          // calls that the agent is to forget
 	early map[uint64]*protocol.EngineAnswer // answers to calls that nobody waited for yet
 	back  map[uint64]bool                   // calls whose memory is back
 	shows []protocol.EngineShow
@@ -145,7 +146,15 @@ func (c *client) answer(id uint64) *protocol.EngineAnswer {
 	}
 	a := c.early[id]
 	delete(c.early, id)
+	c.ended = append(c.ended, id)
 	return a
+}
+
+// done are the calls that have ended since it was called last.
+func (c *client) done() []uint64 {
+	ended := c.ended
+	c.ended = nil
+	return ended
 }
 
 // returned waits until the memory of a call is back.
