@@ -51,7 +51,7 @@ func newRig(t testing.TB, role string, more ...string) *rig {
 // newRigOf is a rig with a pool of such a size, and with such chunks.
 func newRigOf(t testing.TB, role, pool, layout string, more ...string) *rig {
 	t.Helper()
-	cfg, err := config.Parse(role, []byte(strings.Join(more, "\n")+`
+	return newRigFrom(t, strings.Join(more, "\n")+`
 enable_pd: true
 pd_role: `+role+`
 pd_peer_host: 127.0.0.1
@@ -64,12 +64,19 @@ pd_buffer_device: cpu
 extra_config:
   kvferry:
     `+layout+`
-`), nil)
+`)
+}
+
+// newRigFrom is a rig of a configuration, on ports where the system likes.
+func newRigFrom(t testing.TB, text string) *rig {
+	t.Helper()
+	cfg, err := config.Parse("test", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Pull.DonePorts} {
-		clear(ports) // Where the system likes.
+	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Pull.DonePorts, cfg.Share.LookupPorts,
+		cfg.Recall.QueryPorts} {
+		clear(ports)
 	}
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithAttachable(), runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))
@@ -114,6 +121,10 @@ func (r *rig) peer(call protocol.EngineCall) protocol.EngineCall {
 			call.InitPort = uint32(s.Addr.Port)
 		case effects.ChannelAlloc:
 			call.AllocPort = uint32(s.Addr.Port)
+		case effects.ChannelQuery:
+			if call.Op != nil {
+				call.QueryPort = uint32(s.Addr.Port)
+			}
 		}
 	}
 	return call
