@@ -168,20 +168,22 @@ func (s *session) brings() int {
 // begin has the driver carry out a call that waited for its holding.
 func (m *Machine) begin(s *session, c *call, out *Out) {
 	c.begun = true
-	b := &m.call
-	*b = protocol.EngineCall{ID: c.id, Target: c.ends, PatienceNS: c.rest}
+	b := &protocol.EngineCall{ID: c.id, Target: c.ends, PatienceNS: c.rest} // A step may begin two.
 	if parts[c.op].prefill {
 		b.Target, b.Prefill = 0, c.ends
 	}
 	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, c.op, b})
 }
 
-// refuse answers a call that is not begun. The answer is kept like any other.
+// refuse answers a call that is not begun. The answer is kept like any other, but of a session that leaves: nobody can go
+// on with that, and it is not to wait for the engine's word.
 func (m *Machine) refuse(s *session, id uint64, code effects.Code, field, theirs, ours, remedy string, out *Out) {
 	m.answer = protocol.EngineAnswer{ID: id, Code: uint32(code), Field: []byte(field), Theirs: []byte(theirs),
 		Ours: []byte(ours), Remedy: []byte(remedy)}
 	c := &call{id: id, begun: true, answer: m.answer.Append(nil)}
-	s.calls = append(s.calls, c)
+	if !s.leaving {
+		s.calls = append(s.calls, c)
+	}
 	m.send(s, c.answer, out)
 }
 

@@ -17,8 +17,9 @@ type Config struct {
 	Wire                     protocol.Limits
 }
 
-// A Conn is a connection, a Process who is at its other end, by numbers of the driver's. A connection's is never used
-// again; a process's not as long as it may run.
+// A Conn is a connection, a Process who is at its other end, by numbers of the driver's. Numbers of connections ascend
+// as these are accepted, from 1, also where they attach in another order; a process's is not used again as long as it
+// may run.
 type (
 	Conn    uint64
 	Process uint64
@@ -98,6 +99,7 @@ type session struct {
 	process Process
 	name    string
 	conn    Conn // 0: parted
+	newest  Conn // that it ever had: what one before that says of open calls is not so any more
 	leaving bool
 	bye     uint64 // the call that made it leave; 0: none did
 	last    uint64 // call
@@ -173,6 +175,9 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	case resumed && (s.process != p || s.leaving):
 		m.turnAway(c, effects.Refused, "session "+decimal(a.Session)+" is another process's, or ends; begin a new one", out)
 		return
+	case resumed && c < s.newest:
+		m.turnAway(c, effects.Refused, "the engine has connected again since, and goes on there", out)
+		return
 	case resumed:
 		if s.conn != 0 {
 			out.Closes = append(out.Closes, Close{s.conn, "the engine has attached again"})
@@ -182,7 +187,7 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 		s = &session{id: m.last, process: p}
 		m.sessions = append(m.sessions, s)
 	}
-	s.conn, s.name = c, string(a.Name)
+	s.conn, s.newest, s.name = c, c, string(a.Name)
 	told := m.cfg.Told
 	told.Session, told.Resumed = s.id, resumed
 	out.Sends = append(out.Sends, Send{Conn: c, Body: told.Append(nil), Attached: true})

@@ -33,6 +33,28 @@ type conn struct {
 	ending  bool
 }
 
+// A socket numbers the connections that it accepts, in their order: an engine's newest one counts, whichever is served
+// first.
+type socket struct {
+	*net.UnixListener
+	last session.Conn
+}
+
+type accepted struct {
+	*net.UnixConn
+	id session.Conn
+}
+
+// Accept is called by one goroutine at a time.
+func (l *socket) Accept() (net.Conn, error) {
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	l.last++
+	return &accepted{c, l.last}, nil
+}
+
 type message struct {
 	body     []byte
 	attached bool
@@ -150,15 +172,16 @@ func (s *Server) serve(g *door.Guest) error {
 	if err := peercred.SameUser(g.Conn); err != nil {
 		return err
 	}
-	u, ok := g.Conn.(*net.UnixConn)
+	accepted, ok := g.Conn.(*accepted)
 	if !ok {
-		return fmt.Errorf("%T is not a unix connection", g.Conn)
+		return fmt.Errorf("%T is no connection of this socket", g.Conn)
 	}
+	u := accepted.UnixConn
 	p, err := peercred.ProcessOf(g.Conn)
 	if err != nil {
 		return err
 	}
-	c := &conn{conn: u, most: 4*s.cfg.Window + 16}
+	c := &conn{id: accepted.id, conn: u, most: 4*s.cfg.Window + 16}
 	c.more = sync.NewCond(&c.mu)
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(int(s.mapping.File.Fd()), stallMax) })
@@ -198,8 +221,6 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 		_ = p.Close()
 		return false
 	}
-	s.lastConn++
-	c.id = s.lastConn
 	s.conns[c.id] = c
 	of := s.process(p)
 	s.step(func(m *session.Machine, out *session.Out) {

@@ -66,7 +66,6 @@ type Server struct {
 	mu          sync.Mutex
 	machine     *session.Machine
 	out         session.Out
-	lastConn    session.Conn
 	lastProcess session.Process
 	conns       map[session.Conn]*conn
 	processes   map[int]*process // by their numbers, those that have a session
@@ -115,7 +114,8 @@ func Serve(cfg Config) (*Server, error) {
 
 // listen takes over a path whose socket nobody serves.
 func listen(path string) (net.Listener, error) {
-	listener, err := net.Listen("unix", path)
+	at := &net.UnixAddr{Name: path, Net: "unix"}
+	listener, err := net.ListenUnix("unix", at)
 	if errors.Is(err, unix.EADDRINUSE) {
 		if conn, dialErr := net.Dial("unix", path); dialErr == nil {
 			return nil, errors.Join(errors.New("another agent serves there; give another path, or end that one"), conn.Close())
@@ -123,7 +123,7 @@ func listen(path string) (net.Listener, error) {
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
-		listener, err = net.Listen("unix", path)
+		listener, err = net.ListenUnix("unix", at)
 	}
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func listen(path string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return listener, nil
+	return &socket{UnixListener: listener}, nil
 }
 
 // told is what each engine is told when it attaches.
