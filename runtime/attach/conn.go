@@ -227,7 +227,10 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 		m.Attach(c.id, of.id, body, out)
 		if x := m.Of(c.id); x.ID != 0 && s.engines[x.ID] == nil {
 			of.sessions++
-			s.engines[x.ID] = &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{}}
+			e := &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{},
+				swift: make(chan func(), s.cfg.Window)}
+			s.engines[x.ID] = e
+			s.tasks.Go(func() { s.inOrder(e.swift) })
 			s.log.Debug("an engine has attached", "session", x.ID, "engine", x.Name, "pid", of.pid)
 		}
 	})

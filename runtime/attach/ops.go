@@ -42,6 +42,17 @@ var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
 	protocol.CallAborted:        aborted,
 }
 
+// swift are the operations that do not wait, or whose waiting begins when the node has taken them. Those of one engine
+// are carried out in the order in which it called them.
+//
+//kvferry:table
+var swift = map[protocol.CallOp]bool{
+	protocol.CallStats: true, protocol.CallTakeBack: true, protocol.CallBeginPrefill: true, protocol.CallSaveLayer: true,
+	protocol.CallPreemptPrefill: true, protocol.CallDropPrefill: true, protocol.CallContains: true,
+	protocol.CallAbandon: true, protocol.CallStore: true, protocol.CallShare: true, protocol.CallRegister: true,
+	protocol.CallExpect: true, protocol.CallFinished: true, protocol.CallAborted: true,
+}
+
 // within is ctx for no longer than the call's patience, if it has one.
 func (a *args) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.patience == 0 {
@@ -223,8 +234,10 @@ func register(ctx context.Context, a *args) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	end := <-r.Done()
-	return outcome{err: end.Err, returned: r.Returned(), answer: protocol.EngineAnswer{Hits: uint32(end.Pages)}}
+	return outcome{later: func() outcome {
+		end := <-r.Done()
+		return outcome{err: end.Err, returned: r.Returned(), answer: protocol.EngineAnswer{Hits: uint32(end.Pages)}}
+	}}
 }
 
 func (a *args) expected() runtime.Expected {
@@ -236,7 +249,7 @@ func expect(ctx context.Context, a *args) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{err: <-end}
+	return outcome{later: func() outcome { return outcome{err: <-end} }}
 }
 
 func notNeeded(ctx context.Context, a *args) outcome {
@@ -249,12 +262,14 @@ func finished(ctx context.Context, a *args) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	end := <-l.Done()
-	answer := protocol.EngineAnswer{Sent: uint32(end.Pages)}
-	if end.NotNeeded {
-		answer.Skipped = 1
-	}
-	return outcome{err: end.Err, returned: l.Returned(), answer: answer}
+	return outcome{later: func() outcome {
+		end := <-l.Done()
+		answer := protocol.EngineAnswer{Sent: uint32(end.Pages)}
+		if end.NotNeeded {
+			answer.Skipped = 1
+		}
+		return outcome{err: end.Err, returned: l.Returned(), answer: answer}
+	}}
 }
 
 func aborted(_ context.Context, a *args) outcome {

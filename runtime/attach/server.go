@@ -79,6 +79,7 @@ type engine struct {
 	name    string
 	calls   map[uint64]*work
 	holds   map[uint64]*held
+	swift   chan func() // calls that do not wait, to be carried out in their order
 }
 
 // Serve begins to let engines attach. Close ends it.
@@ -201,6 +202,7 @@ func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 	}
 	for _, id := range out.Leaves {
 		s.log.Debug("an engine has left", "session", id, "engine", s.engines[id].name)
+		close(s.engines[id].swift)
 		s.engines[id].process.release(s)
 		delete(s.engines, id)
 	}

@@ -32,6 +32,7 @@ type work struct {
 
 // An outcome is how a call ended.
 type outcome struct {
+	later    func() outcome // it is under way, and this waits for its end
 	answer   protocol.EngineAnswer
 	err      error
 	held     *held              // what it brought
@@ -67,15 +68,40 @@ func (s *Server) begin(b session.Begin) {
 	w.ctx, w.cancel = context.WithCancel(s.ctx)
 	e.calls[b.ID] = w
 	run := s.prepare(e, w, b.Op, b.Body) // It reads the body, which is valid until the machine's next step.
-	s.tasks.Go(func() {
-		defer w.cancel()
-		w.end(run(w.ctx))
-	})
+	carry := func() {
+		out := run(w.ctx)
+		if out.later == nil {
+			w.end(out)
+			return
+		}
+		s.tasks.Go(func() { w.end(out.later()) })
+	}
+	if swift[b.Op] {
+		e.swift <- carry // There is room for all that may be open.
+	} else {
+		s.tasks.Go(carry)
+	}
+}
+
+// inOrder carries out the swift calls of an engine, one after the other, until it has left or the server ends.
+func (s *Server) inOrder(swift <-chan func()) {
+	for {
+		select {
+		case carry, ok := <-swift:
+			if !ok {
+				return
+			}
+			carry()
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // end tells the machine of an outcome, and waits for the memory if that is not back.
 func (w *work) end(out outcome) {
 	s := w.server
+	defer w.cancel()
 	if out.returned != nil {
 		select {
 		case <-out.returned:
