@@ -19,8 +19,8 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkRound reserves pages at a prefill node, puts them into a decode node over shm, gets them there and gives both
-// back: through agents, and embedded, in the same run. The bytes are not touched, so what differs is the calls.
+// BenchmarkRound reserves pages at a prefill node, puts them into a decode node over shm, gets them there and gives
+// both back: through agents, and embedded, in the same run. The bytes are not touched, so what differs is the calls.
 func BenchmarkRound(b *testing.B) {
 	for _, size := range []struct {
 		name    string

@@ -19,7 +19,8 @@ func TestRecall(t *testing.T) {
 		fill(a.page(page), byte(i+1))
 	}
 	want := bytes.Clone(a.page(got.Pages[1]))
-	a.ok(protocol.CallPut, from.withKeys(to.peer(protocol.EngineCall{Target: got.ID, Request: []byte("r"), Last: true}), 2))
+	a.ok(protocol.CallPut, from.withKeys(to.peer(protocol.EngineCall{Target: got.ID, Request: []byte("r"),
+		Last: true}), 2))
 	for _, page := range got.Pages {
 		clear(a.page(page))
 	}
