@@ -176,7 +176,7 @@ class ModelAgent:
             return
         task.show = None
         self.shown.append((number, first, code))
-        self.answer(number, code=code) if code or first >= 2 else self.show(number, first + 2, (first, first + 1))
+        self.answer(number, code=code) if code or first >= 2 else self.show(number, first + 2, (0, 1))
 
 
 def execute(agent: ModelAgent, task: Task) -> None:

@@ -20,6 +20,7 @@ from kvferry.codes import Code
 from kvferry.core import Core
 from kvferry.errors import Error, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
+from kvferry.session import Session
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 
 if TYPE_CHECKING:
@@ -267,8 +268,7 @@ class Pending(Generic[T]):
 
     def cancel(self) -> None:
         """Take it back. It still has a result, mostly CANCELLED."""
-        with self._client._locked("abort") as core:
-            core.session.abort(self._call)
+        self._client._tell("abort", Session.abort, self._call)
 
     def wait_returned(self, timeout: float | None) -> bool:
         """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
@@ -671,10 +671,18 @@ class Client:
     def _begin(self, ask: Ask, waiter: _Waiter) -> Call:
         with self._locked(ask.op) as core:
             call = core.begin(ask.op, ask.entries, waiter)
-            gone = core.flush(time.monotonic())
-        if not gone:
+            all_went = core.flush(time.monotonic())
+        if not all_went:
             self._shared.waker()
         return call
+
+    def _tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
+        """Have the session say something."""
+        with self._locked(op) as core:
+            tell(core.session, *what)
+            all_went = core.flush(time.monotonic())
+        if not all_went:
+            self._shared.waker()
 
     def _forget(self, call: Call) -> None:
         if self._shared.core.forked:
@@ -747,7 +755,8 @@ class Client:
                 except Exception as error:
                     failed = error
                 taken = taken if failed else show.first + len(show.pages)
-                self._shown(call, show.first, Code.FAULTED if failed else Code.OK)
+                code = Code.FAULTED if failed else Code.OK
+                self._tell(ask.op, Session.shown, call, show.first, code)
             answer, _ = waiter.answer.result(0)
         except Error:
             raise
@@ -760,13 +769,6 @@ class Client:
         if failed is not None:
             raise failed
         return Prefix(taken, calls.short_of(ask.op, answer, taken))
-
-    def _shown(self, call: Call, first: int, code: Code) -> None:
-        with self._locked(call.op) as core:
-            core.session.shown(call, first, code)
-            gone = core.flush(time.monotonic())
-        if not gone:
-            self._shared.waker()
 
 
 def chunks_of(show: Show, pool: Pool) -> list[npt.NDArray[np.uint8]]:
