@@ -155,7 +155,7 @@ func (m *EngineAnswer) Decode(b []byte, lim *Limits) error {
 		case answerSkipped:
 			m.Skipped = r.uint32()
 		case answerStats:
-			m.Stats = r.bin()
+			m.Stats = r.binUpTo(r.lim.MessageBytes, "MessageBytes") // It is looked at by people, and kept by nobody.
 		case answerCount:
 			m.Count = r.uint32()
 		default:

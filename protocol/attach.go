@@ -7,20 +7,20 @@ package protocol
 // AttachVersion is the version of these messages. Both ends name theirs first; the agent refuses another.
 const AttachVersion = 1
 
-// An AttachRequest is the first message of a connection: engine to agent, answered by one AttachResponse. With a Session
-// it goes on with that one, which only the process that began it may.
+// An AttachRequest is the first message of a connection: engine to agent, answered by one AttachResponse. With a
+// Session it goes on with that one, which only the process that began it may.
 type AttachRequest struct {
 	Version uint32 // v
 	Name    []byte // name: what the engine calls itself, for people; may be empty
 	Session uint64 // session: to go on with; 0 begins one
 	Life    UUID   // life: of the agent that the session is of; zero without one
-	// Open is the calls that the engine still waits for: their answers, or their memory. What the agent keeps of others it
-	// forgets.
+	// Open is each call that was sent and of which the engine has not had everything: its answer, and its memory where
+	// that was held. Of others the agent forgets what it keeps, an answer that was lost included.
 	Open []uint64 // open
 }
 
-// An AttachResponse answers it. Where Code is 0 its first byte carries a file descriptor: the memory that pages are in,
-// to be mapped for reading and writing. It is the same file for as long as the agent lives.
+// An AttachResponse answers it. Where Code is 0 the first byte of its frame carries a file descriptor: the memory that
+// pages are in, to be mapped for reading and writing. It is the same file for as long as the agent lives.
 type AttachResponse struct {
 	Version uint32 // v
 	Session uint64 // session: that stands now; numbers of calls are its own

@@ -1,6 +1,9 @@
 package protocol
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // A CallOp is what a call asks for, by the words of package runtime.
 type CallOp uint8
@@ -37,6 +40,7 @@ const (
 	CallNotNeeded
 	CallFinished
 	CallAborted
+	CallDetach
 	callOps
 )
 
@@ -48,7 +52,7 @@ var callNames = [callOps]string{
 	CallFetch: "fetch", CallAbandon: "abandon", CallStore: "store", CallShare: "share", CallWithdraw: "withdraw",
 	CallLookup: "lookup", CallSharedGet: "shared_get", CallKeep: "keep", CallSharedFetch: "shared_fetch",
 	CallRegister: "register", CallExpect: "expect", CallNotNeeded: "not_needed", CallFinished: "finished",
-	CallAborted: "aborted",
+	CallAborted: "aborted", CallDetach: "detach",
 }
 
 // CallOps are all that there are.
@@ -78,15 +82,16 @@ func CallOpOf(name []byte) CallOp {
 	return CallUnknown
 }
 
-// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes back
-// later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is refused.
+// An EngineCall asks the agent for something: engine to agent, answered by one EngineAnswer, and where memory comes
+// back later than that, by one EngineReturned. Which fields an operation takes is its own; what it does not take is
+// refused. PatienceNS and LayerNS have 63 bits, ports 16.
 type EngineCall struct {
 	ID   uint64   // id: above those of all calls of the session before
 	Done []uint64 // done: calls of which the engine has had everything
 	Op   []byte   // op: see CallOpOf
-	// Target is what it is about, by the number of the call that brought it: pages, what is shared, a prefill, a put.
+	// Target is what it is about, by the number of the call that brought it: pages, what is shared; or a put, or any call.
 	Target  uint64 // target
-	Prefill uint64 // prefill: of which a layer is saved, likewise
+	Prefill uint64 // prefill: likewise
 
 	Keys     [][]byte // keys
 	Request  []byte   // request
@@ -154,13 +159,18 @@ var engineCallSchema = schema{
 	required: 1<<callID | 1<<callOp,
 }
 
-// Append appends the message to b.
-func (m *EngineCall) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineCall, 2+ones(len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
+// given are the fields that the message has, as bits: the tag and those without a default, and what is not zero.
+func (m *EngineCall) given() uint64 {
+	return marks(true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
 		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last, m.Layered,
 		m.PatienceNS != 0, m.LayerNS != 0, m.Ranks != 0, m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0,
-		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0))
+		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0)
+}
+
+// Append appends the message to b.
+func (m *EngineCall) Append(b []byte) []byte {
+	b = appendTag(b, TagEngineCall, bits.OnesCount64(m.given())-1)
 	b = appendUint(appendStr(b, "id"), m.ID)
 	b = appendNonEmpty(b, "done", m.Done)
 	b = appendStr(appendStr(b, "op"), m.Op)

@@ -180,12 +180,14 @@ func appendNonEmptyTexts(b []byte, name string, vs [][]byte) []byte {
 }
 
 // ones counts the conditions that hold.
-func ones(conditions ...bool) int {
-	var set uint
+func ones(conditions ...bool) int { return bits.OnesCount64(marks(conditions...)) }
+
+// marks has bit i where condition i holds.
+func marks(conditions ...bool) (set uint64) {
 	for i, c := range conditions {
 		if c {
 			set |= 1 << i
 		}
 	}
-	return bits.OnesCount(set)
+	return set
 }
