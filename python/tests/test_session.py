@@ -514,13 +514,79 @@ def test_giving_up_loses_everything_at_once() -> None:
     with pytest.raises(LostError):
         talk.session.submit("stats", {})
     assert talk.session.give_up() == []
+    # The agent comes back too late: it is told to give back what it has for us, and another session begins.
     talk.connect()
     talk.run()
-    assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}  # It begins anew.
+    assert talk.agent.heard[-1] == {"type": "KvfCall", "id": sent.number + 1, "op": "detach"}
+    assert isinstance(talk.events[-1], Broken)
+    assert not talk.session.joined
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}
     call = talk.session.submit("stats", {})
     talk.run()
     assert call.state is State.SENT
     assert call.number > sent.number
+
+
+def test_a_session_that_ends_is_not_asked_for_again() -> None:
+    talk = joined(ModelAgent(detaches=False, executes=nothing))
+    call = talk.session.submit("get", {"keys": ["k"]})
+    talk.run()
+    talk.agent.ending.add(1)  # As after a detach whose answer did not come.
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.of(call, Lost)
+    assert isinstance(talk.events[-1], Broken)
+    assert "the session ends" in talk.events[-1].reason
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.session.joined
+    assert talk.agent.session == 2
+
+
+def test_a_detach_waits_for_its_answer() -> None:
+    talk = joined(ModelAgent(window=2, executes=nothing, detaches=False))
+    get = talk.session.submit("fetch", {"keys": ["k"]})
+    queued = talk.session.submit("get", {"keys": ["k"]})
+    talk.run()
+    talk.agent.show(get.number, 0, (1,))
+    talk.events += talk.session.receive(bytes(talk.agent.out))
+    talk.agent.out.clear()
+    lost = talk.session.detach()
+    assert [(event.call, type(event.error)) for event in lost] == [(get, ClosedError), (queued, ClosedError)]
+    talk.run()
+    assert talk.agent.shown == [(get.number, 0, Code.CANCELLED)]
+    assert talk.agent.heard[-1]["op"] == "detach"
+    assert not talk.session.detached
+    with pytest.raises(LostError):
+        talk.session.submit("stats", {})
+    talk.agent.answer(talk.agent.heard[-1]["id"])
+    talk.run()
+    assert talk.session.detached
+    assert Session().detached  # There was nothing.
+
+
+def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
+    talk = joined(ModelAgent(executes=nothing))
+    call = talk.session.submit("fetch", {"keys": ["k"]})
+    talk.run()
+    talk.agent.show(call.number, 0, (1,))
+    talk.events += talk.session.receive(bytes(talk.agent.out))
+    talk.cut()
+    show, talk.agent.tasks[call.number].show = talk.agent.tasks[call.number].show, None
+    talk.connect()
+    talk.run()
+    talk.session.shown(call, 0, Code.OK)
+    talk.run()
+    assert talk.agent.heard[-1]["type"] == "KvfCall"  # Nothing was said: nobody waits for it.
+    assert show is not None
+    talk.agent.show(call.number, 0, show.pages)
+    talk.run()
+    assert talk.agent.heard[-1] == {"type": "KvfShown", "id": call.number}
 
 
 def test_closing_ends_everything() -> None:

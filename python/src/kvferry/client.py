@@ -140,11 +140,13 @@ class _Shared:
     def _turn(self) -> bool:
         with self.lock:
             if self.stopping:
-                return False
+                self.core.begin_close(time.monotonic())
             before = (self.core.session.joined, self.core.refusal)
             pause = self.core.turn(time.monotonic())
             if before != (self.core.session.joined, self.core.refusal):
                 self.changed.notify_all()
+            if self.core.closed:
+                return False
             poll = select.poll()
             poll.register(self.waker.reads, select.POLLIN)
             if self.core.link is not None:
@@ -459,7 +461,10 @@ class Client:
             return core.pin()
 
     def close(self) -> None:
-        """Detach. The agent takes back all that this client holds; its handles are void."""
+        """Detach. The agent takes back all that this client holds; its handles are void.
+
+        That the agent has done so is waited for, but not for long.
+        """
         self._guard.detach()
         if self._shared.core.forked:
             return
@@ -581,9 +586,9 @@ class Client:
         call, _, answer, place = self._call(calls.lend("share", keys, pages, first))
         return Shared(self, call, place, pages, answer, calls.share_short(answer))
 
-    def lookup(self, keys: Sequence[str], *, patience: float | None = None) -> Lookup:
+    def lookup(self, keys: Sequence[str]) -> Lookup:
         """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        _, _, answer, _ = self._well(calls.lookup(keys, patience))
+        _, _, answer, _ = self._well(calls.lookup(keys))
         return Lookup(answer.sent, answer.skipped)
 
     def shared_get(
@@ -743,7 +748,7 @@ class Client:
         return Pending(self, self._begin(ask, waiter), waiter, made)
 
     def _fetch(self, ask: Ask, scatter: Scatter) -> Prefix:
-        waiter, taken = _FetchWaiter(), 0
+        waiter = _FetchWaiter()
         failed: Exception | None = None
         call = self._begin(ask, waiter)
         until = time.monotonic() + self._time(ask)
@@ -754,7 +759,6 @@ class Client:
                     scatter(show.first, chunks_of(show, pool))
                 except Exception as error:
                     failed = error
-                taken = taken if failed else show.first + len(show.pages)
                 code = Code.FAULTED if failed else Code.OK
                 self._tell(ask.op, Session.shown, call, show.first, code)
             answer, _ = waiter.answer.result(0)
@@ -768,7 +772,7 @@ class Client:
             raise
         if failed is not None:
             raise failed
-        return Prefix(taken, calls.short_of(ask.op, answer, taken))
+        return calls.prefix_of(ask.op, answer)
 
 
 def chunks_of(show: Show, pool: Pool) -> list[npt.NDArray[np.uint8]]:
