@@ -9,9 +9,11 @@ import asyncio
 import os
 import pathlib
 import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -241,6 +243,52 @@ def _until_it_works(client: Client) -> kvferry.Pages:
             return client.reserve(1, patience=PATIENCE)
         except LostError:
             continue
+
+
+def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
+    drawn = random.Random(8)
+    with attach(sender) as sends, attach(receiver) as gets:
+        for n in range(100):
+            chunk = drawn.randbytes(CHUNK)
+            for client in (sends, gets):
+                if drawn.random() < 0.5:
+                    _cut(client)
+            with sends.reserve(1, patience=PATIENCE) as pages:
+                pages[0].array(shape=(CHUNK,))[:] = memoryview(chunk)
+                thread = threading.Timer(drawn.random() * 0.002, _cut, (sends,))
+                thread.start()
+                put = sends.put(peer=receiver.peer, keys=[key(n)], pages=pages, request=str(n), last=True)
+                thread.join()
+                assert put.sent == 1
+                _cut(sends)
+            with gets.get([key(n)], request=str(n), patience=20.0) as got:
+                got.check()
+                _cut(gets)
+                assert got[0].array().tobytes() == chunk
+        sends.reserve(most(sends), patience=PATIENCE).release()
+        assert (sends.epoch, gets.epoch) == (1, 1)
+
+
+def _cut(client: Client) -> None:
+    """Cut a connection, as nobody does on purpose."""
+    with client._shared.lock:
+        if client._shared.core.link is not None:
+            client._shared.core.link._sock.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_agent_that_is_stopped_holds_nobody_up(sender: Node) -> None:
+    assert sender.agent is not None
+    with kvferry.connect(sender.socket, timeout=PATIENCE, bound=0.2) as client:
+        sender.agent.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, sender.agent.process.pid, os.WSTOPPED)
+        try:
+            with pytest.raises(kvferry.ExpiredError):
+                client.reserve(2, patience=0.1)
+        finally:
+            sender.agent.process.send_signal(signal.SIGCONT)
+        assert client.epoch == 1
+    with attach(sender) as client:  # What was asked for in vain is nobody's.
+        client.reserve(most(client), patience=PATIENCE).release()
 
 
 def test_engines_come_and_go(sender: Node) -> None:

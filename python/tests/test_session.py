@@ -29,6 +29,7 @@ class Talk:
         self.events: list[Event] = []
         self.passed = 0  # bytes that arrived
         self.cut_at: int | None = None
+        self.piece = 1 << 20  # what crosses at a time
 
     def connect(self) -> None:
         self.session.connected()
@@ -39,19 +40,20 @@ class Talk:
         self.agent.disconnect()
 
     def step(self) -> bool:
-        """Bring one byte across; say whether there was one, and the cut did not come."""
+        """Bring bytes across, up to the cut; say whether there were any, and the cut did not come."""
+        most = self.piece if self.cut_at is None else min(self.piece, self.cut_at - self.passed)
         with self.session.outgoing() as rest:
-            piece = bytes(rest[:1])
+            piece = bytes(rest[:most])
         if piece:
-            self.session.sent(1)
+            self.session.sent(len(piece))
             self.agent.receive(piece)
         elif self.agent.out:
-            piece = bytes(self.agent.out[:1])
-            del self.agent.out[:1]
+            piece = bytes(self.agent.out[:most])
+            del self.agent.out[:most]
             self._take(self.session.receive(piece))
         else:
             return False
-        self.passed += 1
+        self.passed += len(piece)
         return self.passed != self.cut_at
 
     def _take(self, events: list[Event]) -> None:
@@ -389,6 +391,17 @@ def length_of_the_conversation() -> int:
 LENGTH = length_of_the_conversation()
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 100])
+def test_bytes_come_in_pieces_of_any_size(piece: int) -> None:
+    talk = Talk()
+    talk.piece = piece
+    talk.connect()
+    calls: list[Call] = []
+    conversation(talk, calls)
+    assert talk.passed == LENGTH
+    assert [op for _, _, op in talk.agent.executed] == list(SCRIPT)
+
+
 @pytest.mark.parametrize("cuts", [1, 2, 3])
 def test_a_cut_at_any_byte_loses_nothing_where_the_agent_lives(cuts: int) -> None:
     for at in range(1, LENGTH + 1):
@@ -586,7 +599,8 @@ def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
     assert show is not None
     talk.agent.show(call.number, 0, show.pages)
     talk.run()
-    assert talk.agent.heard[-1] == {"type": "KvfShown", "id": call.number}
+    assert talk.agent.shown[0] == (call.number, 0, 0)
+    assert [e.show.first for e in talk.of(call, Showing) if isinstance(e, Showing)] == [0, 2]  # It went on.
 
 
 def test_closing_ends_everything() -> None:
