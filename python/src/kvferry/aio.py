@@ -16,7 +16,7 @@ from kvferry import calls
 from kvferry.client import chunks_of, socket_path
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import Error, LostError, Why, error_of, lost
+from kvferry.errors import Error, ExpiredError, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 
@@ -193,10 +193,14 @@ class Pages(PagesBase):
         super().__init__(client._driver.core, call.number, place, answer, short=short, writable=writable)
         self._client = client
 
-    async def release(self) -> None:
+    async def release(self, patience: float | None = None) -> None:
         """Give the pages back, as kvferry.Pages.release."""
-        if self._release_begins():
-            self._release_ended(await self._client._error_of(calls.subject("release", self._number)))
+        if not self._release_begins():
+            return
+        if patience == 0:
+            self._core.leak("release", self._number, self._epoch)
+            return
+        self._release_ended(await self._client._error_of(calls.release(self._number, patience)))
 
     async def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -215,6 +219,8 @@ class Pages(PagesBase):
             return
         try:
             await self.release()
+        except ExpiredError as failed:
+            log.warning("%s", failed)  # They go back by themselves.
         except Error as failed:
             if error is None:
                 raise
@@ -237,7 +243,8 @@ class Shared(SharedBase):
             self._withdrawn()
             return
         self.look("withdraw")
-        await self._client._well(calls.subject("withdraw", self._number, patience))
+        _, _, answer, _ = await self._client._call(calls.subject("withdraw", self._number, patience))
+        calls.well("withdraw", answer, Code.NOT_FOUND)  # One that had no answer in time may have been heard.
         self._withdrawn()
 
     async def __aenter__(self) -> Shared:

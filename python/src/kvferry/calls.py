@@ -145,6 +145,12 @@ def subject(op: str, number: int, patience: float | None = 0.0) -> Ask:
     return ask(op, patience, patience_ns=waits, **{name: number})
 
 
+def release(number: int, patience: float | None) -> Ask:
+    """Ask to take pages back. How long that may take the agent is not told: it ends when it can."""
+    nanoseconds("release", "patience", patience)
+    return ask("release", patience, target=number)
+
+
 def reserve(count: int, patience: float | None) -> Ask:
     """Ask for pages."""
     number = number_of("reserve", "count", count)

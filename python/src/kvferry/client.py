@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kvferry import calls
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import Error, LostError, Why, error_of, lost
+from kvferry.errors import Error, ExpiredError, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
 from kvferry.session import Session
 from kvferry.values import Lookup, Options, Prefix, Received, Written
@@ -186,13 +186,19 @@ class Pages(PagesBase):
         super().__init__(client._shared.core, call.number, place, answer, short=short, writable=writable)
         self._client = client
 
-    def release(self) -> None:
+    def release(self, patience: float | None = None) -> None:
         """Give the pages back. The agent first waits until nothing reads them any more that was put of them.
 
-        A handle that is void has nothing to give back. A second release raises.
+        That is waited for here, too, for so many seconds, or as the client's options have it; with 0 not at all. Where
+        it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
+        nothing to give back. A second release raises.
         """
-        if self._release_begins():
-            self._release_ended(self._client._error_of(calls.subject("release", self._number)))
+        if not self._release_begins():
+            return
+        if patience == 0:
+            self._core.leak("release", self._number, self._epoch)
+            return
+        self._release_ended(self._client._error_of(calls.release(self._number, patience)))
 
     def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -209,6 +215,8 @@ class Pages(PagesBase):
             return
         try:
             self.release()
+        except ExpiredError as failed:
+            log.warning("%s", failed)  # They go back by themselves.
         except Error as failed:
             if error is None:
                 raise
@@ -234,7 +242,8 @@ class Shared(SharedBase):
             self._withdrawn()
             return
         self.look("withdraw")
-        self._client._well(calls.subject("withdraw", self._number, patience))
+        _, _, answer, _ = self._client._call(calls.subject("withdraw", self._number, patience))
+        calls.well("withdraw", answer, Code.NOT_FOUND)  # One that had no answer in time may have been heard.
         self._withdrawn()
 
     def __enter__(self) -> Shared:
