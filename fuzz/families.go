@@ -11,9 +11,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// One target for the decoders of each exchange between peers, and between a worker and its controller: every one of
-// them sees every input, and holds what one alone holds.
+// One target for the decoders of each exchange between peers, between a worker and its controller, and between an
+// engine and its agent: every one of them sees every input, and holds what one alone holds.
 var (
+	AgentAttach = family("AgentAttach", protocol.TagAttachRequest, protocol.TagAttachResponse)
+	AgentCall   = family("AgentCall", protocol.TagEngineCall, protocol.TagEngineAnswer, protocol.TagEngineShow,
+		protocol.TagEngineShown, protocol.TagEngineReturned)
 	P2PGet = family("P2PGet", protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
 		protocol.TagBatchedLookupAndGetMsg, protocol.TagBatchedLookupAndGetRetMsg)
 	P2PDone = family("P2PDone", protocol.TagAscendBatchedLookupAndGetDoneMsg,

@@ -155,6 +155,9 @@ func wantSeeds(t *testing.T) map[string][]seed {
 	cached := tagged(protocol.TagCacheQueryResponse)
 	feed := tagged(protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg, protocol.TagBatchedKVOperationMsg)
 	return map[string][]seed{
+		"AgentAttach": tagged(protocol.TagAttachRequest, protocol.TagAttachResponse),
+		"AgentCall": tagged(protocol.TagEngineCall, protocol.TagEngineAnswer, protocol.TagEngineShow,
+			protocol.TagEngineShown, protocol.TagEngineReturned),
 		"CacheQueryRequest":              query,
 		"CacheQueryResponse":             cached,
 		"DifferentialCacheQueryRequest":  query,

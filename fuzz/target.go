@@ -42,8 +42,8 @@ func (t Target) Fuzz(f *testing.F) {
 func Targets() []Target { return slices.Clone(all) }
 
 var all = []Target{
-	AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, ControllerControl, ControllerFeed,
-	ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers, DifferentialAllocRequest,
+	AgentAttach, AgentCall, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, ControllerControl,
+	ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers, DifferentialAllocRequest,
 	DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
 	DifferentialControllerFeed, DifferentialP2PGet, DifferentialP2PGetReply, DifferentialPullDoneSignal,
 	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,

@@ -257,7 +257,7 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 			"at byte 27: trailing bytes: found 1 bytes"},
 	}
 	hit := map[DecodeCode]bool{}
-	for _, test := range append(tests, shareRefusals(t)...) {
+	for _, test := range slices.Concat(tests, shareRefusals(t), agentRefusals(t)) {
 		t.Run(test.name, func(t *testing.T) {
 			wantRefused(t, golden[test.of], test.payload, test.code, test.field)
 			_, err := decode(golden[test.of], test.payload)
@@ -324,6 +324,7 @@ func TestLimitsAreBounds(t *testing.T) {
 		{"HolderCount", "p2p-lookup-ret-two", func(l *Limits) *int { return &l.HolderCount }, 2, DecodeArrayTooLong},
 		{"OperationCount", "kv-batch", func(l *Limits) *int { return &l.OperationCount }, 2, DecodeArrayTooLong},
 		{"CommandCount", "heartbeat-ret-none", func(l *Limits) *int { return &l.CommandCount }, 2, DecodeArrayTooLong},
+		{"BlockCount", "agent-call-finished", func(l *Limits) *int { return &l.BlockCount }, 3, DecodeArrayTooLong},
 		{"BufferCount", "hixl-mem-info-request", func(l *Limits) *int { return &l.BufferCount }, 1, DecodeArrayTooLong},
 	}
 	for _, test := range tests {

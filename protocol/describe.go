@@ -183,7 +183,8 @@ func (p *printer) meaning(field string, from int) {
 		if v := r.float(); r.ok() {
 			p.text(" (", strconv.FormatFloat(v, 'g', -1, 64), ")")
 		}
-	case "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns", "kvf_granted_ns", "kvf_clock_ns", "kvf_echo_ns":
+	case "patience_ns", "layer_ns", "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns", "kvf_granted_ns", "kvf_clock_ns",
+		"kvf_echo_ns":
 		if ns := r.uint(math.MaxUint64); r.ok() {
 			p.text(" (", strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64), " s)")
 		}

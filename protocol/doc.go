@@ -2,11 +2,11 @@
 // prefill rank (the sender) to a decode rank (the receiver), or from a peer that has it (the owner) to
 // one that wants it (the requester), and those of a worker and its controller: messages, cache-engine keys, dtypes,
 // memory formats, buffer references and endpoints, byte for byte as LMCache and LMCache-Ascend
-// put them on the wire.
+// put them on the wire; and the words of our own between an engine and the agent of its host.
 //
 // # Messages
 //
-// Every message is one msgpack map, the payload of one ZMQ frame. Its tag, the entry "type", says
+// Every message is one msgpack map, the payload of one frame, ZMQ's or a stream's. Its tag, the entry "type", says
 // which message it is:
 //
 //	AllocRequest                          sender -> receiver: pages for these keys, please
@@ -42,6 +42,13 @@
 //	FullSyncStartMsg, ...BatchMsg, ...    worker -> controller: this is all that I have
 //	WorkerControlMsg                      controller -> worker: do something with it (seven names)
 //	ErrorMsg                              either way: no
+//
+// Between an engine and the agent of its host (FamilyAgent), which are ours and go over a Unix socket:
+//
+//	KvfAttachRequest, KvfAttachResponse   engine <-> agent: here I am, or again; then this is the memory
+//	KvfCall, KvfAnswer                    engine <-> agent: do this, CallOp; it ended so (EngineCall, EngineAnswer)
+//	KvfShow, KvfShown                     agent <-> engine: read these pages of a fetch; I have (EngineShow, EngineShown)
+//	KvfReturned                           agent -> engine: the call's memory is yours again (EngineReturned)
 //
 // A caller that knows what to expect calls Decode of that type; one that does not asks PeekTag
 // first. Describe turns any known message into text for people.

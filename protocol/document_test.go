@@ -15,38 +15,63 @@ func fieldList(family Family) string {
 		if tag.Family() != family {
 			continue
 		}
-		line := "- **" + tag.String() + "**"
+		var words []string
 		for i, name := range schemas[tag].names[1:] {
-			separator, mark := ", ", ""
-			if i == 0 {
-				separator = ": "
-			}
+			mark := ""
 			if schemas[tag].required&(2<<i) == 0 {
 				mark = "?"
 			}
-			word := "`" + name + "`" + mark
-			if len(line)+len(separator)+len(word) > 119 {
-				b.WriteString(line + strings.TrimSuffix(separator, " ") + "\n")
-				line, separator = " ", " "
-			}
-			line += separator + word
+			words = append(words, "`"+name+"`"+mark)
 		}
-		b.WriteString(line + "\n")
+		writeItem(&b, tag.String(), words)
 	}
 	return b.String()
 }
 
-// The fields in docs/protocol.md and docs/protocol-sharing.md are those that decoders declare. With -rewrite they are
-// written there.
+// operationList is a list of what calls ask for, and of the fields that each takes.
+func operationList() string {
+	var b strings.Builder
+	for _, op := range CallOps() {
+		var words []string
+		for i, name := range engineCallSchema.names {
+			if common := i <= callOp; !common && callTakes[op]&(1<<i) != 0 {
+				words = append(words, "`"+name+"`")
+			}
+		}
+		writeItem(&b, op.String(), words)
+	}
+	return b.String()
+}
+
+// writeItem writes an item of a list, in lines.
+func writeItem(b *strings.Builder, title string, words []string) {
+	line := "- **" + title + "**"
+	for i, word := range words {
+		separator := ", "
+		if i == 0 {
+			separator = ": "
+		}
+		if len(line)+len(separator)+len(word) > 119 {
+			b.WriteString(line + strings.TrimSuffix(separator, " ") + "\n")
+			line, separator = " ", " "
+		}
+		line += separator + word
+	}
+	b.WriteString(line + "\n")
+}
+
+// The fields in docs/protocol.md, docs/protocol-sharing.md and docs/protocol-agent.md are those that decoders declare,
+// and those that operations take. With -rewrite they are written there.
 func TestFieldsInTheDocument(t *testing.T) {
 	const end = "<!-- end -->\n"
 	for _, list := range []struct {
-		path, name string
-		family     Family
+		path, name, text string
 	}{
-		{"../docs/protocol.md", "nodes", FamilyPD},
-		{"../docs/protocol-sharing.md", "peers", FamilyP2P},
-		{"../docs/protocol-sharing.md", "controller", FamilyController},
+		{"../docs/protocol.md", "nodes", fieldList(FamilyPD)},
+		{"../docs/protocol-sharing.md", "peers", fieldList(FamilyP2P)},
+		{"../docs/protocol-sharing.md", "controller", fieldList(FamilyController)},
+		{"../docs/protocol-agent.md", "agent", fieldList(FamilyAgent)},
+		{"../docs/protocol-agent.md", "operations", operationList()},
 	} {
 		file, err := os.ReadFile(list.path)
 		if err != nil {
@@ -58,7 +83,7 @@ func TestFieldsInTheDocument(t *testing.T) {
 		if !begun || !ended {
 			t.Fatalf("%s has no section %q", list.path, begin)
 		}
-		want := "\n" + fieldList(list.family) + "\n"
+		want := "\n" + list.text + "\n"
 		if got == want {
 			continue
 		}

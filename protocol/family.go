@@ -12,14 +12,18 @@ const (
 	FamilyP2P
 	// FamilyController is what workers and their controller say to each other.
 	FamilyController
+	// FamilyAgent is what engines and the agent of their host say to each other.
+	FamilyAgent
 )
 
 // Family says to which a message belongs. What is no message is of FamilyPD.
 func (t Tag) Family() Family {
 	switch {
-	case t >= TagRegisterMsg && t < tags:
+	case t >= TagAttachRequest && t < tags:
+		return FamilyAgent
+	case t >= TagRegisterMsg && t < TagAttachRequest:
 		return FamilyController
-	case t >= TagAscendBatchedLookupAndGetMsg && t < tags:
+	case t >= TagAscendBatchedLookupAndGetMsg && t < TagRegisterMsg:
 		return FamilyP2P
 	}
 	return FamilyPD

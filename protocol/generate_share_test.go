@@ -120,6 +120,9 @@ var (
 
 // genShare draws a message that is not of FamilyPD.
 func genShare(t *rapid.T, tag Tag) Message {
+	if tag.Family() == FamilyAgent {
+		return genAgent(t, tag)
+	}
 	if tag.control() {
 		return &WorkerControlMsg{Kind: tag, EventID: genText.Draw(t, "event")}
 	}

@@ -70,6 +70,7 @@ var golden = func() map[string]Message {
 	all := maps.Clone(goldenPD)
 	maps.Copy(all, goldenP2P)
 	maps.Copy(all, goldenController)
+	maps.Copy(all, goldenAgent)
 	return all
 }()
 

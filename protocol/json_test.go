@@ -32,7 +32,7 @@ type require interface {
 // Every message between a worker and its controller means the same as JSON.
 func TestJSONMeansTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tag := Tag(rapid.IntRange(int(TagRegisterMsg), int(tags)-1).Draw(t, "tag"))
+		tag := Tag(rapid.IntRange(int(TagRegisterMsg), int(TagAttachRequest)-1).Draw(t, "tag"))
 		m := genShare(t, tag)
 		if x, ok := m.(*FullSyncStatusRetMsg); ok {
 			x.GlobalProgress += 0 // JSON writes -0 as an integer, which has no sign: LMCache's controller reads 0, too.
@@ -109,7 +109,7 @@ func TestFaultsOfJSONHaveTheirPlace(t *testing.T) {
 // Mutated JSON is accepted or refused as other bytes are, and nothing is accepted that is none.
 func TestMutatedJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tag := Tag(rapid.IntRange(int(TagRegisterMsg), int(tags)-1).Draw(t, "tag"))
+		tag := Tag(rapid.IntRange(int(TagRegisterMsg), int(TagAttachRequest)-1).Draw(t, "tag"))
 		b := inJSON(t, genShare(t, tag).Append(nil))
 		for range rapid.IntRange(1, 4).Draw(t, "mutations") {
 			b[rapid.IntRange(1, len(b)-1).Draw(t, "at")] = rapid.SampledFrom([]byte(`{}[],:"\0e.-tn `)).Draw(t, "byte")

@@ -37,6 +37,8 @@ func speaker(name []byte) string {
 		return "lmcache-ascend, sharing between peers"
 	case tag.Family() == FamilyP2P:
 		return "lmcache, sharing between peers"
+	case tag.Family() == FamilyAgent:
+		return "kvferry, an engine or the agent of its host"
 	case tag != TagNone:
 		return ""
 	}

@@ -25,6 +25,7 @@ func TestSpeakersOfOtherKinds(t *testing.T) {
 		{tagged("PySocketInitRequest"), "lmcache, transfer_channel py_socket"},
 		{tagged("P2PInitSideMsg"), "lmcache, sharing between peers"},
 		{tagged("HeartbeatMsg"), "lmcache, a worker of its controller"},
+		{tagged("KvfCall"), "kvferry, an engine or the agent of its host"},
 		{tagged("Nobody"), ""},
 		{tagged("HixlInitRequest"), ""},
 		{tagged("NixlInitRequest")[:7], ""},

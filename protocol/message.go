@@ -113,6 +113,20 @@ func NewMessage(t Tag) Message {
 	case TagClearWorkerMsg, TagPinWorkerMsg, TagCompressWorkerMsg, TagDecompressWorkerMsg, TagMoveWorkerMsg,
 		TagHealthWorkerMsg, TagCheckFinishWorkerMsg:
 		return &WorkerControlMsg{Kind: t}
+	case TagAttachRequest:
+		return new(AttachRequest)
+	case TagAttachResponse:
+		return new(AttachResponse)
+	case TagEngineCall:
+		return new(EngineCall)
+	case TagEngineAnswer:
+		return new(EngineAnswer)
+	case TagEngineShow:
+		return new(EngineShow)
+	case TagEngineShown:
+		return new(EngineShown)
+	case TagEngineReturned:
+		return new(EngineReturned)
 	case TagNone, tags:
 	}
 	return nil
@@ -176,4 +190,8 @@ var schemas = [tags]*schema{
 	TagMoveWorkerMsg:                       &controlSchemas[4],
 	TagHealthWorkerMsg:                     &controlSchemas[5],
 	TagCheckFinishWorkerMsg:                &controlSchemas[6],
+
+	TagAttachRequest: &attachRequestSchema, TagAttachResponse: &attachResponseSchema,
+	TagEngineCall: &engineCallSchema, TagEngineAnswer: &engineAnswerSchema, TagEngineReturned: &engineReturnedSchema,
+	TagEngineShow: &engineShowSchema, TagEngineShown: &engineShownSchema,
 }

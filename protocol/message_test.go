@@ -42,7 +42,7 @@ func TestDecodeLeavesNothingBehind(t *testing.T) {
 		receivers[tag] = NewMessage(tag)
 	}
 	receivers[TagAscendAllocResponse] = receivers[TagAllocResponse] // whichever form comes
-	for tag := TagClearWorkerMsg; tag < tags; tag++ {
+	for tag := TagClearWorkerMsg; tag < TagAttachRequest; tag++ {
 		receivers[tag] = receivers[TagClearWorkerMsg]
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -171,6 +171,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		golden["renew-request"], golden["renew-response"], offer64(),
 		golden["p2p-get-push-ext"], golden["p2p-get-ret-ext"], golden["p2p-done-ext"], golden["p2p-lookup"],
 		golden["p2p-lookup-ret-two"], golden["kv-batch-ext"], golden["sync-batch-ext"], golden["heartbeat"],
+		golden["agent-call-put"], golden["agent-call-register"], golden["agent-answer-pages"], golden["agent-show"],
+		golden["agent-shown"], golden["agent-returned"],
 	} {
 		payload := m.Append(nil)
 		got := NewMessage(tagOf(m))

@@ -289,6 +289,14 @@ func TestRequiredFields(t *testing.T) {
 		TagErrorMsg:                         "error",
 		TagClearWorkerMsg:                   "worker_event_id",
 		TagCheckFinishWorkerMsg:             "worker_event_id",
+
+		TagAttachRequest:  "v",
+		TagAttachResponse: "v fmt shape dtype",
+		TagEngineCall:     "id op",
+		TagEngineAnswer:   "id",
+		TagEngineShow:     "id pages lengths",
+		TagEngineShown:    "id",
+		TagEngineReturned: "id",
 	} {
 		var got []string
 		for i, name := range schemas[tag].names {

@@ -66,6 +66,14 @@ const (
 	TagMoveWorkerMsg
 	TagHealthWorkerMsg
 	TagCheckFinishWorkerMsg
+	// Between an engine and the agent of its host: ours alone.
+	TagAttachRequest
+	TagAttachResponse
+	TagEngineCall
+	TagEngineAnswer
+	TagEngineShow
+	TagEngineShown
+	TagEngineReturned
 	tags
 )
 
@@ -130,6 +138,14 @@ var tagNames = [tags]string{
 	TagMoveWorkerMsg:                       "MoveWorkerMsg",
 	TagHealthWorkerMsg:                     "HealthWorkerMsg",
 	TagCheckFinishWorkerMsg:                "CheckFinishWorkerMsg",
+
+	TagAttachRequest:  "KvfAttachRequest",
+	TagAttachResponse: "KvfAttachResponse",
+	TagEngineCall:     "KvfCall",
+	TagEngineAnswer:   "KvfAnswer",
+	TagEngineShow:     "KvfShow",
+	TagEngineShown:    "KvfShown",
+	TagEngineReturned: "KvfReturned",
 }
 
 // String returns the tag as it stands on the wire.

@@ -165,13 +165,29 @@ func appendNonEmptyText(b []byte, name string, s []byte) []byte {
 	return appendStr(appendStr(b, name), s)
 }
 
+func appendTrue(b []byte, name string, v bool) []byte {
+	if !v {
+		return b
+	}
+	return appendBool(appendStr(b, name), true)
+}
+
+func appendNonEmptyTexts(b []byte, name string, vs [][]byte) []byte {
+	if len(vs) == 0 {
+		return b
+	}
+	return appendStrs(b, name, vs)
+}
+
 // ones counts the conditions that hold.
-func ones(conditions ...bool) int {
-	var set uint
+func ones(conditions ...bool) int { return bits.OnesCount64(marks(conditions...)) }
+
+// marks has bit i where condition i holds.
+func marks(conditions ...bool) (set uint64) {
 	for i, c := range conditions {
 		if c {
 			set |= 1 << i
 		}
 	}
-	return bits.OnesCount(set)
+	return set
 }

@@ -164,16 +164,18 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		return b.openDevice(draft, env)
 	}
 	c := plane.PoolConfig{Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(),
-		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit}
+		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Attachable: b.options.attachable}
 	m := &processMemory{}
 	b.world.memory = m
 	if b.cfg.Offload {
-		engine, err := newHostMemory(b.ctx, b.cfg.Pages, b.cfg.PageBytes, b.cfg.Data.Overcommit)
+		own := c
+		own.Pages = b.cfg.Pages
+		engine, err := newHostMemory(b.ctx, own)
 		if err != nil {
 			return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
 		}
 		m.engine = engine
-		c.ID, c.Pages = rank.HostPool, b.cfg.HostPages
+		c.ID, c.Pages, c.Attachable = rank.HostPool, b.cfg.HostPages, false
 	}
 	pool, err := b.newPool(c, env)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // gatedMemory is an engine's memory whose reads wait until they may go on.
@@ -38,11 +39,12 @@ type copyRig struct {
 func newCopyRig(t *testing.T) *copyRig {
 	const pages, pageBytes = 16, 64
 	r := &copyRig{t: t, box: newMailbox(1, 1)}
-	from, err := newHostMemory(t.Context(), pages, pageBytes, false)
+	c := plane.PoolConfig{Pages: pages, PageBytes: pageBytes}
+	from, err := newHostMemory(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.to, err = newHostMemory(t.Context(), pages, pageBytes, false); err != nil {
+	if r.to, err = newHostMemory(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	for i := range from.mem {

@@ -36,6 +36,9 @@
 // A slice from [Pages.Host] is valid until Release; the handle refuses afterwards. The pool is
 // unmapped only by a [Node.Close] that found no handle out.
 //
+// An engine in a process of its own works in the same memory: open the node with [WithAttachable] and give it the file
+// of [Node.Mapping]. Handles stay with the process of the node, which says where their pages are ([Pages.At]).
+//
 // # Defects of our own
 //
 // A machine that finds its own state impossible panics, and that ends the process. [WithFailAlone] contains it: the

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -20,6 +21,13 @@ type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 // when the device has read them.
 type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
 
+// A Place is where a page is for a process that has mapped Node.Mapping: its index there, and of how many bytes.
+type Place struct{ Index, Bytes uint32 }
+
+// A PlaceScatter is a Scatter whose chunks another process reads, which is told where they are. It returns when that
+// process has read them.
+type PlaceScatter func(ctx context.Context, first int, chunks []Place) error
+
 // Fetch names chunks that an engine wants, in the order in which it wants them.
 type Fetch struct {
 	// Request is the proxy's id of the request. What came for it is consumed, as by a Get: the senders of offers have
@@ -27,9 +35,10 @@ type Fetch struct {
 	// everything does.
 	Request string
 	Keys    []string
-	// One of them, as the pool is memory of the process or of a device.
+	// One of them, as the pool is memory of this process, of a device, or another process's as well.
 	Scatter Scatter
 	Device  DeviceScatter
+	Places  PlaceScatter // of a node with a Mapping
 	// Patience bounds the whole of it, waiting, reading and scattering, by at most the configured
 	// pull.fetch_timeout; 0 is that.
 	Patience time.Duration
@@ -54,15 +63,8 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.check("fetch", f.Keys); err != nil {
 		return 0, err
 	}
-	switch {
-	case f.Scatter == nil && f.Device == nil:
-		return 0, wrong("fetch", "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
-	case f.Scatter != nil && f.Device != nil:
-		return 0, wrong("fetch", "Scatter", "there, and so is Device", "one of them", "say in one way where the chunks go")
-	case f.Scatter != nil && !r.node.inProcess:
-		return 0, wrong("fetch", "Scatter", "there", "Device", "the pool is in the memory of a device; give Device instead")
-	case f.Device != nil && !r.node.addressed:
-		return 0, wrong("fetch", "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
+	if err := r.node.checkScatter(f.Scatter, f.Device, f.Places); err != nil {
+		return 0, err
 	}
 	patience := r.node.fetchTimeout
 	if f.Patience > 0 {
@@ -82,6 +84,30 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 		}
 	}
 	return taken, nil
+}
+
+// checkScatter says what is wrong with how chunks are to be handed over.
+func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScatter) error {
+	const op = "fetch"
+	given := 0
+	for _, is := range []bool{here != nil, device != nil, places != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one",
+			"say in one way where the chunks go")
+	case here != nil && !n.inProcess:
+		return wrong(op, "Scatter", "there", "Device", "the pool is in the memory of a device; give Device instead")
+	case device != nil && !n.addressed:
+		return wrong(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
+	case places != nil:
+		_, err := n.attachable(op)
+		return err
+	}
+	return nil
 }
 
 // giveUp tells the senders of what is left of a fetch that nobody comes for it. A node that closes tells them itself.
@@ -169,6 +195,15 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 				chunks[i] = w.memory.host(page)
 			}
 			return f.Scatter(ctx, first, chunks)
+		}
+	}
+	if f.Places != nil {
+		return func(ctx context.Context, first int, pages []effects.Page) error {
+			chunks := make([]Place, len(pages))
+			for i, page := range pages {
+				chunks[i] = Place{page.Index, page.Length}
+			}
+			return f.Places(ctx, first, chunks)
 		}
 	}
 	return func(ctx context.Context, first int, pages []effects.Page) error {

@@ -3,31 +3,44 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"os"
 	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hostMemory is a pool in ordinary memory of this process: an engine's, which no peer sees, or one that leased planes
-// serve.
+// hostMemory is a pool in memory of this process that no peer maps: an engine's, or one that leased planes serve.
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
+	file      *os.File // of attachable memory; nil: it is this process's alone
 }
 
-func newHostMemory(ctx context.Context, pages uint32, pageBytes uint64, overcommit bool) (*hostMemory, error) {
+// newHostMemory takes the memory of a pool, as long as ctx lasts. Of c it heeds what says how much, and of what kind.
+func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
 	const most = 1 << 46 // Of the 47 bits that a process can map on amd64.
-	if pages == 0 || pageBytes == 0 || uint64(pages) > most/pageBytes {
-		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", pages, pageBytes,
+	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > most/c.PageBytes {
+		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", c.Pages, c.PageBytes,
 			uint64(most))
 	}
-	mem, err := backing.Private(ctx, uint64(pages)*pageBytes, overcommit)
+	m, size := &hostMemory{pageBytes: c.PageBytes}, uint64(c.Pages)*c.PageBytes
+	var err error
+	if c.Attachable {
+		m.file, m.mem, err = backing.Memfd{Name: "kvferry-engine", Bytes: size, Overcommit: c.Overcommit,
+			Writable: true}.Take(ctx)
+	} else {
+		m.mem, err = backing.Private(ctx, size, c.Overcommit)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &hostMemory{mem: mem, pageBytes: pageBytes}, nil
+	return m, nil
 }
+
+// Attachable implements engineMemory.
+func (m *hostMemory) Attachable() *os.File { return m.file }
 
 // Host implements engineMemory.
 func (m *hostMemory) Host(page effects.Page) []byte {
@@ -57,5 +70,8 @@ func (m *hostMemory) Close() error {
 		return fmt.Errorf("unmap a pool: %w", err)
 	}
 	m.mem = nil
-	return nil
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Close()
 }

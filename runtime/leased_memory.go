@@ -17,7 +17,7 @@ type leasedMemory struct {
 // newLeasedMemory takes the memory of a pool, as long as ctx lasts, and makes its book. What others say of the
 // configuration of a fenced pool holds here, too.
 func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, error) {
-	m, err := newHostMemory(ctx, c.Pages, c.PageBytes, c.Overcommit)
+	m, err := newHostMemory(ctx, c)
 	if err != nil {
 		return leasedMemory{}, err
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -23,6 +24,8 @@ type memory interface {
 	host(page effects.Page) []byte
 	// address is where a page begins, for a device.
 	address(page effects.Page) uintptr
+	// attachable is the pages that the engine fills, as a file that another process may map writable; nil: there is none.
+	attachable() *os.File
 	// copy carries out a Copy, and cancel hastens its end.
 	copy(e *effects.Copy)
 	cancel(corr effects.Corr)
@@ -43,6 +46,8 @@ type processPool interface {
 	Host(page effects.Page) []byte
 	// Stretch returns the memory of pages that lie one behind the other.
 	Stretch(first, count uint32) []byte
+	// Attachable is its pages as a file that another process may map writable; nil: it was not made so.
+	Attachable() *os.File
 	// Retract is memory's.
 	Retract()
 	// Close gives the memory back. All planes must have been closed.
@@ -66,6 +71,13 @@ func (m *processMemory) host(page effects.Page) []byte {
 }
 
 func (m *processMemory) address(effects.Page) uintptr { return 0 }
+
+func (m *processMemory) attachable() *os.File {
+	if m.engine != nil {
+		return m.engine.Attachable()
+	}
+	return m.pool.Attachable()
+}
 
 func (m *processMemory) copy(e *effects.Copy) { m.copies.start(e) }
 
@@ -100,6 +112,7 @@ type deviceMemory struct{ device.Device }
 func (m deviceMemory) served() servedPool                { return m.Leased() }
 func (m deviceMemory) host(page effects.Page) []byte     { return m.Bytes(page) }
 func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page) }
+func (m deviceMemory) attachable() *os.File              { return nil }
 func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
 func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
 func (m deviceMemory) retract()                          {}             // That its planes are closed is the proof.

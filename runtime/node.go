@@ -133,6 +133,25 @@ func (s Sender) Node() *Node { return s.node }
 // Node is the node that this side belongs to.
 func (r Receiver) Node() *Node { return r.node }
 
+// Sides are what the node is: "sender", "receiver" and "sharing" as it is configured, or "blocks" alone where the pool
+// is the engine's own.
+func (n *Node) Sides() []string {
+	if n.own != nil {
+		return []string{"blocks"}
+	}
+	var sides []string
+	if n.role&config.Sender != 0 {
+		sides = append(sides, "sender")
+	}
+	if n.role&config.Receiver != 0 {
+		sides = append(sides, "receiver")
+	}
+	if n.sharedTimeout > 0 {
+		sides = append(sides, "sharing")
+	}
+	return sides
+}
+
 // Layout is what a page holds: one full chunk, or with use_layerwise one layer of it. PageBytes is its size.
 func (n *Node) Layout() protocol.Layout { return n.layout }
 

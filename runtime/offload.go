@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +31,8 @@ type engineMemory interface {
 	copied
 	// Host returns the valid bytes of a page for the engine to fill, until Close.
 	Host(effects.Page) []byte
+	// Attachable is its pages as a file that another process may map writable; nil: it was not made so.
+	Attachable() *os.File
 	// Close gives the memory back. Nothing of it may be in use any more.
 	Close() error
 }

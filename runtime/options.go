@@ -25,6 +25,8 @@ type options struct {
 	gateway Gateway    // nil: there is none
 	alone   *FailAlone // nil: a panic goes on
 	watch   *watched   // nil: nobody does
+
+	attachable bool
 }
 
 type namedPlane struct {
@@ -54,6 +56,13 @@ func WithGateway(g Gateway) Option { return func(o *options) { o.gateway = g } }
 
 // WithDevice gives the node memory of an accelerator. Its planes are leased ones, all of them.
 func WithDevice(open device.Opener) Option { return func(o *options) { o.device = open } }
+
+// WithAttachable lets an engine in a process of its own work in the node's memory: see Node.Mapping. Who is given that
+// file may store into every page at any time, and give the memory behind pages back to the system: it is trusted with
+// chunks as an engine in this process is. It cannot change the pool's size, nor anything by which the node and its
+// peers know whose a page is and which chunk it has. Peers on this host are handed no file that they could map
+// writable. That is no wall against a process of the same user that means harm: it may debug this one.
+func WithAttachable() Option { return func(o *options) { o.attachable = true } }
 
 // WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }

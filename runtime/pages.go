@@ -79,6 +79,20 @@ func (p *Pages) Device(i int) (DevicePage, error) {
 			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
 }
 
+// At returns where page i is for a process that has mapped Node.Mapping: its index there, and of how many bytes, like
+// Host. A node without a Mapping refuses it as Unsupported.
+func (p *Pages) At(i int) (index, bytes uint32, err error) {
+	const op = "at"
+	page, err := p.page(op, i)
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := p.node.attachable(op); err != nil {
+		return 0, 0, err
+	}
+	return page.Index, page.Length, nil
+}
+
 func (p *Pages) page(op string, i int) (effects.Page, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // An order is one line to a child.
 type order struct {
-	Op string // "open", "put", "reclaim", "get", "fetch" or "close", or one of layers
+	Op string // "open", "put", "reclaim", "get", "fetch" or "close", or one of layers or of an attached engine
 
 	Role, Channel string // of open
 	Delay         bool   // a receiver keeps what it is offered
@@ -45,6 +45,7 @@ type order struct {
 	Strike        strike
 	Layers        *layersOrder // of a node with use_layerwise
 	Worker        *worker      // of a rank whose engine's own blocks are registered
+	Attached      *attached    // of an engine of this process's node
 
 	Peer runtime.Peer // of open, where it is to listen if it renews; of put
 	Keys []string     // of put, get and fetch
@@ -102,6 +103,8 @@ type child struct {
 	node  *runtime.Node
 	pages []*runtime.Pages
 	put   []runtime.PutResult
+
+	mapped [][]byte // the memory of nodes of its parent
 }
 
 func (c *child) serve(in io.Reader) error {
@@ -120,6 +123,9 @@ func (c *child) carryOut(o *order) word {
 	tb := proctest.TB{}
 	if o.Layers != nil && o.Op != "open" {
 		return c.carryOutLayers(tb, o)
+	}
+	if o.Attached != nil {
+		return c.carryOutAttached(tb, o)
 	}
 	switch o.Op {
 	case "open":

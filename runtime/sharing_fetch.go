@@ -13,6 +13,7 @@ type SharedFetch struct {
 	SharedGet
 	Scatter Scatter // one of them, as with Fetch
 	Device  DeviceScatter
+	Places  PlaceScatter
 }
 
 // Keep has peers lend what they have, and leaves it with them until it is fetched (p2p_delay_pull): it says how many
@@ -59,7 +60,7 @@ func (s Sharing) Fetch(ctx context.Context, f SharedFetch) (taken int, err error
 		return 0, failed
 	}
 	taken, err = Receiver(s).Fetch(ctx, Fetch{
-		Request: f.Request, Keys: f.Keys[:kept], Scatter: f.Scatter, Device: f.Device,
+		Request: f.Request, Keys: f.Keys[:kept], Scatter: f.Scatter, Device: f.Device, Places: f.Places,
 		Patience: max(time.Until(until), 1),
 	})
 	if err != nil {

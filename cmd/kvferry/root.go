@@ -76,6 +76,7 @@ Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
 		newDirectoryCommand(),
 		newDoctorCommand(),
 		newNodeCommand(),
+		newAgentCommand(),
 		newSimCommand(),
 		newVersionCommand(),
 	)

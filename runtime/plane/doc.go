@@ -3,8 +3,9 @@
 //
 // # Who stores
 //
-// Every store into a pool is made by the process that owns it. Peers map the pool read-only, or send
-// bytes that the owner reads. A push is therefore a request of the initiator that the target's planes
+// Every store into a pool is made by the process that owns it, or by one that it attached: an engine's, which owns
+// the pages that the machine gave it as if it were here. Peers map the pool read-only, or send bytes that the owner
+// reads. A push is therefore a request of the initiator that the target's planes
 // carry out, and the [Pool] alone decides, page by page, whether they may:
 //
 //	initiator                                target

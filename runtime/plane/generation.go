@@ -33,6 +33,10 @@ import (
 // Other processors have no argument here yet, so the shm plane does not open on them; the other planes compare nothing
 // around copies.
 //
+// Of an attachable pool an engine in a process of its own may be who stores (W3), or who shall no longer when a permit
+// is withdrawn. It stores when this process has told it by a message that a page is its own, so after W2: what came
+// before a message is visible to whoever acts upon it.
+//
 // A Mover in assembly is bound by the same: its loads are ordinary ones, prefetches among them promise nothing, and it
 // fences its stores if they are non-temporal.
 //
@@ -67,7 +71,7 @@ func (m *Mapping) CopyFrom(
 	if code := compare(word, g, permit); code != effects.OK { // R1
 		return code
 	}
-	move(dst, pageOf(m.mem, m.pages, m.pageBytes, index)[from:][:len(dst)]) // R2
+	move(dst, pageOf(m.mem, m.pageBytes, index)[from:][:len(dst)]) // R2
 	var fence uint64
 	atomic.StoreUint64(&fence, 1)   // R3
 	return compare(word, g, permit) // R4

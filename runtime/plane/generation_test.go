@@ -33,7 +33,7 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
 	defer p.Close()
-	m, err := Map(p.File().Fd(), 1, pageBytes)
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, pageBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 64)
 	defer p.Close()
-	m, err := Map(p.File().Fd(), 1, 64)
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
 	defer p.Close()
-	m, err := Map(p.File().Fd(), 1, pageBytes)
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, pageBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // PageBytesMax is the largest page of a pool: lengths are 32 bits wide.
@@ -17,8 +18,9 @@ const PageBytesMax = 1<<32 - 1
 // A Pool is one pool's memory with its fences. The machine decides what happens to pages; the pool
 // carries out Publish, Grant and Revoke, and holds every plane to them.
 //
-// The memory is one sealed memfd: first the generation of each page, 64 bits in the byte order of the
-// machine, then the pages. Peers on this host map it read-only.
+// The memory is two sealed memfds: the pages, one behind the other, and the generation of each, 64 bits in the byte
+// order of the machine. Peers on this host map both read-only. An attachable pool's pages, and nothing else of it, may
+// be mapped writable by who is given [Pool.Attachable].
 type Pool struct {
 	id        effects.PoolID
 	buffer    effects.BufferID
@@ -26,9 +28,13 @@ type Pool struct {
 	pageBytes uint64
 	sink      Sink
 
-	file  *os.File
-	mem   []byte
-	table []uint64
+	file       *os.File // the pages
+	mem        []byte
+	peers      *os.File // the pages as peers get them: file, or in an attachable pool file opened to read
+	attachable bool
+	tableFile  *os.File
+	tableMem   []byte
+	table      []uint64 // the generation of each page
 
 	words []word // the fence of each page
 
@@ -52,6 +58,8 @@ type PoolConfig struct {
 	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or
 	// another.
 	Overcommit bool
+	// Attachable lets another process map the pages, and store into them: an engine's that this pool is for.
+	Attachable bool
 }
 
 // NewPool allocates a pool and takes its memory, all of it, which takes a good part of a second for each GiB. All pages
@@ -60,31 +68,41 @@ func NewPool(c PoolConfig) (*Pool, error) { return NewPoolWithin(context.Backgro
 
 // NewPoolWithin is NewPool for as long as ctx lasts.
 func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
-	size, err := segmentBytes(c.Pages, c.PageBytes)
+	size, err := poolBytes(c.Pages, c.PageBytes)
 	if err != nil {
 		return nil, err
 	}
 	if c.Sink == nil {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
-	file, mem, err := newSegment(ctx, "kvferry-pool", size, c.Overcommit)
-	if err != nil {
-		return nil, err
+	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, attachable: c.Attachable}
+	if err := p.take(ctx, size, c.Overcommit); err != nil {
+		return nil, errors.Join(err, p.giveBack())
 	}
-	reads, err := newReadPermits(c.Pages)
+	p.words, p.slots = make([]word, c.Pages), make([]slot, c.Pages)
+	p.links = map[effects.Incarnation]int{}
+	p.grants, p.lendings = map[effects.GrantID]*grant{}, map[effects.GrantID]*lending{}
+	return p, nil
+}
+
+// take gets the memory. After an error some of it is there.
+func (p *Pool) take(ctx context.Context, size uint64, overcommit bool) (err error) {
+	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: overcommit,
+		Writable: p.attachable}.Take(ctx)
 	if err != nil {
-		return nil, errors.Join(err, syscall.Munmap(mem), file.Close())
+		return err
 	}
-	return &Pool{
-		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink,
-		file: file, mem: mem, table: generations(mem, c.Pages),
-		words:    make([]word, c.Pages),
-		links:    map[effects.Incarnation]int{},
-		grants:   map[effects.GrantID]*grant{},
-		lendings: map[effects.GrantID]*lending{},
-		slots:    make([]slot, c.Pages),
-		reads:    reads,
-	}, nil
+	if p.peers = p.file; p.attachable {
+		if p.peers, err = backing.ReadOnly(p.file); err != nil {
+			return err
+		}
+	}
+	if p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), overcommit); err != nil {
+		return err
+	}
+	p.table = tableOf(p.tableMem, p.pages)
+	p.reads, err = newReadPermits(p.pages)
+	return err
 }
 
 // Buffer describes the pool as peers see it.
@@ -92,8 +110,21 @@ func (p *Pool) Buffer() effects.Buffer {
 	return effects.Buffer{ID: p.buffer, Pages: p.pages, PageBytes: p.pageBytes}
 }
 
-// File is the memory as a file, to be sent to peers. It is the pool's.
-func (p *Pool) File() *os.File { return p.file }
+// File is the pages as a file, to be sent to peers: nobody maps it writable. Page i begins i × PageBytes behind its
+// start. It is the pool's.
+func (p *Pool) File() *os.File { return p.peers }
+
+// Generations is the generation of each page as a file, to be sent to peers with File. It is the pool's.
+func (p *Pool) Generations() *os.File { return p.tableFile }
+
+// Attachable is the pages as a file that who is given it may map writable; nil if the pool is not attachable. It is
+// the pool's.
+func (p *Pool) Attachable() *os.File {
+	if !p.attachable {
+		return nil
+	}
+	return p.file
+}
 
 // ReadsFile is what peers may read, as a file to be sent to those that read by themselves. It is the pool's.
 func (p *Pool) ReadsFile() *os.File { return p.reads.file }
@@ -111,12 +142,12 @@ func (p *Pool) Stretch(first, count uint32) []byte {
 	if uint64(first)+uint64(count) > uint64(p.pages) {
 		panic(fmt.Sprintf("BUG: %d pages from %d on of a pool of %d", count, first, p.pages))
 	}
-	start := TableBytes(p.pages) + uint64(first)*p.pageBytes
+	start := uint64(first) * p.pageBytes
 	end := start + uint64(count)*p.pageBytes
 	return p.mem[start:end:end]
 }
 
-func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pages, p.pageBytes, index) }
+func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pageBytes, index) }
 
 // Publish makes new lives of pages known to every reader before their first store.
 func (p *Pool) Publish(pages []effects.Page) {
@@ -158,11 +189,35 @@ func (p *Pool) Close() error {
 	if p.closed {
 		return nil
 	}
-	if err := syscall.Munmap(p.mem); err != nil {
-		return fmt.Errorf("unmap the pool: %w", err)
+	err := p.giveBack()
+	p.closed = p.mem == nil && p.tableMem == nil
+	return err
+}
+
+// giveBack ends what take got, as far as it came. What cannot be unmapped keeps its files.
+func (p *Pool) giveBack() error {
+	for _, mem := range []*[]byte{&p.mem, &p.tableMem} {
+		if *mem == nil {
+			continue
+		}
+		if err := syscall.Munmap(*mem); err != nil {
+			return fmt.Errorf("unmap the pool: %w", err)
+		}
+		*mem = nil
 	}
-	p.closed, p.mem = true, nil
-	return errors.Join(p.file.Close(), p.reads.close())
+	var errs []error
+	for _, file := range []*os.File{p.file, p.tableFile} {
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	if p.peers != nil && p.peers != p.file {
+		errs = append(errs, p.peers.Close())
+	}
+	if p.reads != nil {
+		errs = append(errs, p.reads.close())
+	}
+	return errors.Join(errs...)
 }
 
 // Has reports whether the pool has such a page with so many bytes.

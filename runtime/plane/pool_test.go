@@ -230,21 +230,32 @@ func TestRevokeOfWhatOpenedNothing(t *testing.T) {
 	}
 }
 
+// sealed demands that nobody cuts a file off, and that only who made it stores into it.
+func sealed(t *testing.T, what string, file *os.File) {
+	t.Helper()
+	if err := file.Truncate(1); err == nil {
+		t.Errorf("%s could be cut off", what)
+	}
+	fd := int(file.Fd())
+	if _, err := syscall.Mmap(fd, 0, 64, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED); err == nil {
+		t.Errorf("%s could be mapped for writing", what)
+	}
+	if _, err := syscall.Pwrite(fd, []byte{1}, 0); err == nil {
+		t.Errorf("%s could be written as a file", what)
+	}
+}
+
 func TestSealsHold(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 8, 5000)
 	defer p.Close()
-	if err := p.File().Truncate(1); err == nil {
-		t.Error("the pool's memory could be cut off")
+	sealed(t, "the pool's memory", p.File())
+	sealed(t, "the generations", p.Generations())
+	sealed(t, "the permits to read", p.ReadsFile())
+	if p.Attachable() != nil {
+		t.Error("the pool gives its memory away")
 	}
-	fd := int(p.File().Fd())
-	if _, err := syscall.Mmap(fd, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED); err == nil {
-		t.Error("the pool's memory could be mapped for writing")
-	}
-	if _, err := syscall.Pwrite(fd, []byte{1}, 0); err == nil {
-		t.Error("the pool's memory could be written as a file")
-	}
-	m, err := Map(p.File().Fd(), 8, 5000)
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), 8, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,18 +274,66 @@ func TestSealsHold(t *testing.T) {
 	}
 }
 
+// Who attaches stores into pages; peers read what it stored. The pool's bookkeeping is nobody else's, and peers get no
+// more of the pages than of others' pools.
+func TestAttachedStoresIntoPagesAlone(t *testing.T) {
+	const pages, pageBytes = 3, 5000
+	p, err := NewPool(PoolConfig{Pages: pages, PageBytes: pageBytes, Sink: new(events), Attachable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	sealed(t, "what peers get", p.File())
+	sealed(t, "the generations", p.Generations())
+	sealed(t, "the permits to read", p.ReadsFile())
+	if err := p.Attachable().Truncate(1 << 20); err == nil {
+		t.Error("who attaches can change the pool's size")
+	}
+	var st syscall.Stat_t
+	if err := syscall.Fstat(int(p.Attachable().Fd()), &st); err != nil || st.Size != pages*pageBytes {
+		t.Errorf("the file of the pages has %d bytes, %v: it has something besides them", st.Size, err)
+	}
+	theirs, err := syscall.Mmap(int(p.Attachable().Fd()), 0, pages*pageBytes, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(theirs)
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), pages, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	page := effects.Page{Index: 2, Length: 4000, Generation: 9}
+	p.Publish([]effects.Page{page})
+	for i := range theirs {
+		theirs[i] = byte(i / pageBytes)
+	}
+	if got := p.Host(page); got[0] != 2 || got[3999] != 2 {
+		t.Errorf("the pool has %d to %d; want what was stored", got[0], got[3999])
+	}
+	got := make([]byte, 4000)
+	_, permit := testPermit(t, 1)
+	if code := m.Copy(got, 2, 9, permit, Move); code != effects.OK || got[0] != 2 || got[3999] != 2 {
+		t.Errorf("a peer read %d to %d, %s", got[0], got[3999], code)
+	}
+}
+
 func TestMapDemandsSealsAndSize(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 2, 4096)
 	defer p.Close()
-	if _, err := Map(p.File().Fd(), 3, 4096); err == nil {
+	if _, err := Map(p.File().Fd(), p.Generations().Fd(), 3, 4096); err == nil {
 		t.Error("mapped more pages than the file has")
+	}
+	if _, err := Map(p.File().Fd(), p.Generations().Fd(), 1, 4096); err == nil {
+		t.Error("mapped generations of more pages than there are")
 	}
 	for _, bad := range []struct {
 		pages uint32
 		bytes uint64
 	}{{0, 4096}, {1, 0}, {1, 1 << 33}, {1<<32 - 1, 1 << 31}} {
-		if _, err := Map(p.File().Fd(), bad.pages, bad.bytes); err == nil {
+		if _, err := Map(p.File().Fd(), p.Generations().Fd(), bad.pages, bad.bytes); err == nil {
 			t.Errorf("mapped %d pages of %d bytes", bad.pages, bad.bytes)
 		}
 	}
@@ -286,8 +345,11 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	if err := plain.Truncate(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Map(plain.Fd(), 1, 4096); err == nil {
+	if _, err := Map(plain.Fd(), p.Generations().Fd(), 1, 4096); err == nil {
 		t.Error("mapped a file that its owner can cut off")
+	}
+	if _, err := Map(p.File().Fd(), plain.Fd(), 2, 4096); err == nil {
+		t.Error("mapped generations that their owner can cut off")
 	}
 }
 

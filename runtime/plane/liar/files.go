@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -94,9 +95,7 @@ func otherFiles(way Way, came []*os.File) []*os.File {
 			came = append(came, made(0, false))
 		}
 	case Swapped:
-		if len(came) == 2 {
-			came[0], came[1] = came[1], came[0]
-		}
+		slices.Reverse(came)
 	case NoMemory, Shorter, Unsealed:
 		for i, old := range came {
 			info, err := old.Stat()

@@ -40,7 +40,7 @@ func TestNobodyAsksToBeSentPages(t *testing.T) {
 	h := link.Hello{From: a.Inc, To: b.Inc, Buffer: a.Pool.Buffer()}
 	h.Proof = h.Prove(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc))
 	hello := link.AppendHello(nil, link.KindHello, h)
-	if err := send(conn, hello, a.Pool.File(), permits.File()); err != nil {
+	if err := send(conn, hello, a.Pool, permits.File()); err != nil {
 		t.Fatal(err)
 	}
 	kind, body, came, err := (&medium{}).Greeted(conn)
@@ -66,7 +66,8 @@ func TestNobodyAsksToBeSentPages(t *testing.T) {
 // Whatever comes beside a welcome, it is checked before it is mapped, and refused without harm.
 func TestWelcomesAreChecked(t *testing.T) {
 	lender := planetest.Open(t, Open, 7, 2, hostilePage)
-	memory, reads := lender.Pool.File(), lender.Pool.ReadsFile()
+	memory, table, reads := lender.Pool.File(), lender.Pool.Generations(), lender.Pool.ReadsFile()
+	larger := planetest.Open(t, Open, 8, 3, hostilePage).Pool
 	plain, err := os.CreateTemp(t.TempDir(), "plain")
 	if err != nil {
 		t.Fatal(err)
@@ -81,15 +82,20 @@ func TestWelcomesAreChecked(t *testing.T) {
 		files []*os.File
 		want  effects.Code
 	}{
-		{"as it should be", 2, []*os.File{memory, reads}, effects.OK},
+		{"as it should be", 2, []*os.File{memory, table, reads}, effects.OK},
 		{"no memory", 2, nil, effects.Unreachable},
 		{"memory alone", 2, []*os.File{memory}, effects.Unreachable},
-		{"a file too many, which the kernel closes", 2, []*os.File{memory, reads, plain}, effects.OK},
-		{"the wrong way round", 2, []*os.File{reads, memory}, effects.Unreachable},
-		{"memory that can be cut off", 2, []*os.File{plain, reads}, effects.Unreachable},
-		{"permits that can be cut off", 2, []*os.File{memory, plain}, effects.Unreachable},
-		{"more pages than memory", 3, []*os.File{memory, reads}, effects.Unreachable},
-		{"permits of more pages", 1, []*os.File{memory, reads}, effects.Unreachable},
+		{"without generations, as once", 2, []*os.File{memory, reads}, effects.Unreachable},
+		{"a file too many, which the kernel closes", 2, []*os.File{memory, table, reads, plain}, effects.OK},
+		{"the wrong way round", 2, []*os.File{reads, table, memory}, effects.Unreachable},
+		{"permits for generations", 2, []*os.File{memory, reads, table}, effects.Unreachable},
+		{"memory that can be cut off", 2, []*os.File{plain, table, reads}, effects.Unreachable},
+		{"generations that can be cut off", 2, []*os.File{memory, plain, reads}, effects.Unreachable},
+		{"permits that can be cut off", 2, []*os.File{memory, table, plain}, effects.Unreachable},
+		{"more pages than memory", 3, []*os.File{memory, larger.Generations(), larger.ReadsFile()}, effects.Unreachable},
+		{"generations of more pages", 2, []*os.File{memory, larger.Generations(), reads}, effects.Unreachable},
+		{"generations of fewer pages", 3, []*os.File{larger.File(), table, larger.ReadsFile()}, effects.Unreachable},
+		{"permits of more pages", 2, []*os.File{memory, table, larger.ReadsFile()}, effects.Unreachable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := planetest.Open(t, Open, 1, 2, hostilePage)

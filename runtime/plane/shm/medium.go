@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kvferry/kvferry/runtime/internal/peercred"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
@@ -36,7 +37,7 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sameUser(conn); err != nil {
+	if err := peercred.SameUser(conn); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -46,26 +47,28 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 // Permits implements link.Medium.
 func (m *medium) Permits() *plane.Permits { return m.permits }
 
-// files is how many travel with a hello or a welcome: the pool, then the permits, those of pushes or those to read.
-const files = 2
+// files is how many travel with a hello or a welcome: the pool's pages, their generations, then the permits, those of
+// pushes or those to read.
+const files = 3
 
 // Greet sends the hello with our pool's memory and the permits of our pushes beside its first byte.
 func (m *medium) Greet(conn net.Conn, hello []byte, pool *plane.Pool) error {
-	return send(conn, hello, pool.File(), m.permits.File())
+	return send(conn, hello, pool, m.permits.File())
 }
 
 // Welcome likewise sends the pool's permits to read.
 func (m *medium) Welcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
-	return send(conn, welcome, pool.File(), pool.ReadsFile())
+	return send(conn, welcome, pool, pool.ReadsFile())
 }
 
-func send(conn net.Conn, frame []byte, memory, permits *os.File) error {
+func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
 	}
 	// Fd leaves the file in blocking mode, which is what a memfd is in anyway.
-	n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(int(memory.Fd()), int(permits.Fd())), nil)
+	beside := unix.UnixRights(int(pool.File().Fd()), int(pool.Generations().Fd()), int(permits.Fd()))
+	n, _, err := c.WriteMsgUnix(frame, beside, nil)
 	if err == nil && n < len(frame) {
 		_, err = c.Write(frame[n:])
 	}
@@ -78,12 +81,12 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
 	}
-	if err := sameUser(c); err != nil {
+	if err := peercred.SameUser(c); err != nil {
 		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
-	// Room for so many descriptors: the kernel closes what a peer sends beyond it.
-	control := make([]byte, unix.CmsgSpace(4*files))
+	// Room for so many descriptors, and no padding: the kernel closes what a peer sends beyond it.
+	control := make([]byte, unix.CmsgLen(4*files))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil {
 		return 0, nil, nil, err
@@ -131,7 +134,8 @@ func descriptors(control []byte) (came []*os.File, err error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected", link.ErrMalformed, len(fds), files)
+		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected: run one version of kvferry on both",
+			link.ErrMalformed, len(fds), files)
 	}
 	for _, fd := range fds {
 		came = append(came, os.NewFile(uintptr(fd), "peer-memory"))

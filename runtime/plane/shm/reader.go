@@ -25,11 +25,11 @@ func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []
 		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came), files)
 	}
 	b := out.Peer()
-	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.Map(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	permits, err := plane.MapReadPermits(came[1].Fd(), b.Pages)
+	permits, err := plane.MapReadPermits(came[2].Fd(), b.Pages)
 	if err != nil {
 		_ = mapping.Unmap()
 		return nil, err

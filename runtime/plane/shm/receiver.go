@@ -23,11 +23,11 @@ func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, erro
 		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
 	}
 	b := in.Hello().Buffer
-	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.Map(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	permits, err := plane.MapPermits(came[1].Fd())
+	permits, err := plane.MapPermits(came[2].Fd())
 	if err != nil {
 		_ = mapping.Unmap()
 		return nil, err

@@ -1,4 +1,4 @@
-package plane
+package backing
 
 // sysMemfdCreate is the number of memfd_create in Linux's table for amd64.
 const sysMemfdCreate = 319

@@ -1,11 +1,10 @@
-package shm
+package peercred
 
 import (
-	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -37,14 +36,12 @@ func TestOverflowUserIsTheKernels(t *testing.T) {
 }
 
 func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
-	name := abstractPrefix + rand.Text() // All processes of this host share these names.
-	listener, err := net.Listen("unix", name)
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	m := &medium{boot: "this"}
-	dialed, err := m.Dial(context.Background(), "this "+name)
+	dialed, err := net.Dial("unix", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +51,15 @@ func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer accepted.Close()
-	if err := sameUser(accepted); err != nil {
-		t.Error(err)
+	for _, end := range []net.Conn{dialed, accepted} {
+		if err := SameUser(end); err != nil {
+			t.Error(err)
+		}
 	}
 	one, other := net.Pipe()
 	defer one.Close()
 	defer other.Close()
-	if err := sameUser(one); err == nil {
+	if err := SameUser(one); err == nil {
 		t.Error("a pipe has no user, and passed")
 	}
 }

@@ -1,4 +1,6 @@
-package shm
+// Package peercred says who is at the other end of a Unix socket: what the kernel noted when that process connected or
+// began to listen. No peer can say otherwise.
+package peercred
 
 import (
 	"bytes"
@@ -11,10 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sameUser checks that the process at the other end of conn has our user, or is root's, which may do
-// everything anyway. The kernel noted it when that process connected or began to listen. So nobody else reads our
-// memory, not even one who took over the name of a peer that died.
-func sameUser(conn net.Conn) error {
+// SameUser checks that the process at the other end of conn has our user, or is root's, which may do everything anyway.
+// So nobody else reads our memory, not even one who took over the name of a peer that died.
+func SameUser(conn net.Conn) error {
+	var peer *unix.Ucred
+	if err := control(conn, func(fd int) (err error) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	}); err != nil {
+		return err
+	}
+	return allowed(peer.Uid, uint32(os.Geteuid()), overflowUser())
+}
+
+// control looks at the socket behind conn.
+func control(conn net.Conn, look func(fd int) error) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
@@ -23,18 +36,14 @@ func sameUser(conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
-	var peer *unix.Ucred
-	var peerErr error
-	if err := raw.Control(func(fd uintptr) {
-		peer,
-			peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = look(int(fd)) }); err != nil {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
-	if peerErr != nil {
-		return fmt.Errorf("who is at the other end: %w", peerErr)
+	if failed != nil {
+		return fmt.Errorf("who is at the other end: %w", failed)
 	}
-	return allowed(peer.Uid, uint32(os.Geteuid()), overflowUser())
+	return nil
 }
 
 // overflowUser is what the kernel calls everybody whom this process's namespace of users has no number for.

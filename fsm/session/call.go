@@ -1,0 +1,326 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A call is kept until it is over and its engine has had everything of it.
+//
+//   - waiting: it is to end a holding that others still use; not begun
+//   - begun: the driver carries it out
+//   - answered: with held, its memory is not back; Returned follows
+//   - over: answered, and its memory is back
+type call struct {
+	id       uint64
+	op       protocol.CallOp
+	uses     [2]uint64 // holdings
+	ends     uint64    // the holding that it is to end
+	rest     uint64    // nanoseconds of patience of one that waits
+	begun    bool
+	answer   []byte
+	held     bool
+	returned bool
+	let      bool   // the engine does not wait for it any more
+	show     []byte // what the engine has been shown, and has not read
+	first    uint32 // of that
+}
+
+func (c *call) over() bool { return c.answer != nil && (!c.held || c.returned) }
+
+func (s *session) call(id uint64) *call {
+	i, ok := slices.BinarySearchFunc(s.calls, id, func(c *call, id uint64) int { return compare(c.id, id) })
+	if !ok {
+		return nil
+	}
+	return s.calls[i]
+}
+
+// Heard takes a message of an engine that is attached.
+func (m *Machine) Heard(from Conn, body []byte, out *Out) {
+	s := m.of(from)
+	if s == nil {
+		return // It came before its connection was closed.
+	}
+	if protocol.MayBe(body, protocol.TagEngineShown, &m.cfg.Wire) {
+		m.heardShown(s, body, out)
+		return
+	}
+	b := &m.call
+	if err := b.Decode(body, &m.cfg.Wire); err != nil {
+		m.hangUp(s, err.Error(), out)
+		return
+	}
+	for _, id := range b.Done {
+		if c := s.call(id); c != nil {
+			m.forget(s, c, out)
+		}
+	}
+	if b.ID <= s.last {
+		m.heardAgain(s, b.ID, out)
+		return
+	}
+	if uint64(len(s.calls)) >= uint64(m.cfg.Told.Window) {
+		m.hangUp(s, "call "+decimal(b.ID)+" is beyond the window of "+decimal(uint64(m.cfg.Told.Window))+
+			"; say which calls are done before", out)
+		return
+	}
+	s.last = b.ID
+	m.take(s, b, out)
+}
+
+// heardAgain is a call that was sent again after a cut.
+func (m *Machine) heardAgain(s *session, id uint64, out *Out) {
+	switch c := s.call(id); {
+	case c == nil:
+		m.hangUp(s, "call "+decimal(id)+" came before, or is below one that did: numbers ascend", out)
+	case c.answer != nil:
+		m.send(s, c.answer, out)
+	}
+}
+
+// take begins a new call, or refuses it.
+func (m *Machine) take(s *session, b *protocol.EngineCall, out *Out) {
+	op := protocol.CallOpOf(b.Op)
+	if op == protocol.CallUnknown {
+		m.refuse(s, b.ID, effects.Unsupported, "op", string(b.Op), "one that this agent knows",
+			"use the package of the agent's version", out)
+		return
+	}
+	if field := b.Unfit(); field != "" {
+		m.refuse(s, b.ID, effects.Invalid, field, "given", "not with "+op.String(), "leave it out", out)
+		return
+	}
+	switch {
+	case s.leaving:
+		m.refuse(s, b.ID, effects.Closed, "op", op.String(), "none after detach", "attach again", out)
+	case op == protocol.CallDetach:
+		s.bye = b.ID
+		s.calls = append(s.calls, &call{id: b.ID, op: op, begun: true})
+		m.leave(s, out)
+	case op == protocol.CallAbort:
+		m.abort(s, b, out)
+	default:
+		m.carry(s, op, b, out)
+	}
+}
+
+// carry has the driver carry a call out, if the engine holds what it is about.
+func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, out *Out) {
+	p := parts[op]
+	c := &call{id: b.ID, op: op, rest: b.PatienceNS}
+	if p.target != Nothing && (!p.may || b.Target != 0) {
+		if !m.uses(s, c, 0, "target", b.Target, p.target, out) {
+			return
+		}
+	}
+	if p.prefill && !m.uses(s, c, 1, "prefill", b.Prefill, Prefill, out) {
+		return
+	}
+	if p.gives != Nothing && s.brings() >= m.cfg.HoldingsMax {
+		m.refuse(s, b.ID, effects.TooMany, "holdings", decimal(uint64(s.brings())),
+			"at most "+decimal(uint64(m.cfg.HoldingsMax)), "give something back, or raise agent.holdings", out)
+		return
+	}
+	s.calls = append(s.calls, c)
+	if p.ends {
+		c.ends, c.uses = max(c.uses[0], c.uses[1]), [2]uint64{}
+		h := s.holding(c.ends)
+		h.ender = c.id
+		if h.uses > 0 {
+			return
+		}
+	}
+	for _, id := range c.uses {
+		if id != 0 {
+			s.holding(id).uses++
+		}
+	}
+	c.begun = true
+	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, op, b})
+}
+
+// uses notes that a call is about something that its engine holds, or refuses the call.
+func (m *Machine) uses(s *session, c *call, at int, field string, id uint64, kind Kind, out *Out) bool {
+	h := s.holding(id)
+	if h == nil || h.kind != kind || h.ender != 0 || h.freed {
+		m.refuse(s, c.id, effects.NotFound, field, decimal(id), "the number of "+kind.String()+" that this engine holds",
+			"what was held in another session, or was given back, is not held any more", out)
+		return false
+	}
+	c.uses[at] = id
+	return true
+}
+
+// brings is how much the session holds, with what calls may bring.
+func (s *session) brings() int {
+	n := len(s.holds)
+	for _, c := range s.calls {
+		if c.answer == nil && c.op < protocol.CallOp(len(parts)) && parts[c.op].gives != Nothing {
+			n++
+		}
+	}
+	return n
+}
+
+// begin has the driver carry out a call that waited for its holding.
+func (m *Machine) begin(s *session, c *call, out *Out) {
+	c.begun = true
+	b := &protocol.EngineCall{ID: c.id, Target: c.ends, PatienceNS: c.rest} // A step may begin two.
+	if parts[c.op].prefill {
+		b.Target, b.Prefill = 0, c.ends
+	}
+	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, c.op, b})
+}
+
+// refuse answers a call that is not begun. The answer is kept like any other, but of a session that leaves: nobody can
+// go on with that, and it is not to wait for the engine's word.
+func (m *Machine) refuse(s *session, id uint64, code effects.Code, field, theirs, ours, remedy string, out *Out) {
+	m.answer = protocol.EngineAnswer{ID: id, Code: uint32(code), Field: []byte(field), Theirs: []byte(theirs),
+		Ours: []byte(ours), Remedy: []byte(remedy)}
+	c := &call{id: id, begun: true, answer: m.answer.Append(nil)}
+	if !s.leaving {
+		s.calls = append(s.calls, c)
+	}
+	m.send(s, c.answer, out)
+}
+
+// abort ends another call of the same engine early. Whatever comes of that is the other's answer.
+func (m *Machine) abort(s *session, b *protocol.EngineCall, out *Out) {
+	c := s.call(b.Target)
+	if c == nil || c.answer != nil {
+		m.refuse(s, b.ID, effects.NotFound, "target", decimal(b.Target), "a call without an answer",
+			"nothing is to be done: it has ended", out)
+		return
+	}
+	if c.begun {
+		if c.op != protocol.CallDetach {
+			out.Aborts = append(out.Aborts, Call{s.id, c.id})
+		}
+	} else {
+		m.unwait(s, c, out)
+		m.answer = protocol.EngineAnswer{ID: c.id, Code: uint32(effects.Cancelled)}
+		c.begun, c.answer = true, m.answer.Append(nil)
+		m.send(s, c.answer, out)
+	}
+	m.refuse(s, b.ID, effects.OK, "", "", "", "", out)
+}
+
+// unwait takes a call back that waits to end its holding.
+func (m *Machine) unwait(s *session, c *call, out *Out) {
+	h := s.holding(c.ends)
+	h.ender, c.ends = 0, 0
+	m.settle(s, h, out)
+}
+
+// Ended answers a Begin. brought says that there is something to hold, stands that what the call was to end is held
+// still. The answer is read before it returns.
+func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool, out *Out) {
+	s := m.session(of.Session)
+	c := s.call(of.ID)
+	c.answer, c.held, c.show = a.Append(nil), a.Held, nil
+	if brought {
+		h := &holding{id: c.id, kind: parts[c.op].gives, lost: c.let}
+		if h.kind == Share {
+			h.of = c.uses[0]
+			s.holding(h.of).uses++
+		}
+		s.hold(h)
+	}
+	if c.ends != 0 {
+		if h := s.holding(c.ends); stands {
+			h.ender = 0
+		} else {
+			m.drop(s, h, out)
+		}
+	}
+	if !c.let {
+		m.send(s, c.answer, out)
+	}
+	m.maybeOver(s, c, out)
+	if h := s.holding(c.id); h != nil {
+		m.settle(s, h, out)
+	}
+	if h := s.holding(c.ends); h != nil {
+		m.settle(s, h, out)
+	}
+	m.left(s, out)
+}
+
+// Returned says that nothing touches the memory of a call any more whose answer said held.
+func (m *Machine) Returned(of Call, out *Out) {
+	s := m.session(of.Session)
+	c := s.call(of.ID)
+	c.returned = true
+	if !c.let {
+		m.sendReturned(s, c, out)
+	}
+	m.maybeOver(s, c, out)
+	m.left(s, out)
+}
+
+// maybeOver ends what a call uses when it is over, and forgets it if nobody waits for it.
+func (m *Machine) maybeOver(s *session, c *call, out *Out) {
+	if !c.over() {
+		return
+	}
+	for i, id := range c.uses {
+		c.uses[i] = 0
+		m.unuse(s, id, out)
+	}
+	if c.let {
+		m.remove(s, c)
+	}
+}
+
+// forget says that the engine does not wait for a call any more.
+func (m *Machine) forget(s *session, c *call, out *Out) {
+	c.let = true
+	switch {
+	case c.over():
+		m.remove(s, c)
+	case !c.begun:
+		m.remove(s, c)
+		m.unwait(s, c, out)
+	case (c.answer == nil || s.leaving) && c.op != protocol.CallDetach:
+		out.Aborts = append(out.Aborts, Call{s.id, c.id})
+	}
+}
+
+func (m *Machine) remove(s *session, c *call) {
+	s.calls = slices.DeleteFunc(s.calls, func(x *call) bool { return x == c })
+}
+
+// Show lends chunks of a fetch to its engine: a page each, of which so many bytes count. One Shown answers it, unless
+// the call ends before.
+func (m *Machine) Show(of Call, first int, pages, lengths []uint64, out *Out) {
+	s := m.session(of.Session)
+	c := s.call(of.ID)
+	if c.let {
+		out.Showns = append(out.Showns, Shown{of, effects.Cancelled})
+		return
+	}
+	c.first = uint32(first)
+	c.show = (&protocol.EngineShow{ID: c.id, First: c.first, Pages: pages, Lengths: lengths}).Append(nil)
+	m.send(s, c.show, out)
+}
+
+func (m *Machine) heardShown(s *session, body []byte, out *Out) {
+	x := &m.shown
+	if err := x.Decode(body, &m.cfg.Wire); err != nil {
+		m.hangUp(s, err.Error(), out)
+		return
+	}
+	c := s.call(x.ID)
+	if c == nil || c.show == nil || c.first != x.First {
+		return // It was shown again after a cut, and read twice; or the call has ended.
+	}
+	c.show = nil
+	code := effects.OK
+	if x.Code != 0 {
+		code = effects.Faulted
+	}
+	out.Showns = append(out.Showns, Shown{Call{s.id, c.id}, code})
+}

@@ -1,0 +1,281 @@
+package session
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The transcripts in testdata are stories of an agent and its engines. Connections are c1, c2 and so on, processes p1,
+// p2; a call is named by its session and its number, as 1.3. Directives:
+//
+//	agent [window=N] [sessions=N] [holdings=N]          begins
+//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N]
+//	call CONN ID OP [target=N] [prefill=N] [done=(N,...)] [count=N] [patience=N]
+//	shown CONN ID [first=N] [code=N]
+//	garbage CONN [PROCESS|shown|call]  bytes that are no message, or more than one; of a process: its first
+//	ended CALL [CODE] [brought] [stands] [held] [pages=(N,...)]
+//	returned CALL
+//	show CALL [first=N] pages=(N,...)
+//	freed SESSION HOLDING
+//	cut CONN / exited PROCESS / drain / who CONN
+//
+// What the machine wants is printed in the order in which a driver carries it out, and what stands then.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var s story
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t = t
+			return s.directive(d)
+		})
+	})
+}
+
+// A story is one agent.
+type story struct {
+	t   *testing.T
+	m   *Machine
+	out Out
+	log strings.Builder
+}
+
+var lives = map[string]protocol.UUID{"": {1}, "old": {2}}
+
+func (s *story) number(text string) uint64 {
+	s.t.Helper()
+	n, err := strconv.ParseUint(strings.TrimLeft(text, "cp"), 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *story) call(text string) Call {
+	session, id, ok := strings.Cut(text, ".")
+	if !ok {
+		s.t.Fatalf("%q is no call", text)
+	}
+	return Call{s.number(session), s.number(id)}
+}
+
+func codeOf(name string) (effects.Code, bool) {
+	for c := range effects.Code(effects.CodeCount) {
+		if c.String() == name {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+func (s *story) directive(d *datadriven.TestData) string {
+	s.log.Reset()
+	s.out.Reset()
+	arg := func(i int) string { return d.CmdArgs[i].Key }
+	has := func(key string) bool { return d.HasArg(key) }
+	list := func(key string) (all []uint64) {
+		for _, a := range d.CmdArgs {
+			if a.Key == key {
+				for _, v := range a.Vals {
+					all = append(all, s.number(v))
+				}
+			}
+		}
+		return all
+	}
+	number := func(key string, otherwise uint64) uint64 {
+		if all := list(key); len(all) > 0 {
+			return all[0]
+		}
+		return otherwise
+	}
+	word := func(key string) string {
+		for _, a := range d.CmdArgs {
+			if a.Key == key {
+				return a.Vals[0]
+			}
+		}
+		return ""
+	}
+	switch d.Cmd {
+	case "agent":
+		lim := protocol.DefaultLimits()
+		s.m = New(Config{
+			Told: protocol.AttachResponse{
+				Version: protocol.AttachVersion, Life: lives[""], Offset: 4096, PageBytes: 8192, Pages: 16,
+				Window: uint32(number("window", 8)), Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
+				Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
+			},
+			SessionsMax: int(number("sessions", 4)), HoldingsMax: int(number("holdings", 8)), Wire: lim,
+		})
+	case "attach":
+		m := protocol.AttachRequest{
+			Version: uint32(number("v", protocol.AttachVersion)), Name: []byte(word("name")), Session: number("session", 0),
+			Open: list("open"),
+		}
+		if m.Session != 0 {
+			m.Life = lives[word("life")]
+		}
+		s.m.Attach(Conn(s.number(arg(0))), Process(s.number(arg(1))), m.Append(nil), &s.out)
+	case "call":
+		m := protocol.EngineCall{
+			ID: s.number(arg(1)), Op: []byte(arg(2)), Target: number("target", 0), Prefill: number("prefill", 0),
+			Done: list("done"), Count: uint32(number("count", 0)), PatienceNS: number("patience", 0),
+		}
+		s.m.Heard(Conn(s.number(arg(0))), m.Append(nil), &s.out)
+	case "shown":
+		m := protocol.EngineShown{ID: s.number(arg(1)), First: uint32(number("first", 0)), Code: uint32(number("code", 0))}
+		s.m.Heard(Conn(s.number(arg(0))), m.Append(nil), &s.out)
+	case "garbage":
+		body := []byte{0xC1}
+		switch {
+		case has("shown"):
+			body = append((&protocol.EngineShown{ID: 1}).Append(nil), body...)
+		case has("call"):
+			body = append((&protocol.EngineCall{ID: 1, Op: []byte("stats")}).Append(nil), body...)
+		case len(d.CmdArgs) > 1:
+			s.m.Attach(Conn(s.number(arg(0))), Process(s.number(arg(1))), body, &s.out)
+			return s.told()
+		}
+		s.m.Heard(Conn(s.number(arg(0))), body, &s.out)
+	case "ended":
+		of := s.call(arg(0))
+		m := protocol.EngineAnswer{ID: of.ID, Held: has("held"), Pages: list("pages")}
+		m.Lengths = make([]uint64, len(m.Pages))
+		if len(d.CmdArgs) > 1 {
+			if code, ok := codeOf(arg(1)); ok {
+				m.Code = uint32(code)
+			}
+		}
+		s.m.Ended(of, &m, has("brought"), has("stands"), &s.out)
+	case "returned":
+		s.m.Returned(s.call(arg(0)), &s.out)
+	case "show":
+		pages := list("pages")
+		s.m.Show(s.call(arg(0)), int(number("first", 0)), pages, make([]uint64, len(pages)), &s.out)
+	case "freed":
+		s.m.Freed(s.number(arg(0)), s.number(arg(1)), &s.out)
+	case "cut":
+		s.m.Cut(Conn(s.number(arg(0))), &s.out)
+	case "exited":
+		s.m.Exited(Process(s.number(arg(0))), &s.out)
+	case "drain":
+		s.m.Drain(&s.out)
+	case "who":
+		who := s.m.Of(Conn(s.number(arg(0))))
+		fmt.Fprintf(&s.log, "session %d, %q\n", who.ID, who.Name)
+	default:
+		s.t.Fatalf("no directive %q", d.Cmd)
+	}
+	return s.told()
+}
+
+// told prints what the machine wants, and what stands.
+func (s *story) told() string {
+	s.wants()
+	calls, holdings := s.m.Totals()
+	fmt.Fprintf(&s.log, "-- %d attached, %d calls, %d held", s.m.Sessions(), calls, holdings)
+	for _, x := range s.m.sessions {
+		for _, h := range x.holds {
+			fmt.Fprintf(&s.log, "; %d.%d %v", x.id, h.id, h.kind)
+			if h.uses > 0 {
+				fmt.Fprintf(&s.log, " in %d uses", h.uses)
+			}
+		}
+	}
+	s.log.WriteString("\n")
+	return s.log.String()
+}
+
+// wants prints what is to be done.
+func (s *story) wants() {
+	o := &s.out
+	for _, x := range o.Sends {
+		fmt.Fprintf(&s.log, "c%d <- %s\n", x.Conn, s.said(x))
+	}
+	for _, x := range o.Begins {
+		fmt.Fprintf(&s.log, "begin %d.%d %v", x.Session, x.ID, x.Op)
+		if x.Body.ID != x.ID {
+			s.t.Errorf("call %d is begun with the body of call %d", x.ID, x.Body.ID)
+		}
+		for _, f := range []struct {
+			name string
+			n    uint64
+		}{{"target", x.Body.Target}, {"prefill", x.Body.Prefill}, {"patience", x.Body.PatienceNS}} {
+			if f.n != 0 {
+				fmt.Fprintf(&s.log, " %s=%d", f.name, f.n)
+			}
+		}
+		s.log.WriteString("\n")
+	}
+	for _, x := range o.Aborts {
+		fmt.Fprintf(&s.log, "abort %d.%d\n", x.Session, x.ID)
+	}
+	for _, x := range o.Showns {
+		fmt.Fprintf(&s.log, "shown %d.%d %v\n", x.Session, x.ID, x.Code)
+	}
+	for _, x := range o.Frees {
+		fmt.Fprintf(&s.log, "free %d.%d %v\n", x.Session, x.Holding, x.Kind)
+	}
+	for _, x := range o.Closes {
+		fmt.Fprintf(&s.log, "close c%d: %s\n", x.Conn, x.Why)
+	}
+	for _, id := range o.Leaves {
+		fmt.Fprintf(&s.log, "session %d is no more\n", id)
+	}
+}
+
+// said is a message in words.
+func (s *story) said(x Send) string {
+	lim := protocol.DefaultLimits()
+	var attached protocol.AttachResponse
+	var answer protocol.EngineAnswer
+	var show protocol.EngineShow
+	var returned protocol.EngineReturned
+	switch {
+	case protocol.MayBe(x.Body, protocol.TagAttachResponse, &lim):
+		if err := attached.Decode(x.Body, &lim); err != nil {
+			s.t.Fatal(err)
+		}
+		if x.Attached != (attached.Code == 0) {
+			s.t.Errorf("the file goes with an answer of code %d: %v", attached.Code, x.Attached)
+		}
+		if attached.Code != 0 {
+			return fmt.Sprintf("turned away, %v: %s", effects.Code(attached.Code), attached.Reason)
+		}
+		text := fmt.Sprintf("attached, session %d, window %d", attached.Session, attached.Window)
+		if attached.Resumed {
+			text += ", resumed"
+		}
+		return text
+	case protocol.MayBe(x.Body, protocol.TagEngineAnswer, &lim):
+		if err := answer.Decode(x.Body, &lim); err != nil {
+			s.t.Fatal(err)
+		}
+		text := fmt.Sprintf("answer %d, %v", answer.ID, effects.Code(answer.Code))
+		if len(answer.Field) > 0 {
+			text += fmt.Sprintf(" (%s is %s; %s; %s)", answer.Field, answer.Theirs, answer.Ours, answer.Remedy)
+		}
+		if len(answer.Pages) > 0 {
+			text += fmt.Sprintf(", pages %d", answer.Pages)
+		}
+		if answer.Held {
+			text += ", held"
+		}
+		return text
+	case protocol.MayBe(x.Body, protocol.TagEngineShow, &lim):
+		if err := show.Decode(x.Body, &lim); err != nil {
+			s.t.Fatal(err)
+		}
+		return fmt.Sprintf("show of %d, from %d, pages %d", show.ID, show.First, show.Pages)
+	}
+	if err := returned.Decode(x.Body, &lim); err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprintf("returned %d", returned.ID)
+}

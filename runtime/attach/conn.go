@@ -1,0 +1,239 @@
+package attach
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/peercred"
+)
+
+// lengthBytes begin a frame: how long it is, little-endian.
+const lengthBytes = 4
+
+// A conn is a connection of an engine's. Its writer takes what is posted; nobody waits for it.
+type conn struct {
+	id   session.Conn
+	conn *net.UnixConn
+	most int // messages that may wait: more than an engine can have asked for
+
+	mu      sync.Mutex
+	waiting []message
+	more    *sync.Cond
+	why     string // it ends when all has been sent
+	ending  bool
+}
+
+// A socket numbers the connections that it accepts, in their order: an engine's newest one counts, whichever is served
+// first.
+type socket struct {
+	*net.UnixListener
+	last session.Conn
+}
+
+type accepted struct {
+	*net.UnixConn
+	id session.Conn
+}
+
+// Accept is called by one goroutine at a time.
+func (l *socket) Accept() (net.Conn, error) {
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	l.last++
+	return &accepted{c, l.last}, nil
+}
+
+type message struct {
+	body     []byte
+	attached bool
+}
+
+// post has a message sent. An engine that does not read is cut off: what it was not told is kept for it.
+func (c *conn) post(body []byte, attached bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending {
+		return
+	}
+	if len(c.waiting) >= c.most {
+		c.why, c.ending, c.waiting = "the engine does not read what it is told", true, nil
+		_ = c.conn.Close()
+	} else {
+		c.waiting = append(c.waiting, message{body, attached})
+	}
+	c.more.Signal()
+}
+
+// end closes the connection when all has been sent.
+func (c *conn) end(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ending {
+		c.ending, c.why = true, why
+		c.more.Signal()
+	}
+}
+
+// next returns what is to be sent next; false: nothing is any more.
+func (c *conn) next() (m message, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.waiting) == 0 && !c.ending {
+		c.more.Wait()
+	}
+	if len(c.waiting) == 0 {
+		return message{}, false
+	}
+	m = c.waiting[0]
+	c.waiting[0] = message{}
+	c.waiting = c.waiting[1:]
+	return m, true
+}
+
+// write sends messages until the connection ends.
+func (c *conn) write(file int, stall time.Duration) {
+	defer func() { _ = c.conn.Close() }()
+	for {
+		m, ok := c.next()
+		if !ok {
+			return
+		}
+		frame := binary.LittleEndian.AppendUint32(make([]byte, 0, lengthBytes+len(m.body)), uint32(len(m.body)))
+		frame = append(frame, m.body...)
+		var rights []byte
+		if m.attached {
+			rights = unix.UnixRights(file)
+		}
+		if c.conn.SetWriteDeadline(time.Now().Add(stall)) != nil {
+			return
+		}
+		n, _, err := c.conn.WriteMsgUnix(frame, rights, nil)
+		if err == nil && n < len(frame) {
+			_, err = c.conn.Write(frame[n:])
+		}
+		if err != nil {
+			c.end("")
+			return
+		}
+	}
+}
+
+// reason is why the server ended it; empty: it did not, or all is well.
+func (c *conn) reason() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
+// frames gives every message to take, until the connection ends or take says so.
+func frames(from io.Reader, most int, take func([]byte) bool) error {
+	r := bufio.NewReader(from)
+	var head [lengthBytes]byte
+	var body []byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(head[:])
+		if uint64(n) > uint64(most) {
+			return fmt.Errorf("a message of %d bytes; at most %d are taken", n, most)
+		}
+		if cap(body) < int(n) {
+			body = make([]byte, n)
+		}
+		body = body[:n]
+		if _, err := io.ReadFull(r, body); err != nil {
+			return err
+		}
+		if !take(body) {
+			return nil
+		}
+	}
+}
+
+// stallMax is how long an engine may leave a message half read.
+const stallMax = 10 * time.Second
+
+// serve is one connection.
+func (s *Server) serve(g *door.Guest) error {
+	defer g.Close()
+	if err := peercred.SameUser(g.Conn); err != nil {
+		return err
+	}
+	accepted, ok := g.Conn.(*accepted)
+	if !ok {
+		return fmt.Errorf("%T is no connection of this socket", g.Conn)
+	}
+	u := accepted.UnixConn
+	p, err := peercred.ProcessOf(g.Conn)
+	if err != nil {
+		return err
+	}
+	c := &conn{id: accepted.id, conn: u, most: 4*s.cfg.Window + 16}
+	c.more = sync.NewCond(&c.mu)
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(int(s.mapping.File.Fd()), stallMax) })
+	first := true
+	err = frames(g, s.cfg.MessageBytes, func(body []byte) bool {
+		if !first {
+			s.do(func(m *session.Machine, out *session.Out) { m.Heard(c.id, body, out) })
+			return true
+		}
+		first = false
+		g.Known()
+		return s.attach(c, p, body)
+	})
+	if first {
+		_ = p.Close()
+	}
+	s.do(func(m *session.Machine, out *session.Out) {
+		delete(s.conns, c.id)
+		m.Cut(c.id, out)
+	})
+	c.end("")
+	if err != nil {
+		_ = u.Close() // It takes nothing more, or sends what makes no sense.
+	}
+	writer.Wait()
+	if why := c.reason(); why != "" {
+		return errors.New(why)
+	}
+	return err
+}
+
+// attach begins with the first message of a connection.
+func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		_ = p.Close()
+		return false
+	}
+	s.conns[c.id] = c
+	of := s.process(p)
+	s.step(func(m *session.Machine, out *session.Out) {
+		m.Attach(c.id, of.id, body, out)
+		if x := m.Of(c.id); x.ID != 0 && s.engines[x.ID] == nil {
+			of.sessions++
+			e := &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{},
+				swift: make(chan func(), s.cfg.Window)}
+			s.engines[x.ID] = e
+			s.tasks.Go(func() { s.inOrder(e.swift) })
+			s.log.Debug("an engine has attached", "session", x.ID, "engine", x.Name, "pid", of.pid)
+		}
+	})
+	of.release(s)
+	return true
+}

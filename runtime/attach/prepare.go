@@ -1,0 +1,189 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime"
+)
+
+// A run carries a call out.
+type run func(ctx context.Context) outcome
+
+// An args is what a call says, in memory of its own.
+type args struct {
+	node     *runtime.Node
+	target   *held // pages, or what is shared
+	prefill  *held
+	keys     []string
+	request  string
+	transfer string
+	engine   string
+	host     string
+	ports    [3]uint16 // init, alloc, query
+
+	first, count, tokens, layer, skip int
+	last, layered                     bool
+	patience, layerTime               time.Duration
+
+	ranks, stages int
+	producers     []runtime.ProducerPeer
+	blocks        []runtime.Blocks
+}
+
+// prepare reads a call. What it returns carries it out.
+func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.EngineCall) run {
+	a := &args{
+		node: s.node, target: e.holds[b.Target], prefill: e.holds[b.Prefill], keys: texts(b.Keys),
+		request: string(b.Request), transfer: string(b.Transfer), engine: string(b.Engine), host: string(b.Host),
+		ports: [3]uint16{uint16(b.InitPort), uint16(b.AllocPort), uint16(b.QueryPort)},
+		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
+		last: b.Last, layered: b.Layered, patience: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
+		ranks: int(b.Ranks), stages: int(b.Stages),
+	}
+	if len(b.Keys) > s.cfg.Keys {
+		return refused(op, effects.TooLarge, "keys", strconv.Itoa(len(b.Keys)), "at most "+strconv.Itoa(s.cfg.Keys),
+			"name fewer in one call")
+	}
+	for i := range b.Blocks {
+		logical := make([]uint32, len(b.Blocks[i]))
+		for j, block := range b.Blocks[i] {
+			if block > 1<<32-1 {
+				return refused(op, effects.Invalid, "blocks", strconv.FormatUint(block, 10), "a number of a block",
+					"number blocks from 0")
+			}
+			logical[j] = uint32(block)
+		}
+		a.blocks = append(a.blocks, runtime.Blocks{Group: uint16(min(b.Groups[i], 1<<16-1)), First: b.Firsts[i],
+			End: b.Ends[i], Logical: logical})
+	}
+	for _, text := range b.Producers {
+		p, err := producer(string(text))
+		if err != nil {
+			return refused(op, effects.Invalid, "producers", string(text), "host:init_port:port", "name every rank so")
+		}
+		a.producers = append(a.producers, p)
+	}
+	if op == protocol.CallTakeBack {
+		return s.takeBack(e.calls[b.Target])
+	}
+	if do := ops[op]; do != nil {
+		return func(ctx context.Context) outcome { return do(ctx, a) }
+	}
+	if op == protocol.CallStats {
+		return s.stats
+	}
+	if op == protocol.CallFetch || op == protocol.CallSharedFetch {
+		return func(ctx context.Context) outcome { return w.fetch(ctx, a, op == protocol.CallSharedFetch) }
+	}
+	panic(fmt.Sprintf("BUG: nobody carries out %v", op))
+}
+
+func refused(op protocol.CallOp, code effects.Code, field, theirs, ours, remedy string) run {
+	return func(context.Context) outcome {
+		return outcome{stands: true, err: &runtime.Error{Op: op.String(), Code: code, Stage: effects.StageCommand,
+			Field: field, Theirs: theirs, Ours: ours, Remedy: remedy}}
+	}
+}
+
+func texts(from [][]byte) []string {
+	all := make([]string, len(from))
+	for i, b := range from {
+		all[i] = string(b)
+	}
+	return all
+}
+
+// producer reads host:init_port:port.
+func producer(text string) (p runtime.ProducerPeer, err error) {
+	rest, port, err := net.SplitHostPort(text)
+	if err != nil {
+		// Two ports are one too many for it, but for a host in brackets.
+		at := lastColon(text)
+		if at < 0 {
+			return p, err
+		}
+		rest, port = text[:at], text[at+1:]
+	}
+	host, init, err := net.SplitHostPort(rest)
+	if err != nil {
+		return p, err
+	}
+	initPort, err := strconv.ParseUint(init, 10, 16)
+	if err != nil {
+		return p, err
+	}
+	ownPort, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return p, err
+	}
+	return runtime.ProducerPeer{Host: host, InitPort: uint16(initPort), Port: uint16(ownPort)}, nil
+}
+
+func lastColon(s string) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == ':' {
+			return i
+		}
+	}
+	return -1
+}
+
+// takeBack ends the offer of a put that has ended. One that has no offer any more is taken back.
+func (s *Server) takeBack(of *work) run {
+	if of == nil || of.put == nil {
+		return func(context.Context) outcome { return outcome{} }
+	}
+	put := *of.put
+	return func(context.Context) outcome { return outcome{err: s.node.Sender().TakeBack(put)} }
+}
+
+// stats is what the node and its engines have, as JSON.
+func (s *Server) stats(context.Context) outcome {
+	counts := map[string]uint64{}
+	for _, c := range s.node.Counts() {
+		counts[c.Fact.String()+"."+c.Code.String()] = c.Times
+	}
+	text, err := json.Marshal(struct {
+		Node   any               `json:"node"`
+		Facts  map[string]uint64 `json:"facts"`
+		Attach Counts            `json:"attached"`
+	}{s.node.Stats(), counts, s.Counts()})
+	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
+}
+
+// fetch shows chunks to the engine, batch by batch.
+func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
+	show := func(ctx context.Context, first int, chunks []runtime.Place) error {
+		pages, lengths := make([]uint64, len(chunks)), make([]uint64, len(chunks))
+		for i, c := range chunks {
+			pages[i], lengths[i] = uint64(c.Index), uint64(c.Bytes)
+		}
+		w.server.do(func(m *session.Machine, out *session.Out) { m.Show(w.of, first, pages, lengths, out) })
+		select {
+		case code := <-w.read:
+			if code != effects.OK {
+				return errNotUsed
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	var taken int
+	var err error
+	if shared {
+		taken, err = a.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: a.sharedGet(), Places: show})
+	} else {
+		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, Places: show,
+			Patience: a.patience})
+	}
+	return outcome{answer: protocol.EngineAnswer{Hits: uint32(taken)}, err: err}
+}
