@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -82,14 +85,20 @@ func ours(tb testing.TB) (n *runtime.Node, port int) {
 	return n, port
 }
 
+// freePort is one of those that the kernel gives nobody who asks for any: until it is listened on, nobody takes it.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(20000+rand.IntN(12000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().(*net.TCPAddr).Port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func blockOf(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
