@@ -81,7 +81,7 @@ demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU s
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
 # Two at a time: what runs for real mostly waits, and leaves the cores to what counts. The longest begins.
-CHECKS := race lint unit simulate determinism report-test pure
+CHECKS := race lint unit python-test simulate determinism report-test pure
 
 .PHONY: test
 test: test-setup ## Everything that must hold before a commit.
@@ -193,10 +193,10 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 PY := $(CACHE)/python
 
 .PHONY: python-test
-python-test: $(PY)/ready ## The Python package: linters, types, tests (with KVFERRY_BIN=bin/kvferry also against agents).
+python-test: build $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
 	cd python && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
-	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(abspath $(KVFERRY_BIN)) $(PY)/bin/pytest
+	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry $(PY)/bin/pytest
 
 .PHONY: python-wheel
 python-wheel: $(PY)/ready ## Build the Python package into .cache/wheels.
@@ -206,6 +206,7 @@ python-wheel: $(PY)/ready ## Build the Python package into .cache/wheels.
 #   cd python && uv pip compile --generate-hashes --universal --python-version 3.10 --no-annotate package.in checks.in \
 #       -o package.lock
 $(PY)/ready: python/package.lock
+	@PYTHON=$(PYTHON) tools/setup python
 	$(PYTHON) -m venv --clear $(PY)
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
