@@ -17,6 +17,7 @@ type stream struct {
 	life       int    // of the agent
 	up, down   []byte // to the agent, to the engine
 	first      bool   // the agent has had the first message
+	attached   bool   // and has taken it
 	shutAgent  bool   // by the agent, or cut: nothing goes down any more
 	shutEngine bool   // by the engine, or cut: nothing goes up any more
 	over       bool   // the agent has read all of it

@@ -166,6 +166,9 @@ func (w *world) step(f func(out *Out)) {
 	for _, x := range w.out.Closes {
 		w.note("  close %d: %s", x.Conn, x.Why)
 		if s := w.stream(x.Conn); s != nil {
+			if w.honest(s) && s.attached && x.Why != "" && !s.shutEngine {
+				w.t.Fatalf("engine %d, which does nothing wrong, is cut off: %s", s.process, x.Why)
+			}
 			s.shutAgent = true
 		}
 	}
@@ -181,6 +184,11 @@ func (w *world) stream(c Conn) *stream {
 		return w.streams[i]
 	}
 	return nil
+}
+
+// honest says whether whoever is at the other end of a stream does as he is told.
+func (w *world) honest(s *stream) bool {
+	return slices.ContainsFunc(w.engines, func(e *engine) bool { return e.process == s.process && !e.lies })
 }
 
 // gone says that a session's engine has nothing there any more, as it said itself or as its process did.
@@ -445,7 +453,7 @@ func (w *world) heard(s *stream, body []byte) {
 			if p, known := w.whose[x.ID]; known && p != s.process {
 				w.t.Fatalf("process %d takes over session %d of process %d", s.process, x.ID, p)
 			}
-			w.whose[x.ID] = s.process
+			w.whose[x.ID], s.attached = s.process, true
 		}
 	})
 }

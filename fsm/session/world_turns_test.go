@@ -15,10 +15,15 @@ func (w *world) some(n int) int { return w.rnd.IntN(n) }
 func (e *engine) asks() {
 	w := e.w
 	ids := map[Kind][]uint64{}
-	for _, id := range slices.Sorted(maps.Keys(e.had)) {
+	any := slices.Sorted(maps.Keys(e.had))
+	for _, id := range any {
 		if h := e.had[id]; !h.giving {
 			ids[h.kind] = append(ids[h.kind], id)
 		}
+	}
+	if len(any) > 0 && w.some(12) == 0 { // Of another kind, or what it gives back: it is to be told so.
+		e.ask([]protocol.CallOp{protocol.CallPut, protocol.CallAwaitReturn}[w.some(2)], any[w.some(len(any))], 0)
+		return
 	}
 	one := func(k Kind) uint64 {
 		if len(ids[k]) == 0 {
@@ -31,6 +36,9 @@ func (e *engine) asks() {
 		protocol.CallAwaitReturn, protocol.CallShare, protocol.CallWithdraw, protocol.CallBeginPrefill,
 		protocol.CallSaveLayer, protocol.CallFinishPrefill, protocol.CallDropPrefill, protocol.CallFetch, protocol.CallAbort,
 		protocol.CallDetach,
+	}
+	if len(any) > 0 && w.some(2) == 0 {
+		ops = ops[3:12] // About what it has.
 	}
 	switch op := ops[w.some(len(ops))]; op {
 	case protocol.CallReserve, protocol.CallGet, protocol.CallContains, protocol.CallBeginPrefill, protocol.CallFetch:
@@ -109,8 +117,8 @@ func (w *world) note(format string, args ...any) {
 func (w *world) turn() {
 	e := w.engines[w.some(len(w.engines))]
 	e.write()
-	switch w.some(24) {
-	case 0, 1, 2, 3, 4, 5:
+	switch w.some(28) {
+	case 0, 1, 2, 3, 4, 5, 24, 25, 26, 27:
 		switch {
 		case e.gone || e.frozen:
 		case e.lies:
@@ -135,7 +143,9 @@ func (w *world) turn() {
 		}
 	case 14, 15, 16, 17:
 		if all := sortedWorks(w); len(all) > 0 {
-			w.end(all[w.some(len(all))], w.some(4) > 0)
+			if h := all[w.some(len(all))]; !w.works[h].ended || w.some(4) == 0 { // Memory comes back slowly.
+				w.end(h, w.some(4) > 0)
+			}
 		}
 	case 18:
 		if all := sortedWorks(w); len(all) > 0 {
