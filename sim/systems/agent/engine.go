@@ -311,10 +311,11 @@ func (e *engineProcess) heard(body []byte) {
 	var at protocol.AttachResponse
 	var a protocol.EngineAnswer
 	var r protocol.EngineReturned
+	is := func(tag protocol.Tag) bool { return protocol.MayBe(body, tag, &limits) }
 	switch {
-	case at.Decode(body, &limits) == nil:
+	case is(protocol.TagAttachResponse) && at.Decode(body, &limits) == nil:
 		e.attachedAs(&at)
-	case a.Decode(body, &limits) == nil:
+	case is(protocol.TagEngineAnswer) && a.Decode(body, &limits) == nil:
 		x := e.calls[a.ID]
 		if x == nil || x.answered {
 			return
@@ -323,7 +324,7 @@ func (e *engineProcess) heard(body []byte) {
 		if len(a.Pages) > 0 {
 			e.held[a.ID] = true
 		}
-	case r.Decode(body, &limits) == nil:
+	case is(protocol.TagEngineReturned) && r.Decode(body, &limits) == nil:
 		x := e.calls[r.ID]
 		if x == nil {
 			return
