@@ -168,7 +168,7 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	case !resumed && m.draining:
 		m.turnAway(c, effects.Draining, "this agent ends; attach to another", out)
 		return
-	case !resumed && len(m.sessions) >= m.cfg.SessionsMax:
+	case !resumed && !m.room(out):
 		m.turnAway(c, effects.TooMany, decimal(uint64(len(m.sessions)))+" engines are attached; raise agent.sessions, "+
 			"or end one: what a living process holds is its own", out)
 		return
@@ -194,6 +194,21 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	if resumed {
 		m.resume(s, a.Open, out)
 	}
+}
+
+// room says whether another engine can attach. If need be one ends that is parted and has nothing: such as one whose
+// engine never heard of it, and began anew.
+func (m *Machine) room(out *Out) bool {
+	if len(m.sessions) < m.cfg.SessionsMax {
+		return true
+	}
+	for _, s := range m.sessions {
+		if s.conn == 0 && s.idle() && !s.leaving {
+			m.leave(s, out)
+			return true
+		}
+	}
+	return false
 }
 
 // turnAway refuses a connection.

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/agent"
 	"github.com/kvferry/kvferry/sim/systems/layerwise"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -19,7 +20,7 @@ import (
 )
 
 // Flows are all that there are.
-var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow, &register.Flow}
+var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow, &register.Flow, &agent.Flow}
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {

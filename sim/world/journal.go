@@ -109,6 +109,8 @@ const (
 	kindCommRestart // somebody restarts what cannot be proven
 	// What engines of users do.
 	KindItem
+	// What engines in processes of their own do, and what reaches their agents.
+	KindAttached
 	kinds
 )
 
@@ -176,6 +178,7 @@ var Forms = [kinds]form{
 	kindCommLed: {"comm-led", "link", "epoch", ""}, kindCommMargin: {"comm-margin", "link", "epoch", ""},
 	kindCommRestart: {"comm-restart", "", "", ""},
 	KindItem:        {"item", "item", "", ""},
+	KindAttached:    {"attached", "what", "whose", ""},
 }
 
 // Entry is one line of the journal: numbers only, so that keeping it costs nothing.

@@ -25,6 +25,7 @@ type Cluster struct {
 	Reader      plainReader `snap:"share"`
 	encoders    encoders    `snap:"scratch"`
 	inbox       inbox       `snap:"scratch"` // messages that are read again and again
+	Attached    any         `snap:"share"`   // what a flow keeps of engines in processes of their own
 	Parted      bool        // a put that was a part of a call has ended in this step
 
 	Work

@@ -26,6 +26,7 @@ type Command struct {
 	Returned bool   // its memory came back before
 	Copied   bool   // its chunks are, or were, copied to the host pool
 	Held     bool   // a Return is owed
+	Attached bool   // it is of an engine in a process of its own, which sees to what follows
 	Joined   bool   // of a put: it was taken, as its end told
 	Code     effects.Code
 	Count    uint32

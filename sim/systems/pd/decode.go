@@ -33,6 +33,9 @@ const (
 // fetch is the decode engine wanting a request's chunks.
 func (j *Job) fetch(w *Cluster) {
 	n := w.Nodes[j.Receiver]
+	if flow := w.Flows.owner(j); flow != nil && flow.Fetch != nil && flow.Fetch(w, n, j) {
+		return
+	}
 	if n.Delays && !j.Take {
 		j.FetchChunks(w, 0, false)
 		return
@@ -115,7 +118,7 @@ func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	if e.Code == effects.OK && c.Want == plan.WantGet {
 		j.served = true
 	}
-	if len(e.Pages) > 0 {
+	if len(e.Pages) > 0 && !c.Attached {
 		d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 11)
 		w.ForNode(n, d.Heavy(30*effects.Millisecond)+c.hoarded(w), world.Delivery{Kind: world.KindLetGo, A: uint64(e.Ticket)})
 	}

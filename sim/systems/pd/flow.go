@@ -38,6 +38,10 @@ type Flow struct {
 	Ports func(n *world.Node) []effects.Channel             // on which a node listens beside PD's
 	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
 	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
+	// Fetch is the engine of a job of its that the proxy has sent on; false: PD's own reads it.
+	Fetch func(w *Cluster, n *world.Node, j *Job) bool
+	// Act does what is queued as [world.KindAttached].
+	Act func(w *Cluster, d world.Delivery)
 	// Later is the engine of a job of its going on at a place that it has noted (Later).
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.

@@ -210,6 +210,13 @@ func (w *Cluster) GiveAbort(n *world.Node, t effects.Ticket) {
 // reserved starts to fill the pages; the second half comes later.
 func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
+	if c.Attached {
+		if e.Code == effects.OK {
+			w.Jury.OnReserved(n, e, c)
+			c.Pages = w.Stock.Spans.Keep(e.Pages)
+		}
+		return
+	}
 	if e.Code != effects.OK {
 		if j.Batches[c.Batch].tries < 3 && e.Code != effects.Draining {
 			j.reserveAgain(w, n, c.Batch)

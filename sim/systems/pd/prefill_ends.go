@@ -46,7 +46,7 @@ func (c *Command) tooLarge(w *Cluster, n *world.Node) bool {
 func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Jury.OnReturned(n, c)
 	j := &w.Jobs[c.Job]
-	if w.Failure != nil {
+	if w.Failure != nil || c.Attached {
 		return
 	}
 	if use := w.Flows.put(w, n, t, true); use == Lent || use == Unused && !j.shared && w.Commands[t-1].refill(w, n) {

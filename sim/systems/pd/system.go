@@ -105,6 +105,12 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
 			contradict(w, n, d)
 		}
+	case world.KindAttached:
+		for _, f := range w.Flows {
+			if f.Act != nil {
+				f.Act(w, d)
+			}
+		}
 	default:
 		panic("BUG: delivery of kind " + world.Forms[d.Kind].Name)
 	}

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A stream is a connection of an engine's to the agent of its node.
+type stream struct {
+	a          *all
+	id         session.Conn
+	node       int32
+	life       uint32 // of the agent
+	engine     int    // whose it is
+	up, down   []byte // on their ways to the agent, and to the engine
+	first      bool   // the agent has had the first message
+	shutAgent  bool   // by the agent, or cut
+	shutEngine bool   // by the engine, or cut
+	over       bool   // the agent has read all
+}
+
+func framed(body []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+// next takes a whole frame off the beginning of some bytes.
+func next(b *[]byte) (body []byte, ok bool) {
+	if len(*b) < 4 {
+		return nil, false
+	}
+	n := int(binary.LittleEndian.Uint32(*b))
+	if len(*b) < 4+n {
+		return nil, false
+	}
+	body, *b = (*b)[4:4+n], (*b)[4+n:]
+	return body, true
+}
+
+// soon has the agent read in a while.
+func (s *stream) soon(in effects.Duration) {
+	s.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: reads, B: uint64(s.id)})
+}
+
+// arrives lets the agent read: so much that a frame may be half there.
+func (s *stream) arrives() {
+	w := s.a.w
+	n := w.Nodes[s.node]
+	h := s.a.host(n)
+	if h == nil || h.life != s.life || s.over {
+		return
+	}
+	if n.Thaw > w.Now {
+		s.soon(effects.Duration(n.Thaw-w.Now) + effects.Millisecond)
+		return
+	}
+	most := len(s.up)
+	if d := s.a.draw(); d.Permille(300) && most > 0 {
+		most = int(d.Again().Below(uint64(most + 1)))
+		s.soon(d.Again().Again().Heavy(effects.Millisecond))
+	}
+	part, rest := s.up[:most:most], s.up[most:]
+	for {
+		body, ok := next(&part)
+		if !ok {
+			break
+		}
+		h.heard(s, body)
+	}
+	s.up = append(part, rest...)
+	if s.shutEngine && len(rest) == 0 && !s.over {
+		s.over, s.shutAgent = true, true
+		h.step(func(out *session.Out) { h.machine.Cut(s.id, out) })
+	}
+}
+
+// cut loses what is on its way, but for some of it.
+func (s *stream) cut() {
+	s.up = s.up[:s.a.draw().Below(uint64(len(s.up)+1))]
+	s.down = s.down[:s.a.draw().Below(uint64(len(s.down)+1))]
+	s.shutAgent, s.shutEngine = true, true
+	s.soon(s.a.draw().Heavy(5 * effects.Millisecond))
+}
+
+// dead says whether the agent at the other end is no more.
+func (s *stream) dead() bool {
+	n := s.a.w.Nodes[s.node]
+	return !n.Up || n.Life != s.life
+}
