@@ -77,7 +77,12 @@ func (x *Shared) Withdraw(ctx context.Context) error {
 	}
 	left := x.parts[len(waits):len(x.parts):len(x.parts)]
 	for i, t := range waits {
-		out := n.await(ctx, t, &engine.Abort{Target: t.id})
+		var out Outcome
+		select {
+		case out = <-t.Done():
+		case <-ctx.Done(): // The command has no patience of its own, so a deadline takes it back as well.
+			out = n.takeBack(t, &engine.Abort{Target: t.id})
+		}
 		if out.Code == effects.OK {
 			x.pages.unshare()
 			continue

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -54,10 +55,13 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 				return err
 			}
 			if out := <-t.Done(); out.Code != effects.OK { // Answered by the step that takes it.
-				return (&Error{Op: "store", Code: out.Code, Count: len(keys) - done}).because(out.Why)
+				return (&Error{Op: "store", Code: out.Code}).because(out.Why)
 			}
 			return nil
 		}); err != nil {
+			if e := (*Error)(nil); errors.As(err, &e) {
+				e.Count = len(keys) - done // Whatever refused it.
+			}
 			return err
 		}
 		done += part

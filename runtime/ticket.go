@@ -297,6 +297,11 @@ func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) 
 	if !takesBack(ctx) {
 		return <-t.Done()
 	}
+	return n.takeBack(t, abort)
+}
+
+// takeBack ends a command, and waits for its outcome.
+func (n *Node) takeBack(t *Ticket, abort effects.CommandBody) Outcome {
 	if a, err := n.submit("abort", ending, abort); err == nil {
 		<-a.Done()
 	}

@@ -60,7 +60,7 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 			if err != nil {
 				return err
 			}
-			to.Node = n.Node.Node
+			to.Node, to.Limits = n.Node.Node, &cfg.Limits
 			served := serveEngines(cmd, n, to, cfg.Push.DrainTimeout)
 			// The context has ended, and closing has bounds of its own.
 			return errors.Join(served, n.close(context.WithoutCancel(cmd.Context())))

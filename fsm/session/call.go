@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -50,7 +51,7 @@ func (m *Machine) Heard(from Conn, body []byte, out *Out) {
 	}
 	b := &m.call
 	if err := b.Decode(body, &m.cfg.Wire); err != nil {
-		m.hangUp(s, err.Error(), out)
+		m.misread(s, b.ID, err, out)
 		return
 	}
 	for _, id := range b.Done {
@@ -69,6 +70,18 @@ func (m *Machine) Heard(from Conn, body []byte, out *Out) {
 	}
 	s.last = b.ID
 	m.take(s, b, out)
+}
+
+// misread is a call that is none that the agent takes. Where its number could be read it is answered, so that an engine
+// which sent what is too long for the agent goes on without it.
+func (m *Machine) misread(s *session, id uint64, err error, out *Out) {
+	var why *protocol.DecodeError
+	if id <= s.last || uint64(len(s.calls)) >= uint64(m.cfg.Told.Window) || !errors.As(err, &why) {
+		m.hangUp(s, err.Error(), out)
+		return
+	}
+	s.last = id
+	m.refuse(s, id, effects.Malformed, why.Field, why.Found, why.Want, "send what the agent takes", out)
 }
 
 // heardAgain is a call that was sent again after a cut.
@@ -145,7 +158,12 @@ func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, 
 // uses notes that a call is about something that its engine holds, or refuses the call.
 func (m *Machine) uses(s *session, c *call, at int, field string, id uint64, kind Kind, out *Out) bool {
 	h := s.holding(id)
-	if h == nil || h.kind != kind || h.ender != 0 || h.freed {
+	if h != nil && h.kind == kind && h.ender != 0 && !h.freed {
+		m.refuse(s, c.id, effects.TooMany, field, decimal(id), "not being ended already",
+			"wait for the call that ends it, or abort that", out)
+		return false
+	}
+	if h == nil || h.kind != kind || h.freed {
 		m.refuse(s, c.id, effects.NotFound, field, decimal(id), "the number of "+kind.String()+" that this engine holds",
 			"what was held in another session, or was given back, is not held any more", out)
 		return false
@@ -238,6 +256,8 @@ func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool,
 	}
 	if !c.let {
 		m.send(s, c.answer, out)
+	} else if c.held {
+		out.Aborts = append(out.Aborts, of) // It was aborted before there was anything to take back.
 	}
 	m.maybeOver(s, c, out)
 	if h := s.holding(c.id); h != nil {
@@ -271,7 +291,7 @@ func (m *Machine) maybeOver(s *session, c *call, out *Out) {
 		m.unuse(s, id, out)
 	}
 	if c.let {
-		m.remove(s, c)
+		m.remove(s, c, out)
 	}
 }
 
@@ -280,16 +300,18 @@ func (m *Machine) forget(s *session, c *call, out *Out) {
 	c.let = true
 	switch {
 	case c.over():
-		m.remove(s, c)
+		m.remove(s, c, out)
 	case !c.begun:
-		m.remove(s, c)
+		m.remove(s, c, out)
 		m.unwait(s, c, out)
 	case (c.answer == nil || s.leaving) && c.op != protocol.CallDetach:
 		out.Aborts = append(out.Aborts, Call{s.id, c.id})
 	}
 }
 
-func (m *Machine) remove(s *session, c *call) {
+// remove forgets a call.
+func (m *Machine) remove(s *session, c *call, out *Out) {
+	out.Drops = append(out.Drops, Drop{Call{s.id, c.id}, s.leaving})
 	s.calls = slices.DeleteFunc(s.calls, func(x *call) bool { return x == c })
 }
 

@@ -36,13 +36,14 @@ type Out struct {
 	Frees  []Free  // things to be given back: one Freed answers each
 	Showns []Shown // what an engine has read, or will not
 	Closes []Close
+	Drops  []Drop   // calls that are forgotten
 	Leaves []uint64 // sessions that are no more
 }
 
 // Reset forgets all of it, and keeps the memory.
 func (o *Out) Reset() {
 	*o = Out{Sends: o.Sends[:0], Begins: o.Begins[:0], Aborts: o.Aborts[:0], Frees: o.Frees[:0], Showns: o.Showns[:0],
-		Closes: o.Closes[:0], Leaves: o.Leaves[:0]}
+		Closes: o.Closes[:0], Drops: o.Drops[:0], Leaves: o.Leaves[:0]}
 }
 
 // A Send is a message to an engine. Attached says that it tells of the memory: its first byte carries the file.
@@ -69,6 +70,12 @@ type Free struct {
 type Shown struct {
 	Call
 	Code effects.Code // OK: it has read it
+}
+
+// A Drop is a call of which nothing is kept any more. Left says that its engine is gone.
+type Drop struct {
+	Call
+	Left bool
 }
 
 // A Close is a connection to be closed, after what was sent to it.
@@ -259,7 +266,7 @@ func (m *Machine) Cut(c Conn, _ *Out) {
 func (m *Machine) Exited(p Process, out *Out) {
 	for _, s := range slices.Clone(m.sessions) {
 		if s.process == p {
-			s.conn = 0
+			m.hangUp(s, "its process has ended", out) // Another may have its end of the connection.
 			m.leave(s, out)
 		}
 	}

@@ -460,3 +460,32 @@ func TestASocketHasOneServer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A call that the agent cannot take has an answer, and those behind it go on.
+func TestACallThatIsTooLongIsAnswered(t *testing.T) {
+	r := newRig(t, "receiver")
+	c := r.attach()
+	long := c.call(protocol.CallAbandon, protocol.EngineCall{Request: bytes.Repeat([]byte("r"), 2000)})
+	if effects.Code(long.Code) != effects.Malformed || string(long.Field) != "request" || len(long.Ours) == 0 {
+		t.Errorf("%s", said(long))
+	}
+	c.ok(protocol.CallContains, protocol.EngineCall{Keys: keys(1)})
+}
+
+// What was given back is kept nowhere.
+func TestNothingIsKeptOfWhatHasEnded(t *testing.T) {
+	r := newRig(t, "sender")
+	c := r.attach()
+	for range 20 {
+		got := c.ok(protocol.CallReserve, protocol.EngineCall{Count: 1, Done: c.done()})
+		c.ok(protocol.CallRelease, protocol.EngineCall{Target: got.ID})
+	}
+	c.ok(protocol.CallStats, protocol.EngineCall{Done: c.done()})
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	for _, e := range r.s.engines {
+		if len(e.holds)+len(e.calls)+len(e.puts) > 0 {
+			t.Errorf("%d holdings, %d calls and %d puts are kept", len(e.holds), len(e.calls), len(e.puts))
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
@@ -223,11 +224,16 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 	}
 	s.conns[c.id] = c
 	of := s.process(p)
+	if of == nil {
+		delete(s.conns, c.id)
+		return false
+	}
 	s.step(func(m *session.Machine, out *session.Out) {
 		m.Attach(c.id, of.id, body, out)
 		if x := m.Of(c.id); x.ID != 0 && s.engines[x.ID] == nil {
 			of.sessions++
 			e := &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{},
+				puts:  map[uint64]*runtime.PutResult{},
 				swift: make(chan func(), s.cfg.Window)}
 			s.engines[x.ID] = e
 			s.tasks.Go(func() { s.inOrder(e.swift) })

@@ -194,6 +194,10 @@ func store(ctx context.Context, a *args) outcome {
 
 func share(ctx context.Context, a *args) outcome {
 	x, err := a.node.Sharing().Share(ctx, a.keys, a.target.pages, a.first)
+	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, and nobody is to hold that.
+		err = errors.Join(err, x.Withdraw(ctx))
+		x = nil
+	}
 	if x == nil {
 		return outcome{err: err}
 	}

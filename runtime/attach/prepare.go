@@ -48,6 +48,12 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 		last: b.Last, layered: b.Layered, patience: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
 		ranks: int(b.Ranks), stages: int(b.Stages),
 	}
+	switch op { //nolint:exhaustive // The others end nothing.
+	case protocol.CallRelease, protocol.CallWithdraw:
+		w.ends = b.Target
+	case protocol.CallFinishPrefill, protocol.CallDropPrefill:
+		w.ends = b.Prefill
+	}
 	if len(b.Keys) > s.cfg.Keys {
 		return refused(op, effects.TooLarge, "keys", strconv.Itoa(len(b.Keys)), "at most "+strconv.Itoa(s.cfg.Keys),
 			"name fewer in one call")
@@ -72,7 +78,7 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 		a.producers = append(a.producers, p)
 	}
 	if op == protocol.CallTakeBack {
-		return s.takeBack(e.calls[b.Target])
+		return s.takeBack(e.puts[b.Target])
 	}
 	if do := ops[op]; do != nil {
 		return func(ctx context.Context) outcome { return do(ctx, a) }
@@ -137,12 +143,11 @@ func lastColon(s string) int {
 }
 
 // takeBack ends the offer of a put that has ended. One that has no offer any more is taken back.
-func (s *Server) takeBack(of *work) run {
-	if of == nil || of.put == nil {
+func (s *Server) takeBack(put *runtime.PutResult) run {
+	if put == nil {
 		return func(context.Context) outcome { return outcome{} }
 	}
-	put := *of.put
-	return func(context.Context) outcome { return outcome{err: s.node.Sender().TakeBack(put)} }
+	return func(context.Context) outcome { return outcome{err: s.node.Sender().TakeBack(*put)} }
 }
 
 // stats is what the node and its engines have, as JSON.

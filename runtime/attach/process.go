@@ -17,11 +17,16 @@ type process struct {
 }
 
 // process finds the one that is at the other end of a connection, or begins to watch it. It takes p over. The caller
-// releases what it returns.
+// releases what it returns; nil says that it cannot be known whether it is the one that has its number.
 func (s *Server) process(p *peercred.Process) *process {
 	if of := s.processes[p.PID]; of != nil {
 		// It has not ended, or we have not heard yet; then whoever has its number now is another.
-		if gone, err := of.watched.Gone(); !gone && err == nil {
+		gone, err := of.watched.Gone()
+		if err != nil {
+			_ = p.Close()
+			return nil
+		}
+		if !gone {
 			_ = p.Close()
 			of.sessions++
 			return of
@@ -33,18 +38,19 @@ func (s *Server) process(p *peercred.Process) *process {
 	of := &process{id: s.lastProcess, pid: p.PID, sessions: 1, stop: stop, watched: p}
 	s.processes[p.PID] = of
 	s.tasks.Go(func() {
-		defer func() { _ = p.Close() }()
 		err := p.Await(ctx)
 		if ctx.Err() != nil {
+			_ = p.Close()
 			return // It has no session any more, or the server ends.
 		}
-		if err != nil {
+		if err != nil { // It is asked again when it attaches again.
 			s.log.Error("a process cannot be watched, so what it holds is held until the agent ends", "pid", of.pid, "err", err)
 			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.exited(of)
+		_ = p.Close()
 	})
 	return of
 }

@@ -34,6 +34,8 @@ type Config struct {
 	Holdings int
 	// Keys is how many keys one call may name; 0: 4096.
 	Keys int
+	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
+	Limits *protocol.Limits
 	// MessageBytes bounds a message of an engine; 0: 1 MiB.
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
@@ -79,7 +81,8 @@ type engine struct {
 	name    string
 	calls   map[uint64]*work
 	holds   map[uint64]*held
-	swift   chan func() // calls that do not wait, to be carried out in their order
+	puts    map[uint64]*runtime.PutResult // that have ended, until their calls are forgotten
+	swift   chan func()                   // calls that do not wait, to be carried out in their order
 }
 
 // Serve begins to let engines attach. Close ends it.
@@ -102,6 +105,9 @@ func Serve(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log.With("socket", cfg.Path), node: cfg.Node, mapping: mapping, ctx: ctx,
 		cancel: cancel, joined: make(chan struct{}), conns: map[session.Conn]*conn{}, processes: map[int]*process{},
 		engines: map[uint64]*engine{}, wire: protocol.DefaultLimits()}
+	if cfg.Limits != nil {
+		s.wire = *cfg.Limits
+	}
 	s.wire.MessageBytes, s.wire.ArrayLen = cfg.MessageBytes, max(cfg.Keys, cfg.Window)
 	s.machine = session.New(session.Config{Told: s.told(), SessionsMax: cfg.Engines, HoldingsMax: cfg.Holdings,
 		Wire: s.wire})
@@ -118,8 +124,11 @@ func listen(path string) (net.Listener, error) {
 	at := &net.UnixAddr{Name: path, Net: "unix"}
 	listener, err := net.ListenUnix("unix", at)
 	if errors.Is(err, unix.EADDRINUSE) {
-		if conn, dialErr := net.Dial("unix", path); dialErr == nil {
-			return nil, errors.Join(errors.New("another agent serves there; give another path, or end that one"), conn.Close())
+		if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, unix.ECONNREFUSED) {
+			if dialErr == nil {
+				dialErr = conn.Close()
+			}
+			return nil, errors.Join(errors.New("another agent serves there; give another path, or end that one"), dialErr)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -199,6 +208,9 @@ func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 		if c := s.conns[x.Conn]; c != nil {
 			c.end(x.Why)
 		}
+	}
+	for _, x := range out.Drops {
+		s.drop(x)
 	}
 	for _, id := range out.Leaves {
 		s.log.Debug("an engine has left", "session", id, "engine", s.engines[id].name)

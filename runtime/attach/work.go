@@ -27,6 +27,7 @@ type work struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	read   chan effects.Code // what the engine says of what it was shown
+	ends   uint64            // the holding that it is to end
 	put    *runtime.PutResult
 }
 
@@ -44,13 +45,27 @@ type outcome struct {
 // abort ends a call soon, or takes back what it offered. With the server's mutex held.
 func (w *work) abort() {
 	w.cancel()
-	if put := w.put; put != nil {
-		w.server.tasks.Go(func() {
-			if err := w.server.node.Sender().TakeBack(*put); err != nil {
-				w.server.log.Debug("an offer of an engine that is gone ends by its time", "err", err)
-			}
-		})
+	if w.put != nil {
+		w.server.takeBackOf(w.put)
 	}
+}
+
+// takeBackOf ends the offer of a put that nobody waits for.
+func (s *Server) takeBackOf(put *runtime.PutResult) {
+	s.tasks.Go(func() {
+		if err := s.node.Sender().TakeBack(*put); err != nil {
+			s.log.Debug("an offer of an engine that is gone ends by its time", "err", err)
+		}
+	})
+}
+
+// drop forgets a call. With offload what it offered may stand longer than its memory. With the mutex held.
+func (s *Server) drop(x session.Drop) {
+	e := s.engines[x.Session]
+	if put := e.puts[x.ID]; put != nil && x.Left {
+		s.takeBackOf(put)
+	}
+	delete(e.puts, x.ID)
 }
 
 // shown passes on what the engine says of what it was shown. There is room: it is shown one thing at a time.
@@ -116,7 +131,13 @@ func (w *work) end(out outcome) {
 	if out.held != nil {
 		e.holds[w.of.ID] = out.held
 	}
-	if w.put = out.put; out.returned == nil {
+	if w.ends != 0 && !out.stands {
+		delete(e.holds, w.ends)
+	}
+	if w.put = out.put; out.put != nil {
+		e.puts[w.of.ID] = out.put
+	}
+	if out.returned == nil {
 		delete(e.calls, w.of.ID)
 	}
 	s.step(func(m *session.Machine, x *session.Out) {
