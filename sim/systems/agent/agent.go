@@ -111,10 +111,11 @@ func act(w *pd.Cluster, d world.Delivery) {
 }
 
 var (
-	checkHeld  = oracle.NewCheck("S19", "pages that engines of other processes hold")
-	checkCalls = oracle.NewCheck("L1", "calls of engines of other processes")
-	checkOnce  = oracle.NewCheck("L1", "calls that are begun")
-	checkLeft  = oracle.NewCheck("L2", "what engines leave")
+	checkHeld     = oracle.NewCheck("S19", "pages that engines of other processes hold")
+	checkCalls    = oracle.NewCheck("L1", "calls of engines of other processes")
+	checkOnce     = oracle.NewCheck("L1", "calls that are begun")
+	checkUnwanted = oracle.NewCheck("L2", "calls of engines that are gone")
+	checkLeft     = oracle.NewCheck("L2", "what engines leave")
 )
 
 var rest = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",

@@ -127,6 +127,10 @@ func (e *engineProcess) connect() {
 		return
 	}
 	e.s = &stream{a: e.a, id: session.Conn(len(e.a.streams) + 1), node: e.node, life: n.Life, engine: e.place}
+	e.s.since = e.a.w.Now
+	if d := e.a.draw(); d.Permille(150) && !e.a.w.Healed { // The agent is slow to serve it.
+		e.s.servedAt = e.a.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
+	}
 	e.a.streams = append(e.a.streams, e.s)
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
 	if e.session != 0 {
@@ -213,7 +217,7 @@ func (e *engineProcess) mishap() bool {
 	switch {
 	case d.Permille(20) && e.s != nil:
 		e.s.cut()
-	case d.Again().Permille(8):
+	case d.Again().Permille(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
 		e.connect() // It gives up a connection that it has.
 	case d.Again().Again().Permille(6):
 		e.thaw = e.a.w.Now + int64(e.a.draw().Span(effects.Millisecond, 2*effects.Second))
@@ -340,6 +344,9 @@ func (e *engineProcess) heard(body []byte) {
 
 func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 	if m.Code != 0 {
+		if effects.Code(m.Code) == effects.Refused && !e.lies {
+			e.a.w.Fail(checkCalls.Property(), "an engine of node %d is turned away: %s", oracle.Node(e.node), m.Reason)
+		}
 		if e.session != 0 {
 			e.miss()
 		}

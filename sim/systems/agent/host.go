@@ -46,6 +46,8 @@ type host struct {
 	draining bool
 	jobs     map[session.Call]int            // of what is called for
 	begun    map[session.Call]bool           // calls
+	aborted  map[session.Call]bool           // likewise
+	whose    map[uint64]int                  // engines of sessions
 	works    map[session.Call]effects.Ticket // calls that are carried out, or whose memory is not back
 	holds    map[session.Call]effects.Ticket // what they brought: commands of the rank's
 	tickets  map[effects.Ticket]errand       // commands under way
@@ -86,6 +88,7 @@ func (a *all) host(n *world.Node) *host {
 	h := a.hosts[n.ID]
 	if h == nil || h.life != n.Life {
 		h = &host{a: a, n: n, life: n.Life, jobs: map[session.Call]int{}, begun: map[session.Call]bool{},
+			aborted: map[session.Call]bool{}, whose: map[uint64]int{},
 			works: map[session.Call]effects.Ticket{}, holds: map[session.Call]effects.Ticket{},
 			tickets: map[effects.Ticket]errand{}, gone: map[effects.Ticket]bool{}}
 		layout := pd.Its(n).Cfg.Layout
@@ -120,6 +123,7 @@ func (h *host) step(f func(out *session.Out)) {
 		h.begin(x)
 	}
 	for _, x := range out.Aborts {
+		h.aborted[x] = true
 		t, ok := h.works[x]
 		if c := (*pd.Command)(nil); ok && t != 0 {
 			if c = &w.Commands[t-1]; !c.Over || c.Held {
@@ -133,6 +137,9 @@ func (h *host) step(f func(out *session.Out)) {
 	for _, x := range out.Closes {
 		s := h.a.streams[x.Conn-1]
 		s.shutAgent = true
+		if e := h.a.engines[s.engine]; e.s == s && s.attached && x.Why != "" && !e.lies {
+			w.Fail(checkCalls.Property(), "node %d cuts an engine off that does nothing wrong: %s", h.n.It(), x.Why)
+		}
 		h.a.engines[s.engine].wake(h.a.draw().Heavy(effects.Millisecond))
 	}
 	for len(h.ends) > 0 {
@@ -155,11 +162,26 @@ func (h *host) heard(s *stream, body []byte) {
 	default:
 		s.first = true
 		h.step(func(out *session.Out) { h.machine.Attach(s.id, e.process(), body, out) })
+		if x := h.machine.Of(s.id); x.ID != 0 {
+			s.attached = true
+			if was, ok := h.whose[x.ID]; ok && was != s.engine {
+				h.a.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.n.It(), x.ID)
+			}
+			h.whose[x.ID] = s.engine
+		}
 	}
 }
 
+// exited tells the machine that a process is gone, and looks that none of its calls goes on for nobody.
 func (h *host) exited(e *engineProcess) {
 	h.step(func(out *session.Out) { h.machine.Exited(e.process(), out) })
+	pd.Judged(h.a.w, checkUnwanted)
+	for call := range h.works {
+		if i, ok := h.whose[call.Session]; ok && i == e.place && !h.aborted[call] {
+			h.a.w.Fail(checkUnwanted.Property(), "a process of node %d is gone, and a call of its is not aborted", h.n.It())
+			return
+		}
+	}
 }
 
 // begin has the rank carry a call out.

@@ -16,10 +16,13 @@ type stream struct {
 	life       uint32 // of the agent
 	engine     int    // whose it is
 	up, down   []byte // on their ways to the agent, and to the engine
-	first      bool   // the agent has had the first message
-	shutAgent  bool   // by the agent, or cut
-	shutEngine bool   // by the engine, or cut
-	over       bool   // the agent has read all
+	servedAt   int64  // it is accepted, and not read before
+	since      int64
+	first      bool // the agent has had the first message
+	attached   bool // and has taken it
+	shutAgent  bool // by the agent, or cut
+	shutEngine bool // by the engine, or cut
+	over       bool // the agent has read all
 }
 
 func framed(body []byte) []byte {
@@ -54,6 +57,10 @@ func (s *stream) arrives() {
 	}
 	if n.Thaw > w.Now {
 		s.soon(effects.Duration(n.Thaw-w.Now) + effects.Millisecond)
+		return
+	}
+	if s.servedAt > w.Now {
+		s.soon(effects.Duration(s.servedAt - w.Now))
 		return
 	}
 	most := len(s.up)
