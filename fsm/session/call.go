@@ -175,8 +175,8 @@ func (m *Machine) begin(s *session, c *call, out *Out) {
 	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, c.op, b})
 }
 
-// refuse answers a call that is not begun. The answer is kept like any other, but of a session that leaves: nobody can go
-// on with that, and it is not to wait for the engine's word.
+// refuse answers a call that is not begun. The answer is kept like any other, but of a session that leaves: nobody can
+// go on with that, and it is not to wait for the engine's word.
 func (m *Machine) refuse(s *session, id uint64, code effects.Code, field, theirs, ours, remedy string, out *Out) {
 	m.answer = protocol.EngineAnswer{ID: id, Code: uint32(code), Field: []byte(field), Theirs: []byte(theirs),
 		Ours: []byte(ours), Remedy: []byte(remedy)}

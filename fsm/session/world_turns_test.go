@@ -277,7 +277,8 @@ func (w *world) rest() {
 		w.t.Fatalf("calls go on: %v", sortedWorks(w))
 	}
 	if calls, holdings := w.m.Totals(); holdings != len(w.holds) || holdings != holds {
-		w.t.Fatalf("%d things are held, %d for the machine, %d as engines know; %d calls", len(w.holds), holdings, holds, calls)
+		w.t.Fatalf("%d things are held, %d for the machine, %d as engines know; %d calls", len(w.holds), holdings, holds,
+			calls)
 	}
 	for i, p := range w.pages {
 		if p.owner != (handle{}) && w.holds[p.owner] == nil || p.lent != (handle{}) {

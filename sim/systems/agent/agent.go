@@ -1,6 +1,6 @@
 // Package agent is engines in processes of their own, in a simulated world: they are attached to the rank of their node
-// by a machine of fsm/session, over streams that are cut at any byte. Processes die, freeze and lie. What goes wrong with
-// them is drawn by the seed.
+// by a machine of fsm/session, over streams that are cut at any byte. Processes die, freeze and lie. What goes wrong
+// with them is drawn by the seed.
 package agent
 
 import (

@@ -229,7 +229,8 @@ func (h *host) begin(b session.Begin) {
 		h.give(x, pd.Command{Want: plan.WantContains, Job: job, Body: &engine.Contains{Keys: j.Keys}}, 0)
 		return
 	case protocol.CallPut:
-		if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job || j.Batches[0].Put != 0 {
+		if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job ||
+			j.Batches[0].Put != 0 {
 			break
 		}
 		r := w.Nodes[j.Receiver]
