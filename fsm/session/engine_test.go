@@ -234,9 +234,10 @@ func (e *engine) attachedAs(m *protocol.AttachResponse) {
 	w := e.w
 	switch {
 	case m.Code != 0:
-		if code := effects.Code(m.Code); e.s.life == w.life && (code != effects.Refused && code != effects.TooMany &&
-			code != effects.Draining ||
-			code == effects.Draining && !w.draining || code == effects.Refused && !e.leaving && !e.lies) {
+		may := map[effects.Code]bool{
+			effects.TooMany: true, effects.Draining: w.draining, effects.Refused: e.leaving || e.lies,
+		}
+		if code := effects.Code(m.Code); e.s.life == w.life && !may[code] {
 			w.t.Fatalf("engine %d is turned away: %v, %s", e.process, code, m.Reason)
 		}
 		if e.session != 0 {

@@ -19,7 +19,7 @@ import (
 //	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N]
 //	call CONN ID OP [target=N] [prefill=N] [done=(N,...)] [count=N] [patience=N]
 //	shown CONN ID [first=N] [code=N]
-//	garbage CONN [PROCESS|shown|call]  bytes that are no message, or more than one; of a process: its first
+//	garbage CONN [PROCESS|shown|call]                   no message, or more than one; of a process: its first
 //	ended CALL [CODE] [brought] [stands] [held] [pages=(N,...)]
 //	returned CALL
 //	show CALL [first=N] pages=(N,...)
