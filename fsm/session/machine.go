@@ -266,7 +266,10 @@ func (m *Machine) Cut(c Conn, _ *Out) {
 func (m *Machine) Exited(p Process, out *Out) {
 	for _, s := range slices.Clone(m.sessions) {
 		if s.process == p {
-			m.hangUp(s, "its process has ended", out) // Another may have its end of the connection.
+			if s.conn != 0 { // Another may have its end.
+				out.Closes = append(out.Closes, Close{Conn: s.conn})
+				s.conn = 0
+			}
 			m.leave(s, out)
 		}
 	}
