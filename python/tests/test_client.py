@@ -690,6 +690,42 @@ os._exit(0)
 """
 
 
+# Of one pool a view is left, and one is whole; neither is any client's.
+MAPPINGS = """
+import ctypes, gc, os
+import kvferry.core
+from kvferry.messages import Attached
+from kvferry.pool import Pool
+SIZE = 4 * 4096
+fd = os.memfd_create("pool")
+os.ftruncate(fd, SIZE)
+pools = [Pool(fd, Attached(v=1, page_bytes=4096, pages=4)) for _ in range(2)]
+addresses = [pool.bytes.ctypes.data for pool in pools]
+views = [pools.pop().bytes[4096:]]
+child = os.fork()
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for address in addresses:
+    # private, anonymous, at that address and only if nothing is there
+    assert libc.mmap(address, SIZE, 3, 0x02 | 0x20 | 0x100000, -1, 0) == address
+    ctypes.memset(address, 7, SIZE)
+pools.clear()
+views.clear()
+gc.collect()
+for address in addresses:
+    assert ctypes.string_at(address, SIZE) == bytes([7]) * SIZE
+"""
+
+
+def test_a_child_does_not_unmap_what_it_does_not_have() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", MAPPINGS], env=environment, check=False, timeout=PATIENCE)
+    assert done.returncode == 0
+
+
 def test_a_fork_does_not_keep_the_attachment(stub: StubAgent) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(

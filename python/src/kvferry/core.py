@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace
-from kvferry.pool import Pool, pin, unpin
+from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Answered, Broken, Call, CameBack, Joined, Lost, Refused, Session, Showing
 
 if TYPE_CHECKING:
@@ -338,17 +338,14 @@ class Core:
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
-# What a child inherited. It is never freed: to unmap what was not mapped there could unmap what is there now.
-_inherited: list[Core] = []
-
 
 def _after_fork() -> None:
-    """Give up the parent's connections: else the agent would not see the parent's end."""
+    """Give up the parent's connections, else the agent would not see the parent's end; and its memory."""
+    keep_inherited()
     for core in list(_cores):
         core.forked = True
         if core.link is not None:
             core.link.close()
-        _inherited.append(core)
     _cores.clear()
 
 
