@@ -6,6 +6,7 @@ KVFERRY_BIN names a kvferry that has the command agent; without it they are skip
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import random
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ import kvferry
 from kvferry import Client, LostError, aio
 from kvferry.agent import Agent, start
 from kvferry.frames import FRAME_MAX
+from kvferry.session import Session
 
 BINARY = os.environ.get("KVFERRY_BIN", "")
 
@@ -319,6 +322,37 @@ def _wait_for_descriptors(node: Node, client: Client, most_of_them: int) -> None
 
 
 @pytest.mark.filterwarnings("ignore:pages were forgotten:ResourceWarning")
+def test_the_agent_takes_as_much_as_is_checked_here(receiver: Node) -> None:
+    with attach(receiver) as client:
+        text, host = "r" * 1024, "h" * 1016
+        most = max(client.info.keys, client.info.window)
+        producers = [kvferry.ProducerPeer(host, 1000, 10), *([kvferry.ProducerPeer("h", 1, 2)] * (most - 1))]
+        lists = [kvferry.Blocks([7] * (65_536 - most + 1)), *([kvferry.Blocks([1])] * (most - 1))]
+        few: dict[str, Any] = {"request": text, "transfer": text, "engine": text}
+        for producing, blocks in ((producers[:1], lists), (producers, lists[1:])):
+            pending = client.register(producers=producing, blocks=blocks, patience=1.0, **few)
+            with pytest.raises(kvferry.Error) as failed:  # It says what it does not do, and does not hang up.
+                pending.result(PATIENCE)
+            assert not isinstance(failed.value, kvferry.LostError)
+        with contextlib.suppress(kvferry.InvalidError):  # It may be none of the agent's keys.
+            client.contains(["k" * 512])
+        assert client.epoch == 1
+        client.stats()
+
+
+def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(receiver: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    with attach(receiver) as client:
+        for keys, request in ((["k"], "r" * 1025), (["k" * 513], "r")):
+            with pytest.raises(kvferry.InvalidError):
+                client.get(keys, request=request)
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "_fits", lambda *_: None)  # As if a limit were not known here.
+            with pytest.raises(kvferry.LostError, match="cut 3 times"):
+                client.get(["k"], request="r" * 1025, patience=PATIENCE)
+        client.stats()
+        assert client.epoch == 1
+
+
 def test_garbage_harms_nobody(sender: Node) -> None:
     drawn = random.Random(6)
     with attach(sender) as client, client.reserve(1, patience=PATIENCE) as pages:

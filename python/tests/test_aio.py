@@ -141,6 +141,64 @@ def test_a_failed_put_has_its_result(stub: StubAgent) -> None:
     run(main())
 
 
+def coded(op: str, code: Code) -> Callable[[ModelAgent, Task], None]:
+    """Answer an operation with a code."""
+    return answers(Case(op, {}, {}, {"code": int(code)}, lambda r: r, None))
+
+
+@pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])
+def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, code: Code) -> None:
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client:
+            pages = await client.reserve(1)
+            shared = await client.share(["k"], pages)
+            prefill = await client.begin_prefill(keys=["k"], request="r")
+            stub.agent.executes = coded("finish_prefill", code)
+            with pytest.raises(Error):
+                await prefill.finish()
+            assert not prefill.released
+            for handle, op, back in (
+                (shared, "withdraw", shared.withdraw),
+                (pages, "release", pages.release),
+                (prefill, "drop_prefill", prefill.drop),
+            ):
+                for _ in range(2):
+                    stub.agent.executes = coded(op, code)
+                    with pytest.raises(Error) as failed:
+                        await back()
+                    assert failed.value.code == code
+                    assert not handle.released
+                stub.agent.executes = coded(op, Code.NOT_FOUND)
+                await back()
+                assert handle.released
+            pages = await client.reserve(1)
+            with pytest.raises(kvferry.InvalidError):
+                await pages.release(-1)
+            assert not pages.released
+            await pages.release()
+
+    run(main())
+
+
+def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(stub: StubAgent) -> None:
+    async def main() -> None:
+        stub.agent.executes = silent
+        async with await aio.connect(stub.path) as client:
+            pending = client.finished(request="r", blocks=[kvferry.Blocks([1])])
+            for count in (1, 2, 3):
+                await heard(stub, "finished", count)
+                stub.cut()
+            with pytest.raises(LostError, match="cut 3 times"):
+                await pending.result(PATIENCE)
+            assert not await pending.wait_returned(0)
+            stub.agent.executes = execute
+            assert await client.stats() == {}
+            assert client.epoch == 1
+        assert await pending.wait_returned(PATIENCE)
+
+    run(main())
+
+
 @pytest.mark.parametrize("awaits", [False, True])
 def test_a_fetch_hands_chunks_over(stub: StubAgent, awaits: bool) -> None:
     got: list[int] = []

@@ -13,6 +13,7 @@ import threading
 import time
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,96 @@ def test_a_withdraw_that_had_no_answer_may_come_again(stub: StubAgent) -> None:
         stub.agent.executes = answers(Case("withdraw", {}, {}, {"code": 13}, lambda r: r, None))
         shared.withdraw(1.0)
         assert shared.released
+
+
+def coded(op: str, code: Code) -> Callable[[ModelAgent, Task], None]:
+    """Answer an operation with a code."""
+    return answers(Case(op, {}, {}, {"code": int(code)}, lambda r: r, None))
+
+
+@pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])
+def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, code: Code) -> None:
+    with kvferry.connect(stub.path) as client:
+        pages = client.reserve(1)
+        shared = client.share(["k"], pages)
+        for handle, op, back in (
+            (shared, "withdraw", shared.withdraw),
+            (pages, "release", pages.release),
+            (prefill := client.begin_prefill(keys=["k"], request="r"), "drop_prefill", prefill.drop),
+        ):
+            for _ in range(2):
+                stub.agent.executes = coded(op, code)
+                with pytest.raises(Error) as failed:
+                    back()
+                assert failed.value.code == code
+                assert not handle.released
+            # The end that was under way is over.
+            stub.agent.executes = coded(op, Code.NOT_FOUND)
+            back()
+            assert handle.released
+
+
+@pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])
+def test_a_prefill_that_did_not_finish_stands(stub: StubAgent, code: Code) -> None:
+    with kvferry.connect(stub.path) as client:
+        prefill = client.begin_prefill(keys=["k"], request="r")
+        stub.agent.executes = coded("finish_prefill", code)
+        with pytest.raises(Error):
+            prefill.finish()
+        assert not prefill.released
+        stub.agent.executes = coded("finish_prefill", Code.NOT_FOUND)
+        with pytest.raises(kvferry.MissingError):
+            prefill.finish()
+        assert prefill.released
+
+
+def test_a_prefill_that_stands_is_given_back_by_the_collector(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client:
+        prefill = client.begin_prefill(keys=["k"], request="r")
+        number = prefill.number
+        stub.agent.executes = coded("drop_prefill", Code.TOO_MANY)
+        with pytest.raises(Error):
+            prefill.drop()
+        stub.agent.executes = execute
+        with pytest.warns(ResourceWarning, match="forgotten"):
+            del prefill
+            gc.collect()
+        assert stub.heard("drop_prefill", 2)["prefill"] == number
+
+
+def test_a_release_that_cannot_be_made_releases_nothing(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(1) as pages:
+        with pytest.raises(kvferry.InvalidError):
+            pages.release(-1)
+        assert not pages.released
+
+
+def hang_up(stub: StubAgent, op: str, after: int) -> None:
+    """Cut each connection on which a call comes, so many times."""
+    for count in range(1, after + 1):
+        stub.heard(op, count)
+        stub.cut()
+
+
+def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(stub: StubAgent) -> None:
+    stub.agent.executes = silent
+    with kvferry.connect(stub.path) as client:
+        pending = client.finished(request="r", blocks=[kvferry.Blocks([1])])
+        hang_up(stub, "finished", 3)
+        with pytest.raises(LostError, match="cut 3 times"):
+            pending.result(PATIENCE)
+        assert not pending.wait_returned(0)  # The agent may have it after all.
+        stub.agent.executes = execute
+        assert client.stats() == {}
+        assert client.epoch == 1
+        _restart(stub, client)
+        assert pending.wait_returned(PATIENCE)
+
+
+def test_a_name_that_is_too_long_is_not_sent(stub: StubAgent) -> None:
+    with pytest.raises(kvferry.InvalidError, match="1025 bytes"):
+        kvferry.connect(stub.path, name="n" * 1025)
+    gc.collect()
 
 
 def test_stored_pages_are_the_caches(stub: StubAgent) -> None:
@@ -597,6 +688,42 @@ del pages
 client.close()
 os._exit(0)
 """
+
+
+# Of one pool a view is left, and one is whole; neither is any client's.
+MAPPINGS = """
+import ctypes, gc, os
+import kvferry.core
+from kvferry.messages import Attached
+from kvferry.pool import Pool
+SIZE = 4 * 4096
+fd = os.memfd_create("pool")
+os.ftruncate(fd, SIZE)
+pools = [Pool(fd, Attached(v=1, page_bytes=4096, pages=4)) for _ in range(2)]
+addresses = [pool.bytes.ctypes.data for pool in pools]
+views = [pools.pop().bytes[4096:]]
+child = os.fork()
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for address in addresses:
+    # private, anonymous, at that address and only if nothing is there
+    assert libc.mmap(address, SIZE, 3, 0x02 | 0x20 | 0x100000, -1, 0) == address
+    ctypes.memset(address, 7, SIZE)
+pools.clear()
+views.clear()
+gc.collect()
+for address in addresses:
+    assert ctypes.string_at(address, SIZE) == bytes([7]) * SIZE
+"""
+
+
+def test_a_child_does_not_unmap_what_it_does_not_have() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", MAPPINGS], env=environment, check=False, timeout=PATIENCE)
+    assert done.returncode == 0
 
 
 def test_a_fork_does_not_keep_the_attachment(stub: StubAgent) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -207,6 +208,139 @@ def test_what_is_too_large_for_the_agent_is_not_sent() -> None:
     assert talk.of(call, Answered)
 
 
+LONG = "\u00e9" * 512  # As many bytes as a text may have.
+LISTS = 16  # The model's keys, which are more than its window.
+
+
+@pytest.mark.parametrize(
+    ("entries", "field", "given", "most"),
+    [
+        *(({name: LONG + "x"}, name, "1025 bytes", "1024") for name in ("request", "transfer", "engine", "host")),
+        ({"keys": ["k", "k" * 513]}, "keys[1]", "513 bytes", "512"),
+        ({"producers": ["h:1:2", LONG + "x"]}, "producers[1]", "1025 bytes", "1024"),
+        ({"blocks": [[1] * 65_000, [2] * 537]}, "blocks", "65537", "65536"),
+        *(({name: [1] * 17}, name, "17", "16") for name in ("groups", "firsts", "ends")),
+        ({"producers": ["h:1:2"] * 17}, "producers", "17", "16"),
+        ({"blocks": [[1]] * 17}, "blocks", "17", "16"),
+        ({"keys": ["k"] * 17}, "keys", "17", "16"),
+    ],
+)
+def test_what_the_agent_would_hang_up_on_is_not_sent(
+    entries: dict[str, Any], field: str, given: str, most: str
+) -> None:
+    talk = joined(ModelAgent(most=1 << 20))
+    with pytest.raises(InvalidError) as failed:
+        talk.session.submit("register", entries)
+    error = failed.value
+    assert (error.code, error.field) == (Code.TOO_LARGE, field)
+    assert given in error.theirs
+    assert most in error.ours
+    assert error.why.remedy
+    assert talk.session.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("entries", "field"),
+    [
+        ({"request": 5}, "request"),
+        ({"request": None}, "request"),
+        ({"host": "\udc80"}, "host"),
+        ({"keys": [b"k"]}, "keys[0]"),
+        ({"last": 1}, "last"),
+        ({"first": 1.0}, "first"),
+        ({"first": True}, "first"),
+    ],
+)
+def test_what_the_agent_could_not_read_is_not_sent(entries: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidError) as failed:
+        joined().session.submit("put", entries)
+    assert (failed.value.code, failed.value.field) == (Code.INVALID, field)
+    assert failed.value.why.remedy
+
+
+def test_as_much_as_the_agent_takes_is_sent() -> None:
+    talk = joined(ModelAgent(most=1 << 20, window=32, executes=nothing))
+    texts = {"request": LONG, "transfer": LONG, "engine": LONG}
+    lists = {"groups": [0] * 32, "firsts": [0] * 32, "ends": [0] * 32, "producers": [LONG] * 32}
+    blocks = [[1] * 65_505, *([[1]] * 31)]  # The window is larger than the keys are many.
+    call = talk.session.submit("register", {**texts, **lists, "blocks": blocks})
+    keyed = talk.session.submit("contains", {"keys": ["k" * 512] * LISTS})
+    talk.run()
+    assert (call.state, keyed.state) == (State.SENT, State.SENT)
+    with pytest.raises(InvalidError):
+        Session("n" * 1025)
+
+
+def cut_and_connect(talk: Talk) -> list[Lost]:
+    lost = talk.session.disconnected()
+    talk.agent.disconnect()
+    talk.connect()
+    talk.run()
+    return lost
+
+
+def test_a_call_on_which_the_agent_hangs_up_is_lost() -> None:
+    talk = joined(ModelAgent(window=8, executes=nothing))
+    held = talk.session.submit("put", {"target": 9})
+    waits = talk.session.submit("get", {"keys": ["k"]})
+    read = talk.session.submit("stats", {})
+    talk.run()
+    talk.agent.answer(held.number, held=True)
+    talk.agent.answer(read.number)
+    talk.run()
+    poison = talk.session.submit("get", {"keys": ["k"]})
+    forgotten = talk.session.submit("get", {"keys": ["k"]})
+    release = talk.session.submit("release", {"target": 77})
+    talk.run()
+    talk.session.forget(forgotten)
+    for _ in range(2):
+        assert cut_and_connect(talk) == []
+    assert talk.session.doubles == 2  # That what is held was answered again is no news.
+    (lost,) = cut_and_connect(talk)
+    assert (lost.call, lost.adrift) == (poison, True)
+    assert isinstance(lost.error, LostError)
+    assert "cut 3 times" in str(lost.error)
+    assert (poison.state, forgotten.state) == (State.OVER, State.OVER)
+    # The agent had read what was before a call that it answered; and what gives back is never dropped.
+    request = [m for m in talk.agent.heard if m["type"] == "KvfAttachRequest"][-1]
+    assert {held.number, waits.number, release.number} <= set(request["open"])
+    assert not {poison.number, forgotten.number} & set(request["open"])
+    for _ in range(4):
+        assert cut_and_connect(talk) == []
+    for call in (waits, release):
+        talk.agent.answer(call.number)
+    talk.run()
+    assert all(talk.of(call, Answered) for call in (waits, release))
+    assert talk.session.epoch == 1
+
+
+def test_only_cuts_in_a_row_of_a_call_that_was_sent_count() -> None:
+    talk = joined(ModelAgent(window=8, executes=nothing))
+    first = talk.session.submit("get", {"keys": ["k"]})
+    call = talk.session.submit("get", {"keys": ["k"]})
+    talk.run()
+    for _ in range(2):
+        assert cut_and_connect(talk) == []
+    talk.agent.answer(first.number)  # Something new.
+    talk.run()
+    for _ in range(3):
+        assert cut_and_connect(talk) == []  # The first of these had news; two others had none.
+    assert talk.session.disconnected() == [Lost(call, ANY, adrift=True)]
+
+
+def test_a_cut_before_a_call_is_sent_does_not_count() -> None:
+    talk = joined(ModelAgent(executes=nothing))
+    call = talk.session.submit("get", {"keys": ["k"]})
+    for _ in range(5):  # It is to be sent, and nothing of it goes.
+        assert talk.session.disconnected() == []
+        talk.agent.disconnect()
+        talk.connect()
+        while not talk.session.joined:
+            talk.step()
+    talk.run()
+    assert talk.agent.heard[-1]["id"] == call.number
+
+
 def test_an_agent_that_refuses_is_heard() -> None:
     talk = Talk(ModelAgent(refuses=8))
     talk.connect()
@@ -285,6 +419,7 @@ def test_a_forgotten_call_that_was_not_sent_never_is() -> None:
         ("shared_get", {"keys": ["k"]}, {"pages": (3,), "lengths": (1,)}, "release"),
         ("share", {"keys": ["k"], "target": 9}, {"hits": 1}, "withdraw"),
         ("share", {"keys": ["k"], "target": 9}, {"code": 8, "hits": 1}, "withdraw"),
+        ("share", {"keys": ["k"], "target": 9}, {"code": 8}, None),
         ("begin_prefill", {"keys": ["k"]}, {}, "drop_prefill"),
         ("begin_prefill", {"keys": ["k"]}, {"code": 14}, None),
         ("get", {"keys": ["k"]}, {"code": 13}, None),

@@ -63,7 +63,9 @@ class _Waiter:
     def showing(self, show: Show, pool: Pool) -> None:
         raise AssertionError("BUG: chunks are shown to nobody")
 
-    def lost(self, error: Error) -> None:
+    def lost(self, error: Error, *, adrift: bool = False) -> None:
+        if adrift:
+            self.back = asyncio.get_running_loop().create_future()
         if not self.answer.done():
             self.answer.set_exception(error)
             self.answer.exception()  # Nobody has to look at it.
@@ -85,8 +87,8 @@ class _FetchWaiter(_Waiter):
     def showing(self, show: Show, pool: Pool) -> None:
         self.inbox.put_nowait((show, pool))
 
-    def lost(self, error: Error) -> None:
-        super().lost(error)
+    def lost(self, error: Error, *, adrift: bool = False) -> None:
+        super().lost(error, adrift=adrift)
         self.inbox.put_nowait(None)
 
 
@@ -195,12 +197,13 @@ class Pages(PagesBase):
 
     async def release(self, patience: float | None = None) -> None:
         """Give the pages back, as kvferry.Pages.release."""
+        ask = calls.release(self._number, patience)  # It may raise, and then nothing has happened.
         if not self._release_begins():
             return
         if patience == 0:
             self._core.leak("release", self._number, self._epoch)
             return
-        self._release_ended(await self._client._error_of(calls.release(self._number, patience)))
+        self._ended(await self._client._error_of(ask))
 
     async def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -325,13 +328,13 @@ class RecallResult(PutResult):
 
 
 async def _wait_back(waiter: _Waiter, timeout: float | None) -> bool:
-    """Wait for the memory of a call. A call that was lost has no memory any more: its views are void."""
+    """Wait for the memory of a call. One that was lost with its session has none any more: its views are void."""
     loop = asyncio.get_running_loop()
     until = None if timeout is None else loop.time() + timeout
     done, _ = await asyncio.wait((waiter.answer,), timeout=timeout)
     if not done:
         return False
-    if waiter.answer.cancelled() or waiter.answer.exception() is not None or waiter.back is None:
+    if waiter.back is None:
         return True
     back, _ = await asyncio.wait((waiter.back,), timeout=None if until is None else max(0.0, until - loop.time()))
     return bool(back)
@@ -359,16 +362,13 @@ class Prefill(PrefillBase):
         """Say that every layer was saved of all tokens, as kvferry.Prefill.finish."""
         self._usable("finish_prefill")
         call, waiter, answer, _ = await self._client._call(calls.subject("finish_prefill", self._number, patience))
-        if answer.code != Code.INVALID and self._guard is not None:
-            self._guard.detach()
+        self._finished(answer)
         return self._client._put_result(call, waiter, answer)
 
     async def drop(self) -> None:
         """End it; nothing more of it goes, and the proxy is not told."""
         if self._disarm("drop_prefill"):
-            error = await self._client._error_of(calls.subject("drop_prefill", self._number))
-            if error is not None and error.code != Code.NOT_FOUND:  # It was forgotten.
-                raise error
+            self._ended(await self._client._error_of(calls.subject("drop_prefill", self._number)))
 
     async def __aenter__(self) -> Prefill:
         """Drop it at the end of the block, unless it was finished."""

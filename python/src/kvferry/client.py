@@ -66,8 +66,10 @@ class _Waiter:
     def showing(self, show: Show, pool: Pool) -> None:
         raise AssertionError("BUG: chunks are shown to nobody")
 
-    def lost(self, error: Error) -> None:
+    def lost(self, error: Error, *, adrift: bool = False) -> None:
         if not self.answer.done():
+            if adrift:
+                self.back = Future()
             self.answer.set_exception(error)
         elif self.back is not None:
             self.back.set_exception(error)
@@ -87,8 +89,8 @@ class _FetchWaiter(_Waiter):
     def showing(self, show: Show, pool: Pool) -> None:
         self.inbox.put((show, pool))
 
-    def lost(self, error: Error) -> None:
-        super().lost(error)
+    def lost(self, error: Error, *, adrift: bool = False) -> None:
+        super().lost(error, adrift=adrift)
         self.inbox.put(None)
 
 
@@ -119,7 +121,11 @@ class _Shared:
 
     def __init__(self, path: str, options: Options) -> None:
         self.waker = _Waker()
-        self.core = Core(path, options, self.waker)
+        try:
+            self.core = Core(path, options, self.waker)
+        except BaseException:
+            self.waker.close()
+            raise
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.stopping = False
@@ -193,12 +199,13 @@ class Pages(PagesBase):
         it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
         nothing to give back. A second release raises.
         """
+        ask = calls.release(self._number, patience)  # It may raise, and then nothing has happened.
         if not self._release_begins():
             return
         if patience == 0:
             self._core.leak("release", self._number, self._epoch)
             return
-        self._release_ended(self._client._error_of(calls.release(self._number, patience)))
+        self._ended(self._client._error_of(ask))
 
     def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -236,7 +243,7 @@ class Shared(SharedBase):
     def withdraw(self, patience: float | None = None) -> None:
         """Take the pages back: on return nobody reads or expects them any more.
 
-        Where the patience is over before, it raises, and may be called again.
+        Where the patience is over before, it raises, and may be called again. TOO_MANY says that it is not done yet.
         """
         if self.void:
             self._withdrawn()
@@ -325,10 +332,10 @@ class RecallResult(PutResult):
 
 
 def _wait_back(waiter: _Waiter, timeout: float | None) -> bool:
-    """Wait for the memory of a call. A call that was lost has no memory any more: its views are void."""
+    """Wait for the memory of a call. One that was lost with its session has none any more: its views are void."""
     until = None if timeout is None else time.monotonic() + timeout
     try:
-        waiter.answer.result(timeout)
+        waiter.answer.exception(timeout)
         if waiter.back is not None:
             waiter.back.result(None if until is None else max(0.0, until - time.monotonic()))
     except Error:
@@ -379,21 +386,19 @@ class Prefill(PrefillBase):
     def finish(self, patience: float | None = None) -> PutResult:
         """Say that every layer was saved of all tokens, and wait until the peer has every chunk. Then it is over.
 
-        Whatever it raises, it is over, but for an error that is INVALID: then nothing has happened.
+        Whatever it raises, it is over, but for an error that is INVALID or TOO_MANY: then it stands, and may be
+        finished again, or dropped.
         """
         self._usable("finish_prefill")
         ask = calls.subject("finish_prefill", self._number, patience)
         call, waiter, answer, _ = self._client._call(ask)
-        if answer.code != Code.INVALID and self._guard is not None:
-            self._guard.detach()
+        self._finished(answer)
         return self._client._put_result(call, waiter, answer)
 
     def drop(self) -> None:
-        """End it; nothing more of it goes, and the proxy is not told."""
+        """End it; nothing more of it goes, and the proxy is not told. TOO_MANY says that it is not done yet."""
         if self._disarm("drop_prefill"):
-            error = self._client._error_of(calls.subject("drop_prefill", self._number))
-            if error is not None and error.code != Code.NOT_FOUND:  # It was forgotten.
-                raise error
+            self._ended(self._client._error_of(calls.subject("drop_prefill", self._number)))
 
     def __enter__(self) -> Prefill:
         """Drop it at the end of the block, unless it was finished."""

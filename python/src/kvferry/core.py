@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace
-from kvferry.pool import Pool, pin, unpin
+from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Answered, Broken, Call, CameBack, Joined, Lost, Refused, Session, Showing
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Waiter(Protocol):
     def showing(self, show: Show, pool: Pool) -> None:
         """Take what is shown."""
 
-    def lost(self, error: Error) -> None:
-        """Know that nothing comes any more."""
+    def lost(self, error: Error, *, adrift: bool = False) -> None:
+        """Know that nothing comes any more. Where it is adrift, came_back is called when the session is over."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class Core:
         self.pinned: Pinned | None = None
         self._wake = wake
         self._waiters: dict[Call, Waiter] = {}
+        self._adrift: weakref.WeakSet[Waiter] = weakref.WeakSet()  # of calls that the agent may have still
+        self._adrift_in = 0  # the epoch of those
         self._leaks: deque[tuple[str, int, int]] = deque()
         self._pace = Pace()
         self._away_since: float | None = None
@@ -244,7 +246,7 @@ class Core:
         self._reason = reason
         (log.debug if self._said else log.warning)("connection to %s: %s", self.path, reason)
         self._said = True
-        self.session.disconnected()
+        self._settle(self.session.disconnected())
         if self._away_since is None:
             self._away_since = now
         self._next_try = now + self._pace.delay()
@@ -282,6 +284,7 @@ class Core:
             if fd is not None:
                 os.close(fd)
         self.refusal = None
+        self._settle(())
         self._away_since, self._gave_up = None, False
         if event.resumed:
             log.info("attached to %s again; everything goes on", self.path)
@@ -307,7 +310,18 @@ class Core:
                 if waiter := self._waiters.pop(event.call, None):
                     waiter.came_back()
             elif isinstance(event, Lost) and (waiter := self._waiters.pop(event.call, None)):
-                waiter.lost(event.error)
+                if event.adrift:
+                    self._adrift.add(waiter)
+                    self._adrift_in = self.session.epoch
+                waiter.lost(event.error, adrift=event.adrift)
+        if self._adrift and self._adrift_in != self.session.epoch:
+            self._ashore()
+
+    def _ashore(self) -> None:
+        """Know that the session of calls that were adrift is over."""
+        over, self._adrift = list(self._adrift), weakref.WeakSet()
+        for waiter in over:
+            waiter.came_back()
 
     def _answered(self, event: Answered) -> None:
         held = event.answer.held
@@ -324,17 +338,14 @@ class Core:
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
-# What a child inherited. It is never freed: to unmap what was not mapped there could unmap what is there now.
-_inherited: list[Core] = []
-
 
 def _after_fork() -> None:
-    """Give up the parent's connections: else the agent would not see the parent's end."""
+    """Give up the parent's connections, else the agent would not see the parent's end; and its memory."""
+    keep_inherited()
     for core in list(_cores):
         core.forked = True
         if core.link is not None:
             core.link.close()
-        _inherited.append(core)
     _cores.clear()
 
 

@@ -128,7 +128,8 @@ class InvalidError(Error, ValueError):
 class LostError(Error):
     """The agent, or what it kept for this process, is gone (PEER_LOST): treat it as a miss.
 
-    Every handle of before is void. The next call works as soon as an agent is there.
+    Every handle of before is void; the next call works as soon as an agent is there. Where it was one call on which the
+    agent hung up again and again, that call alone is lost, and handles stay: their void says so.
     """
 
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from kvferry.pool import Pool
 
 
+# With these the agent has done nothing, or an end that was asked for before is under way: the holder may try again.
+_STANDS = frozenset((Code.INVALID, Code.TOO_MANY))
+
+
 class Handle:
     """Something that is held at the agent until it is given back."""
 
@@ -72,6 +76,14 @@ class Handle:
         if self._guard is None or self._guard.detach() is None:
             raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
         return not self.void
+
+    def _ended(self, error: Error | None) -> None:
+        """Take how giving back ended. What the agent does not know was given back before."""
+        if error is None or error.code == Code.NOT_FOUND:
+            return
+        if error.code in _STANDS:
+            self._arm()
+        raise error
 
     def look(self, op: str) -> None:
         """Raise where it must not be used."""
@@ -198,13 +210,6 @@ class PagesBase(Handle):
             raise wrong("release", "the handle", f"{self._shared} parts shared", "none", "withdraw them first")
         return self._disarm("release")
 
-    def _release_ended(self, error: Error | None) -> None:
-        if error is None:
-            return
-        if error.code == Code.TOO_MANY:  # Nothing has happened; the holder may try again.
-            self._arm()
-        raise error
-
 
 class SharedBase(Handle):
     """Pages that peers may read until they are withdrawn."""
@@ -246,6 +251,10 @@ class PrefillBase(Handle):
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise failed
+
+    def _finished(self, answer: Answer) -> None:
+        if Code.of(answer.code) not in _STANDS and self._guard is not None:
+            self._guard.detach()
 
 
 def warn_client(what: str) -> None:

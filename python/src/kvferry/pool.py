@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import mmap
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from kvferry.messages import Attached
 
 Bytes = npt.NDArray[np.uint8]
+
+# All that is mapped here: also of lives that are over and of clients that are closed, while a view is left.
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class PoolError(OSError):
@@ -44,12 +49,23 @@ class Pool:
         memory = mmap.mmap(fd, info.offset + length, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         # A child would keep the memory, and write into what is no longer this process's.
         memory.madvise(mmap.MADV_DONTFORK)
+        _mapped.add(memory)
         self.bytes = np.frombuffer(memory, np.uint8, length, info.offset)
 
     def page(self, number: int, length: int | None = None) -> Bytes:
         """Give the first bytes of a page, all of them by default: a view."""
         begin = number * self.page_bytes
         return self.bytes[begin : begin + (self.page_bytes if length is None else length)]
+
+
+def keep_inherited() -> None:
+    """Have a child never unmap what its parent mapped: it is not mapped there, and others may use the addresses by now.
+
+    A reference more is counted, which nobody has, so that the end of the interpreter does not unmap it either.
+    """
+    for memory in list(_mapped):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    _mapped.clear()
 
 
 def torch_module() -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvferry import messages
 from kvferry.codes import Code
-from kvferry.errors import ClosedError, Error, Why, error_of, lost
+from kvferry.errors import ClosedError, Error, LostError, Why, error_of, lost, wrong
 from kvferry.frames import FrameError, Frames, frame
 from kvferry.messages import Answer, Attached, MessageError, Returned, Show
 
@@ -38,6 +38,15 @@ GIVES_BACK = {
 }
 
 QUEUE_MAX = 4096
+
+# What the agent takes of a text, of a key, and of the blocks of one call (protocol/limits.go). It hangs up on more.
+TEXT_BYTES, KEY_BYTES, BLOCKS = 1024, 512, 65536
+
+# So many connections in a row may be cut after a call was sent, with nothing new from the agent. The call is lost then:
+# it may be what the agent hangs up on, and would keep back everything behind it.
+CUTS_MAX = 3
+
+_FLAGS = frozenset(("last", "layered"))
 
 
 class State(enum.Enum):
@@ -69,6 +78,11 @@ class Call:
     shown_code: int | None = None
     # Whether that was shown on this connection: else the agent does not wait for the word of it.
     shown_here: bool = False
+    # Where in the stream of this connection it begins, and what was heard of the agent by then.
+    begins: int | None = None
+    heard: int = 0
+    # Connections in a row that were cut after it was sent, with nothing new from the agent.
+    cuts: int = 0
 
     @property
     def ending(self) -> bool:
@@ -133,6 +147,8 @@ class Lost:
 
     call: Call
     error: Error
+    # The session goes on, and the agent may have the call still: until that is over its memory may be touched.
+    adrift: bool = False
 
 
 Event = Joined | Refused | Broken | Answered | CameBack | Showing | Lost
@@ -163,6 +179,7 @@ class Session:
 
     def __init__(self, name: str = "", queue_max: int = QUEUE_MAX) -> None:
         """Call the engine so, for people; queue at most so many calls."""
+        _fitting_text("connect", "name", name, TEXT_BYTES)
         self._name = name
         self._queue_max = queue_max
         self._session = 0
@@ -174,6 +191,9 @@ class Session:
         self._info: Attached | None = None
         self._frames = Frames()
         self._out = bytearray()
+        self._passed = 0  # bytes that were sent on this connection
+        self._heard = 0  # messages of the agent that said something new
+        self._read = 0  # the highest number that the agent spoke of: it read that call, and all before
         self._last = 0  # the highest number that was given
         self._open: dict[int, Call] = {}  # sent, and not all of it has come: ascending
         self._done: list[int] = []  # all has come, and the agent was not told
@@ -211,9 +231,28 @@ class Session:
         life = self._life if self._session else ""
         self._say(messages.attach_request(self._name, self._session, life, list(self._open)))
 
-    def disconnected(self) -> None:
-        """Know that the connection is gone. Calls stay, for the next one."""
+    def disconnected(self) -> list[Lost]:
+        """Know that the connection is gone. Calls stay, for the next one, but for those that may be why it was cut."""
+        suspects = self._suspects()
         self._forget_connection()
+        for call in suspects:  # The next attachment does not name it: so the agent takes it back.
+            del self._open[call.number]
+            call.state = State.OVER
+        return [Lost(call, _cut(call.op), adrift=True) for call in suspects if not call.forgotten]
+
+    def _suspects(self) -> list[Call]:
+        """Count the cut, and find calls that it was the last for.
+
+        Calls that give back are none: they have nothing but numbers, and what they give back would stay.
+        """
+        found = []
+        for number, call in self._open.items():
+            if call.begins is None or call.begins >= self._passed or number <= self._read or call.ending:
+                continue
+            call.cuts = call.cuts + 1 if call.heard == self._heard else 0
+            if call.cuts >= CUTS_MAX:
+                found.append(call)
+        return found
 
     def give_up(self) -> list[Lost]:
         """End everything: the agent does not come back in time. Until another is there calls are lost at once.
@@ -250,6 +289,7 @@ class Session:
     def sent(self, count: int) -> None:
         """Know that so many bytes of it were sent."""
         del self._out[:count]
+        self._passed += count
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """Take what arrived."""
@@ -259,7 +299,10 @@ class Session:
         self._frames.feed(data)
         try:
             while not self._broken and (payload := self._frames.next()) is not None:
+                joined, doubles = self._joined, self.doubles
                 self._take(messages.decode(payload), events)
+                # An attachment, and what is only said again, says nothing of the calls that were sent since.
+                self._heard += joined and self.doubles == doubles
         except (FrameError, MessageError) as error:
             self._broken, self._joined = True, False
             self._out.clear()
@@ -271,6 +314,13 @@ class Session:
         self._connected = self._joined = self._broken = False
         self._frames = Frames()
         self._out.clear()
+        self._passed = 0
+        for call in self._open.values():
+            call.begins = None
+
+    def _say_call(self, call: Call, done: list[int]) -> None:
+        call.begins, call.heard = self._passed + len(self._out), self._heard
+        self._say(messages.call(call.number, done, call.op, call.entries))
 
     def _say(self, payload: bytes) -> None:
         self._out += frame(payload)
@@ -296,12 +346,16 @@ class Session:
         return call
 
     def _fits(self, op: str, entries: Mapping[str, Any]) -> None:
+        """Raise where the agent would hang up on the call, or refuse it for its size."""
+        for name, value in entries.items():
+            _fitting(op, name, value)
         if self._info is None:
             return
-        keys = len(entries.get("keys", ()))
-        if self._info.keys and keys > self._info.keys:
-            why = Why(stage="command", field="keys", theirs=str(keys), ours=f"at most {self._info.keys}")
-            raise error_of(op, Code.TOO_LARGE, why)
+        if self._info.keys:
+            most = max(self._info.keys, self._info.window)
+            bounds = {"keys": self._info.keys, "producers": most}
+            for name in (*bounds, "groups", "firsts", "ends", "blocks"):
+                _at_most(op, name, len(entries.get(name, ())), bounds.get(name, most), "", "name fewer in one call")
         if not self._info.bytes:
             return
         # What the window's done can add, as large as numbers get, is counted too: it is not known before.
@@ -363,7 +417,7 @@ class Session:
             self._last += 1
             call.number, call.epoch, call.state = self._last, self.epoch, State.SENT
             self._open[call.number] = call
-            self._say(messages.call(call.number, self._done, call.op, call.entries))
+            self._say_call(call, self._done)
             self._done = []
 
     def _next(self, room: int) -> Call | None:
@@ -425,9 +479,9 @@ class Session:
         # The agent forgot all that the attachment did not name: nothing is left to be told.
         self._done = []
         if info.resumed:
-            for number, call in self._open.items():
+            for call in self._open.values():
                 if call.answer is None:
-                    self._say(messages.call(number, [], call.op, call.entries))
+                    self._say_call(call, [])
         else:
             events += self._lose(all_of_them=False)
             self.epoch += 1
@@ -473,6 +527,7 @@ class Session:
         """Find an open call. What is open no more came a second time; what never was is none of a conversation."""
         if number == 0 or number > self._last:
             raise MessageError(f"call {number} was never made")
+        self._read = max(self._read, number)
         call = self._open.get(number)
         if call is None:
             self.doubles += 1
@@ -560,6 +615,46 @@ class Session:
         if answer is None or op is None or not brought(call.op, answer):
             return
         self.give_back(op, call.number, call.epoch)
+
+
+def _at_most(op: str, field: str, given: int, most: int, unit: str, remedy: str) -> None:
+    if given > most:
+        why = Why(stage="command", field=field, theirs=f"{given}{unit}", ours=f"at most {most}{unit}", remedy=remedy)
+        raise error_of(op, Code.TOO_LARGE, why)
+
+
+def _fitting_text(op: str, field: str, value: Any, most: int) -> None:
+    if not isinstance(value, str):
+        raise wrong(op, field, repr(value)[:60], "a text", "name it by a text")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError as error:
+        raise wrong(op, field, ascii(value)[:60], "a text in UTF-8", "leave out what is no character") from error
+    _at_most(op, field, size, most, " bytes", "give a shorter one")
+
+
+def _fitting(op: str, name: str, value: Any) -> None:
+    """Raise where the agent could not read a field of a call."""
+    if name in ("request", "transfer", "engine", "host"):
+        _fitting_text(op, name, value, TEXT_BYTES)
+    elif name in ("keys", "producers"):
+        for index, text in enumerate(value):
+            _fitting_text(op, f"{name}[{index}]", text, KEY_BYTES if name == "keys" else TEXT_BYTES)
+    elif name == "blocks":
+        count = sum(len(group) for group in value)
+        _at_most(op, name, count, BLOCKS, " in all groups", "register fewer blocks at a time")
+    elif name in _FLAGS:
+        if not isinstance(value, bool):
+            raise wrong(op, name, repr(value)[:60], "True or False", "give one of these")
+    elif not isinstance(value, (int, list)) or isinstance(value, bool):
+        raise wrong(op, name, repr(value)[:60], "a number", "give an int")
+
+
+def _cut(op: str) -> LostError:
+    """Make the error of a call that may be what the agent hangs up on."""
+    remedy = "treat it as a miss; the log of the agent says why it hung up"
+    theirs = f"cut {CUTS_MAX} times in a row after this was sent"
+    return LostError(op, Code.PEER_LOST, Why(field="the connection", theirs=theirs, remedy=remedy))
 
 
 def _closed(events: list[Lost]) -> list[Lost]:
