@@ -17,6 +17,7 @@ const (
 	Prefill      // a request that goes layer by layer
 )
 
+//kvferry:table
 var kindNames = [...]string{Nothing: "nothing", Pages: "pages", Share: "what is shared", Prefill: "a prefill"}
 
 func (k Kind) String() string { return kindNames[k] }
@@ -31,6 +32,8 @@ type part struct {
 }
 
 // parts has every operation that the machine does not carry out itself.
+//
+//kvferry:table
 var parts = [...]part{
 	protocol.CallStats:          {},
 	protocol.CallReserve:        {gives: Pages},

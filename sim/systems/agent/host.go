@@ -203,8 +203,8 @@ func (h *host) begin(b session.Begin) {
 		return
 	}
 	j := &w.Jobs[job]
-	switch b.Op {
-	case protocol.CallReserve:
+	switch {
+	case b.Op == protocol.CallReserve:
 		if !n.Sends() || b.Body.Count == 0 {
 			break
 		}
@@ -213,7 +213,7 @@ func (h *host) begin(b session.Begin) {
 			Body: &engine.Reserve{Count: b.Body.Count}}, cfg.ReserveTimeout)
 		w.MaybeAbort(n, t)
 		return
-	case protocol.CallGet:
+	case b.Op == protocol.CallGet:
 		if !n.Receives() {
 			break
 		}
@@ -222,13 +222,13 @@ func (h *host) begin(b session.Begin) {
 			Body: &engine.Get{Request: j.Name, Keys: j.Keys, Wait: wait}}, wait)
 		w.MaybeAbort(n, t)
 		return
-	case protocol.CallContains:
+	case b.Op == protocol.CallContains:
 		if !n.Receives() {
 			break
 		}
 		h.give(x, pd.Command{Want: plan.WantContains, Job: job, Body: &engine.Contains{Keys: j.Keys}}, 0)
 		return
-	case protocol.CallPut:
+	case b.Op == protocol.CallPut:
 		if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job ||
 			j.Batches[0].Put != 0 {
 			break
@@ -246,7 +246,7 @@ func (h *host) begin(b session.Begin) {
 		w.Jobs[job].Batches[0].Put = t
 		w.MaybeAbort(n, t)
 		return
-	case protocol.CallRelease:
+	case b.Op == protocol.CallRelease:
 		if held != 0 {
 			h.giveBack(x)
 			return
@@ -298,15 +298,15 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	a := protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Held: e.Held, Hits: e.Hits}
 	brought, stands := false, false
-	switch x.op {
-	case protocol.CallReserve, protocol.CallGet:
+	switch {
+	case x.op == protocol.CallReserve || x.op == protocol.CallGet:
 		if brought = len(e.Pages) > 0; brought {
 			h.holds[x.call] = e.Ticket
 		}
 		for _, p := range e.Pages {
 			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
 		}
-	case protocol.CallRelease:
+	case x.op == protocol.CallRelease:
 		if stands = e.Code != effects.OK; !stands {
 			delete(h.holds, at)
 		}
