@@ -41,7 +41,7 @@ type world struct {
 	unwanted map[handle]bool    // calls that their engines have ended early
 	back     map[handle]bool    // calls whose memory is back
 
-	missed, answers int
+	missed int
 }
 
 const (

@@ -340,15 +340,16 @@ def test_the_agent_takes_as_much_as_is_checked_here(receiver: Node) -> None:
         client.stats()
 
 
-def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(receiver: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_the_agent_cannot_read_holds_nobody_up(receiver: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     with attach(receiver) as client:
         for keys, request in ((["k"], "r" * 1025), (["k" * 513], "r")):
             with pytest.raises(kvferry.InvalidError):
                 client.get(keys, request=request)
         with monkeypatch.context() as patched:
             patched.setattr(Session, "_fits", lambda *_: None)  # As if a limit were not known here.
-            with pytest.raises(kvferry.LostError, match="cut 3 times"):
+            with pytest.raises(kvferry.Error, match="request is 1025 bytes") as refused:
                 client.get(["k"], request="r" * 1025, patience=PATIENCE)
+            assert refused.value.code == kvferry.Code.MALFORMED
         client.stats()
         assert client.epoch == 1
 

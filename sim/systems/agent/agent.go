@@ -47,7 +47,7 @@ var word = plan.NewWord(plan.Word{
 })
 
 func draws(d *expand.Draft) {
-	d.Plan.Topology.Said, d.Plan.Topology.HostPages = d.Plan.Topology.Said.With(word), 0
+	d.Topology.Said, d.Topology.HostPages = d.Topology.Said.With(word), 0
 }
 
 func jobs(d *expand.Draft) {

@@ -55,8 +55,7 @@ type task struct {
 	tries int
 	call  *asked // that it waits for
 	holds uint64 // pages, by the number of the call
-	fill  uint32
-	at    int64 // it goes on no sooner
+	at    int64  // it goes on no sooner
 }
 
 func (e *engineProcess) process() session.Process { return session.Process(e.place + 1) }

@@ -195,64 +195,83 @@ func (h *host) begin(b session.Begin) {
 	h.begun[b.Call] = true
 	h.works[b.Call] = 0
 	x := errand{call: b.Call, op: b.Op, holds: b.Body.Target}
-	cfg := &pd.Its(n).Cfg
-	held := h.holds[session.Call{Session: b.Session, ID: b.Body.Target}]
 	job, known := h.jobs[b.Call]
 	if !known && b.Op != protocol.CallRelease { // Of a lie.
 		h.ends = append(h.ends, end{b.Call, effects.Invalid})
 		return
 	}
-	j := &w.Jobs[job]
-	switch b.Op {
-	case protocol.CallReserve:
-		if !n.Sends() || b.Body.Count == 0 {
-			break
-		}
-		j.Life = h.life
-		t := h.give(x, pd.Command{Want: plan.WantReserve, Job: job, Count: b.Body.Count,
-			Body: &engine.Reserve{Count: b.Body.Count}}, cfg.ReserveTimeout)
-		w.MaybeAbort(n, t)
-		return
-	case protocol.CallGet:
-		if !n.Receives() {
-			break
-		}
-		wait := min(effects.Duration(b.Body.PatienceNS), cfg.GetWaitMax)
-		t := h.give(x, pd.Command{Want: plan.WantGet, Job: job,
-			Body: &engine.Get{Request: j.Name, Keys: j.Keys, Wait: wait}}, wait)
-		w.MaybeAbort(n, t)
-		return
-	case protocol.CallContains:
-		if !n.Receives() {
-			break
-		}
-		h.give(x, pd.Command{Want: plan.WantContains, Job: job, Body: &engine.Contains{Keys: j.Keys}}, 0)
-		return
-	case protocol.CallPut:
-		if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job ||
-			j.Batches[0].Put != 0 {
-			break
-		}
-		r := w.Nodes[j.Receiver]
-		init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
-		pages := w.Commands[held-1].Pages
-		j.Puts++
-		j.Batches[0].Life, j.Batches[0].Reserve = r.Life, held
-		t := h.give(x, pd.Command{Want: plan.WantPut, Job: job, Pages: pages, Body: &engine.Put{
-			Peer:    engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
-			Request: j.Name, Keys: j.Keys, Pages: pages, Layout: cfg.Layout, LastChunkTokens: j.TokensOf(len(j.Keys) - 1),
-			Last: true,
-		}}, cfg.PutTimeout)
-		w.Jobs[job].Batches[0].Put = t
-		w.MaybeAbort(n, t)
-		return
-	case protocol.CallRelease:
-		if held != 0 {
-			h.giveBack(x)
-			return
-		}
+	if do := carried[b.Op]; do == nil || !do(h, x, b.Body, job) {
+		h.ends = append(h.ends, end{b.Call, effects.Invalid})
 	}
-	h.ends = append(h.ends, end{b.Call, effects.Invalid})
+}
+
+// carried are the calls that engines here make, when they do not lie: each gives the rank a command, or is refused.
+//
+//kvferry:table
+var carried = map[protocol.CallOp]func(h *host, x errand, b *protocol.EngineCall, job int) bool{
+	protocol.CallReserve: (*host).reserve, protocol.CallGet: (*host).get, protocol.CallContains: (*host).contains,
+	protocol.CallPut: (*host).put, protocol.CallRelease: (*host).release,
+}
+
+func (h *host) reserve(x errand, b *protocol.EngineCall, job int) bool {
+	if !h.n.Sends() || b.Count == 0 {
+		return false
+	}
+	h.a.w.Jobs[job].Life = h.life
+	t := h.give(x, pd.Command{Want: plan.WantReserve, Job: job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
+		pd.Its(h.n).Cfg.ReserveTimeout)
+	h.a.w.MaybeAbort(h.n, t)
+	return true
+}
+
+func (h *host) get(x errand, b *protocol.EngineCall, job int) bool {
+	if !h.n.Receives() {
+		return false
+	}
+	j := &h.a.w.Jobs[job]
+	wait := min(effects.Duration(b.PatienceNS), pd.Its(h.n).Cfg.GetWaitMax)
+	t := h.give(x, pd.Command{Want: plan.WantGet, Job: job, Body: &engine.Get{Request: j.Name, Keys: j.Keys, Wait: wait}},
+		wait)
+	h.a.w.MaybeAbort(h.n, t)
+	return true
+}
+
+func (h *host) contains(x errand, _ *protocol.EngineCall, job int) bool {
+	if !h.n.Receives() {
+		return false
+	}
+	h.give(x, pd.Command{Want: plan.WantContains, Job: job, Body: &engine.Contains{Keys: h.a.w.Jobs[job].Keys}}, 0)
+	return true
+}
+
+func (h *host) put(x errand, b *protocol.EngineCall, job int) bool {
+	w, cfg := h.a.w, &pd.Its(h.n).Cfg
+	j := &w.Jobs[job]
+	held := h.holds[session.Call{Session: x.call.Session, ID: b.Target}]
+	if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job || j.Batches[0].Put != 0 {
+		return false
+	}
+	r := w.Nodes[j.Receiver]
+	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
+	pages := w.Commands[held-1].Pages
+	j.Puts++
+	j.Batches[0].Life, j.Batches[0].Reserve = r.Life, held
+	t := h.give(x, pd.Command{Want: plan.WantPut, Job: job, Pages: pages, Body: &engine.Put{
+		Peer:    engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
+		Request: j.Name, Keys: j.Keys, Pages: pages, Layout: cfg.Layout, LastChunkTokens: j.TokensOf(len(j.Keys) - 1),
+		Last: true,
+	}}, cfg.PutTimeout)
+	w.Jobs[job].Batches[0].Put = t
+	w.MaybeAbort(h.n, t)
+	return true
+}
+
+func (h *host) release(x errand, b *protocol.EngineCall, _ int) bool {
+	if h.holds[session.Call{Session: x.call.Session, ID: b.Target}] == 0 {
+		return false
+	}
+	h.giveBack(x)
+	return true
 }
 
 // give gives a command for a call, or for what is given back.
@@ -297,19 +316,17 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		return
 	}
 	a := protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Held: e.Held, Hits: e.Hits}
-	brought, stands := false, false
-	switch x.op {
-	case protocol.CallReserve, protocol.CallGet:
-		if brought = len(e.Pages) > 0; brought {
-			h.holds[x.call] = e.Ticket
-		}
+	brought := len(e.Pages) > 0 && (x.op == protocol.CallReserve || x.op == protocol.CallGet)
+	if brought {
+		h.holds[x.call] = e.Ticket
 		for _, p := range e.Pages {
 			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
 		}
-	case protocol.CallRelease:
-		if stands = e.Code != effects.OK; !stands {
-			delete(h.holds, at)
-		}
+	}
+	release := x.op == protocol.CallRelease
+	stands := release && e.Code != effects.OK
+	if release && !stands {
+		delete(h.holds, at)
 	}
 	h.step(func(out *session.Out) { h.machine.Ended(x.call, &a, brought, stands, out) })
 }
