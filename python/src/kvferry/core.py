@@ -1,0 +1,329 @@
+"""What both clients are made of: a session, its connection, its memory, and who waits for what.
+
+A core never waits and starts nothing. Its driver (a thread, or an event loop) calls turn when something may have become
+possible, and polls what it is told to. The driver sees to it that no two calls of a core run at once; leak and forked
+alone may be called anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kvferry.codes import Code
+from kvferry.errors import ClosedError, Error, Why, lost
+from kvferry.link import Link, LinkError, Pace
+from kvferry.pool import Pool, pin, unpin
+from kvferry.session import Answered, Broken, Call, CameBack, Joined, Lost, Refused, Session, Showing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kvferry.messages import Answer, Show
+    from kvferry.session import Event
+    from kvferry.values import Options, Pinned
+
+log = logging.getLogger("kvferry")
+
+# How long an agent may take to answer an attachment, in seconds.
+ATTACH_TIME = 5.0
+
+
+class Waiter(Protocol):
+    """Who waits for a call. These methods only store something and wake somebody."""
+
+    def answered(self, answer: Answer, at: Place) -> None:
+        """Take the answer."""
+
+    def came_back(self) -> None:
+        """Know that its memory is back."""
+
+    def showing(self, show: Show, pool: Pool) -> None:
+        """Take what is shown."""
+
+    def lost(self, error: Error) -> None:
+        """Know that nothing comes any more."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where what a call brought is."""
+
+    pool: Pool
+    epoch: int
+
+
+class Core:
+    """See the module."""
+
+    def __init__(self, path: str, options: Options, wake: Callable[[], None]) -> None:
+        """Call wake, which must take no lock, where the driver has something to do that it cannot know of."""
+        self.path = path
+        self.options = options
+        self.session = Session(options.name, options.queue)
+        self.link: Link | None = None
+        self.pool: Pool | None = None
+        self.refusal: Error | None = None  # the last, where there was no attachment since
+        self.closed = False
+        self.forked = False
+        self.pinned: Pinned | None = None
+        self._wake = wake
+        self._waiters: dict[Call, Waiter] = {}
+        self._leaks: deque[tuple[str, int, int]] = deque()
+        self._pace = Pace()
+        self._away_since: float | None = None
+        self._gave_up = False
+        self._next_try = 0.0
+        self._attach_until = 0.0
+        self._reason = "no attempt was made yet"
+        self._said = False
+        _cores.add(self)
+
+    # ---- for the driver ----
+
+    def turn(self, now: float) -> float | None:
+        """Do what can be done; say in how many seconds at most to come again, without more happening. None: never."""
+        if self.closed or self.forked:
+            return None
+        self._return_leaks()
+        if self.link is not None:
+            self._listen(now)
+        if self.link is None:
+            self._join(now)
+        self.flush(now)
+        if self.link is not None:
+            return None if self.session.joined else max(0.0, self._attach_until - now)
+        due = self._next_try
+        if self._away_since is not None and not self._gave_up:
+            due = min(due, self._away_since + self.options.grace)
+        return max(0.0, due - now)
+
+    def wants_to_send(self) -> bool:
+        """Whether the driver is to poll for room."""
+        with self.session.outgoing() as rest:
+            return self.link is not None and bool(rest)
+
+    def flush(self, now: float) -> bool:
+        """Send what goes at once; say whether all of it went."""
+        if self.link is None:
+            return True
+        try:
+            return self.link.send(self.session)
+        except LinkError as error:
+            self._cut(now, str(error))
+            return True
+
+    def begin(self, op: str, entries: Mapping[str, Any], waiter: Waiter) -> Call:
+        """Make a call."""
+        self.usable(op)
+        call = self.session.submit(op, entries)
+        self._waiters[call] = waiter
+        return call
+
+    def forget(self, call: Call) -> None:
+        """Know that nobody waits for a call any more. What it brings is given back."""
+        self._waiters.pop(call, None)
+        if not self.closed:
+            self.session.forget(call)
+
+    def close(self) -> None:
+        """End everything."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        self._settle(self.session.close())
+        if self.pool is not None and self.pinned is not None and self.pinned.done:
+            unpin(self.pool)
+        _cores.discard(self)
+
+    def pin(self) -> Pinned:
+        """Pin the pool, and that of each life after this one."""
+        if self.pool is None:
+            raise lost("pin_memory")
+        if self.pinned is None or not self.pinned.done:
+            self.pinned = pin(self.pool)
+            log.info("%s", self.pinned.text)
+        return self.pinned
+
+    # ---- for handles ----
+
+    @property
+    def epoch(self) -> int:
+        """Counts sessions: what was brought in another one is void."""
+        return self.session.epoch
+
+    def usable(self, op: str) -> None:
+        """Raise where this client serves nobody any more."""
+        if self.forked:
+            remedy = "make a client in this process: one does not survive a fork"
+            raise ClosedError(op, Code.CLOSED, Why(remedy=remedy))
+        if self.closed:
+            raise ClosedError(op, Code.CLOSED, Why(remedy="make another client"))
+
+    def leak(self, op: str, number: int, epoch: int) -> None:
+        """Give back what a forgotten handle had. It may be called in the middle of anything: by a collection."""
+        self._leaks.append((op, number, epoch))
+        self._wake()
+
+    def where(self) -> str:
+        """Say what is known of the agent, for people."""
+        return f"{self.path}: {self._reason}"
+
+    # ---- within ----
+
+    def _return_leaks(self) -> None:
+        while self._leaks:
+            self.session.give_back(*self._leaks.popleft())
+
+    def _listen(self, now: float) -> None:
+        link = self.link
+        if link is None:
+            return
+        try:
+            while self.link is link and (data := link.receive()) is not None:
+                self._handle(self.session.receive(data), now)
+                if self.session.joined:
+                    link.drop_fds()
+        except LinkError as error:
+            self._cut(now, str(error))
+        if self.link is link and not self.session.joined and now >= self._attach_until:
+            self._cut(now, f"no answer to an attachment in {ATTACH_TIME:g} s")
+
+    def _join(self, now: float) -> None:
+        if self._away_since is None:
+            self._away_since = now
+        if not self._gave_up and now - self._away_since >= self.options.grace:
+            self._gave_up = True
+            if self.session.epoch:
+                log.warning("the agent at %s is away for %g s: what it had is lost", self.path, self.options.grace)
+            self._settle(self.session.give_up())
+        if now < self._next_try:
+            return
+        self._next_try = now + self._pace.delay()
+        try:
+            self.link = Link.connect(self.path)
+        except (OSError, ValueError) as error:
+            self._reason = str(error)
+            return
+        self._attach_until = now + ATTACH_TIME
+        self.session.connected()
+
+    def _cut(self, now: float, reason: str) -> None:
+        if self.link is None:
+            return
+        self.link.close()
+        self.link = None
+        self._reason = reason
+        (log.debug if self._said else log.warning)("connection to %s: %s", self.path, reason)
+        self._said = True
+        self.session.disconnected()
+        if self._away_since is None:
+            self._away_since = now
+        self._next_try = now + self._pace.delay()
+        self._wake()
+
+    def _handle(self, events: Iterable[Event], now: float) -> None:
+        for event in events:
+            if isinstance(event, Joined):
+                self._joined(event, now)
+            elif isinstance(event, Refused):
+                self.refusal = event.error
+                self._cut(now, str(event.error))
+            elif isinstance(event, Broken):
+                self._cut(now, f"the agent does not speak this protocol: {event.reason}")
+            else:
+                self._settle((event,))
+                if isinstance(event, Answered):
+                    self._pace.worked()
+                    self._said = False
+
+    def _joined(self, event: Joined, now: float) -> None:
+        link, info = self.link, event.info
+        if link is None:
+            return
+        fd = link.take_fd()
+        try:
+            if self.pool is None or self.pool.life != info.life:
+                if fd is None:
+                    raise OSError("no descriptor came with the attachment")
+                self._map(Pool(fd, info))
+        except (OSError, ValueError, OverflowError) as error:
+            self._cut(now, f"the pool cannot be mapped: {error}")
+            return
+        finally:
+            if fd is not None:
+                os.close(fd)
+        self.refusal = None
+        self._away_since, self._gave_up = None, False
+        if event.resumed:
+            log.info("attached to %s again; everything goes on", self.path)
+        elif self.session.epoch > 1:
+            log.warning("attached to %s anew: what was held before is a miss", self.path)
+
+    def _map(self, pool: Pool) -> None:
+        old, self.pool = self.pool, pool
+        if old is None or self.pinned is None or not self.pinned.done:
+            return
+        unpin(old)
+        self.pinned = pin(pool)
+        log.info("%s", self.pinned.text)
+
+    def _settle(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Answered):
+                self._answered(event)
+            elif isinstance(event, Showing):
+                if (waiter := self._waiters.get(event.call)) and self.pool is not None:
+                    waiter.showing(event.show, self.pool)
+            elif isinstance(event, CameBack):
+                if waiter := self._waiters.pop(event.call, None):
+                    waiter.came_back()
+            elif isinstance(event, Lost) and (waiter := self._waiters.pop(event.call, None)):
+                waiter.lost(event.error)
+
+    def _answered(self, event: Answered) -> None:
+        held = event.answer.held
+        waiter = self._waiters.get(event.call) if held else self._waiters.pop(event.call, None)
+        if waiter is None:
+            return
+        info = self.session.info
+        if self.pool is None or info is None or self.pool.life != info.life:  # It could not be mapped.
+            self._waiters.pop(event.call, None)
+            waiter.lost(lost(event.call.op))
+            return
+        waiter.answered(event.answer, Place(self.pool, self.session.epoch))
+
+
+_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+
+# What a child inherited. It is never freed: to unmap what was not mapped there could unmap what is there now.
+_inherited: list[Core] = []
+
+
+def _after_fork() -> None:
+    """Give up the parent's connections: else the agent would not see the parent's end."""
+    for core in list(_cores):
+        core.forked = True
+        if core.link is not None:
+            core.link.close()
+        _inherited.append(core)
+    _cores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def forgotten(core: Core, op: str, number: int, epoch: int, what: str) -> None:
+    """Give back what a handle had that nobody gave back: the finalizer of handles."""
+    if core.closed or core.forked or epoch != core.epoch:
+        return
+    core.leak(op, number, epoch)
+    warnings.warn(f"{what} were forgotten, and given back by the collector", ResourceWarning, stacklevel=2)

@@ -1,0 +1,168 @@
+"""What each method of the clients says on the wire, and what it makes of an answer; both clients are held to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvferry import Blocks, Code, Lookup, Peer, Prefix, ProducerPeer, SharingPeer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PEER = Peer("127.0.0.1", 7300, 7400)
+NAMED = {"host": "127.0.0.1", "init_port": 7300, "alloc_port": 7400}
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a method. Where takes_pages it is given pages whose call is the number 1."""
+
+    method: str
+    values: dict[str, Any]
+    wire: dict[str, Any]
+    answer: dict[str, Any]
+    looks: Callable[[Any], Any]
+    want: Any
+    takes_pages: bool = False
+    op: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.op or self.method
+
+
+def same(result: Any) -> Any:
+    return result
+
+
+def count_short(result: Any) -> Any:
+    return len(result), result.short and result.short.code
+
+
+CASES = [
+    Case("stats", {}, {}, {"stats": b'{"pages": 3}'}, same, {"pages": 3}),
+    Case(
+        "reserve",
+        {"count": 2, "patience": 1.5},
+        {"count": 2, "patience_ns": 3 * SECOND // 2},
+        {"pages": (4, 7), "lengths": (1, 1)},
+        lambda r: (r.numbers, r.lengths, r.writable),
+        ((4, 7), (4096, 4096), True),
+    ),
+    Case(
+        "put",
+        {"peer": PEER, "keys": ["a", "b"], "request": "r", "first": 1, "tokens": 17, "last": True, "patience": 2.0},
+        {**NAMED, "target": 1, "keys": ["a", "b"], "request": "r", "first": 1, "tokens": 17, "last": True,
+         "patience_ns": 2 * SECOND},
+        {"sent": 1, "skipped": 1},
+        lambda r: (r.sent, r.skipped, r.held),
+        (1, 1, False),
+        takes_pages=True,
+    ),
+    Case(
+        "recall",
+        {"peer": Peer("127.0.0.1", 7300, 7400, 7600), "keys": ["a", "b"]},
+        {**NAMED, "query_port": 7600, "target": 1, "keys": ["a", "b"]},
+        {"hits": 1, "pages": (0, 1), "lengths": (100, 0)},
+        lambda r: (r.hits, r.lengths, r.short),
+        (1, (100,), None),
+        takes_pages=True,
+    ),
+    Case(
+        "begin_prefill",
+        {"keys": ["a"], "request": "r", "peer": PEER, "skip": 256, "layer_time": 0.25},
+        {**NAMED, "keys": ["a"], "request": "r", "skip": 256, "layer_ns": SECOND // 4},
+        {},
+        lambda r: (r.request, r.released),
+        ("r", False),
+    ),
+    Case(
+        "get",
+        {"keys": ["a", "b"], "request": "r", "layered": True, "patience": 1.0},
+        {"keys": ["a", "b"], "request": "r", "layered": True, "patience_ns": SECOND},
+        {"code": 13, "pages": (3,), "lengths": (9,)},
+        count_short,
+        (1, Code.NOT_FOUND),
+    ),
+    Case("get", {"keys": ["a"]}, {"keys": ["a"]}, {"code": 21}, count_short, (0, Code.LAPSED)),
+    Case("contains", {"keys": ["a"]}, {"keys": ["a"]}, {"code": 13, "hits": 0}, same, 0),
+    Case("contains", {"keys": ["a"]}, {"keys": ["a"]}, {"hits": 1}, same, 1),
+    Case("abandon", {"request": "r"}, {"request": "r"}, {"code": 13}, same, None),
+    Case("store", {"keys": ["a"], "first": 1}, {"keys": ["a"], "first": 1, "target": 1}, {}, same, None, True),
+    Case(
+        "share",
+        {"keys": ["a", "b"]},
+        {"keys": ["a", "b"], "target": 1},
+        {"hits": 1, "code": 8},
+        lambda r: (r.hits, r.short.code),
+        (1, Code.TOO_MANY),
+        takes_pages=True,
+    ),
+    Case("lookup", {"keys": ["a"]}, {"keys": ["a"]}, {"sent": 1, "skipped": 2}, same, Lookup(1, 2)),
+    Case(
+        "shared_get",
+        {"keys": ["a"], "request": "r", "source": SharingPeer("h", 8200), "patience": 1.0},
+        {"keys": ["a"], "request": "r", "host": "h", "init_port": 8200, "patience_ns": SECOND},
+        {"pages": (3,), "lengths": (9,)},
+        count_short,
+        (1, None),
+    ),
+    Case("keep", {"keys": ["a"], "request": "r"}, {"keys": ["a"], "request": "r"}, {"hits": 1}, same, Prefix(1)),
+    Case(
+        "not_needed",
+        {"request": "r", "producers": [ProducerPeer("h", 1, 2)], "transfer": "t"},
+        {"request": "r", "producers": ["h:1:2"], "transfer": "t"},
+        {},
+        same,
+        None,
+    ),
+    Case("aborted", {"request": "r", "transfer": "t"}, {"request": "r", "transfer": "t"}, {}, same, None),
+]  # fmt: skip
+
+# Those that return at once, and have a result later.
+LATER = [
+    Case(
+        "register",
+        {
+            "request": "r", "transfer": "t", "engine": "e", "producers": [ProducerPeer("h", 1, 2)], "ranks": 2,
+            "blocks": [Blocks([1, 2]), Blocks([3], 1, 16, 20)], "patience": 1.0,
+        },
+        {
+            "request": "r", "transfer": "t", "engine": "e", "producers": ["h:1:2"], "ranks": 2, "stages": 1,
+            "groups": [0, 1], "firsts": [0, 16], "ends": [0, 20], "blocks": [[1, 2], [3]], "patience_ns": SECOND,
+        },
+        {"hits": 3},
+        lambda r: (r.pages, r.held),
+        (3, False),
+    ),
+    Case("expect", {"request": "r", "producers": [ProducerPeer("h", 1, 2)]}, {"request": "r", "producers": ["h:1:2"]},
+         {}, same, None),
+    Case(
+        "finished",
+        {"request": "r", "blocks": [Blocks([1])], "lease": 1.0},
+        {"request": "r", "groups": [0], "firsts": [0], "ends": [0], "blocks": [[1]], "patience_ns": SECOND},
+        {"sent": 2, "skipped": 1},
+        lambda r: (r.pages, r.not_needed, r.held),
+        (2, True, False),
+    ),
+]  # fmt: skip
+
+
+def answers(case: Case) -> Callable[[Any, Any], None]:
+    """Answer as a case has it, and everything else as the model does."""
+    from model import execute
+
+    def act(agent: Any, task: Any) -> None:
+        if task.op == case.name and task.answer is None and (case.method != "reserve" or task.number > 1):
+            agent.answer(task.number, **case.answer)
+        else:
+            execute(agent, task)
+
+    return act
+
+
+def wire_of(message: dict[str, Any]) -> dict[str, Any]:
+    """What a call said, without what every call has."""
+    return {name: value for name, value in message.items() if name not in ("type", "id", "op", "done")}

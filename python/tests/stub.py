@@ -1,0 +1,139 @@
+"""The model of an agent behind a real socket, with real memory, for tests of the clients.
+
+It answers by the model's few rules, or by what a test tells it. It serves one connection at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from model import ModelAgent
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+    from types import TracebackType
+
+# How long anything may take here, in seconds: a machine that is slow is no failure.
+PATIENCE = 20.0
+
+
+class StubAgent:
+    """See the module. It is a context manager."""
+
+    def __init__(self, folder: pathlib.Path, agent: ModelAgent | None = None) -> None:
+        self.path = str(folder / "agent.sock")
+        self.agent = agent or ModelAgent()
+        self.changed = threading.Condition()
+        self._wakes, self._wake = socket.socketpair()
+        self._stopping = self._cutting = False
+        self.memory = self._memory()
+        self._begin()
+
+    def _memory(self) -> int:
+        fd = os.memfd_create("pool")
+        os.ftruncate(fd, self.agent.pages * 4096)
+        return fd
+
+    def _begin(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def page(self, number: int, length: int = 4096) -> bytes:
+        """Read a page as the agent sees it."""
+        return os.pread(self.memory, length, number * 4096)
+
+    def fill(self, number: int, content: bytes) -> None:
+        os.pwrite(self.memory, content, number * 4096)
+
+    def do(self, act: Callable[[ModelAgent], Any]) -> None:
+        """Have the agent say something."""
+        with self.changed:
+            act(self.agent)
+        self._wake.send(b"\0")
+
+    def wait(self, until: Callable[[ModelAgent], Any]) -> Any:
+        """Wait for something that the agent hears."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: until(self.agent), PATIENCE), "it did not come"
+            return until(self.agent)
+
+    def heard(self, op: str, count: int = 1) -> dict[str, Any]:
+        """Wait for the last of so many calls of an operation."""
+        found = self.wait(lambda agent: [m for m in agent.heard if m.get("op") == op][count - 1 : count])
+        last: dict[str, Any] = found[0]
+        return last
+
+    def cut(self) -> None:
+        """Cut the connection. The agent lives on."""
+        self._cutting = True
+        self._wake.send(b"\0")
+
+    def kill(self) -> None:
+        """End as an agent does that is killed: nobody listens, and nothing is kept."""
+        self._stopping = True
+        self._wake.send(b"\0")
+        self._thread.join()
+        self._listener.close()
+        os.unlink(self.path)
+        self.agent.restart()
+
+    def start(self) -> None:
+        """Come back as another life, with other memory."""
+        os.close(self.memory)
+        self.memory = self._memory()
+        self._begin()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            ready, _, _ = select.select((self._listener, self._wakes), (), ())
+            if self._wakes in ready:
+                self._wakes.recv(4096)
+            if self._listener in ready:
+                with self._listener.accept()[0] as connection, contextlib.suppress(OSError):
+                    self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        with self.changed:
+            self.agent.connect()
+        fds, self._cutting = [self.memory], False
+        while not self._stopping and not self._cutting:
+            with self.changed:
+                said = bytes(self.agent.out)
+                self.agent.out.clear()
+                self.changed.notify_all()
+            if said:
+                sent = socket.send_fds(connection, [said], fds)
+                fds = []
+                connection.sendall(said[sent:])
+            ready, _, _ = select.select((connection, self._wakes), (), ())
+            if self._wakes in ready:
+                self._wakes.recv(4096)
+            if connection in ready:
+                data = connection.recv(65536)
+                if not data:
+                    break
+                with self.changed:
+                    self.agent.receive(data)
+        with self.changed:
+            self.agent.disconnect()
+            self.changed.notify_all()
+
+    def __enter__(self) -> StubAgent:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._thread.is_alive():
+            self.kill()
+        os.close(self.memory)
+        self._wakes.close()
+        self._wake.close()

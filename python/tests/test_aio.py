@@ -1,0 +1,301 @@
+"""Tests of the client for event loops, against the model behind a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pathlib
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from operations import CASES, LATER, PEER, Case, answers, wire_of
+
+import kvferry
+from kvferry import Code, Error, LostError, aio
+from model import LIVES, ModelAgent, Task, execute
+from stub import PATIENCE, StubAgent
+
+
+def silent(_: ModelAgent, __: Task) -> None:
+    """Answer nothing by itself."""
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a test, and hold it to leaving nothing behind."""
+    asyncio.run(asyncio.wait_for(main, 3 * PATIENCE), debug=True)
+
+
+async def heard(stub: StubAgent, op: str, count: int = 1) -> dict[str, Any]:
+    return await asyncio.to_thread(stub.heard, op, count)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so, which nothing announces."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def methods(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    for name in ("Client", "Pages", "Shared", "Prefill", "Pending", "PutResult", "RecallResult"):
+        assert methods(getattr(aio, name)) == methods(getattr(kvferry, name)), name
+    tested = {case.method for case in CASES + LATER}
+    attachment = {"info", "attached", "epoch", "pool", "pin_memory", "close", "fetch", "shared_fetch"}
+    assert methods(aio.Client) == tested | attachment
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.method)
+def test_what_a_method_says_and_hears(stub: StubAgent, case: Case) -> None:
+    async def main() -> None:
+        stub.agent.executes = answers(case)
+        async with await aio.connect(stub.path) as client:
+            pages = await client.reserve(3)
+            given = {"pages": pages} if case.takes_pages else {}
+            result = await getattr(client, case.method)(**case.values, **given)
+            assert case.looks(result) == case.want
+            assert wire_of(await heard(stub, case.name, 2 if case.name == "reserve" else 1)) == case.wire
+
+    run(main())
+
+
+@pytest.mark.parametrize("case", LATER, ids=lambda c: c.method)
+def test_what_a_method_says_at_once_and_hears_later(stub: StubAgent, case: Case) -> None:
+    async def main() -> None:
+        stub.agent.executes = silent
+        async with await aio.connect(stub.path) as client:
+            pending = getattr(client, case.method)(**case.values)
+            call = await heard(stub, case.name)
+            assert wire_of(call) == case.wire
+            assert not pending.done()
+            with pytest.raises(kvferry.ExpiredError):
+                await pending.result(0)
+            stub.do(lambda agent: agent.answer(call["id"], **case.answer))
+            assert case.looks(await pending.result(PATIENCE)) == case.want
+            assert await pending.wait_returned(PATIENCE)
+            other = getattr(client, case.method)(**case.values)
+            call = await heard(stub, case.name, 2)
+            other.cancel()
+            assert (await heard(stub, "abort"))["target"] == call["id"]
+            stub.do(lambda agent: agent.answer(call["id"], code=2, held=True))
+            with pytest.raises(Error) as failed:
+                await other.result(PATIENCE)
+            assert failed.value.code == Code.CANCELLED
+            assert not await other.wait_returned(0)
+            stub.do(lambda agent: agent.give_back(call["id"]))
+            assert await other.wait_returned(PATIENCE)
+
+    run(main())
+
+
+def test_pages_are_the_agents_memory(stub: StubAgent) -> None:
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client:
+            async with await client.reserve(2) as pages:
+                pages[1].array()[:] = 7
+                assert stub.page(pages[1].number) == b"\x07" * 4096
+                assert client.pool()[pages[1].number, 9] == 7
+                await pages.await_return(1.0)
+            assert stub.agent.held == {}
+            assert not client.pin_memory().done or "torch" in sys.modules
+
+    run(main())
+
+
+def test_handles_end_with_their_blocks(stub: StubAgent) -> None:
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client, await client.reserve(1) as pages:
+            async with await client.share(["k"], pages) as shared:
+                with pytest.raises(kvferry.InvalidError, match="withdraw"):
+                    await pages.release()
+            assert (await heard(stub, "withdraw"))["target"] == shared.number
+            async with await client.begin_prefill(keys=["k"], request="r") as prefill:
+                await prefill.save_layer(0, 256, pages)
+                await prefill.preempt()
+                await prefill.finish()
+            async with await client.begin_prefill(keys=["k"], request="r") as prefill:
+                pass
+            assert (await heard(stub, "drop_prefill"))["prefill"] == prefill.number
+
+    run(main())
+
+
+def test_a_failed_put_has_its_result(stub: StubAgent) -> None:
+    async def main() -> None:
+        stub.agent.executes = answers(Case("put", {}, {}, {"code": 4, "held": True}, lambda r: r, None))
+        async with await aio.connect(stub.path) as client, await client.reserve(1) as pages:
+            with pytest.raises(Error) as failed:
+                await client.put(peer=PEER, keys=["k"], pages=pages)
+            result = failed.value.result
+            assert not await result.wait_returned(0)
+            await result.take_back()
+            put = (await heard(stub, "put"))["id"]
+            stub.do(lambda agent: agent.give_back(put))
+            assert await result.wait_returned(PATIENCE)
+
+    run(main())
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_fetch_hands_chunks_over(stub: StubAgent, awaits: bool) -> None:
+    got: list[int] = []
+
+    async def slow(first: int, chunks: list[Any]) -> None:
+        await asyncio.sleep(0)
+        got.append(first + len(chunks))
+
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client:
+            scatter = slow if awaits else (lambda first, chunks: got.append(first + len(chunks)))
+            assert await client.fetch(list("abcd"), scatter) == kvferry.Prefix(4)
+            assert got == [2, 4]
+            with pytest.raises(ZeroDivisionError):
+                await client.fetch(list("abcd"), lambda *_: 1 // 0)  # type: ignore[arg-type, return-value]
+            assert stub.agent.shown[-1][2] == Code.FAULTED
+
+    run(main())
+
+
+def test_many_tasks_over_cuts(stub: StubAgent) -> None:
+    async def work(client: aio.Client, n: int) -> None:
+        for i in range(20):
+            async with await client.reserve(1, patience=PATIENCE) as pages:
+                pages[0].array()[:] = n
+                await client.put(peer=PEER, keys=[f"{n}-{i}"], pages=pages)
+                assert stub.page(pages[0].number) == bytes([n]) * 4096
+
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client:
+            tasks = [asyncio.create_task(work(client, n)) for n in range(8)]
+            for n in range(3):
+                await heard(stub, "put", 20 * (n + 1))
+                stub.cut()
+            await asyncio.gather(*tasks)
+            assert stub.agent.held == {}
+            assert len(stub.agent.executed) == 8 * 20 * 3
+            assert client.epoch == 1
+
+    run(main())
+
+
+def test_a_restart_is_a_miss_and_no_more(stub: StubAgent) -> None:
+    async def main() -> None:
+        async with await aio.connect(stub.path) as client:
+            pages = await client.reserve(1)
+            stub.agent.executes = silent
+            waits = asyncio.create_task(client.get(["k"], patience=PATIENCE))
+            await heard(stub, "get")
+            stub.agent.executes = execute
+            await asyncio.to_thread(stub.kill)
+            stub.start()
+            with pytest.raises(LostError):
+                await waits
+            assert client.info.life == LIVES[1]
+            with pytest.raises(LostError):
+                pages[0].array()
+            await pages.release()
+            async with await client.reserve(1) as pages:
+                pages[0].array()[:] = 3
+                assert stub.page(0) == b"\x03" * 4096
+
+    run(main())
+
+
+def test_a_task_that_is_cancelled_takes_its_call_back(stub: StubAgent) -> None:
+    async def main() -> None:
+        stub.agent.executes = silent
+        async with await aio.connect(stub.path) as client:
+            waits = asyncio.create_task(client.reserve(1))
+            call = await heard(stub, "reserve")
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            assert (await heard(stub, "abort"))["target"] == call["id"]
+            stub.do(lambda agent: agent.answer(call["id"], pages=(0,), lengths=(1,)))
+            assert (await heard(stub, "release"))["target"] == call["id"]
+
+    run(main())
+
+
+def test_an_agent_that_is_stopped_holds_nobody_up(stub: StubAgent) -> None:
+    async def main() -> None:
+        stub.agent.executes = silent
+        async with await aio.connect(stub.path, bound=0.05, longest=0.05) as client:
+            with pytest.raises(kvferry.ExpiredError):
+                await client.reserve(1)
+            with pytest.raises(TimeoutError):
+                await client.fetch(["k"], lambda *_: None)
+            await heard(stub, "abort", 2)
+
+    run(main())
+
+
+def test_an_agent_that_stays_away_is_a_miss_at_once(stub: StubAgent) -> None:
+    async def main() -> None:
+        async with await aio.connect(stub.path, grace=0.05) as client:
+            await asyncio.to_thread(stub.kill)
+            with pytest.raises(LostError):
+                await client.get(["k"], patience=PATIENCE)
+            with pytest.raises(LostError, match="no agent"):
+                await client.stats()
+            stub.start()
+            await until(lambda: client.attached)
+            await (await client.reserve(1)).release()
+
+    run(main())
+
+
+def test_nobody_is_there(tmp_path: pathlib.Path) -> None:
+    async def main() -> None:
+        with pytest.raises(Error, match="start kvferry agent") as failed:
+            await aio.connect(tmp_path / "none", timeout=0.05)
+        assert failed.value.code == Code.UNREACHABLE
+
+    run(main())
+
+
+def test_an_agent_that_has_no_room_says_so(tmp_path: pathlib.Path) -> None:
+    async def main() -> None:
+        with StubAgent(tmp_path, ModelAgent(refuses=8)) as stub, pytest.raises(Error, match="no room"):
+            await aio.connect(stub.path)
+
+    run(main())
+
+
+def test_what_is_forgotten_is_given_back(stub: StubAgent) -> None:
+    async def main() -> None:
+        client = await aio.connect(stub.path)
+        pages: Any = await client.reserve(1)
+        number = pages.number
+        with pytest.warns(ResourceWarning, match="pages were forgotten"):
+            del pages
+            gc.collect()
+        assert (await heard(stub, "release"))["target"] == number
+        with pytest.warns(ResourceWarning, match="client was forgotten"):
+            del client
+            gc.collect()
+        await asyncio.to_thread(stub.wait, lambda agent: not agent.connected)
+
+    run(main())
+
+
+def test_a_closed_client_serves_nobody(stub: StubAgent) -> None:
+    async def main() -> None:
+        stub.agent.executes = silent
+        client = await aio.connect(stub.path)
+        waits = asyncio.create_task(client.get(["k"], patience=PATIENCE))
+        await heard(stub, "get")
+        client.close()
+        client.close()
+        with pytest.raises(kvferry.ClosedError):
+            await waits
+        with pytest.raises(kvferry.ClosedError):
+            await client.stats()
+
+    run(main())
+    assert not [t for t in threading.enumerate() if t.name == "kvferry"]

@@ -1,0 +1,68 @@
+"""Tests of starting an agent, with commands that are none."""
+
+from __future__ import annotations
+
+import pathlib
+import stat
+
+import pytest
+
+from kvferry import Code, Error
+from kvferry.agent import find, start
+
+
+def command(folder: pathlib.Path, script: str) -> str:
+    """Make a command."""
+    path = folder / "kvferry"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_an_agent_says_where_it_serves(tmp_path: pathlib.Path) -> None:
+    script = """echo "$@" >"$(dirname "$0")/said"
+echo '{"socket": "/run/a.sock", "init_port": 7300, "alloc_port": 7400, "new": 1}'
+trap 'exit 7' TERM
+while :; do sleep 0.01; done"""
+    with start("node.yaml", "a.sock", binary=command(tmp_path, script)) as agent:
+        assert (agent.socket, agent.init_port, agent.alloc_port) == ("/run/a.sock", 7300, 7400)
+        assert agent.said["new"] == 1
+        assert (tmp_path / "said").read_text() == "agent --config node.yaml --socket a.sock\n"
+    assert agent.process.returncode == 7
+    assert agent.stop() == 7
+
+
+def test_an_agent_that_does_not_end_is_ended(tmp_path: pathlib.Path) -> None:
+    script = "trap '' TERM\necho '{}'\nwhile :; do sleep 0.01; done"
+    agent = start("node.yaml", "a.sock", binary=command(tmp_path, script))
+    assert agent.stop(0.05) == -9
+    again = start("node.yaml", "a.sock", binary=command(tmp_path, script))
+    again.kill()
+    assert again.process.returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        ("exit 3", Code.FAULTED, "status 3"),
+        ("echo serving; exec sleep 60", Code.MALFORMED, "no JSON object"),
+        ("echo '[1]'; exec sleep 60", Code.MALFORMED, "no JSON object"),
+        ("exec sleep 60", Code.EXPIRED, "does not serve"),
+        ("head -c 100000 /dev/zero; exec sleep 60", Code.MALFORMED, "no end"),
+    ],
+)
+def test_what_is_no_agent_is_ended(tmp_path: pathlib.Path, script: str, code: Code, says: str) -> None:
+    with pytest.raises(Error, match=says) as failed:
+        start("node.yaml", "a.sock", binary=command(tmp_path, script), timeout=0.5 if "does not" in says else 30.0)
+    assert failed.value.code == code
+
+
+def test_the_command_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = command(tmp_path, "")
+    monkeypatch.delenv("KVFERRY_BIN", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find() == path
+    monkeypatch.setenv("KVFERRY_BIN", str(tmp_path / "other"))
+    with pytest.raises(Error, match="KVFERRY_BIN") as failed:
+        find()
+    assert failed.value.code == Code.NOT_FOUND
