@@ -188,6 +188,28 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 		-r tools/lmcache/classes.lock -r tools/lmcache/checks.lock
 	@touch $@
 
+# ---- Python ----
+
+PY := $(CACHE)/python
+
+.PHONY: python-test
+python-test: $(PY)/ready ## The Python package: linters, types, tests (with KVFERRY_BIN=bin/kvferry also against agents).
+	cd python && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
+	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
+	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(abspath $(KVFERRY_BIN)) $(PY)/bin/pytest
+
+.PHONY: python-wheel
+python-wheel: $(PY)/ready ## Build the Python package into .cache/wheels.
+	$(PY)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(CACHE)/wheels ./python
+
+# What it needs and what checks it, pinned by hashes, for every Python from 3.10 on. To change it:
+#   cd python && uv pip compile --generate-hashes --universal --python-version 3.10 --no-annotate package.in checks.in \
+#       -o package.lock
+$(PY)/ready: python/package.lock
+	$(PYTHON) -m venv --clear $(PY)
+	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
 # ---- libnixl ----
 
 NIXL    := $(CACHE)/nixl

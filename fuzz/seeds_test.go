@@ -243,7 +243,7 @@ func nixlSeeds() []seed {
 	extended.HasExt, extended.Ext = true, protocol.PushRegistrationExt{
 		Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Operation: 3, Attempt: 1, Transfer: []byte("t"),
 		First: []uint64{0, 4}, Ends: []uint64{0, 7}, Grant: 9, Generations: []uint64{1, 2}, GrantedNS: 5, LeaseNS: 6,
-		PatienceNS: 7, Stamps: protocol.Stamps{ClockNS: 8},
+		PatienceNS: 7, Caches: 10, Stamps: protocol.Stamps{ClockNS: 8},
 	}
 	end := protocol.PushEnd{Version: 2, Incarnation: protocol.UUID{2}, Operation: 3, Code: 1, Reason: []byte("late")}
 	off := protocol.PushWithdrawal{Version: 2, Incarnation: protocol.UUID{1}, To: protocol.UUID{2}, Operation: 3}

@@ -38,6 +38,7 @@ type PushRegistrationExt struct {
 	// Tail is kvf_tail: who registers says no positions, as engines of vLLM do not: the lists are the last blocks of the
 	// request, and First and Ends only say how many. There are no generations then.
 	Tail   bool
+	Caches uint64 // kvf_caches: a sum of both ends' kvf_geometry, as who registers heard it; 0: unsaid
 	Stamps Stamps // of the consumer
 }
 
@@ -79,6 +80,7 @@ const (
 	regClock // the first field of Stamps
 	_
 	regTail
+	regCaches
 )
 
 var registrationSchema = schema{
@@ -88,6 +90,7 @@ var registrationSchema = schema{
 		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v", "kvf_inc", "kvf_to",
 		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns",
 		"kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_tail",
+		"kvf_caches",
 	},
 	required: 1<<(regBlocks+1) - 1,
 }
@@ -218,6 +221,8 @@ func (e *PushRegistrationExt) decode(r *reader, field int) {
 		e.PatienceNS = r.uint64()
 	case regTail:
 		e.Tail = r.uint32() != 0
+	case regCaches:
+		e.Caches = r.uint64()
 	default:
 		e.Stamps.decode(r, field-regClock)
 	}
@@ -227,7 +232,7 @@ func (e *PushRegistrationExt) decode(r *reader, field int) {
 func (e *PushRegistrationExt) count() int {
 	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
 		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
-		e.LeaseNS != 0, e.PatienceNS != 0, e.Tail)
+		e.LeaseNS != 0, e.PatienceNS != 0, e.Tail, e.Caches != 0)
 }
 
 func (e *PushRegistrationExt) append(b []byte) []byte {
@@ -247,7 +252,7 @@ func (e *PushRegistrationExt) append(b []byte) []byte {
 	if b = e.Stamps.append(b); e.Tail {
 		b = appendUint(appendStr(b, "kvf_tail"), 1)
 	}
-	return b
+	return appendNonZero(b, "kvf_caches", e.Caches)
 }
 
 // portMax is the highest port of TCP.

@@ -97,7 +97,8 @@ func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScat
 	}
 	switch {
 	case given != 1:
-		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one", "say in one way where the chunks go")
+		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one",
+			"say in one way where the chunks go")
 	case here != nil && !n.inProcess:
 		return wrong(op, "Scatter", "there", "Device", "the pool is in the memory of a device; give Device instead")
 	case device != nil && !n.addressed:

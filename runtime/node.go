@@ -133,8 +133,8 @@ func (s Sender) Node() *Node { return s.node }
 // Node is the node that this side belongs to.
 func (r Receiver) Node() *Node { return r.node }
 
-// Sides are what the node is: "sender", "receiver" and "sharing" as it is configured, or "blocks" alone where the pool is
-// the engine's own.
+// Sides are what the node is: "sender", "receiver" and "sharing" as it is configured, or "blocks" alone where the pool
+// is the engine's own.
 func (n *Node) Sides() []string {
 	if n.own != nil {
 		return []string{"blocks"}

@@ -47,6 +47,7 @@ type peer struct {
 	met   bool // the rank knows it
 	asks  bool // its hello is under way
 	us    protocol.UUID
+	sum   uint64 // of both caches, as they were said
 	echo  int64
 	waits []*incoming
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -86,6 +87,7 @@ func (g *outward) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
 		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: p.echo}}
 	if p.of != nil {
 		l.Buffers = g.buffer(p.who, &p.joined.Consumer.Geometry)
+		p.sum = register.Sum(register.Numbers(&p.joined.Consumer.Geometry), m.Ext.Geometry)
 		own := g.says(now, p.who, 0, nil, p.key)
 		l.Planes, l.Blobs = own.Planes, own.Blobs
 	}
@@ -133,6 +135,7 @@ func (g *outward) puts(now effects.Time, p *peer, x *incoming, out *Out) {
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.who), To: p.us, Operation: op, Attempt: 1, Tail: true,
 		Grant: op, GrantedNS: int64(now), LeaseNS: uint64(2 * g.cfg.Patience), PatienceNS: uint64(g.cfg.Patience),
 		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: p.echo}, First: m.Ext.First[:0], Ends: m.Ext.Ends[:0],
+		Caches: p.sum,
 	}
 	for _, list := range m.Blocks {
 		m.Ext.First = append(m.Ext.First, 0)

@@ -130,6 +130,7 @@ func (c *calling) listed() {
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
 	p.state, p.fails, p.cause, p.why = Ready, 0, effects.OK, nil
+	p.trusted = v.Now.Add(c.cfg.UnfitBackoff)
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(c.x.link.id), Peer: c.x.who})
 	c.change()
 }

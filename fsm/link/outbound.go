@@ -45,6 +45,7 @@ type Outbound struct {
 	why     *effects.Why   // of cause
 	timer   kernel.TimerID `snap:"set"`
 	lanes   [Lanes]Conn
+	trusted effects.Time // until when nobody doubts its last hello
 	lookup  effects.Addr // where one that shares takes lookups
 	changed bool
 	absent  bool   // nobody listened at its last attempt
@@ -75,6 +76,11 @@ func (p *Outbound) Absent() bool { return p.absent }
 
 // Attempt tells one try to reach a peer from the next: it is another number after each that failed.
 func (p *Outbound) Attempt() uint64 { return p.epoch }
+
+// Doubtful says whether a peer may be asked to say hello anew (Fail) because something does not fit that it said: that
+// may have been damaged on its way. Its last hello is as old then as peers of another kind are left alone for: two that
+// do not fit shake hands no more often.
+func (p *Outbound) Doubtful(now effects.Time) bool { return p.state == Ready && now >= p.trusted }
 
 // Where is the peer's address.
 func (p *Outbound) Where() Where { return p.where }

@@ -94,6 +94,15 @@ func (r *rig) alter(it *item, arg func(string) []string) {
 		if len(arg("planes")) > 0 {
 			e.Planes, e.Blobs = [][]byte{[]byte(arg("planes")[0])}, [][]byte{[]byte("blob")}
 		}
+		if len(arg("cache")) > 0 { // The place of the number that is another one, and which.
+			at, err := strconv.Atoi(arg("cache")[0])
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if e.Geometry[at], err = strconv.ParseUint(arg("cache")[1], 10, 64); err != nil {
+				r.t.Fatal(err)
+			}
+		}
 		if len(arg("blobs")) > 0 {
 			e.Blobs = nil
 		}
@@ -245,6 +254,14 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 		*body = spoilt(r.t, *body, arg("how")[0])
 	case "alter":
 		r.alter(r.pending(first), arg)
+	case "overhear":
+		r.hello = append(r.hello[:0], *r.pending(first).message()...)
+	case "repeat":
+		ev := &effects.Received{
+			Conn: effects.Conn(r.id()), Channel: effects.ChannelInit, Request: effects.Request(r.id()), Body: r.hello,
+		}
+		r.alter(&item{ev: ev}, arg)
+		r.step(r.node(first), ev)
 	case "late":
 		// It is in the mailbox: closing its connection does not take it back any more.
 		ev, ok := r.pending(first).ev.(*effects.Replied)

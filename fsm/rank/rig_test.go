@@ -28,6 +28,7 @@ type rig struct {
 	quiet   bool
 	facts   bool
 	pulls   []protocol.PullID // offered, in order
+	hello   []byte            // that was overheard
 	grants  []effects.GrantID // of all nodes, in order: the n-th is printed as gn
 	effects effects.Effects
 	told    func(*effects.Why) // of each outcome that failed; may be nil

@@ -50,7 +50,10 @@ import (
 //	unsettled WHAT code=CODE           likewise, but it may go on: a Settled follows
 //	spoil WHAT how=HOW                 changes the bytes of the message under way
 //	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
+//	     [cache=(AT, N)]               a number of its cache
 //	                                   changes what a hello under way says
+//	overhear WHAT                      keeps a hello under way; repeat NAME [how it is altered] says it to NAME, from
+//	                                   a connection of somebody's own
 //	late WHAT                          the answer under way is in the mailbox: Close does not undo it
 //	behind WHAT                        what is under way comes after all else that is
 //	cut NAME channel=CHANNEL           loses a connection that NAME opened

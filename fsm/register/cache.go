@@ -48,6 +48,26 @@ func read(list []uint64, into geometry.Geometry) (geometry.Geometry, bool) {
 	return into, into.Check() == nil
 }
 
+// Sum is one number for what both ends of a registration said of their caches, as Numbers have it: the consumer's, how
+// many those are, and the producer's. It is never zero. A hello that was damaged on its way, or was another's, shows by
+// it, also where what it says would fit.
+func Sum(consumer, producer []uint64) uint64 {
+	h := uint64(14695981039346656037)
+	for _, n := range consumer {
+		h = added(h, n)
+	}
+	h = added(h, uint64(len(consumer)))
+	for _, n := range producer {
+		h = added(h, n)
+	}
+	return max(h, 1)
+}
+
+func added(h, n uint64) uint64 {
+	h = (h ^ n) * 1099511628211
+	return h ^ h>>32
+}
+
 // hasGroup says whether a rank has a layer of a group's blocks.
 func hasGroup(g *geometry.Geometry, group uint16) bool {
 	return slices.ContainsFunc(g.Layers, func(x geometry.Layer) bool {

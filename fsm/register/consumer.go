@@ -13,6 +13,7 @@ import (
 type Consumer struct {
 	cfg        *Settings     `snap:"share"`
 	whole      geometry.Plan `snap:"share"` // all pages of ours
+	own        []uint64      `snap:"share"` // Numbers of ours
 	receptions table.Slab[reception]
 	parts      table.Slab[part]
 	errands    errands
@@ -86,6 +87,7 @@ type part struct {
 	again     bool   // it is to be registered anew, as soon as its grant is over
 	told      uint32 // how often it was withdrawn
 	who, us   effects.Incarnation
+	caches    uint64 // Sum of ours and its producer's, as that said when it was granted
 	grant     effects.GrantID
 	count     uint32 // pages
 	granted   effects.Time
@@ -135,7 +137,7 @@ func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
 		ask: c.ask, end: c.end, pages: c.pages, groups: c.groups, peers: c.peers,
 	}
 	if cfg.On() {
-		e.whole = whole(cfg.Geometry)
+		e.whole, e.own = whole(cfg.Geometry), Numbers(cfg.Geometry)
 	}
 	return e
 }

@@ -22,6 +22,9 @@
 //	  - Our own engine asks, so no producer has a share of receptions or grants. There is a grant for each part that can
 //	    be; a part has one only while it has a place on its peer's lane, so a slow peer holds no more than the lane has,
 //	    and those that end.
+//	  - What both ends said of their caches is said again as one sum. Where the producer has another one, a hello was
+//	    damaged: nothing is judged by it, they shake hands again, and it is registered anew. Where nothing fits by what
+//	    its producers said, it fails, and they shake hands again if they have not lately.
 //	  - Lost answers: the registration is asked again, as the same operation under the same grant, while its
 //	    producer lives the same life. Another life has none of what was computed, and the part fails.
 //

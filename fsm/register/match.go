@@ -92,9 +92,10 @@ func (p *Producer) ambiguous(e *flow.Env, h table.Handle) {
 func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.Handle) {
 	b := p.batches.Get(of)
 	code, why := effects.OK, (*effects.Why)(nil)
-	theirs, ok := read(e.Links.OfClass(x.class).Geometry(), p.theirs)
+	said := e.Links.OfClass(x.class).Geometry()
+	theirs, ok := read(said, p.theirs)
 	p.theirs = theirs
-	if !ok || theirs.Rank != x.rank {
+	if !ok || x.caches != Sum(said, p.own) {
 		code, why = effects.Stale, otherCache()
 	}
 	if code == effects.OK {

@@ -94,7 +94,7 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 		p.who, p.us = who, of.Us()
 		if code, why := c.lay(e, h, p, r); code != effects.OK {
 			e.Links.Untake(&e.Env, p.peer, laneAsks, conn)
-			c.stop(e, p.of, code, *why)
+			c.misfit(e, p.of, code, why)
 			return
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 			Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
 			Attempt: p.attempt, Transfer: r.transfer, First: m.Ext.First[:0], Ends: m.Ext.Ends[:0], Grant: uint64(p.grant),
 			Generations: m.Ext.Generations[:0], GrantedNS: int64(p.granted), LeaseNS: uint64(max(0, r.ends.Sub(p.granted))),
-			PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))), Stamps: of.Stamps(e.Now),
+			PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))), Caches: p.caches, Stamps: of.Stamps(e.Now),
 		},
 	}
 	for range m.Blocks { // A group that is not listed has no blocks, and runs from zero to zero.
@@ -150,7 +150,7 @@ func (c *Consumer) listed(r *reception) [][]uint64 {
 func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effects.Code, *effects.Why) {
 	of := e.Links.Of(p.peer)
 	theirs, ok := read(of.Geometry(), c.theirs)
-	c.theirs = theirs
+	c.theirs, p.caches = theirs, Sum(c.own, of.Geometry())
 	switch {
 	case !ok:
 		return effects.Unsupported, &effects.Why{
@@ -313,6 +313,25 @@ func (c *Consumer) introduce(e *flow.Env, peer table.Handle, to effects.Incarnat
 	if _, who := e.Links.Of(peer).Link(); g == link.GateOpen && who == to {
 		e.Out.Mark(MarkIntroduceAgain)
 		e.Links.Fail(&e.Env, peer, effects.Stale, *flow.UnknownLife())
+	}
+}
+
+// misfit ends a reception of which a part cannot be granted. If that is for what its peers said of their caches, a
+// hello of any of them may have been damaged: they shake hands again.
+func (c *Consumer) misfit(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
+	peers := c.peers[:0]
+	for _, ph := range c.receptions.Get(h).parts {
+		if p := c.parts.Get(ph); p != nil && p.of == h && code != effects.TooMany {
+			peers = append(peers, p.peer)
+		}
+	}
+	c.peers = peers
+	c.stop(e, h, code, *why)
+	for _, peer := range peers {
+		if e.Links.Outbound(peer).Doubtful(e.Now) {
+			e.Out.Mark(MarkIntroduceAgain)
+			e.Links.Fail(&e.Env, peer, effects.Stale, *otherCache())
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type Producer struct {
 	cfg      *Settings     `snap:"share"`
 	whole    geometry.Plan `snap:"share"` // all pages of ours
+	own      []uint64      `snap:"share"` // Numbers of ours
 	batches  table.Slab[batch]
 	named    byName // batches
 	rows     table.Slab[registration]
@@ -57,7 +58,7 @@ func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
 		reg: p.reg, end: p.end, pages: p.pages, blocks: p.blocks, found: p.found,
 	}
 	if cfg.On() {
-		e.whole = whole(cfg.Geometry)
+		e.whole, e.own = whole(cfg.Geometry), Numbers(cfg.Geometry)
 	}
 	return e
 }

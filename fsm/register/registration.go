@@ -23,6 +23,7 @@ type registration struct {
 	name      name
 	engine    []byte
 	rank      uint32
+	caches    uint64 // Sum of what its asker had said when it came, and ours
 	blocks    lists
 	tail      bool // they are the last of the request: it says no positions
 	grant     effects.GrantID
@@ -152,7 +153,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 		asker: ev.Request, echo: echo, class: class, who: who, us: us, operation: m.Ext.Operation, name: x.name,
 		engine: append(x.engine[:0], m.EngineID...), blocks: x.blocks, grant: effects.GrantID(m.Ext.Grant),
 		lives: append(x.lives[:0], m.Ext.Generations...), over: over, pairs: x.pairs[:0], rank: p.theirs.Rank,
-		tail: m.Ext.Tail,
+		caches: Sum(e.Links.OfClass(class).Geometry(), p.own), tail: m.Ext.Tail,
 	}
 	x.name.keep(m.Ext.Transfer, m.RequestID)
 	x.blocks.keep(p.blocks)
@@ -202,10 +203,12 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Remedy: "route the request to the engine that it names",
 		}
 	}
-	theirs, ok := read(e.Links.OfClass(class).Geometry(), p.theirs)
-	if p.theirs = theirs; !ok { // Who registers had said it: the hello that was heard last was damaged, or another's.
+	said := e.Links.OfClass(class).Geometry()
+	theirs, ok := read(said, p.theirs)
+	if p.theirs = theirs; !ok || m.Ext.Caches != 0 && m.Ext.Caches != Sum(said, p.own) {
+		// A hello of either end was damaged, or another's. Nothing is judged by it: who asks shakes hands anew.
 		e.Out.Mark(MarkStranger)
-		return effects.Stale, flow.UnknownLife()
+		return effects.Stale, otherCache()
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
@@ -248,7 +251,8 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 		e.Out.Mark(MarkStranger)
 		return effects.Stale, flow.UnknownLife()
 	case n > 0 && uint64(buffer.Pages) < theirs.Pages():
-		return effects.Mismatch, &effects.Why{
+		e.Out.Mark(MarkStranger)
+		return effects.Stale, &effects.Why{
 			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
 			Ours: "as many as the buffer that it listed has", Remedy: "list the pages of register.blocks as one buffer",
 		}

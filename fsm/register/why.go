@@ -88,12 +88,12 @@ func badName(field string, name []byte, err error) *effects.Why {
 	return w
 }
 
-// otherCache says that a consumer said something else of its cache meanwhile.
+// otherCache says that what two ends know of each other's caches is not the same.
 func otherCache() *effects.Why {
-	return &effects.Why{Field: "kvf_geometry", Theirs: "another one since", Remedy: "register the request anew"}
+	return &effects.Why{Field: "kvf_geometry", Theirs: "another one than was heard", Remedy: "shake hands anew"}
 }
 
 // cutIt is what helps where a request has more pages than one registration.
 func cutIt() string {
-	return "raise limits.keys_per_batch at both ends (at most 65536), or send it in stretches, as several transfers"
+	return "raise limits.keys_per_batch at both ends (at most 1048576), or send it in stretches, as several transfers"
 }

@@ -111,7 +111,7 @@ func (m *Machine) take(s *session, b *protocol.EngineCall, out *Out) {
 func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, out *Out) {
 	p := parts[op]
 	c := &call{id: b.ID, op: op, rest: b.PatienceNS}
-	if p.target != Nothing && !(p.may && b.Target == 0) {
+	if p.target != Nothing && (!p.may || b.Target != 0) {
 		if !m.uses(s, c, 0, "target", b.Target, p.target, out) {
 			return
 		}

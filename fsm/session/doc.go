@@ -16,7 +16,7 @@
 // # What is lost on the way
 //
 // An answer is kept until the engine says that it has it (done), or says when it attaches again that it does not wait
-// for it (not among open). So a call is done once, whatever is cut: a call that is known is not begun again, and has its
+// for it (not among open). So a call is done once, whatever is cut: one that is known is not begun again, and has its
 // answer again. A call that the engine does not wait for any more is let go: what it brings is given back at once.
 //
 // # What an engine may say

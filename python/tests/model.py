@@ -5,6 +5,8 @@ It is no agent: it moves nothing. What it answers a test decides, or the few rul
 
 from __future__ import annotations
 
+import pathlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,19 @@ from kvferry.frames import Frames, frame
 from kvferry.messages import Answer, Attached, Returned, Show
 
 LIVES = [f"6f1c2d3e-4a5b-6c7d-8e9f-00112233445{n}" for n in range(10)]
+
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "protocol-agent.md"
+
+
+def fields_of_operations() -> dict[str, set[str]]:
+    """Read which fields an operation takes, where users do: the agent refuses others."""
+    text = DOCUMENT.read_text(encoding="utf-8").split("-run TestFieldsInTheDocument -rewrite: operations -->")[1]
+    found = re.findall(r"- \*\*(\w+)\*\*(?:: ([^*]*))?\n(?=-|\n)", text.split("<!-- end -->")[0])
+    return {op: set(re.findall(r"`(\w+)`", fields)) for op, fields in found}
+
+
+FIELDS = fields_of_operations()
 
 
 @dataclass
@@ -53,6 +68,8 @@ class ModelAgent:
     sessions: int = 0
     session: int = 0
     refuses: int = 0
+    ending: set[int] = field(default_factory=set)  # sessions that were told to detach
+    detaches: bool = True
     connected: bool = False
     attached: bool = False
     out: bytearray = field(default_factory=bytearray)
@@ -123,6 +140,9 @@ class ModelAgent:
         if self.refuses:
             self.out += frame(messages.encode(Attached(v=1, code=self.refuses, reason="no room")))
             return
+        if self.ending and message.get("session", 0) in self.ending:
+            self.out += frame(messages.encode(Attached(v=1, code=3, reason="the session ends")))
+            return
         asked, life = message.get("session", 0), message.get("life", "")
         resumed = bool(asked) and asked == self.session and life == LIVES[self.life]
         waits = message.get("open", [])
@@ -165,9 +185,13 @@ class ModelAgent:
             return  # It came again, after a resumption.
         assert len(self.tasks) < self.window, "more calls are open than the window has"
         self.last = number
+        assert self.session not in self.ending, "a call after detach"
         task = self.tasks[number] = Task(message)
+        assert set(message) - {"type", "id", "op", "done"} <= FIELDS[task.op], (
+            "a field that the operation does not take"
+        )
         self.executed.append((self.session, number, task.op))
-        (self.executes or execute)(self, task)
+        (execute if self.executes is None or task.op == "detach" else self.executes)(self, task)
 
     def _was_shown(self, message: dict[str, Any]) -> None:
         number, first, code = message["id"], message.get("first", 0), message.get("code", 0)
@@ -176,7 +200,10 @@ class ModelAgent:
             return
         task.show = None
         self.shown.append((number, first, code))
-        self.answer(number, code=code) if code or first >= 2 else self.show(number, first + 2, (0, 1))
+        hits = 0 if code else first + 2
+        self.answer(number, code=code, hits=hits or first) if code or first >= 2 else self.show(
+            number, first + 2, (0, 1)
+        )
 
 
 def execute(agent: ModelAgent, task: Task) -> None:
@@ -190,6 +217,11 @@ def execute(agent: ModelAgent, task: Task) -> None:
         assert target in agent.held
         agent.answer(number, sent=1, held=True)
         agent.give_back(number)
+    elif task.op == "detach":
+        agent.ending.add(agent.session)
+        agent.held = {}
+        if agent.detaches:
+            agent.answer(number)
     elif task.op == "release":
         agent.answer(number, code=0 if agent.held.pop(target, None) else 13)
     elif task.op == "fetch":

@@ -10,7 +10,7 @@ from kvferry import Blocks, Code, Lookup, Peer, Prefix, ProducerPeer, SharingPee
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PEER = Peer("127.0.0.1", 7300, 7400)
+PEER = Peer("127.0.0.1", 7300, 7400, 7600)  # Its last port is for recalls alone.
 NAMED = {"host": "127.0.0.1", "init_port": 7300, "alloc_port": 7400}
 SECOND = 1_000_000_000
 

@@ -105,6 +105,14 @@ class StubAgent:
     def _serve(self, connection: socket.socket) -> None:
         with self.changed:
             self.agent.connect()
+        try:
+            self._talk(connection)
+        finally:
+            with self.changed:
+                self.agent.disconnect()
+                self.changed.notify_all()
+
+    def _talk(self, connection: socket.socket) -> None:
         fds, self._cutting = [self.memory], False
         while not self._stopping and not self._cutting:
             with self.changed:
@@ -121,12 +129,9 @@ class StubAgent:
             if connection in ready:
                 data = connection.recv(65536)
                 if not data:
-                    break
+                    return
                 with self.changed:
                     self.agent.receive(data)
-        with self.changed:
-            self.agent.disconnect()
-            self.changed.notify_all()
 
     def __enter__(self) -> StubAgent:
         return self

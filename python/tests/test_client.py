@@ -219,6 +219,32 @@ def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
             kvferry.connect("")
 
 
+def test_pages_that_are_still_read_go_back_by_themselves(stub: StubAgent, caplog: pytest.LogCaptureFixture) -> None:
+    with kvferry.connect(stub.path, bound=0.05, longest=0.05) as client:
+        three = [client.reserve(1) for _ in range(3)]
+        stub.agent.executes = silent
+        with pytest.raises(kvferry.ExpiredError):
+            three[0].release(0.01)
+        three[1].release(0)
+        with three[2]:
+            pass
+        assert "release: expired" in caplog.text
+        assert [stub.heard("release", n + 1)["target"] for n in range(3)] == [pages.number for pages in three]
+        assert not [m for m in stub.agent.heard if m.get("op") == "abort"]
+
+
+def test_a_withdraw_that_had_no_answer_may_come_again(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path, bound=0.05) as client, client.reserve(1) as pages:
+        shared = client.share(["k"], pages)
+        stub.agent.executes = silent
+        with pytest.raises(kvferry.ExpiredError):
+            shared.withdraw(0.01)
+        assert not shared.released
+        stub.agent.executes = answers(Case("withdraw", {}, {}, {"code": 13}, lambda r: r, None))
+        shared.withdraw(1.0)
+        assert shared.released
+
+
 def test_stored_pages_are_the_caches(stub: StubAgent) -> None:
     with kvferry.connect(stub.path) as client, client.reserve(3) as pages:
         client.store(["a"], pages, 1)

@@ -29,6 +29,7 @@ class Talk:
         self.events: list[Event] = []
         self.passed = 0  # bytes that arrived
         self.cut_at: int | None = None
+        self.piece = 1 << 20  # what crosses at a time
 
     def connect(self) -> None:
         self.session.connected()
@@ -39,19 +40,20 @@ class Talk:
         self.agent.disconnect()
 
     def step(self) -> bool:
-        """Bring one byte across; say whether there was one, and the cut did not come."""
+        """Bring bytes across, up to the cut; say whether there were any, and the cut did not come."""
+        most = self.piece if self.cut_at is None else min(self.piece, self.cut_at - self.passed)
         with self.session.outgoing() as rest:
-            piece = bytes(rest[:1])
+            piece = bytes(rest[:most])
         if piece:
-            self.session.sent(1)
+            self.session.sent(len(piece))
             self.agent.receive(piece)
         elif self.agent.out:
-            piece = bytes(self.agent.out[:1])
-            del self.agent.out[:1]
+            piece = bytes(self.agent.out[:most])
+            del self.agent.out[:most]
             self._take(self.session.receive(piece))
         else:
             return False
-        self.passed += 1
+        self.passed += len(piece)
         return self.passed != self.cut_at
 
     def _take(self, events: list[Event]) -> None:
@@ -389,6 +391,17 @@ def length_of_the_conversation() -> int:
 LENGTH = length_of_the_conversation()
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 100])
+def test_bytes_come_in_pieces_of_any_size(piece: int) -> None:
+    talk = Talk()
+    talk.piece = piece
+    talk.connect()
+    calls: list[Call] = []
+    conversation(talk, calls)
+    assert talk.passed == LENGTH
+    assert [op for _, _, op in talk.agent.executed] == list(SCRIPT)
+
+
 @pytest.mark.parametrize("cuts", [1, 2, 3])
 def test_a_cut_at_any_byte_loses_nothing_where_the_agent_lives(cuts: int) -> None:
     for at in range(1, LENGTH + 1):
@@ -514,13 +527,80 @@ def test_giving_up_loses_everything_at_once() -> None:
     with pytest.raises(LostError):
         talk.session.submit("stats", {})
     assert talk.session.give_up() == []
+    # The agent comes back too late: it is told to give back what it has for us, and another session begins.
     talk.connect()
     talk.run()
-    assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}  # It begins anew.
+    assert talk.agent.heard[-1] == {"type": "KvfCall", "id": sent.number + 1, "op": "detach"}
+    assert isinstance(talk.events[-1], Broken)
+    assert not talk.session.joined
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}
     call = talk.session.submit("stats", {})
     talk.run()
     assert call.state is State.SENT
     assert call.number > sent.number
+
+
+def test_a_session_that_ends_is_not_asked_for_again() -> None:
+    talk = joined(ModelAgent(detaches=False, executes=nothing))
+    call = talk.session.submit("get", {"keys": ["k"]})
+    talk.run()
+    talk.agent.ending.add(1)  # As after a detach whose answer did not come.
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.of(call, Lost)
+    assert isinstance(talk.events[-1], Broken)
+    assert "the session ends" in talk.events[-1].reason
+    talk.cut()
+    talk.connect()
+    talk.run()
+    assert talk.session.joined
+    assert talk.agent.session == 2
+
+
+def test_a_detach_waits_for_its_answer() -> None:
+    talk = joined(ModelAgent(window=2, executes=nothing, detaches=False))
+    get = talk.session.submit("fetch", {"keys": ["k"]})
+    queued = talk.session.submit("get", {"keys": ["k"]})
+    talk.run()
+    talk.agent.show(get.number, 0, (1,))
+    talk.events += talk.session.receive(bytes(talk.agent.out))
+    talk.agent.out.clear()
+    lost = talk.session.detach()
+    assert [(event.call, type(event.error)) for event in lost] == [(get, ClosedError), (queued, ClosedError)]
+    talk.run()
+    assert talk.agent.shown == [(get.number, 0, Code.CANCELLED)]
+    assert talk.agent.heard[-1]["op"] == "detach"
+    assert not talk.session.detached
+    with pytest.raises(LostError):
+        talk.session.submit("stats", {})
+    talk.agent.answer(talk.agent.heard[-1]["id"])
+    talk.run()
+    assert talk.session.detached
+    assert Session().detached  # There was nothing.
+
+
+def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
+    talk = joined(ModelAgent(executes=nothing))
+    call = talk.session.submit("fetch", {"keys": ["k"]})
+    talk.run()
+    talk.agent.show(call.number, 0, (1,))
+    talk.events += talk.session.receive(bytes(talk.agent.out))
+    talk.cut()
+    show, talk.agent.tasks[call.number].show = talk.agent.tasks[call.number].show, None
+    talk.connect()
+    talk.run()
+    talk.session.shown(call, 0, Code.OK)
+    talk.run()
+    assert talk.agent.heard[-1]["type"] == "KvfCall"  # Nothing was said: nobody waits for it.
+    assert show is not None
+    talk.agent.show(call.number, 0, show.pages)
+    talk.run()
+    assert talk.agent.shown[0] == (call.number, 0, 0)
+    assert [e.show.first for e in talk.of(call, Showing) if isinstance(e, Showing)] == [0, 2]  # It went on.
 
 
 def test_closing_ends_everything() -> None:

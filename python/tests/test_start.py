@@ -20,9 +20,9 @@ def command(folder: pathlib.Path, script: str) -> str:
 
 
 def test_an_agent_says_where_it_serves(tmp_path: pathlib.Path) -> None:
-    script = """echo "$@" >"$(dirname "$0")/said"
+    script = """trap 'exit 7' TERM
+echo "$@" >"$(dirname "$0")/said"
 echo '{"socket": "/run/a.sock", "init_port": 7300, "alloc_port": 7400, "new": 1}'
-trap 'exit 7' TERM
 while :; do sleep 0.01; done"""
     with start("node.yaml", "a.sock", binary=command(tmp_path, script)) as agent:
         assert (agent.socket, agent.init_port, agent.alloc_port) == ("/run/a.sock", 7300, 7400)

@@ -82,7 +82,7 @@ func (c *conn) next() (m message, ok bool) {
 
 // write sends messages until the connection ends.
 func (c *conn) write(file int, stall time.Duration) {
-	defer c.conn.Close()
+	defer func() { _ = c.conn.Close() }()
 	for {
 		m, ok := c.next()
 		if !ok {

@@ -77,11 +77,11 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 	if do := ops[op]; do != nil {
 		return func(ctx context.Context) outcome { return do(ctx, a) }
 	}
-	switch op {
-	case protocol.CallFetch, protocol.CallSharedFetch:
-		return func(ctx context.Context) outcome { return w.fetch(ctx, a, op == protocol.CallSharedFetch) }
-	case protocol.CallStats:
+	if op == protocol.CallStats {
 		return s.stats
+	}
+	if op == protocol.CallFetch || op == protocol.CallSharedFetch {
+		return func(ctx context.Context) outcome { return w.fetch(ctx, a, op == protocol.CallSharedFetch) }
 	}
 	panic(fmt.Sprintf("BUG: nobody carries out %v", op))
 }

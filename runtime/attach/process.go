@@ -33,7 +33,7 @@ func (s *Server) process(p *peercred.Process) *process {
 	of := &process{id: s.lastProcess, pid: p.PID, sessions: 1, stop: stop, watched: p}
 	s.processes[p.PID] = of
 	s.tasks.Go(func() {
-		defer p.Close()
+		defer func() { _ = p.Close() }()
 		err := p.Await(ctx)
 		if ctx.Err() != nil {
 			return // It has no session any more, or the server ends.

@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,9 +184,6 @@ func (h *held) giveBack(ctx context.Context, n *runtime.Node) error {
 
 // over says that what was to end has, or will by itself.
 func over(err error) bool {
-	switch runtime.CodeOf(err) {
-	case effects.OK, effects.NotFound, effects.Ended, effects.Failed, effects.Closed:
-		return true
-	}
-	return false
+	return slices.Contains([]effects.Code{effects.OK, effects.NotFound, effects.Ended, effects.Failed, effects.Closed},
+		runtime.CodeOf(err))
 }

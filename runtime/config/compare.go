@@ -198,7 +198,7 @@ func (c *comparison) times() {
 
 func (c *comparison) limits() {
 	if s, r := c.sender.Limits.ArrayLen, c.receiver.Limits.ArrayLen; s > r {
-		c.add(ownPath("limits.keys_per_batch"), c.b.Limits.ArrayLen,
+		c.add(ownPath(keysPerBatchKey), c.b.Limits.ArrayLen,
 			"the sender may send %d keys at once and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 	if s, r := c.sender.Limits.KeyBytes, c.receiver.Limits.KeyBytes; s > r {
@@ -206,7 +206,7 @@ func (c *comparison) limits() {
 			"the sender may send keys of %d bytes and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 	if s, r := c.sender.Limits.MessageBytes, c.receiver.Limits.MessageBytes; s > r {
-		c.add(ownPath("limits.message_bytes"), c.b.Limits.MessageBytes,
+		c.add(ownPath(messageBytesKey), c.b.Limits.MessageBytes,
 			"the sender may send %d bytes at once and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 }

@@ -155,12 +155,12 @@ var nodeKeys = []key{
 	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }),
 		def: "4096", doc: "inbound messages waiting for the event loop"},
 
-	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }),
-		def: "1MiB", doc: "the longest message accepted"},
-	{name: "limits.keys_per_batch", kind: integer(1, keysPerBatchMax, func(d *draft) *uint32 { return &d.keysPerBatch }),
+	{name: messageBytesKey, kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }),
+		def: "1MiB", doc: "the longest message accepted; if unset, with `register.engine_id` the longest registration"},
+	{name: keysPerBatchKey, kind: integer(1, pagesRegisteredMax, func(d *draft) *uint32 { return &d.keysPerBatch }),
 		def: "4096",
 		doc: "the most keys of one message: what an engine asks beyond is done in parts, what a peer asks beyond is " +
-			"refused; 65536 with `register.engine_id` if unset"},
+			"refused; at most 65536. With `register.engine_id` pages of one registration, and 524288 if unset"},
 	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512",
 		doc: "the longest key"},
 	{name: "limits.request_bytes", kind: integer(16, 1<<10, func(d *draft) *uint32 { return &d.cfg.Bounds.RequestBytes }),

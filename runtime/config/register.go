@@ -37,6 +37,9 @@ type Register struct {
 const (
 	engineIDKey = "register.engine_id"
 	leaseTimeK  = "register.kv_lease_duration"
+
+	messageBytesKey = "limits.message_bytes"
+	keysPerBatchKey = "limits.keys_per_batch"
 )
 
 // registerKeys are kvferry's own for a node whose engine's blocks are registered.
@@ -224,8 +227,40 @@ func (r *Register) geometry(rank uint32) *geometry.Geometry {
 	}
 }
 
-// keysPerBatchMax is the most pages of a registration, too: they go together.
-const keysPerBatchMax = 1 << 16
+// Pages of a request go in one registration: as many as keys in a batch, and many more than keys of chunks there are.
+const (
+	keysPerBatchMax       = 1 << 16
+	pagesRegisteredMax    = 1 << 20
+	pagesRegisteredUsual  = 1 << 19
+	registeredPageBytes   = 14       // of a message: the number of a page's life, and at most one of a block
+	registrationBytesElse = 16 << 10 // at most
+)
+
+// finishRegistration says how many pages a registration has, and how long it is. Who says one of the two has as much of
+// the other.
+func (d *draft) finishRegistration() {
+	keys, bytes := ownPath(keysPerBatchKey), ownPath(messageBytesKey)
+	if !d.cfg.Register.Enabled {
+		if d.keysPerBatch > keysPerBatchMax {
+			d.at(keys, Range, fmt.Sprintf("make it at most %d, or register blocks (register.engine_id)", keysPerBatchMax))
+		}
+		return
+	}
+	if !d.given(keys) {
+		d.keysPerBatch = pagesRegisteredUsual
+		if fit := (d.messageBytes - min(d.messageBytes, registrationBytesElse)) / registeredPageBytes; d.given(bytes) {
+			d.keysPerBatch = uint32(max(1, min(fit, pagesRegisteredUsual)))
+		}
+	}
+	need := uint64(d.keysPerBatch)*registeredPageBytes + registrationBytesElse
+	if !d.given(bytes) {
+		d.messageBytes = max(d.messageBytes, need)
+	}
+	if d.messageBytes < need {
+		d.at(bytes, Conflict, fmt.Sprintf("a registration of limits.keys_per_batch, %d pages, may have %d bytes; make a "+
+			"message as long, or that less", d.keysPerBatch, need))
+	}
+}
 
 // registerFields are our keys of what a geometry calls otherwise.
 var registerFields = map[string]string{

@@ -153,17 +153,18 @@ func (d *draft) finishTimes() {
 }
 
 func (d *draft) finishLimits() {
+	d.finishRegistration()
 	l := protocol.DefaultLimits()
-	l.MessageBytes = int(d.messageBytes)
-	if d.cfg.Register.Enabled && !d.given(ownPath("limits.keys_per_batch")) {
-		d.keysPerBatch = keysPerBatchMax // Pages of a request go in one registration.
+	if d.cfg.Register.Enabled {
+		l.BlockCount = pagesRegisteredMax // So that who asks for more than there may be is told so.
 	}
+	l.MessageBytes = int(d.messageBytes)
 	l.ArrayLen = int(d.keysPerBatch)
 	l.KeyBytes = int(d.keyBytes)
 	d.cfg.Limits = l
 	// A byte count that no batch could fill is a slip; a full batch of the longest keys need not fit.
 	if d.messageBytes < uint64(d.keyBytes) {
-		d.at(ownPath("limits.message_bytes"), Conflict,
+		d.at(ownPath(messageBytesKey), Conflict,
 			fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
 	}
 }

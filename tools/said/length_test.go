@@ -17,7 +17,7 @@ var generated = regexp.MustCompile(`(?s)<!-- told: .*?<!-- /told -->|<!-- genera
 //
 //	go test ./tools/said -run TestDocumentsAreShort -v    # the words of each
 func TestDocumentsAreShort(t *testing.T) {
-	const most, all = 28350, "README.md and docs"
+	const most, all = 28800, "README.md and docs"
 	sum := 0
 	for doc, text := range documents(t) {
 		if doc == "docs/mutants.md" || doc == "CONTRIBUTING.md" {

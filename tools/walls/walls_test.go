@@ -66,6 +66,7 @@ var rooms = []room{
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	// Which pages of one rank's cache belong into which of another's: arithmetic, and what a worker says of itself.
 	// Makes words of ours of those of plain engines, and theirs of ours.
+	{name: "fsm/session", std: pureStd, own: []string{"effects", "protocol"}, foreign: none},
 	{name: "fsm/gateway", std: pureStd, own: []string{"effects", "protocol", "fsm/geometry", "fsm/link", "fsm/register"},
 		foreign: none},
 	{name: "fsm/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
@@ -149,7 +150,8 @@ var rooms = []room{
 		"runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
 	{name: "runtime/plane/...",
-		own: []string{"effects", "identity", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
+		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
+			"runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest",
 		own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
@@ -175,6 +177,8 @@ var rooms = []room{
 	{name: "runtime/libnixl", own: []string{"runtime/sharedlib"}, foreign: none},
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
 	// Plain engines are reached by libnixl and by side channels, which are handed to it.
+	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
+		"runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
 		"runtime/control", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},

@@ -16,7 +16,7 @@ from kvferry import calls
 from kvferry.client import chunks_of, socket_path
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import Error, LostError, Why, error_of, lost
+from kvferry.errors import Error, ExpiredError, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 
@@ -97,6 +97,7 @@ class _Driver:
         self._loop = asyncio.get_running_loop()
         self.core = Core(path, options, self._wake)
         self.changed = asyncio.Event()
+        self.over = asyncio.Event()
         self._polled: int | None = None
         self._writes = False
         self._timer: asyncio.TimerHandle | None = None
@@ -113,6 +114,9 @@ class _Driver:
                 self._unpoll()
         except Exception:
             log.exception("BUG: a kvferry client failed; its calls are lost")
+            self.close()
+            return
+        if core.closed:
             self.close()
             return
         self._poll()
@@ -147,8 +151,13 @@ class _Driver:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nothing is given back any more.
             self._loop.call_soon_threadsafe(self.turn)
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
         """Detach."""
+        self.core.begin_close(self._loop.time())
+        self.turn()
+
+    def close(self) -> None:
+        """End everything."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -156,13 +165,14 @@ class _Driver:
             self._unpoll()
         self.core.close()
         self.changed.set()
+        self.over.set()
 
     def forgotten(self) -> None:
         """Close for a client that was forgotten. It may be called in the middle of anything."""
-        if self.core.closed or self.core.forked:
+        if self.core.closing or self.core.forked:
             return
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.close)
+            self._loop.call_soon_threadsafe(self.begin_close)
         warn_client("a kvferry.aio client")
 
 
@@ -183,10 +193,14 @@ class Pages(PagesBase):
         super().__init__(client._driver.core, call.number, place, answer, short=short, writable=writable)
         self._client = client
 
-    async def release(self) -> None:
+    async def release(self, patience: float | None = None) -> None:
         """Give the pages back, as kvferry.Pages.release."""
-        if self._release_begins():
-            self._release_ended(await self._client._error_of(calls.subject("release", self._number)))
+        if not self._release_begins():
+            return
+        if patience == 0:
+            self._core.leak("release", self._number, self._epoch)
+            return
+        self._release_ended(await self._client._error_of(calls.release(self._number, patience)))
 
     async def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -205,6 +219,8 @@ class Pages(PagesBase):
             return
         try:
             await self.release()
+        except ExpiredError as failed:
+            log.warning("%s", failed)  # They go back by themselves.
         except Error as failed:
             if error is None:
                 raise
@@ -227,7 +243,8 @@ class Shared(SharedBase):
             self._withdrawn()
             return
         self.look("withdraw")
-        await self._client._well(calls.subject("withdraw", self._number, patience))
+        _, _, answer, _ = await self._client._call(calls.subject("withdraw", self._number, patience))
+        calls.well("withdraw", answer, Code.NOT_FOUND)  # One that had no answer in time may have been heard.
         self._withdrawn()
 
     async def __aenter__(self) -> Shared:
@@ -390,7 +407,8 @@ class Client:
                 why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
                 raise error_of("connect", Code.UNREACHABLE, why)
         except BaseException:
-            self.close()
+            self._guard.detach()
+            driver.close()
             raise
 
     # ---- the attachment ----
@@ -426,11 +444,12 @@ class Client:
         self._driver.core.usable("pin_memory")
         return self._driver.core.pin()
 
-    def close(self) -> None:
-        """Detach. The agent takes back all that this client holds; its handles are void."""
+    async def close(self) -> None:
+        """Detach, as kvferry.Client.close."""
         self._guard.detach()
         if not self._driver.core.forked:
-            self._driver.close()
+            self._driver.begin_close()
+            await self._driver.over.wait()
 
     async def __aenter__(self) -> Client:
         """Close it at the end of the block."""
@@ -440,7 +459,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Close it."""
-        self.close()
+        await self.close()
 
     async def stats(self) -> dict[str, Any]:
         """Get what the agent counts, for people and for metrics."""
@@ -530,9 +549,9 @@ class Client:
         call, _, answer, place = await self._call(calls.lend("share", keys, pages, first))
         return Shared(self, call, place, pages, answer, calls.share_short(answer))
 
-    async def lookup(self, keys: Sequence[str], *, patience: float | None = None) -> Lookup:
+    async def lookup(self, keys: Sequence[str]) -> Lookup:
         """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        _, _, answer, _ = await self._well(calls.lookup(keys, patience))
+        _, _, answer, _ = await self._well(calls.lookup(keys))
         return Lookup(answer.sent, answer.skipped)
 
     async def shared_get(
@@ -662,7 +681,7 @@ class Client:
         return Pending(self, self._begin(ask, waiter), waiter, made)
 
     async def _fetch(self, ask: Ask, scatter: Scatter) -> Prefix:
-        waiter, taken = _FetchWaiter(), 0
+        waiter = _FetchWaiter()
         failed: Exception | None = None
         call = self._begin(ask, waiter)
         loop, seconds = asyncio.get_running_loop(), self._time(ask)
@@ -676,7 +695,6 @@ class Client:
                         await ended
                 except Exception as error:
                     failed = error
-                taken = taken if failed else show.first + len(show.pages)
                 self._driver.core.session.shown(call, show.first, Code.FAULTED if failed else Code.OK)
                 self._driver.turn()
         except asyncio.TimeoutError:
@@ -688,7 +706,7 @@ class Client:
         answer, _ = waiter.answer.result()
         if failed is not None:
             raise failed
-        return Prefix(taken, calls.short_of(ask.op, answer, taken))
+        return calls.prefix_of(ask.op, answer)
 
 
 async def connect(path: str | os.PathLike[str] | None = None, **options: Any) -> Client:

@@ -64,7 +64,8 @@ def peer_entries(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
     if peer is None:
         return {}
     made: dict[str, Any] = {"host": peer.host}
-    for name in ("init_port", "alloc_port", "query_port"):
+    # What an operation does not take is refused by the agent, and a peer may be described once for all of them.
+    for name in ("init_port", "alloc_port", *(("query_port",) if op == "recall" else ())):
         made[name] = number_of(op, f"peer.{name}", getattr(peer, name, 0), _PORT)
     return made
 
@@ -144,6 +145,12 @@ def subject(op: str, number: int, patience: float | None = 0.0) -> Ask:
     return ask(op, patience, patience_ns=waits, **{name: number})
 
 
+def release(number: int, patience: float | None) -> Ask:
+    """Ask to take pages back. How long that may take the agent is not told: it ends when it can."""
+    nanoseconds("release", "patience", patience)
+    return ask("release", patience, target=number)
+
+
 def reserve(count: int, patience: float | None) -> Ask:
     """Ask for pages."""
     number = number_of("reserve", "count", count)
@@ -213,10 +220,9 @@ def lend(op: str, keys: Sequence[str], pages: PagesBase, first: int) -> Ask:
     return ask(op, target=pages.number, first=first, keys=texts(op, "keys", keys))
 
 
-def lookup(keys: Sequence[str], patience: float | None) -> Ask:
-    """Ask who has chunks."""
-    waits = nanoseconds("lookup", "patience", patience)
-    return ask("lookup", patience, keys=texts("lookup", "keys", keys), patience_ns=waits)
+def lookup(keys: Sequence[str]) -> Ask:
+    """Ask who has chunks, here and at directories, which have as long as is configured."""
+    return ask("lookup", None, keys=texts("lookup", "keys", keys))
 
 
 def shared(op: str, keys: Sequence[str], request: str, source: SharingPeer | None, patience: float | None) -> Ask:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kvferry import calls
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import Error, LostError, Why, error_of, lost
+from kvferry.errors import Error, ExpiredError, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
 from kvferry.session import Session
 from kvferry.values import Lookup, Options, Prefix, Received, Written
@@ -140,11 +140,13 @@ class _Shared:
     def _turn(self) -> bool:
         with self.lock:
             if self.stopping:
-                return False
+                self.core.begin_close(time.monotonic())
             before = (self.core.session.joined, self.core.refusal)
             pause = self.core.turn(time.monotonic())
             if before != (self.core.session.joined, self.core.refusal):
                 self.changed.notify_all()
+            if self.core.closed:
+                return False
             poll = select.poll()
             poll.register(self.waker.reads, select.POLLIN)
             if self.core.link is not None:
@@ -184,13 +186,19 @@ class Pages(PagesBase):
         super().__init__(client._shared.core, call.number, place, answer, short=short, writable=writable)
         self._client = client
 
-    def release(self) -> None:
+    def release(self, patience: float | None = None) -> None:
         """Give the pages back. The agent first waits until nothing reads them any more that was put of them.
 
-        A handle that is void has nothing to give back. A second release raises.
+        That is waited for here, too, for so many seconds, or as the client's options have it; with 0 not at all. Where
+        it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
+        nothing to give back. A second release raises.
         """
-        if self._release_begins():
-            self._release_ended(self._client._error_of(calls.subject("release", self._number)))
+        if not self._release_begins():
+            return
+        if patience == 0:
+            self._core.leak("release", self._number, self._epoch)
+            return
+        self._release_ended(self._client._error_of(calls.release(self._number, patience)))
 
     def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -207,6 +215,8 @@ class Pages(PagesBase):
             return
         try:
             self.release()
+        except ExpiredError as failed:
+            log.warning("%s", failed)  # They go back by themselves.
         except Error as failed:
             if error is None:
                 raise
@@ -232,7 +242,8 @@ class Shared(SharedBase):
             self._withdrawn()
             return
         self.look("withdraw")
-        self._client._well(calls.subject("withdraw", self._number, patience))
+        _, _, answer, _ = self._client._call(calls.subject("withdraw", self._number, patience))
+        calls.well("withdraw", answer, Code.NOT_FOUND)  # One that had no answer in time may have been heard.
         self._withdrawn()
 
     def __enter__(self) -> Shared:
@@ -459,7 +470,10 @@ class Client:
             return core.pin()
 
     def close(self) -> None:
-        """Detach. The agent takes back all that this client holds; its handles are void."""
+        """Detach. The agent takes back all that this client holds; its handles are void.
+
+        That the agent has done so is waited for, but not for long.
+        """
         self._guard.detach()
         if self._shared.core.forked:
             return
@@ -581,9 +595,9 @@ class Client:
         call, _, answer, place = self._call(calls.lend("share", keys, pages, first))
         return Shared(self, call, place, pages, answer, calls.share_short(answer))
 
-    def lookup(self, keys: Sequence[str], *, patience: float | None = None) -> Lookup:
+    def lookup(self, keys: Sequence[str]) -> Lookup:
         """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        _, _, answer, _ = self._well(calls.lookup(keys, patience))
+        _, _, answer, _ = self._well(calls.lookup(keys))
         return Lookup(answer.sent, answer.skipped)
 
     def shared_get(
@@ -743,7 +757,7 @@ class Client:
         return Pending(self, self._begin(ask, waiter), waiter, made)
 
     def _fetch(self, ask: Ask, scatter: Scatter) -> Prefix:
-        waiter, taken = _FetchWaiter(), 0
+        waiter = _FetchWaiter()
         failed: Exception | None = None
         call = self._begin(ask, waiter)
         until = time.monotonic() + self._time(ask)
@@ -754,7 +768,6 @@ class Client:
                     scatter(show.first, chunks_of(show, pool))
                 except Exception as error:
                     failed = error
-                taken = taken if failed else show.first + len(show.pages)
                 code = Code.FAULTED if failed else Code.OK
                 self._tell(ask.op, Session.shown, call, show.first, code)
             answer, _ = waiter.answer.result(0)
@@ -768,7 +781,7 @@ class Client:
             raise
         if failed is not None:
             raise failed
-        return Prefix(taken, calls.short_of(ask.op, answer, taken))
+        return calls.prefix_of(ask.op, answer)
 
 
 def chunks_of(show: Show, pool: Pool) -> list[npt.NDArray[np.uint8]]:

@@ -33,6 +33,9 @@ log = logging.getLogger("kvferry")
 # How long an agent may take to answer an attachment, in seconds.
 ATTACH_TIME = 5.0
 
+# How long a client that closes waits for the agent to have everything back, in seconds. The agent goes on without it.
+DETACH_TIME = 2.0
+
 
 class Waiter(Protocol):
     """Who waits for a call. These methods only store something and wake somebody."""
@@ -69,6 +72,7 @@ class Core:
         self.link: Link | None = None
         self.pool: Pool | None = None
         self.refusal: Error | None = None  # the last, where there was no attachment since
+        self.closing = False  # calls are refused; the agent is told
         self.closed = False
         self.forked = False
         self.pinned: Pinned | None = None
@@ -80,6 +84,7 @@ class Core:
         self._gave_up = False
         self._next_try = 0.0
         self._attach_until = 0.0
+        self._close_until = 0.0
         self._reason = "no attempt was made yet"
         self._said = False
         _cores.add(self)
@@ -96,6 +101,11 @@ class Core:
         if self.link is None:
             self._join(now)
         self.flush(now)
+        if self.closing:
+            if self._gone() or now >= self._close_until:
+                self.close()
+                return None
+            return min(self._close_until, self._next_try if self.link is None else self._close_until) - now
         if self.link is not None:
             return None if self.session.joined else max(0.0, self._attach_until - now)
         due = self._next_try
@@ -128,14 +138,20 @@ class Core:
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more. What it brings is given back."""
         self._waiters.pop(call, None)
-        if not self.closed:
+        if not self.closing:
             self.session.forget(call)
 
+    def begin_close(self, now: float) -> None:
+        """Have the agent take back everything. Turns go on until closed."""
+        if not self.closing and not self.closed and not self.forked:
+            self.closing, self._close_until = True, now + DETACH_TIME
+            self._settle(self.session.detach())
+
     def close(self) -> None:
-        """End everything."""
+        """End everything, whether the agent has heard or not."""
         if self.closed:
             return
-        self.closed = True
+        self.closing = self.closed = True
         if self.link is not None:
             self.link.close()
             self.link = None
@@ -165,7 +181,7 @@ class Core:
         if self.forked:
             remedy = "make a client in this process: one does not survive a fork"
             raise ClosedError(op, Code.CLOSED, Why(remedy=remedy))
-        if self.closed:
+        if self.closing:
             raise ClosedError(op, Code.CLOSED, Why(remedy="make another client"))
 
     def leak(self, op: str, number: int, epoch: int) -> None:
@@ -179,6 +195,10 @@ class Core:
 
     # ---- within ----
 
+    def _gone(self) -> bool:
+        """Whether the agent knows that this client closes: it ends the connection then."""
+        return self.closing and self.session.detached
+
     def _return_leaks(self) -> None:
         while self._leaks:
             self.session.give_back(*self._leaks.popleft())
@@ -188,7 +208,7 @@ class Core:
         if link is None:
             return
         try:
-            while self.link is link and (data := link.receive()) is not None:
+            while self.link is link and not self._gone() and (data := link.receive()) is not None:
                 self._handle(self.session.receive(data), now)
                 if self.session.joined:
                     link.drop_fds()
@@ -200,7 +220,7 @@ class Core:
     def _join(self, now: float) -> None:
         if self._away_since is None:
             self._away_since = now
-        if not self._gave_up and now - self._away_since >= self.options.grace:
+        if not self._gave_up and not self.closing and now - self._away_since >= self.options.grace:
             self._gave_up = True
             if self.session.epoch:
                 log.warning("the agent at %s is away for %g s: what it had is lost", self.path, self.options.grace)
@@ -238,7 +258,7 @@ class Core:
                 self.refusal = event.error
                 self._cut(now, str(event.error))
             elif isinstance(event, Broken):
-                self._cut(now, f"the agent does not speak this protocol: {event.reason}")
+                self._cut(now, event.reason)
             else:
                 self._settle((event,))
                 if isinstance(event, Answered):
@@ -323,7 +343,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def forgotten(core: Core, op: str, number: int, epoch: int, what: str) -> None:
     """Give back what a handle had that nobody gave back: the finalizer of handles."""
-    if core.closed or core.forked or epoch != core.epoch:
+    if core.closing or core.forked or epoch != core.epoch:
         return
     core.leak(op, number, epoch)
     warnings.warn(f"{what} were forgotten, and given back by the collector", ResourceWarning, stacklevel=2)

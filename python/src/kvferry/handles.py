@@ -52,7 +52,7 @@ class Handle:
     @property
     def void(self) -> bool:
         """Whether the session that it belongs to is over."""
-        return self._epoch != self._core.epoch or self._core.closed or self._core.forked
+        return self._epoch != self._core.epoch or self._core.closing or self._core.forked
 
     @property
     def released(self) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Calls that give something back. They go before others, and are never taken back: who does not wait for one any more
 # leaves it to the session.
-ENDING = frozenset(("release", "abort", "take_back", "withdraw", "drop_prefill"))
+ENDING = frozenset(("release", "abort", "take_back", "withdraw", "drop_prefill", "detach"))
 
 # What gives back that which a call brought.
 GIVES_BACK = {
@@ -67,6 +67,8 @@ class Call:
     # Of a fetch: the first chunk of what was shown last, and how the caller ended that; None while it reads.
     shown_first: int | None = None
     shown_code: int | None = None
+    # Whether that was shown on this connection: else the agent does not wait for the word of it.
+    shown_here: bool = False
 
     @property
     def ending(self) -> bool:
@@ -178,6 +180,8 @@ class Session:
         self._work, self._ending = _Lane(), _Lane()
         self._again: list[Call] = []  # own calls for which the agent had no room
         self._away = False
+        self._stale = False  # the session is given up, and the agent may have it still
+        self._detaching: Call | None = None
         self.epoch = 0  # counts sessions: what was got in another one is void
         self.doubles = 0  # what came a second time, and was ignored
 
@@ -202,6 +206,8 @@ class Session:
         """Begin with a connection."""
         self._forget_connection()
         self._connected, self._asked = True, self._session
+        for call in self._open.values():
+            call.shown_here = False
         life = self._life if self._session else ""
         self._say(messages.attach_request(self._name, self._session, life, list(self._open)))
 
@@ -210,19 +216,32 @@ class Session:
         self._forget_connection()
 
     def give_up(self) -> list[Lost]:
-        """End everything: the agent does not come back in time. Until another is there calls are lost at once."""
+        """End everything: the agent does not come back in time. Until another is there calls are lost at once.
+
+        Where it comes back all the same it is told to give back what was held there.
+        """
         self._forget_connection()
-        self._away = True
+        self._away, self._stale = True, bool(self._session)
         return self._lose(all_of_them=True)
+
+    def detach(self) -> list[Lost]:
+        """Tell the agent that nothing is needed any more; when it has answered, detached says so. Calls are lost."""
+        lost_calls = self._lose(all_of_them=True, keep_open=True)
+        self._away = True
+        self._detaching = Call("detach", {}, own=True)
+        self._queue(self._detaching)
+        return _closed(lost_calls)
+
+    @property
+    def detached(self) -> bool:
+        """Whether the agent has nothing of this process any more."""
+        return self._session == 0 or (self._detaching is not None and self._detaching.answer is not None)
 
     def close(self) -> list[Lost]:
         """End everything for good."""
         self._forget_connection()
         self._away = True
-        return [
-            Lost(event.call, ClosedError(event.call.op, Code.CLOSED, Why(remedy="make another client")))
-            for event in self._lose(all_of_them=True)
-        ]
+        return _closed(self._lose(all_of_them=True))
 
     def outgoing(self) -> memoryview:
         """Give what is to be sent. It must be released before anything else is called."""
@@ -244,7 +263,7 @@ class Session:
         except (FrameError, MessageError) as error:
             self._broken, self._joined = True, False
             self._out.clear()
-            events.append(Broken(str(error)))
+            events.append(Broken(f"the agent does not speak this protocol: {error}"))
         self._pump()
         return events
 
@@ -297,7 +316,7 @@ class Session:
 
     def give_back(self, op: str, number: int, epoch: int) -> None:
         """Give back what a call brought, where nobody waits for the outcome. What is void already is left alone."""
-        if epoch == self.epoch and not self._away:
+        if epoch == self.epoch and not self._away and self._detaching is None:
             self._queue(Call(op, {"target": number} if op != "drop_prefill" else {"prefill": number}, own=True))
 
     def forget(self, call: Call) -> None:
@@ -331,7 +350,7 @@ class Session:
         if call.state is not State.SENT or call.shown_first != first or call.shown_code is not None:
             return
         call.shown_code = code
-        if self._joined:  # Else the agent shows it again, and is told then.
+        if self._joined and call.shown_here:  # Else the agent shows it again, and is told then.
             self._say(messages.shown(call.number, first, code))
 
     def _pump(self) -> None:
@@ -369,6 +388,8 @@ class Session:
             if self._joined:
                 raise MessageError("a second KvfAttachResponse")
             self._attached(message, events)
+        elif self._stale:
+            self._left(message, events)
         elif not self._joined:
             raise MessageError(f"{type(message).__name__} before the KvfAttachResponse")
         elif isinstance(message, Answer):
@@ -382,7 +403,13 @@ class Session:
         if info.code:
             self._broken = True
             why = Why(stage="attach", peer="agent", remedy=info.reason)
-            events.append(Refused(Error("attach", Code.of(info.code), why)))
+            error = Error("attach", Code.of(info.code), why)
+            if self._asked and error.code == Code.REFUSED:  # That session ends. Another may begin.
+                events += self._lose(all_of_them=True)
+                self._session, self._stale = 0, False
+                events.append(Broken(str(error)))
+            else:
+                events.append(Refused(error))
             return
         if info.v != messages.VERSION:
             raise MessageError(f"the agent speaks version {info.v}, this client {messages.VERSION}")
@@ -390,7 +417,10 @@ class Session:
             raise MessageError("an attachment without a session, a life or a window")
         if info.resumed and (not self._asked or info.session != self._asked or info.life != self._life):
             raise MessageError("the agent resumed another session than was asked for")
-        self._joined, self._away = True, False
+        if self._stale and info.resumed:
+            self._leave()
+            return
+        self._joined, self._away, self._stale = True, self._detaching is not None, False
         self._info, self._session, self._life = info, info.session, info.life
         # The agent forgot all that the attachment did not name: nothing is left to be told.
         self._done = []
@@ -400,25 +430,44 @@ class Session:
                     self._say(messages.call(number, [], call.op, call.entries))
         else:
             events += self._lose(all_of_them=False)
-            self._session = info.session
             self.epoch += 1
         events.append(Joined(info, info.resumed))
 
-    def _lose(self, *, all_of_them: bool) -> list[Lost]:
-        """End what was under way. What was never sent and names nothing of the old session may go on in a new one."""
+    def _leave(self) -> None:
+        """Tell an agent that came back too late that nothing is needed any more of what it has."""
+        self._last += 1
+        self._say(messages.call(self._last, [], "detach", {}))
+
+    def _left(self, message: Answer | Show | Returned, events: list[Event]) -> None:
+        if isinstance(message, Answer) and message.id == self._last:
+            self._session, self._stale, self._broken = 0, False, True
+            events.append(Broken("the session that was given up is over; another begins"))
+
+    def _lose(self, *, all_of_them: bool, keep_open: bool = False) -> list[Lost]:
+        """End what was under way. What was never sent and names nothing of the old session may go on in a new one.
+
+        With keep_open the agent still has the calls that were sent, and answers them to nobody.
+        """
         queued = list(self._ending.calls) + list(self._work.calls)
         gone = [*self._open.values(), *self._again, *(c for c in queued if all_of_them or c.subjects)]
         stay = [] if all_of_them else [c for c in queued if not c.subjects]
-        self._open, self._done, self._again = {}, [], []
-        self._work, self._ending = _Lane(), _Lane()
+        made = [Lost(call, lost(call.op)) for call in gone if not call.own and not call.forgotten]
+        self._again, self._work, self._ending = [], _Lane(), _Lane()
         for call in stay:
             (self._ending if call.ending else self._work).add(call)
+        if keep_open:
+            for call in self._open.values():
+                call.forgotten = True
+                if call.shown_first is not None:
+                    self.shown(call, call.shown_first, Code.CANCELLED)
+        else:
+            self._open, self._done = {}, []
         if all_of_them:
-            self._session = 0
             self.epoch += 1
         for call in gone:
-            call.state = State.OVER
-        return [Lost(call, lost(call.op)) for call in gone if not call.own and not call.forgotten]
+            if call.number not in self._open:
+                call.state = State.OVER
+        return made
 
     def _sent_call(self, number: int) -> Call | None:
         """Find an open call. What is open no more came a second time; what never was is none of a conversation."""
@@ -478,6 +527,7 @@ class Session:
         if call.op not in ("fetch", "shared_fetch"):
             raise MessageError(f"chunks are shown of a {call.op}")
         self._look_at(show.pages, show.lengths)
+        call.shown_here = True
         if call.shown_first == show.first:
             self.doubles += 1
             if call.shown_code is not None:  # The word of it was lost.
@@ -501,7 +551,7 @@ class Session:
 
     def _own_answered(self, call: Call, answer: Answer) -> None:
         """Try again later what the agent had no room for: else what is given back would be lost to everybody."""
-        if answer.code == Code.TOO_MANY and call.op != "abort":
+        if answer.code == Code.TOO_MANY and call.op not in ("abort", "detach"):
             self._again.append(Call(call.op, call.entries, own=True))
 
     def _give_back_of(self, call: Call) -> None:
@@ -510,6 +560,12 @@ class Session:
         if answer is None or op is None or not brought(call.op, answer):
             return
         self.give_back(op, call.number, call.epoch)
+
+
+def _closed(events: list[Lost]) -> list[Lost]:
+    """Say that it was this side that ended calls."""
+    remedy = "make another client"
+    return [Lost(e.call, ClosedError(e.call.op, Code.CLOSED, Why(remedy=remedy))) for e in events]
 
 
 def brought(op: str, answer: Answer) -> bool:
