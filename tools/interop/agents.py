@@ -45,10 +45,14 @@ pd_skip_proxy_notification: true
 pd_buffer_size: 256MiB
 pd_buffer_device: cpu
 chunk_size: 256
+{mode}
 extra_config:
   kvferry:
     layout: {{num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: float}}
 """
+# What a file has more of where the decode's agent reads instead.
+PULL = "pd_pull_mode: true"
+DONE = "pd_peer_host: {host}\npd_pull_done_port: [{done}]"
 PEER = "pd_peer_host: {host}\npd_peer_init_port: [{init}]\npd_peer_alloc_port: [{alloc}]"
 
 # What they are on either side.
@@ -88,14 +92,17 @@ class Result:
 class Agent:
     """An agent that can be killed and started anew at the same place."""
 
-    def __init__(self, binary: str, side: str, work: Path, ports: list[int]) -> None:
+    def __init__(self, binary: str, side: str, work: Path, ports: list[int], *, pull: bool) -> None:
         """Start it."""
         self.socket = work / f"{side}.sock"
         self._config = work / f"{side}.yaml"
         self._log = work / f"{side}-agent.log"
         self._log.unlink(missing_ok=True)
         peer = PEER.format(host=HOST, init=ports[0], alloc=ports[1]) if side == "decode" else ""
-        self._config.write_text(FILE.format(role=SIDES[side], peer=peer), encoding="utf-8")
+        if pull and side == "prefill":
+            peer = DONE.format(host=HOST, done=ports[2])
+        text = FILE.format(role=SIDES[side], peer=peer, mode=PULL if pull else "")
+        self._config.write_text(text, encoding="utf-8")
         self._command = [binary, "agent", "--config", str(self._config), "--socket", str(self.socket)]
         self.start()
 
@@ -188,7 +195,7 @@ class Pair:
         return bool(done["tokens"] != reference)
 
     def _params(self, trial: Trial) -> dict[str, Any]:
-        init, alloc = self._ports
+        init, alloc, _ = self._ports
         spec = {
             "req_id": trial.name,
             "receiver_host": HOST,
@@ -251,7 +258,7 @@ def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Ag
     made: dict[str, Agent] = {}
     try:
         for side in SIDES:
-            made[side] = Agent(asked.kvferry, side, Path(asked.work), ports)
+            made[side] = Agent(asked.kvferry, side, Path(asked.work), ports, pull=asked.pull)
         yield made
     finally:
         for agent in made.values():
@@ -270,7 +277,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
     plain, killed = trials("plain", asked.requests, 1), trials("killed", asked.requests, 2)
     control = Trial("control", prompt(7, 900), decode_first=False)
     known = references(asked, [*plain, *killed, control])
-    ports, good = free_ports(2), True
+    ports, good = free_ports(3), True
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
         engines = {side: stack.enter_context(connected(asked, side, agent)) for side, agent in both.items()}
         for child in engines.values():
@@ -309,6 +316,7 @@ def main() -> int:
     parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the folder model; logs go there")
     parser.add_argument("--kvferry", required=True, metavar="FILE", help="the command")
     parser.add_argument("--requests", type=int, default=10)
+    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
     parser.add_argument("--new-tokens", type=int, default=16, help="that the decode engine makes of each prompt")
     parser.add_argument("--patience", type=float, default=180, help="with each answer, in seconds")
     parser.add_argument("--load-patience", type=float, default=5, help="of the connector, in seconds")
