@@ -15,6 +15,7 @@ import vllm_double as double
 from kvferry import InvalidError, client
 from kvferry.codes import Code
 from kvferry.errors import error_of, lost
+from kvferry.values import Lookup
 from vllm_double import Engine, Request, Status
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Wire:
         self.dead = False
         self.holding = False
         self.refuse_after: int | None = None
+        # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
+        self.shared: dict[str, dict[str, bytes]] = {}
+        self.directory = True
 
     def look(self, op: str) -> None:
         if self.dead:
@@ -64,10 +68,11 @@ class Agent:
     """A client of an agent."""
 
     wire: Wire
+    path: str = ""
     page_bytes: int = double.PAGE_BYTES
     info: Any = field(
         default_factory=lambda: SimpleNamespace(
-            page_bytes=double.PAGE_BYTES, shape=double.SHAPE, sides=("sender", "receiver")
+            page_bytes=double.PAGE_BYTES, shape=double.SHAPE, sides=("sender", "receiver", "sharing")
         )
     )
 
@@ -110,15 +115,50 @@ class Agent:
             self.wire.abandoned.append(request)
             self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}
 
+    @property
+    def here(self) -> dict[str, bytes]:
+        return self.wire.shared.setdefault(self.path, {})
+
+    def contains(self, keys: list[str]) -> int:
+        self.wire.look("contains")
+        return _prefix(keys, self.here)
+
+    def lookup(self, keys: list[str]) -> Lookup:
+        self.wire.look("lookup")
+        if not self.wire.directory:
+            raise error_of("lookup", Code.UNREACHABLE)
+        return Lookup(_prefix(keys, self.here), max(_prefix(keys, other) for other in self.wire.shared.values()))
+
+    def store(self, keys: list[str], pages: Pages) -> None:
+        self.wire.look("store")
+        for key, content in zip(keys, pages.contents, strict=True):
+            assert key not in self.here
+            self.here[key] = bytes(content)
+
+    def shared_get(self, keys: list[str], *, request: str, patience: float) -> Pages:
+        assert request
+        assert patience > 0
+        self.wire.look("shared_get")
+        source = max(self.wire.shared.values(), key=lambda other: _prefix(keys, other))
+        came = keys[: _prefix(keys, source)]
+        self.here.update((key, source[key]) for key in came)
+        short = None if len(came) == len(keys) else error_of("shared_get", Code.NOT_FOUND)
+        return Pages(self.wire, [bytearray(source[key]) for key in came], short)
+
     def close(self) -> None:
         pass
+
+
+def _prefix(keys: list[str], of: dict[str, bytes]) -> int:
+    found = [key in of for key in keys]
+    return found.index(False) if False in found else len(keys)
 
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     double.install(monkeypatch)
     made = Wire()
-    monkeypatch.setattr(client, "connect", lambda *_, **__: Agent(made))
+    monkeypatch.setattr(client, "connect", lambda path, **__: Agent(made, path))
     return made
 
 
@@ -369,10 +409,11 @@ def test_engines_that_are_not_supported_are_refused_by_name(wire: Wire) -> None:
         ("kv_cache_groups", lambda _, c: c.kv_cache_groups.clear()),
         ("SlidingWindowSpec", lambda _, c: c.kv_cache_groups.__setitem__(0, sliding)),
         ("pipeline_parallel_size", lambda v, _: setattr(v.parallel_config, "pipeline_parallel_size", 2)),
-        ("kv_role", lambda v, _: setattr(v.kv_transfer_config, "kv_role", "kv_both")),
+        ("kv_role", lambda v, _: setattr(v.kv_transfer_config, "kv_role", "kv_none")),
         ("model", lambda v, _: setattr(v.model_config, "model", "a@b")),
         ("loadpatience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loadpatience=1)),
         ("load_patience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(load_patience="1")),
+        ("hash_bits", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(hash_bits=128)),
         ("saves", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(saves=0)),
     ):
         with pytest.raises(InvalidError, match=field_):
@@ -481,3 +522,126 @@ def test_closing_ends_loads_that_wait(wire: Wire) -> None:
     pair.decode.worker.shutdown()
     assert time.monotonic() - begun < double.PATIENCE
     assert wire.held == 0
+
+
+# ---- engines that share ----
+
+
+def sharing(hosts: int) -> list[Engine]:
+    from kvferry.vllm import KvferryConnector
+
+    return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock") for i in range(2)]
+
+
+def run(engine: Engine, name: str, tokens: list[int]) -> Request:
+    request = engine.add(Request(name, tokens))
+    engine.run(engine.idle)
+    return request
+
+
+def ended(engines: list[Engine], wire: Wire) -> None:
+    for engine in engines:
+        engine.run(engine.idle)
+        engine.worker.shutdown()
+        engine.scheduler.shutdown()
+        assert len(engine.free) == 63
+    assert wire.held == 0
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize(
+    ("length", "same", "worked"), [(60, 50, 12), (64, 64, 1), (16, 16, 1), (15, 15, 15), (60, 9, 60)]
+)
+def test_whole_chunks_of_a_prompt_are_shared(wire: Wire, hosts: int, length: int, same: int, worked: int) -> None:
+    engines, tokens = sharing(hosts), prompt(1, length)
+    assert run(engines[0], "one", tokens).worked == length
+    assert run(engines[1], "two", tokens[:same] + prompt(2, length - same)).worked == worked
+    ended(engines, wire)
+
+
+def test_what_is_there_is_not_stored_again(wire: Wire) -> None:
+    """The double of an agent asserts it."""
+    engines = sharing(1)
+    for name in ("one", "two"):
+        run(engines[0], name, prompt(1, 60))
+    assert engines[0].counts["stored_bytes"] == 3 * double.PAGE_BYTES
+    ended(engines, wire)
+
+
+def test_a_directory_that_is_down_hides_what_others_have_alone(wire: Wire) -> None:
+    engines, tokens = sharing(2), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    wire.directory = False
+    assert run(engines[1], "two", tokens).worked == 60
+    assert run(engines[0], "three", [*tokens[:48], 1]).worked == 1
+    ended(engines, wire)
+
+
+def test_what_a_hint_promised_and_is_gone_is_computed(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, tokens = sharing(2), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    gone = wire.shared["0.sock"]
+    key = list(gone)[1]
+    monkeypatch.setattr(Agent, "lookup", lambda *_: Lookup(0, 3))
+    del gone[key]
+    assert run(engines[1], "two", tokens).worked == 60 - 16
+    assert engines[1].counts["failed_loads"] == 1
+    ended(engines, wire)
+
+
+def test_an_engine_whose_agent_is_gone_computes(wire: Wire) -> None:
+    engines, tokens = sharing(1), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    wire.dead = True
+    assert run(engines[0], "two", tokens).worked == 60
+    ended(engines, wire)
+
+
+def test_the_scheduler_does_not_wait_for_an_answer(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, tokens = sharing(1), prompt(1, 60)
+    go = threading.Event()
+    monkeypatch.setattr(Agent, "contains", lambda *_: int(not go.wait(double.PATIENCE)))
+    slow, short = Request("slow", tokens), Request("short", tokens[:9])
+    engines[0].add(slow)
+    engines[0].add(short)
+    engines[0].run(lambda: "short" in engines[0].outputs)
+    assert slow.status == Status.WAITING
+    engines[0].abort(slow)
+    go.set()
+    ended(engines, wire)
+
+
+def test_an_abort_while_shared_kv_is_read(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, tokens = sharing(1), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    go, get = threading.Event(), Agent.shared_get
+    monkeypatch.setattr(Agent, "shared_get", lambda *a, **k: get(*a, **k) if go.wait(double.PATIENCE) else None)
+    request = engines[1].add(Request("two", tokens))
+    engines[1].run(lambda: request.status == Status.WAITING_FOR_REMOTE_KVS)
+    engines[1].step()
+    engines[1].abort(request)
+    assert request.blocks
+    go.set()
+    ended(engines, wire)
+    assert not wire.abandoned
+
+
+def test_a_request_that_names_a_receiver_is_sent_also_by_who_shares(wire: Wire) -> None:
+    engines, tokens = sharing(1), prompt(1, 60)
+    spec = {"req_id": "r", "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
+    engines[0].add(Request("p", tokens, {"disagg_spec": spec}))
+    engines[0].run(engines[0].idle)
+    request = engines[1].add(Request("d", tokens, engines[0].outputs["p"]))
+    engines[1].run(engines[1].idle)
+    assert request.worked == 1
+    ended(engines, wire)
+    assert not wire.claims
+
+
+def test_short_names_for_directories() -> None:
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.words import Prompt
+
+    some = Prompt(tuple(range(9)))
+    long, short = (Names("m", 1, 0, "half", "l", 4, bits).keys(some) for bits in (256, 64))
+    assert [key.split("@")[3] for key in short] == [key.split("@")[3][:16] for key in long]

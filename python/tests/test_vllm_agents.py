@@ -5,9 +5,13 @@ It runs where KVFERRY_BIN names the command.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import socket
+import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,8 +48,7 @@ class Hosts:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
-            self.ports = (one.getsockname()[1], other.getsockname()[1])
+        self.ports = ports(2)
         self.agents: dict[str, agent.Agent] = {}
         for side, role in SIDES.items():
             text = FILE.format(
@@ -161,3 +164,95 @@ def test_an_agent_of_another_model_is_refused(hosts: Hosts, tmp_path: pathlib.Pa
         Engine(KvferryConnector, "kv_producer", socket=hosts.socket("prefill"))
     with pytest.raises(kvferry.InvalidError, match="sides of the agent is receiver, want sender"):
         Engine(KvferryConnector, "kv_producer", socket=hosts.socket("decode"))
+
+
+# ---- engines that share ----
+
+SHARING = """
+enable_p2p: true
+p2p_host: 127.0.0.1
+p2p_init_ports: [{ports[0]}]
+p2p_lookup_ports: [{ports[1]}]
+enable_controller: true
+lmcache_instance_id: {name}
+lmcache_worker_ports: [{ports[2]}]
+controller_pull_url: 127.0.0.1:{directory[pull]}
+controller_reply_url: 127.0.0.1:{directory[reply]}
+p2p_sync_lookup_cache_ttl: 0
+pd_buffer_size: {bytes}
+pd_buffer_device: cpu
+chunk_size: {chunk}
+extra_config:
+  kvferry:
+    layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
+"""
+
+
+def ports(count: int) -> list[int]:
+    """Find ports that nobody has."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in found]
+
+
+@pytest.fixture
+def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[list[str]]:
+    """Run a directory, and two agents; give their sockets."""
+    double.install(monkeypatch)
+    given = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
+    command = [agent.find(), "directory", "--ports", json.dumps(given), "--json", "--every", "1h"]
+    with contextlib.ExitStack() as stack:
+        directory = subprocess.Popen(command, stdout=subprocess.PIPE)
+        stack.callback(directory.wait)
+        stack.callback(directory.kill)
+        assert directory.stdout is not None
+        stack.callback(directory.stdout.close)
+        assert directory.stdout.readline()
+        sockets = []
+        for name in ("one", "two"):
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(
+                SHARING.format(
+                    name=name,
+                    ports=ports(3),
+                    directory=given,
+                    bytes=64 * double.PAGE_BYTES,
+                    chunk=double.CHUNK * double.BLOCK,
+                    layers=double.LAYERS,
+                    heads=double.HEADS,
+                    head=double.HEAD,
+                )
+            )
+            sockets.append(str(tmp_path / f"{name}.sock"))
+            stack.callback(agent.start(file, sockets[-1]).kill)
+        yield sockets
+
+
+def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> None:
+    from kvferry.vllm import KvferryConnector
+
+    def made(path: str) -> Engine:
+        return Engine(KvferryConnector, "kv_both", socket=path, hash_bits=64)
+
+    first, beside, away = made(sharers[0]), made(sharers[0]), made(sharers[1])
+    tokens = list(range(70))
+
+    def worked(engine: Engine, name: str) -> int:
+        request = engine.add(Request(name, [*tokens, len(name)]))
+        engine.run(engine.idle)
+        return request.worked
+
+    assert worked(first, "a") == 71
+    assert worked(beside, "bb") == 71 - 64
+    until, name = time.monotonic() + double.PATIENCE, "ccc"
+    while (computed := worked(away, name)) != 71 - 64:  # Until the directory has heard.
+        # Nor may it be its own: what it computed it has stored.
+        assert time.monotonic() < until
+        assert computed == 71
+        tokens[0] += 1
+        worked(first, name)
+    assert away.counts["loaded_bytes"] == 4 * double.PAGE_BYTES
+    for engine in (first, beside, away):
+        engine.worker.shutdown()
+        engine.scheduler.shutdown()
+        assert len(engine.free) == 63

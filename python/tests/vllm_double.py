@@ -81,6 +81,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setitem(sys.modules, ".".join(names[:end]), types.ModuleType(".".join(names[:end])))
     base, metrics = types.ModuleType(f"{path}.base"), types.ModuleType(f"{path}.metrics")
     base.__dict__.update(KVConnectorBase_V1=Base, KVConnectorMetadata=object, KVConnectorRole=Role)
+    base.__dict__.update(KVConnectorHandshakeMetadata=object)
     metrics.__dict__.update(KVConnectorStats=Stats, KVConnectorPromMetrics=PromMetrics)
     patch.setitem(sys.modules, base.__name__, base)
     patch.setitem(sys.modules, metrics.__name__, metrics)
@@ -181,6 +182,7 @@ class Engine:
         self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
         self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
+        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
         self.free = list(range(1, blocks))
         self.requests: dict[str, Request] = {}
         self._waiting: list[Request] = []
@@ -267,6 +269,8 @@ class Engine:
             external, later = 0, False
             if request.num_computed_tokens == 0:
                 external, later = self.scheduler.get_num_new_matched_tokens(request, 0)
+                if external is None:
+                    continue
                 assert not later or external
             needed = -(-len(request.prompt_token_ids) // BLOCK) - len(request.blocks)
             if needed > len(self.free):

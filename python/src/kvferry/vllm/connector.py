@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
 )
@@ -21,9 +22,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from kvferry import client
 from kvferry.vllm import counts
 from kvferry.vllm.cache import Cache, chunk_blocks
+from kvferry.vllm.finding import Finding
 from kvferry.vllm.keys import Names, dtype_name
 from kvferry.vllm.scheduling import Request, Scheduling
-from kvferry.vllm.settings import Engine, Settings, refused
+from kvferry.vllm.settings import Duties, Engine, Settings, refused
 from kvferry.vllm.words import Work
 from kvferry.vllm.working import Working
 
@@ -38,6 +40,14 @@ class Metadata(KVConnectorMetadata):  # type: ignore[misc] # vLLM is not there w
     """The work of a step."""
 
     work: Work = field(default_factory=Work)
+
+
+@dataclass
+class Handshake(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+    """What a worker tells the scheduler's side when it has its cache and its agent."""
+
+    names: Names
+    duties: Duties
 
 
 @dataclass
@@ -104,14 +114,13 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._engine.check()
         self._scheduling: Scheduling | None = None
         self._working: Working | None = None
+        self._handshake: Handshake | None = None
+        self._finding: Finding | None = None
         if role == KVConnectorRole.SCHEDULER:
             if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
                 log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
-            self._scheduling = Scheduling(
-                saves=self._engine.role == "kv_producer",
-                loads=self._engine.role == "kv_consumer",
-                block_tokens=self._engine.block_tokens,
-            )
+            # Workers say more when they have started: set_xfer_handshake_metadata.
+            self._scheduling = Scheduling(Duties(), self._engine.block_tokens)
 
     # ---- worker ----
 
@@ -119,17 +128,10 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Take the cache, attach to the agent, and see whether both fit."""
         engine = self._engine
         cache = Cache(kv_caches, engine, machine())
-        attached = client.connect(
-            self._settings.socket_of(engine.rank),
-            name=f"vllm {engine.role}",
-            timeout=self._settings.start_patience,
-            grace=self._settings.grace,
-        )
+        attached = self._attached(engine.rank)
         try:
             info = attached.info
-            side = "sender" if engine.role == "kv_producer" else "receiver"
-            if side not in info.sides:
-                raise refused("sides of the agent", ", ".join(info.sides), side, "set pd_role in the agent's file")
+            duties = Duties.of(engine.role, info.sides)
             blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape)
         except BaseException:
             attached.close()
@@ -141,9 +143,15 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             dtype=dtype_name(cache.dtype),
             layout=cache.layout,
             chunk=blocks * engine.block_tokens,
+            bits=self._settings.hash_bits,
         )
+        self._handshake = Handshake(names, duties)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings)
+
+    def get_handshake_metadata(self) -> Handshake | None:
+        """Tell the scheduler's side how chunks are named."""
+        return self._handshake
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin with what the step asks for. Saves are of requests whose last step is over."""
@@ -178,9 +186,11 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Detach."""
-        if self._working is not None:
-            working, self._working = self._working, None
-            working.close()
+        working, self._working = self._working, None
+        finding, self._finding = self._finding, None
+        for part in (working, finding):
+            if part is not None:
+                part.close()
 
     # ---- scheduler ----
 
@@ -189,6 +199,21 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if self._scheduling is None:
             raise AssertionError("BUG: a worker's connector was asked what the scheduler's knows")
         return self._scheduling
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        """Know how chunks are named, and look for them at the agent of the first rank: others have the same ones."""
+        told = metadata[min(metadata)]
+        if told.duties.shares:
+            self._finding = Finding(self._attached(told.names.rank), told.names)
+        self._scheduling = Scheduling(told.duties, self._engine.block_tokens, self._finding)
+
+    def _attached(self, rank: int) -> client.Client:
+        return client.connect(
+            self._settings.socket_of(rank),
+            name=f"vllm {self._engine.role}",
+            timeout=self._settings.start_patience,
+            grace=self._settings.grace,
+        )
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         """Say how much of a prompt is to be had."""

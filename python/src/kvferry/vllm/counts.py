@@ -9,6 +9,8 @@ WORDS = {
     "saved_requests": "Requests whose KV the decode's agent has",
     "saved_bytes": "Bytes of KV that were put",
     "failed_saves": "Requests whose KV did not get to the decode's agent",
+    "stored_bytes": "Bytes of KV that were given to the shared cache",
+    "failed_stores": "Requests of which something was not stored",
     "loaded_requests": "Requests all of whose KV came",
     "loaded_bytes": "Bytes of KV that were copied into blocks",
     "failed_loads": "Requests of which something did not come in time, and is computed",

@@ -44,6 +44,8 @@ class Names:
     layout: str
     # Tokens of a chunk.
     chunk: int
+    # Of a hash, in its name. LMCache's controllers, and directories, name no chunk by more than 64.
+    bits: int = 256
 
     def keys(self, prompt: Prompt) -> list[str]:
         """Name the chunks of a prompt: model@ranks@rank@hash@dtype.
@@ -56,7 +58,7 @@ class Names:
         made = []
         for begin in range(0, len(tokens), self.chunk):
             state = hashlib.sha256(state + tokens[begin : begin + self.chunk].tobytes()).digest()
-            made.append(before + state.hex() + behind)
+            made.append(before + state.hex()[: self.bits // 4] + behind)
         return made
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from kvferry.vllm.words import Load, Prompt, Receiver, Save, Work
+from kvferry.vllm.settings import Duties
+from kvferry.vllm.words import Load, Prompt, Receiver, Save, Store, Work
 
 log = logging.getLogger("kvferry.vllm")
 
@@ -28,6 +30,16 @@ class Request(Protocol):
     status: Any
 
 
+class Finder(Protocol):
+    """What is used of kvferry.vllm.finding."""
+
+    def tokens(self, request: str, prompt: Prompt) -> int | None:
+        """Say how many tokens are to be had; None while that is not known."""
+
+    def forget(self, request: str) -> None:
+        """Know that a request is not asked about any more."""
+
+
 class ParamsError(ValueError):
     """The kv_transfer_params of a request are of no use."""
 
@@ -35,11 +47,11 @@ class ParamsError(ValueError):
 class Scheduling:
     """See the module. One object serves all requests of an engine."""
 
-    def __init__(self, *, saves: bool, loads: bool, block_tokens: int) -> None:
-        """Serve an engine that sends KV, or fetches it, or both."""
-        self._saves = saves
-        self._loads = loads
+    def __init__(self, duties: Duties, block_tokens: int, finder: Finder | None = None) -> None:
+        """Serve an engine. Where it shares, there is a finder."""
+        self._duties = duties
         self._block_tokens = block_tokens
+        self._finder = finder
         self._next = Work()
         # Requests whose KV was asked for, once: what did not come then is computed.
         self._asked: set[str] = set()
@@ -50,14 +62,18 @@ class Scheduling:
 
     # ---- in the order of a request's life ----
 
-    def matched(self, request: Request, computed: int) -> tuple[int, bool]:
+    def matched(self, request: Request, computed: int) -> tuple[int | None, bool]:
         """Say how many tokens behind those that are here already are to be had, and that they come by themselves.
 
-        It changes nothing: vLLM may ask again, and may not have the blocks.
+        None: that is not known yet. It changes nothing: vLLM may ask again, and may not have the blocks.
         """
         self._matched.pop(request.request_id, None)
-        end = self._end(request)
-        if end <= computed:
+        end: int | None = self._end(request)
+        if not end and self._looks(request) and self._finder is not None:
+            end = self._finder.tokens(request.request_id, _prompt(request, len(request.prompt_token_ids or ())))
+            if end is None:
+                return None, False
+        if not end or end <= computed:
             return 0, False
         self._matched[request.request_id] = (computed, end)
         return end - computed, True
@@ -66,6 +82,10 @@ class Scheduling:
         """Know the blocks of a request: with external tokens those that are to be filled are among them."""
         name = request.request_id
         here, end = self._matched.pop(name, (0, 0))
+        shared = self._looks(request)
+        if shared and self._finder is not None:  # Once: what is not had now is computed.
+            self._asked.add(name)
+            self._finder.forget(name)
         if external <= 0:
             if self._end(request):  # All of it is here. What was sent waits for nobody.
                 self._asked.add(name)
@@ -76,7 +96,9 @@ class Scheduling:
         self._asked.add(name)
         self._open.add(name)
         prompt = _prompt(request, end)
-        self._next.loads.append(Load(name, _shared_name(request), prompt, tuple(blocks[first:behind]), first))
+        # Peers are told of it, and know engines by other names than we do: it must be nobody else's.
+        both = uuid.uuid4().hex if shared else _shared_name(request)
+        self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared))
 
     def step(self) -> Work:
         """Give what there is to do, once."""
@@ -97,15 +119,15 @@ class Scheduling:
         elif self._end(request):  # Its KV was never asked for.
             self._next.abandons.append(_shared_name(request))
         self._asked.discard(name)
-        if not self._saves:
-            return False, None
+        if self._finder is not None:
+            self._finder.forget(name)
         try:
             save = self._save(request, blocks)
         except ParamsError as error:
             log.warning("request %s: %s; its KV goes nowhere", name, error)
             return False, None
         if save is None:
-            return False, None
+            return self._stored(request, blocks), None
         self._next.saves.append(save)
         params = dict(request.kv_transfer_params or {})
         params.pop("do_remote_decode", None)
@@ -116,7 +138,12 @@ class Scheduling:
     def _end(self, request: Request) -> int:
         """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
         params = request.kv_transfer_params
-        if not self._loads or not params or not params.get("do_remote_prefill") or request.request_id in self._asked:
+        if (
+            not self._duties.loads
+            or not params
+            or not params.get("do_remote_prefill")
+            or request.request_id in self._asked
+        ):
             return 0
         try:
             _shared_name(request)
@@ -127,8 +154,26 @@ class Scheduling:
             return 0
         return min(tokens, len(request.prompt_token_ids or ()))
 
+    def _looks(self, request: Request) -> bool:
+        """Say whether a request's KV is looked for where engines share it: once, and if it is not sent for it."""
+        sent = (request.kv_transfer_params or {}).get("do_remote_prefill")
+        return self._duties.shares and not sent and request.request_id not in self._asked
+
+    def _stored(self, request: Request, blocks: Sequence[int]) -> bool:
+        """Have a prompt's whole chunks stored; say whether its blocks are still needed for that."""
+        if not self._duties.shares or request.status.name not in _WELL:
+            return False
+        prompt = _prompt(request, min(len(request.prompt_token_ids or ()), request.num_computed_tokens))
+        whole = len(prompt.tokens) // self._block_tokens
+        if not whole or len(blocks) < whole:
+            return False
+        self._next.stores.append(Store(request.request_id, prompt, tuple(blocks[:whole])))
+        return True
+
     def _save(self, request: Request, blocks: Sequence[int]) -> Save | None:
         params = request.kv_transfer_params
+        if not self._duties.saves:
+            return None
         if not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
             return None
         if request.status.name not in _WELL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,6 +11,14 @@ from kvferry.client import SOCKET_VARIABLE
 from kvferry.errors import InvalidError, wrong
 
 OP = "start KvferryConnector"
+
+
+# What the agent of an engine in that role must serve: all of one of these.
+NEEDS = {
+    "kv_producer": ({"sender"},),
+    "kv_consumer": ({"receiver"},),
+    "kv_both": ({"sharing"}, {"sender", "receiver"}),
+}
 
 
 def refused(field: str, given: str, wanted: str, remedy: str) -> InvalidError:
@@ -32,6 +40,8 @@ class Settings:
     grace: float = 5.0
     # What the model is called in keys, the same at both engines. Empty: as vLLM was told.
     model: str = ""
+    # Bits of a chunk's hash: 256, or 64 where agents tell a controller or a directory, which take no more.
+    hash_bits: int = 256
     # Requests that load, and that save, at a time. Others wait their turn, within their patience.
     loads: int = 32
     saves: int = 4
@@ -58,6 +68,8 @@ class Settings:
             if isinstance(value, (int, float)) and not 0 < value <= 1 << 20:
                 raise refused(f"kv_connector_extra_config.{name}", repr(value), "above 0", "give such a number")
         made = cls(**given)
+        if made.hash_bits not in (64, 256):
+            raise refused("kv_connector_extra_config.hash_bits", str(made.hash_bits), "64 or 256", "choose one")
         if not made.socket:
             made = cls(**{**given, "socket": os.environ.get(SOCKET_VARIABLE, "")})
         if not made.socket:
@@ -72,6 +84,32 @@ class Settings:
     def socket_of(self, rank: int) -> str:
         """Say where the agent of a tensor-parallel rank is."""
         return self.socket.replace("{rank}", str(rank))
+
+
+@dataclass(frozen=True)
+class Duties:
+    """What the connector of an engine does."""
+
+    # Send the KV of requests that say where to; fetch that of those that say that it was sent.
+    saves: bool = False
+    loads: bool = False
+    # Store what is computed where others find it, and look for what others have.
+    shares: bool = False
+
+    @classmethod
+    def of(cls, role: str, sides: Collection[str]) -> Duties:
+        """Say what there is to do in a role, with an agent that has these sides; refuse one that is of no use."""
+        if not any(needed <= set(sides) for needed in NEEDS[role]):
+            wanted = " or ".join(" and ".join(sorted(needed)) for needed in NEEDS[role])
+            raise refused(
+                "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
+            )
+        both = role == "kv_both"
+        return cls(
+            saves="sender" in sides and (both or role == "kv_producer"),
+            loads="receiver" in sides and (both or role == "kv_consumer"),
+            shares="sharing" in sides and both,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,10 +137,8 @@ class Engine:
 
     def check(self) -> None:
         """Refuse what is not supported, by name."""
-        if self.role not in ("kv_producer", "kv_consumer"):
-            raise refused(
-                "kv_role", self.role, "kv_producer or kv_consumer", "run an engine for each side: one has no both yet"
-            )
+        if self.role not in NEEDS:
+            raise refused("kv_role", self.role, f"one of {', '.join(NEEDS)}", "choose one")
         if self.groups != 1:
             raise refused(
                 "kv_cache_groups",

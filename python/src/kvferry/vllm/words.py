@@ -46,6 +46,18 @@ class Load:
     # Those to be filled, and the place of the first of them in the prompt.
     blocks: tuple[int, ...]
     first: int
+    # It is of the cache that engines share, and not sent for this request.
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Store:
+    """The KV of a prompt is computed, and others may need it: its whole chunks go to the cache."""
+
+    ours: str
+    prompt: Prompt
+    # As of a Save.
+    blocks: tuple[int, ...]
 
 
 @dataclass
@@ -54,6 +66,7 @@ class Work:
 
     saves: list[Save] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
     # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
     cancels: list[str] = field(default_factory=list)
     # Requests, by the names that both engines know, that nobody will come for.

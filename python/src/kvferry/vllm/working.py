@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from kvferry.vllm.cache import Cache
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Settings
-    from kvferry.vllm.words import Load, Save, Work
+    from kvferry.vllm.words import Load, Save, Store, Work
 
 log = logging.getLogger("kvferry.vllm")
 
 # So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
 _LOOK = 0.5
+# What a call is given whose time is over, in seconds.
+_SOON = 0.001
 # Chunks that are reserved and put at once: others need pages too.
 _BATCH = 16
 
@@ -59,6 +61,15 @@ class Client(Protocol):
 
     def abandon(self, request: str) -> None:
         """Give up what is kept."""
+
+    def contains(self, keys: Sequence[str]) -> int:
+        """Count the chunks that are here."""
+
+    def store(self, keys: Sequence[str], pages: Any, first: int = 0) -> None:
+        """Give pages to the cache."""
+
+    def shared_get(self, keys: Sequence[str], *, request: str, patience: float | None = None) -> Any:
+        """Have chunks that are here, or that peers have."""
 
     def close(self) -> None:
         """Detach."""
@@ -97,6 +108,10 @@ class Working:
             with self._lock:
                 self._unread.add(save.ours)
             self._saving.submit(self._save, save, now + self._settings.save_patience)
+        for store in work.stores:
+            with self._lock:
+                self._unread.add(store.ours)
+            self._saving.submit(self._store, store, now + self._settings.save_patience)
         for load in work.loads:
             unneeded = self._cancelled[load.ours] = threading.Event()
             self._loading.submit(self._load, load, unneeded, now, now + self._settings.load_patience)
@@ -143,18 +158,15 @@ class Working:
             self.counts.add(failed_saves=1)
             _say("its KV did not get to the decode engine", save.ours, error)
         finally:
-            self._read(save)
+            self._read(save.ours)
 
     def _put(self, save: Save, peer: Peer, keys: list[str], chunks: range, last: bool, until: float) -> int:
         """Copy and push some chunks; give their bytes. The last of all of them may be a part."""
         part = [self._blocks_of(save.blocks, chunk) for chunk in chunks]
         with self._client.reserve(len(chunks), patience=_left(until)) as pages:
-            for page, blocks in zip(pages, part, strict=True):
-                whole = page.array()
-                self._fits(len(whole), self._chunk_blocks)
-                self._cache.gather(blocks, whole)
+            self._gather(pages, part)
             if last:
-                self._read(save)
+                self._read(save.ours)
             tokens = len(part[-1]) * self._block_tokens if len(part[-1]) < self._chunk_blocks else 0
             self._client.put(
                 peer=peer,
@@ -167,12 +179,35 @@ class Working:
             )
         return sum(map(len, part)) * self._cache.block_bytes
 
-    def _read(self, save: Save) -> None:
-        """Say that the blocks of a save may be written again; a second time means nothing."""
+    def _store(self, store: Store, until: float) -> None:
+        """Give the cache those whole chunks that it has not."""
+        try:
+            keys = self._names.keys(store.prompt)[: len(store.prompt.tokens) // self._names.chunk]
+            here = self._client.contains(keys) if keys else 0
+            for begin in range(here, len(keys), _BATCH):
+                chunks = range(begin, min(begin + _BATCH, len(keys)))
+                with self._client.reserve(len(chunks), patience=_left(until)) as pages:
+                    self._gather(pages, [self._blocks_of(store.blocks, chunk) for chunk in chunks])
+                    self._client.store(keys[chunks.start : chunks.stop], pages)
+                self.counts.add(stored_bytes=len(chunks) * self._page_bytes)
+        except Exception as error:
+            self.counts.add(failed_stores=1)
+            _say("its KV was not stored for others", store.ours, error)
+        finally:
+            self._read(store.ours)
+
+    def _gather(self, pages: Any, part: Sequence[Sequence[int]]) -> None:
+        for page, blocks in zip(pages, part, strict=True):
+            whole = page.array()
+            self._fits(len(whole), self._chunk_blocks)
+            self._cache.gather(blocks, whole)
+
+    def _read(self, ours: str) -> None:
+        """Say that the blocks of a request may be written again; a second time means nothing."""
         with self._lock:
-            if save.ours in self._unread:
-                self._unread.discard(save.ours)
-                self._sent.add(save.ours)
+            if ours in self._unread:
+                self._unread.discard(ours)
+                self._sent.add(ours)
 
     def _load(self, load: Load, unneeded: threading.Event, begun: float, until: float) -> None:
         chunks, error = 0, None
@@ -181,18 +216,23 @@ class Working:
             keys = self._names.keys(load.prompt)
             while chunks < len(keys) and not unneeded.is_set() and not self._stopping.is_set():
                 left = until - time.monotonic()
-                waits = max(0.0, min(left, _LOOK))
-                with self._client.get(keys[chunks:], request=load.request, patience=waits) as pages:
+                with self._pages(load, keys[chunks:], max(0.0, left)) as pages:
                     for page in pages:
                         self._fill(load, chunks, page)
                         chunks += 1
                     error = pages.short
-                if left <= _LOOK or (error is not None and error.code != Code.NOT_FOUND):
+                if left <= _LOOK or load.shared or (error is not None and error.code != Code.NOT_FOUND):
                     break
         except Exception as raised:
             error = raised
         finally:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
+
+    def _pages(self, load: Load, keys: list[str], left: float) -> Any:
+        """Have those chunks that come, from the first one on."""
+        if load.shared:
+            return self._client.shared_get(keys, request=load.request, patience=max(_SOON, left))
+        return self._client.get(keys, request=load.request, patience=min(left, _LOOK))
 
     def _fill(self, load: Load, chunk: int, page: Any) -> None:
         """Copy a chunk to those of its blocks that are to be filled."""
@@ -223,7 +263,7 @@ class Working:
             _say(f"{chunks} of {wanted} chunks came in {seconds:.1f} s; the rest is computed", load.ours, error)
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)
-        if not wanted or chunks < wanted:  # What comes later waits for nobody.
+        if not load.shared and (not wanted or chunks < wanted):  # What comes later waits for nobody.
             self._abandon(load.request)
 
     def _abandon(self, request: str) -> None:
@@ -257,7 +297,7 @@ def _peer(save: Save, rank: int) -> Peer:
 
 def _left(until: float) -> float:
     """Give the time that is left; what is too late is asked for all the same, and ends at once."""
-    return max(0.001, until - time.monotonic())
+    return max(_SOON, until - time.monotonic())
 
 
 def _say(what: str, request: str, error: Exception | None) -> None:
