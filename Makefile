@@ -259,10 +259,13 @@ CLIENT := $(CACHE)/client
 REQUESTS ?= 200
 
 .PHONY: interop-agent
-interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over two agents, which are killed (REQUESTS=200).
+interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
-	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/agents.py \
-		--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS)
+	for way in agents.py 'agents.py --pull' 'agents.py --pull --delayed' sharers.py; do \
+		echo "== $$way"; \
+		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
+			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
+	done
 
 $(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \

@@ -52,6 +52,7 @@ extra_config:
 """
 # What a file has more of where the decode's agent reads instead.
 PULL = "pd_pull_mode: true"
+DELAYED = "pd_delay_pull: true"
 DONE = "pd_peer_host: {host}\npd_pull_done_port: [{done}]"
 PEER = "pd_peer_host: {host}\npd_peer_init_port: [{init}]\npd_peer_alloc_port: [{alloc}]"
 
@@ -92,16 +93,12 @@ class Result:
 class Agent:
     """An agent that can be killed and started anew at the same place."""
 
-    def __init__(self, binary: str, side: str, work: Path, ports: list[int], *, pull: bool) -> None:
-        """Start it."""
-        self.socket = work / f"{side}.sock"
-        self._config = work / f"{side}.yaml"
-        self._log = work / f"{side}-agent.log"
+    def __init__(self, binary: str, name: str, text: str, work: Path) -> None:
+        """Start it with a configuration."""
+        self.socket = work / f"{name}.sock"
+        self._config = work / f"{name}.yaml"
+        self._log = work / f"{name}-agent.log"
         self._log.unlink(missing_ok=True)
-        peer = PEER.format(host=HOST, init=ports[0], alloc=ports[1]) if side == "decode" else ""
-        if pull and side == "prefill":
-            peer = DONE.format(host=HOST, done=ports[2])
-        text = FILE.format(role=SIDES[side], peer=peer, mode=PULL if pull else "")
         self._config.write_text(text, encoding="utf-8")
         self._command = [binary, "agent", "--config", str(self._config), "--socket", str(self.socket)]
         self.start()
@@ -127,16 +124,16 @@ class Agent:
         return {name: node[name] for name in ("Claims", "Pinned", "PagesLent") if node[name]}
 
 
-def trials(way: str, count: int, seed: int) -> list[Trial]:
+def trials(way: str, count: int, seed: int, tails: int = 0) -> list[Trial]:
     """Draw requests: lengths from a few tokens to several chunks; half of them begin as another does.
 
-    No engine has seen any of another seed: it would have the KV.
+    No engine has seen any of another seed: it would have the KV. With other tails they begin alike and end differently.
     """
-    drawn = random.Random(seed)  # noqa: S311 # Nothing is to be kept secret.
-    stems = [prompt(seed * 100_000 + 50_000 + stem, 700) for stem in range(3)]
+    drawn = random.Random(seed + tails)  # noqa: S311 # Nothing is to be kept secret.
+    stems = [prompt(seed * 100_000 + 50_000 + stem, 700) for stem in range(max(3, count // 8))]
     made = []
     for i in range(count):
-        tokens = prompt(seed * 100_000 + i, drawn.choice((5, 100, 128, 129, 256, 300, 512, 700, 1000)))
+        tokens = prompt(seed * 100_000 + tails * 10_000 + i, drawn.choice((5, 100, 128, 129, 256, 300, 512, 700, 1000)))
         if i % 2:
             tokens = drawn.choice(stems)[: drawn.choice((128, 256, 384, 700))] + tokens
         made.append(Trial(f"{way}-{i}", tokens, i % 4 == 3))
@@ -217,13 +214,13 @@ def engine(asked: argparse.Namespace, role: str, name: str, *more: str) -> Child
     return Child(f"the {name} engine", command, work / f"{name}.log")
 
 
-def connected(asked: argparse.Namespace, role: str, agent: Agent) -> Child:
+def connected(asked: argparse.Namespace, role: str, name: str, agent: Agent, **more: object) -> Child:
     """Start an engine that has an agent."""
-    extra = {"socket": str(agent.socket), "load_patience": asked.load_patience, "grace": 1}
+    extra = {"socket": str(agent.socket), "load_patience": asked.load_patience, "grace": 1, **more}
     return engine(
         asked,
         role,
-        role,
+        name,
         "--connector=KvferryConnector",
         "--connector-module=kvferry.vllm",
         "--failure-policy=recompute",
@@ -257,8 +254,15 @@ def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Ag
     """Run both agents."""
     made: dict[str, Agent] = {}
     try:
-        for side in SIDES:
-            made[side] = Agent(asked.kvferry, side, Path(asked.work), ports, pull=asked.pull)
+        for side, role in SIDES.items():
+            peer = ""
+            if side == "decode":
+                peer = PEER.format(host=HOST, init=ports[0], alloc=ports[1])
+            elif asked.pull:
+                peer = DONE.format(host=HOST, done=ports[2])
+            delayed = f"\n{DELAYED}" if asked.delayed and side == "decode" else ""
+            text = FILE.format(role=role, peer=peer, mode=PULL + delayed if asked.pull else "")
+            made[side] = Agent(asked.kvferry, side, text, Path(asked.work))
         yield made
     finally:
         for agent in made.values():
@@ -279,7 +283,10 @@ def tried_all(asked: argparse.Namespace) -> bool:
     known = references(asked, [*plain, *killed, control])
     ports, good = free_ports(3), True
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
-        engines = {side: stack.enter_context(connected(asked, side, agent)) for side, agent in both.items()}
+        engines = {
+            side: stack.enter_context(connected(asked, side, side, agent, delayed=asked.delayed))
+            for side, agent in both.items()
+        }
         for child in engines.values():
             report(child.wait("ready", START))
         pair = Pair(engines["prefill"], engines["decode"], ports, asked)
@@ -304,22 +311,31 @@ def tried_all(asked: argparse.Namespace) -> bool:
             print(f"  {took:.0f} s; held at the end: {left}")
             for side, counts in said.items():
                 print(f"  {side} so far: {json.dumps(counts)}")
+        if asked.delayed:  # Nothing is at the decode before it is fetched, that could be written over.
+            return good
         with kvferry.connect(both["decode"].socket) as client:
             differs = pair.control(control, known[control.name], client)
         print(f"control: tokens {'differ, as they must' if differs else 'are the same, and must not be'}")
     return good and differs
 
 
-def main() -> int:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Say what command lines have in common."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the folder model; logs go there")
     parser.add_argument("--kvferry", required=True, metavar="FILE", help="the command")
     parser.add_argument("--requests", type=int, default=10)
-    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
-    parser.add_argument("--new-tokens", type=int, default=16, help="that the decode engine makes of each prompt")
+    parser.add_argument("--new-tokens", type=int, default=16, help="that an engine makes of each prompt")
     parser.add_argument("--patience", type=float, default=180, help="with each answer, in seconds")
     parser.add_argument("--load-patience", type=float, default=5, help="of the connector, in seconds")
+    return parser
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = arguments(__doc__)
+    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
+    parser.add_argument("--delayed", action="store_true", help="with --pull: when the engine fetches")
     asked = parser.parse_args()
     try:
         return 0 if tried_all(asked) else 1

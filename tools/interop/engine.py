@@ -1,6 +1,6 @@
 """Runs one vLLM engine, in one process, for commands that come as JSON, one a line; answers go out likewise.
 
-usage: engine.py --role single|prefill|decode --model DIRECTORY [--id NAME] [--host HOST] [--port PORT] ...
+usage: engine.py --role single|prefill|decode|both --model DIRECTORY [--id NAME] [--host HOST] [--port PORT] ...
 
 Commands, on the standard input:
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PAUSE = 0.001
 
 # The side that KV flows to or from, in vLLM's words.
-KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
 
 # Scheduler and worker in this process, no reports, no look-ups, no pinning of cores that others use too.
 SETTINGS = {
