@@ -15,7 +15,7 @@ import vllm_double as double
 from kvferry import InvalidError, client
 from kvferry.codes import Code
 from kvferry.errors import error_of, lost
-from kvferry.values import Lookup
+from kvferry.values import Lookup, Prefix
 from vllm_double import Engine, Request, Status
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Pages:
 
     def __init__(self, wire: Wire, contents: list[bytearray], short: Any = None) -> None:
         self._wire, self.contents, self.short = wire, contents, short
+        self._released = False
         wire.held += 1
 
     def __len__(self) -> int:
@@ -60,6 +61,13 @@ class Pages:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._released:
+            self.release()
+
+    def release(self, patience: float | None = None) -> None:
+        assert patience in (None, 0)
+        assert not self._released
+        self._released = True
         self._wire.held -= 1
 
 
@@ -108,6 +116,12 @@ class Agent:
             self.wire.claims.difference_update((request, key) for key in came)
             short = None if len(came) == len(keys) else error_of("get", Code.NOT_FOUND)
             return Pages(self.wire, [bytearray(self.wire.chunks[key]) for key in came], short)
+
+    def fetch(self, keys: list[str], scatter: Any, *, request: str, patience: float) -> Prefix:
+        with self.get(keys, request=request, patience=patience) as pages:
+            for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
+                scatter(i, [np.frombuffer(content, np.uint8)])
+            return Prefix(len(pages), pages.short)
 
     def abandon(self, request: str) -> None:
         self.wire.look("abandon")
@@ -209,8 +223,9 @@ LENGTHS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 50]
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("decode_first", [False, True])
-def test_kv_comes(wire: Wire, length: int, decode_first: bool) -> None:
-    pair, tokens = Pair(wire), prompt(length, length)
+@pytest.mark.parametrize("delayed", [False, True])
+def test_kv_comes(wire: Wire, length: int, decode_first: bool, delayed: bool) -> None:
+    pair, tokens = Pair(wire, delayed=delayed), prompt(length, length)
     if decode_first:
         request = pair.to_decode("r", tokens)
         pair.decode.step()
@@ -247,9 +262,10 @@ def test_a_prompt_that_is_longer_at_the_decode(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("came", [0, 1, 2, 3])
-def test_what_does_not_come_is_computed(wire: Wire, came: int) -> None:
+@pytest.mark.parametrize("delayed", [False, True])
+def test_what_does_not_come_is_computed(wire: Wire, came: int, delayed: bool) -> None:
     wire.refuse_after = came
-    pair, tokens = Pair(wire, load_patience=0.2), prompt(1, 60)
+    pair, tokens = Pair(wire, load_patience=0.2, delayed=delayed), prompt(1, 60)
     request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
     assert request.worked == 60 - 16 * came
@@ -413,6 +429,8 @@ def test_engines_that_are_not_supported_are_refused_by_name(wire: Wire) -> None:
         ("model", lambda v, _: setattr(v.model_config, "model", "a@b")),
         ("loadpatience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loadpatience=1)),
         ("load_patience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(load_patience="1")),
+        ("delayed", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(delayed=1)),
+        ("loads", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loads=True)),
         ("hash_bits", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(hash_bits=128)),
         ("saves", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(saves=0)),
     ):

@@ -6,8 +6,9 @@ Have vLLM load it:
       "kv_role": "kv_producer", "kv_load_failure_policy": "recompute",
       "kv_connector_extra_config": {"socket": "/run/kvferry/agent.sock"}}'
 
-with "kv_consumer" at a decode engine. kvferry.vllm.settings has what else the extra configuration takes. The prefill's
-request says where its KV goes, in LMCache's words:
+with "kv_consumer" at a decode engine, and "kv_both" at engines that share. docs/vllm.md has the rest, and
+kvferry.vllm.settings all that the extra configuration takes. The prefill's request says where its KV goes, in LMCache's
+words:
 
     "kv_transfer_params": {"disagg_spec": {"req_id": "r-1", "receiver_host": "10.0.0.2",
       "receiver_init_port": [7300], "receiver_alloc_port": [7400]}}

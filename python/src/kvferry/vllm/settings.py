@@ -42,6 +42,8 @@ class Settings:
     model: str = ""
     # Bits of a chunk's hash: 256, or 64 where agents tell a controller or a directory, which take no more.
     hash_bits: int = 256
+    # Whether the agent reads KV only when it is fetched (pd_delay_pull). Then a load that waits is not cut short.
+    delayed: bool = False
     # Requests that load, and that save, at a time. Others wait their turn, within their patience.
     loads: int = 32
     saves: int = 4
@@ -58,14 +60,10 @@ class Settings:
                 )
             default = known[name].default
             kinds = (int, float) if isinstance(default, float) else (type(default),)
-            if isinstance(value, bool) or not isinstance(value, kinds):
-                raise refused(
-                    f"kv_connector_extra_config.{name}",
-                    repr(value)[:60],
-                    "a text" if isinstance(default, str) else "a number",
-                    "give one",
-                )
-            if isinstance(value, (int, float)) and not 0 < value <= 1 << 20:
+            if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, kinds):
+                wanted = {str: "a text", bool: "true or false"}.get(type(default), "a number")
+                raise refused(f"kv_connector_extra_config.{name}", repr(value)[:60], wanted, "give one")
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value <= 1 << 20:
                 raise refused(f"kv_connector_extra_config.{name}", repr(value), "above 0", "give such a number")
         made = cls(**given)
         if made.hash_bits not in (64, 256):

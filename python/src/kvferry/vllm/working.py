@@ -19,12 +19,14 @@ from kvferry.values import Peer
 from kvferry.vllm.counts import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from kvferry.vllm.cache import Cache
+    from kvferry.vllm.cache import Bytes, Cache
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Settings
     from kvferry.vllm.words import Load, Save, Store, Work
+
+    Scatter = Callable[[int, list[Bytes]], None]
 
 log = logging.getLogger("kvferry.vllm")
 
@@ -58,6 +60,9 @@ class Client(Protocol):
 
     def get(self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0) -> Any:
         """Wait for chunks."""
+
+    def fetch(self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None) -> Any:
+        """Have chunks handed over."""
 
     def abandon(self, request: str) -> None:
         """Give up what is kept."""
@@ -177,6 +182,7 @@ class Working:
                 last=last,
                 patience=_left(until),
             )
+            pages.release(0)  # Who reads them may take its time.
         return sum(map(len, part)) * self._cache.block_bytes
 
     def _store(self, store: Store, until: float) -> None:
@@ -210,36 +216,46 @@ class Working:
                 self._sent.add(ours)
 
     def _load(self, load: Load, unneeded: threading.Event, begun: float, until: float) -> None:
-        chunks, error = 0, None
+        chunks = 0
+        error: Exception | None = None
         keys: list[str] = []
         try:
             keys = self._names.keys(load.prompt)
             while chunks < len(keys) and not unneeded.is_set() and not self._stopping.is_set():
                 left = until - time.monotonic()
-                with self._pages(load, keys[chunks:], max(0.0, left)) as pages:
-                    for page in pages:
-                        self._fill(load, chunks, page)
-                        chunks += 1
-                    error = pages.short
-                if left <= _LOOK or load.shared or (error is not None and error.code != Code.NOT_FOUND):
+                came, short = self._come(load, keys, chunks, max(_SOON, left))
+                chunks, error = chunks + came, short
+                if left <= _LOOK or load.shared or (short is not None and short.code != Code.NOT_FOUND):
                     break
         except Exception as raised:
             error = raised
         finally:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
 
-    def _pages(self, load: Load, keys: list[str], left: float) -> Any:
-        """Have those chunks that come, from the first one on."""
-        if load.shared:
-            return self._client.shared_get(keys, request=load.request, patience=max(_SOON, left))
-        return self._client.get(keys, request=load.request, patience=min(left, _LOOK))
+    def _come(self, load: Load, keys: list[str], begin: int, left: float) -> tuple[int, Error | None]:
+        """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not."""
+        if self._settings.delayed and not load.shared:
 
-    def _fill(self, load: Load, chunk: int, page: Any) -> None:
+            def take(first: int, chunks: list[Bytes]) -> None:
+                for place, chunk in enumerate(chunks, begin + first):
+                    self._fill(load, place, chunk)
+
+            prefix = self._client.fetch(keys[begin:], take, request=load.request, patience=left)
+            return prefix.count, prefix.short
+        if load.shared:
+            pages = self._client.shared_get(keys[begin:], request=load.request, patience=left)
+        else:
+            pages = self._client.get(keys[begin:], request=load.request, patience=min(left, _LOOK))
+        with pages:
+            for place, page in enumerate(pages, begin):
+                self._fill(load, place, page.array())
+            return len(pages), pages.short
+
+    def _fill(self, load: Load, chunk: int, whole: Bytes) -> None:
         """Copy a chunk to those of its blocks that are to be filled."""
         begin = chunk * self._chunk_blocks
         all_ = -(-len(load.prompt.tokens) // self._block_tokens)
         count = min(self._chunk_blocks, all_ - begin)
-        whole = page.array()
         self._fits(len(whole), count)
         skip = max(0, load.first - begin)
         if skip < count:
