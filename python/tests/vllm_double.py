@@ -126,6 +126,8 @@ class Request:
     status: Status = Status.WAITING
     num_computed_tokens: int = 0
     blocks: list[int] = field(default_factory=list)
+    # Blocks of its prompt that this engine has from before.
+    local: int = 0
     # Tokens that were computed here: those of the prompt are more than one if KV did not come.
     worked: int = 0
     ready: bool = False
@@ -244,6 +246,18 @@ class Engine:
         """Say whether vLLM would step no more."""
         return not self.requests and not self._finished
 
+    def close(self) -> None:
+        """Have all that is under way end, and see what the connector says of it; then end it."""
+        self.run(self.idle)
+        working = self.worker._working
+        for pool in (working._saving, working._loading):
+            pool.shutdown(wait=True)
+        self.step()
+        assert not self._waiting
+        self.worker.shutdown()
+        self.scheduler.shutdown()
+        assert len(self.free) == len(self.layers["layers.0.attn"].array) - 1
+
     def check(self, request: Request) -> None:
         """See that a request's blocks have what this engine would have computed."""
         prompt = request.prompt_token_ids
@@ -268,7 +282,7 @@ class Engine:
                     request.num_computed_tokens -= 1
             external, later = 0, False
             if request.num_computed_tokens == 0:
-                external, later = self.scheduler.get_num_new_matched_tokens(request, 0)
+                external, later = self.scheduler.get_num_new_matched_tokens(request, request.local * BLOCK)
                 if external is None:
                     continue
                 assert not later or external
@@ -276,8 +290,11 @@ class Engine:
             if needed > len(self.free):
                 break
             request.blocks += [self.free.pop(0) for _ in range(needed)]
+            for place in range(request.local):
+                self._write(request, place)
             self.scheduler.update_state_after_alloc(request, Blocks(request.blocks), external)
-            request.num_computed_tokens += external
+            request.num_computed_tokens += external + request.local * BLOCK
+            request.local = 0
             if later:
                 request.status = Status.WAITING_FOR_REMOTE_KVS
                 continue
@@ -289,16 +306,20 @@ class Engine:
 
     def _compute(self, request: Request) -> None:
         prompt, begin = request.prompt_token_ids, request.num_computed_tokens
-        for i, (name, layer) in enumerate(self.layers.items()):
+        for place in range(-(-begin // BLOCK), len(request.blocks)):
+            # Of a block that is there in part, only the rest would be written: it must be right already.
+            self._write(request, place)
+        for name, layer in self.layers.items():
             self.worker.wait_for_layer_load(name)
-            for place in range(begin // BLOCK, len(request.blocks)):
-                # Of a block that is there in part, only the rest is written: it must be right already.
-                if place * BLOCK >= begin:
-                    layer.array[request.blocks[place]] = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
             self.worker.save_kv_layer(name, layer, None)
         request.worked += len(prompt) - begin
         request.num_computed_tokens = len(prompt)
         self.check(request)
+
+    def _write(self, request: Request, place: int) -> None:
+        prompt = request.prompt_token_ids
+        for i, layer in enumerate(self.layers.values()):
+            layer.array[request.blocks[place]] = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
 
     def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
         for request in self._waiting:
