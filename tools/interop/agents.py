@@ -7,7 +7,10 @@ engine takes it. Some requests come to the decode engine first, prompts begin al
 an engine that computes all by itself. Then it is done again
 
     killed    with agents of either side killed with requests under way, and started anew: what was lost is computed
+    aborted   with requests that end while the decode engine waits for their KV
     control   with the decode's pool written over before the engine reads it: its tokens must differ
+    prefill   with the prefill engine killed: the decode engine computes what it waits for
+    decode    with the decode engine killed while it waits: its agent keeps nothing for it
 
 Exit code: 0 if all is as it must be; 1 if not; 2 if nothing can be said.
 """
@@ -48,6 +51,7 @@ chunk_size: 256
 {mode}
 extra_config:
   kvferry:
+    retention: {retention}
     layout: {{num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: float}}
 """
 # What a file has more of where the decode's agent reads instead.
@@ -58,6 +62,9 @@ PEER = "pd_peer_host: {host}\npd_peer_init_port: [{init}]\npd_peer_alloc_port: [
 
 # What they are on either side.
 SIDES = {"prefill": "sender", "decode": "receiver"}
+
+# How long a decode's agent keeps what nobody comes for, in seconds.
+RETENTION = 20
 
 # Requests that are under way at a time.
 ABREAST = 8
@@ -157,16 +164,14 @@ class Pair:
             batch = tried[begin : begin + ABREAST]
             for trial in batch:
                 if trial.decode_first:
-                    self._to_decode(trial, {**self._params(trial), "do_remote_prefill": True})
-                self._prefill.say(
-                    "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
-                )
+                    self.to_decode(trial)
+                self.to_prefill(trial)
             if between is not None:
                 between(begin // ABREAST)
             for trial in batch:
                 done = self._prefill.wait("done", self._asked.patience, id=trial.name)
                 if not trial.decode_first:
-                    self._to_decode(trial, done["kv_transfer_params"])
+                    self.to_decode(trial, done["kv_transfer_params"])
             for trial in batch:
                 done = self._decode.wait("done", self._asked.patience, id=trial.name)
                 result.judge(trial, done, references[trial.name])
@@ -175,9 +180,7 @@ class Pair:
     def control(self, trial: Trial, reference: list[int], decode: kvferry.Client) -> bool:
         """Write over what came before the decode engine reads it; say whether its tokens differ."""
         before = decode.stats()["node"]["Claims"]
-        self._prefill.say(
-            "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
-        )
+        self.to_prefill(trial)
         done = self._prefill.wait("done", self._asked.patience, id=trial.name)
         until = time.monotonic() + self._asked.patience
         chunks = -(-len(trial.prompt) // 256)
@@ -187,9 +190,44 @@ class Pair:
             time.sleep(0.01)
         pool = decode.pool()
         pool.view("<f4")[:] *= -1.0
-        self._to_decode(trial, done["kv_transfer_params"])
+        self.to_decode(trial, done["kv_transfer_params"])
         done = self._decode.wait("done", self._asked.patience, id=trial.name)
         return bool(done["tokens"] != reference)
+
+    def aborted(self, tried: list[Trial]) -> None:
+        """Have requests end at the decode engine while it waits; the prefill engine computes them all the same."""
+        for trial in tried:
+            self.to_decode(trial)
+            self._decode.wait("begun", self._asked.patience, id=trial.name)
+            self._decode.say("abort", id=trial.name)
+            self.to_prefill(trial)
+        for trial in tried:
+            self._prefill.wait("done", self._asked.patience, id=trial.name)
+
+    def prefill_gone(self, tried: list[Trial], references: dict[str, list[int]]) -> Result:
+        """Kill the prefill engine while the decode engine waits for it."""
+        result = Result()
+        for trial in tried:
+            self.to_decode(trial)
+            self.to_prefill(trial)
+        self._prefill.kill()
+        for trial in tried:
+            done = self._decode.wait("done", self._asked.patience, id=trial.name)
+            result.judge(trial, done, references[trial.name])
+        return result
+
+    def decode_gone(self, tried: list[Trial]) -> None:
+        """Kill the decode engine while it waits."""
+        for trial in tried:
+            self.to_decode(trial)
+            self._decode.wait("begun", self._asked.patience, id=trial.name)
+        self._decode.kill()
+
+    def to_prefill(self, trial: Trial) -> None:
+        """Have the prefill engine compute a request."""
+        self._prefill.say(
+            "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
+        )
 
     def _params(self, trial: Trial) -> dict[str, Any]:
         init, alloc, _ = self._ports
@@ -201,9 +239,11 @@ class Pair:
         }
         return {"disagg_spec": spec}
 
-    def _to_decode(self, trial: Trial, params: dict[str, Any]) -> None:
+    def to_decode(self, trial: Trial, params: dict[str, Any] | None = None) -> None:
+        """Have the decode engine go on with a request; without what the prefill said it is the first."""
+        wanted = {**self._params(trial), "do_remote_prefill": True} if params is None else params
         self._decode.say(
-            "add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens, kv_transfer_params=params
+            "add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens, kv_transfer_params=wanted
         )
 
 
@@ -249,6 +289,13 @@ def clear(agent: Agent, patience: float) -> dict[str, int]:
     return left
 
 
+def nothing_held(way: str, both: dict[str, Agent]) -> bool:
+    """Say whether agents keep nothing; tell who watches."""
+    left = {side: clear(agent, RETENTION * 2) for side, agent in both.items()}
+    print(f"{way}: held at the end: {left}")
+    return not any(left.values())
+
+
 @contextlib.contextmanager
 def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Agent]]:
     """Run both agents."""
@@ -261,7 +308,7 @@ def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Ag
             elif asked.pull:
                 peer = DONE.format(host=HOST, done=ports[2])
             delayed = f"\n{DELAYED}" if asked.delayed and side == "decode" else ""
-            text = FILE.format(role=role, peer=peer, mode=PULL + delayed if asked.pull else "")
+            text = FILE.format(role=role, peer=peer, mode=PULL + delayed if asked.pull else "", retention=RETENTION)
             made[side] = Agent(asked.kvferry, side, text, Path(asked.work))
         yield made
     finally:
@@ -279,8 +326,11 @@ def counted(child: Child, patience: float) -> dict[str, float]:
 def tried_all(asked: argparse.Namespace) -> bool:
     """Try all; say whether all is as it must be."""
     plain, killed = trials("plain", asked.requests, 1), trials("killed", asked.requests, 2)
+    aborted, orphans, waiting = (
+        trials(way, ABREAST, seed) for way, seed in (("aborted", 3), ("prefill", 4), ("decode", 5))
+    )
     control = Trial("control", prompt(7, 900), decode_first=False)
-    known = references(asked, [*plain, *killed, control])
+    known = references(asked, [*plain, *killed, *orphans, control])
     ports, good = free_ports(3), True
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
         engines = {
@@ -311,12 +361,18 @@ def tried_all(asked: argparse.Namespace) -> bool:
             print(f"  {took:.0f} s; held at the end: {left}")
             for side, counts in said.items():
                 print(f"  {side} so far: {json.dumps(counts)}")
-        if asked.delayed:  # Nothing is at the decode before it is fetched, that could be written over.
-            return good
-        with kvferry.connect(both["decode"].socket) as client:
-            differs = pair.control(control, known[control.name], client)
-        print(f"control: tokens {'differ, as they must' if differs else 'are the same, and must not be'}")
-    return good and differs
+        pair.aborted(aborted)
+        good = nothing_held("aborted", both) and good
+        if not asked.delayed:  # Else nothing is at the decode before it is fetched, that could be written over.
+            with kvferry.connect(both["decode"].socket) as client:
+                differs = pair.control(control, known[control.name], client)
+            print(f"control: tokens {'differ, as they must' if differs else 'are the same, and must not be'}")
+            good = good and differs
+        result = pair.prefill_gone(orphans, known)
+        print(f"prefill: {result.same} of {len(orphans)} same, different {result.different}, failed {result.failed}")
+        good = nothing_held("prefill", both) and good and result.same == len(orphans)
+        pair.decode_gone(waiting)
+        return nothing_held("decode", both) and good
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
