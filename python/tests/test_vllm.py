@@ -245,7 +245,7 @@ def test_kv_comes(wire: Wire, length: int, decode_first: bool, delayed: bool) ->
 @pytest.mark.parametrize("came", [None, 2])
 def test_what_is_there_already_is_left_as_it_is(wire: Wire, local: int, came: int | None) -> None:
     wire.refuse_after = came
-    pair, tokens = Pair(wire, load_patience=5 if came is None else 0.2), prompt(1, 60)
+    pair, tokens = Pair(wire, load_patience=20 if came is None else 0.2), prompt(1, 60)
     params = pair.to_prefill("r", tokens)
     request = pair.decode.add(Request("r-0b", tokens, params, local=local))
     pair.settle()
