@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from dataclasses import dataclass, field
@@ -684,3 +685,24 @@ def test_short_names_for_directories() -> None:
     some = Prompt(tuple(range(9)))
     long, short = (Names("m", 1, 0, "half", "l", 4, bits).keys(some) for bits in (256, 64))
     assert [key.split("@")[3] for key in short] == [key.split("@")[3][:16] for key in long]
+
+
+def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
+    """Scheduler and workers may be processes of their own."""
+    from kvferry.vllm import connector
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.settings import Duties
+    from kvferry.vllm.words import Load, Prompt, Receiver, Save, Store, Work
+
+    some = Prompt((1, 2), "beside")
+    work = Work(
+        [Save("a", "b", some, (1,), Receiver("h", (1,), (2,)))],
+        [Load("a", "b", some, (1,), 0, shared=True)],
+        [Store("a", some, (1,))],
+        ["a"],
+        ["b"],
+    )
+    metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
+    assert metadata.work == work
+    told = connector.Handshake(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))
+    assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301

@@ -265,6 +265,7 @@ def connected(asked: argparse.Namespace, role: str, name: str, agent: Agent, **m
         "--connector-module=kvferry.vllm",
         "--failure-policy=recompute",
         "--prefix-caching",
+        *((f"--num-blocks={asked.num_blocks}",) if asked.num_blocks else ()),
         f"--extra={json.dumps(extra)}",
     )
 
@@ -383,6 +384,7 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--requests", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=16, help="that an engine makes of each prompt")
     parser.add_argument("--patience", type=float, default=180, help="with each answer, in seconds")
+    parser.add_argument("--num-blocks", type=int, help="of each engine's cache: with few, requests are preempted")
     parser.add_argument("--load-patience", type=float, default=5, help="of the connector, in seconds")
     return parser
 
