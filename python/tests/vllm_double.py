@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import kvferry.vllm
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -90,6 +92,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     torch.__dict__.update(backends=types.SimpleNamespace(cpu=cpu), cpu=types.SimpleNamespace())
     patch.setitem(sys.modules, "torch", torch)
     patch.delitem(sys.modules, "kvferry.vllm.connector", raising=False)
+    patch.delattr(kvferry.vllm, "connector", raising=False)
 
 
 class Tensor:
