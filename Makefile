@@ -255,6 +255,24 @@ interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## A node between two real vLL
 		$(VLLM)/bin/python tools/interop/interop.py --work $(CACHE)/interop \
 		--directly --between '$(BETWEEN)'
 
+# What kvferry for Python needs beside what is there with vLLM.
+CLIENT := $(CACHE)/client
+REQUESTS ?= 200
+
+.PHONY: interop-agent
+interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
+	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
+	for way in agents.py 'agents.py --pull' 'agents.py --pull --delayed' sharers.py; do \
+		echo "== $$way"; \
+		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
+			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
+	done
+
+$(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
+		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock
+	@touch $@
+
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
 $(VLLM)/ready: tools/interop/engine.lock
 	@tools/setup nixl

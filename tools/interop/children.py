@@ -75,6 +75,11 @@ class Child:
         except (BrokenPipeError, ValueError) as error:
             raise self._gone("takes no messages") from error
 
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
     def wait(self, op: str, patience: float, **what: object) -> dict[str, Any]:
         """Wait for a message of a kind, of which some members are known; others are kept for who waits for them.
 

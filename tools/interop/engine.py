@@ -1,11 +1,12 @@
 """Runs one vLLM engine, in one process, for commands that come as JSON, one a line; answers go out likewise.
 
-usage: engine.py --role single|prefill|decode --model DIRECTORY [--id NAME] [--host HOST] [--port PORT] ...
+usage: engine.py --role single|prefill|decode|both --model DIRECTORY [--id NAME] [--host HOST] [--port PORT] ...
 
 Commands, on the standard input:
 
     {"op": "add", "id": ID, "prompt": [TOKEN...], "new_tokens": N, "kv_transfer_params": {...} or null}
     {"op": "abort", "id": ID}
+    {"op": "metrics"}
     {"op": "stop"}               as the end of the input
 
 Answers, on the standard output. Everything else that the engine prints goes to the standard error:
@@ -13,9 +14,10 @@ Answers, on the standard output. Everything else that the engine prints goes to 
     {"op": "ready", "engine_id", "host", "port", "tp_size", "block_size", "num_blocks", "seconds"}
     {"op": "begun", "id": ID}    the engine has taken the request up: a decode engine has asked for its blocks
     {"op": "done", "id": ID, "tokens", "finish_reason", "kv_transfer_params", "cached_tokens", "seconds"}
+    {"op": "metrics", "counts": {NAME: VALUE}}    of the connector, as they are in vLLM's /metrics
     {"op": "bye"}
 
-The connector is vLLM's own NixlPushConnector, unmodified; a single engine has none.
+The connector is vLLM's own NixlPushConnector, unmodified, or the one that is named; a single engine has none.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 PAUSE = 0.001
 
 # The side that KV flows to or from, in vLLM's words.
-KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
 
 # Scheduler and worker in this process, no reports, no look-ups, no pinning of cores that others use too.
 SETTINGS = {
@@ -62,6 +64,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--num-blocks", type=int, help="of the cache, if not as many as fit into 1 GiB")
     parser.add_argument("--failure-policy", choices=("fail", "recompute"), default="fail")
     parser.add_argument("--prefix-caching", action="store_true", help="reuse blocks of earlier requests")
+    parser.add_argument("--connector", default="NixlPushConnector", metavar="CLASS")
+    parser.add_argument("--connector-module", metavar="MODULE", help="where that class is, if it is not vLLM's own")
     parser.add_argument("--extra", default="{}", metavar="JSON", help="the connector's own settings")
     return parser.parse_args()
 
@@ -94,7 +98,8 @@ def build(asked: argparse.Namespace) -> LLMEngine:
         settings["num_gpu_blocks_override"] = asked.num_blocks
     if asked.role in KV_ROLES:
         settings["kv_transfer_config"] = KVTransferConfig(
-            kv_connector="NixlPushConnector",
+            kv_connector=asked.connector,
+            kv_connector_module_path=asked.connector_module,
             kv_role=KV_ROLES[asked.role],
             engine_id=asked.id,
             kv_load_failure_policy=asked.failure_policy,
@@ -146,6 +151,8 @@ class Driver:
                 case {"op": "abort", "id": str(name)}:
                     self._added.pop(name, None)
                     self._engine.abort_request([name])
+                case {"op": "metrics"}:
+                    self.answer("metrics", counts=metrics())
                 case {"op": "stop"}:
                     return False
                 case unknown:
@@ -179,6 +186,14 @@ class Driver:
             cached_tokens=out.num_cached_tokens,
             seconds=round(time.monotonic() - added, 3),
         )
+
+
+def metrics() -> dict[str, float]:
+    """Read what the connector counts, without the prefix of its names."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 # vLLM brings it.
+
+    samples = [s for family in REGISTRY.collect() if family.name.startswith("kvferry:") for s in family.samples]
+    return {s.name[len("kvferry:") : -len("_total")]: s.value for s in samples if s.name.endswith("_total")}
 
 
 def main() -> None:

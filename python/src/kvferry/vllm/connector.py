@@ -1,0 +1,287 @@
+"""What vLLM calls: KvferryConnector, for vLLM 0.32. Of this package this module alone imports vLLM and torch.
+
+It only passes on: requests and blocks to kvferry.vllm.scheduling, in the scheduler's process; steps to
+kvferry.vllm.working, in each worker's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+
+from kvferry import client
+from kvferry.vllm import counts
+from kvferry.vllm.cache import Cache, chunk_blocks
+from kvferry.vllm.finding import Finding
+from kvferry.vllm.keys import Names, dtype_name
+from kvferry.vllm.scheduling import Request, Scheduling
+from kvferry.vllm.settings import Duties, Engine, Settings, refused
+from kvferry.vllm.words import Work
+from kvferry.vllm.working import Working
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger("kvferry.vllm")
+
+
+@dataclass
+class Metadata(KVConnectorMetadata):  # type: ignore[misc] # vLLM is not there where types are checked.
+    """The work of a step."""
+
+    work: Work = field(default_factory=Work)
+
+
+@dataclass
+class Handshake(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+    """What a worker tells the scheduler's side when it has its cache and its agent."""
+
+    names: Names
+    duties: Duties
+
+
+@dataclass
+class Stats(KVConnectorStats):  # type: ignore[misc]
+    """What was counted since the last report: a number for each word of kvferry.vllm.counts."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Forget all."""
+        self.data = {}
+
+    def aggregate(self, other: Stats) -> Stats:
+        """Add another report."""
+        self.data = counts.together(self.data, other.data)
+        return self
+
+    def reduce(self) -> dict[str, int | float]:
+        """Give what goes to the log."""
+        return dict(self.data)
+
+    def is_empty(self) -> bool:
+        """Say whether nothing was counted."""
+        return not self.data
+
+
+class PromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
+    """The same as counters kvferry:<word> in vLLM's /metrics."""
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        metric_types: Mapping[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        """Register them."""
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        made = {
+            word: self._counter_cls(name=f"kvferry:{word}", documentation=text, labelnames=labelnames)
+            for word, text in counts.WORDS.items()
+        }
+        self._counters = {
+            engine: {word: counter.labels(*values) for word, counter in made.items()}
+            for engine, values in per_engine_labelvalues.items()
+        }
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        """Count a report."""
+        for word, counter in self._counters.get(engine_idx, {}).items():
+            if by := transfer_stats_data.get(word):
+                counter.inc(by)
+
+
+class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
+    """See kvferry.vllm. vLLM makes one in the scheduler's process, and one in each worker's."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        """Look at the engine, and refuse what is not supported, before anything is served."""
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        transfer = vllm_config.kv_transfer_config
+        self._settings = Settings.of(transfer.kv_connector_extra_config)
+        self._engine = engine_of(vllm_config, kv_cache_config, self._settings)
+        self._engine.check()
+        self._scheduling: Scheduling | None = None
+        self._working: Working | None = None
+        self._handshake: Handshake | None = None
+        self._finding: Finding | None = None
+        if role == KVConnectorRole.SCHEDULER:
+            if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
+                log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
+            # Workers say more when they have started: set_xfer_handshake_metadata.
+            self._scheduling = Scheduling(Duties(), self._engine.block_tokens)
+
+    # ---- worker ----
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """Take the cache, attach to the agent, and see whether both fit."""
+        engine = self._engine
+        cache = Cache(kv_caches, engine, machine())
+        attached = self._attached(engine.rank)
+        try:
+            info = attached.info
+            duties = Duties.of(engine.role, info.sides)
+            blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape)
+        except BaseException:
+            attached.close()
+            raise
+        names = Names(
+            model=engine.model,
+            ranks=engine.ranks,
+            rank=engine.rank,
+            dtype=dtype_name(cache.dtype),
+            layout=cache.layout,
+            chunk=blocks * engine.block_tokens,
+            bits=self._settings.hash_bits,
+        )
+        self._handshake = Handshake(names, duties)
+        log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
+        self._working = Working(attached, cache, names, blocks, self._settings)
+
+    def get_handshake_metadata(self) -> Handshake | None:
+        """Tell the scheduler's side how chunks are named."""
+        return self._handshake
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Begin with what the step asks for. Saves are of requests whose last step is over."""
+        del forward_context, kwargs
+        if self._working is not None:
+            self._working.begin(self._get_connector_metadata().work)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Do nothing: a request is not scheduled before its KV is there."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Do nothing: KV goes when the request is computed."""
+
+    def wait_for_save(self) -> None:
+        """Do nothing: blocks are kept until they were read."""
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        """Say whose blocks were read, and whose are written or failed."""
+        if self._working is None:
+            return None, None
+        sent, received = self._working.results()
+        return sent or None, received or None
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Say which blocks are to be computed."""
+        return set() if self._working is None else self._working.bad_blocks()
+
+    def get_kv_connector_stats(self) -> Stats | None:
+        """Say what was counted."""
+        found = {} if self._working is None else self._working.counts.take()
+        return Stats(data=found) if found else None
+
+    def shutdown(self) -> None:
+        """Detach."""
+        working, self._working = self._working, None
+        finding, self._finding = self._finding, None
+        for part in (working, finding):
+            if part is not None:
+                part.close()
+
+    # ---- scheduler ----
+
+    @property
+    def _of_scheduler(self) -> Scheduling:
+        if self._scheduling is None:
+            raise AssertionError("BUG: a worker's connector was asked what the scheduler's knows")
+        return self._scheduling
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        """Know how chunks are named, and look for them at the agent of the first rank: others have the same ones."""
+        told = metadata[min(metadata)]
+        if told.duties.shares:
+            self._finding = Finding(self._attached(told.names.rank), told.names)
+        self._scheduling = Scheduling(told.duties, self._engine.block_tokens, self._finding)
+
+    def _attached(self, rank: int) -> client.Client:
+        return client.connect(
+            self._settings.socket_of(rank),
+            name=f"vllm {self._engine.role}",
+            timeout=self._settings.start_patience,
+            grace=self._settings.grace,
+        )
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Say how much of a prompt is to be had."""
+        return self._of_scheduler.matched(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
+        """Take a request's blocks."""
+        self._of_scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Metadata:
+        """Give what the workers are to do."""
+        del scheduler_output
+        return Metadata(work=self._of_scheduler.step())
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """Know what the workers have done."""
+        self._of_scheduler.reported(connector_output.finished_recving)
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Send a request's KV, if it is to be sent."""
+        return self._of_scheduler.finished(request, block_ids)
+
+    # ---- metrics ----
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats:
+        """Make a report of what a worker said."""
+        return Stats(data=dict(data or {}))
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: Mapping[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> PromMetrics:
+        """Make the metrics."""
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
+    """Read what vLLM's configuration says of an engine."""
+    parallel, groups = config.parallel_config, cache.kv_cache_groups
+    if not groups:
+        raise refused("kv_cache_groups", "0", "1", "use a model with attention")
+    spec = groups[0].kv_cache_spec
+    splits = {
+        name: getattr(parallel, name, 1)
+        for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
+    }
+    return Engine(
+        model=settings.model or str(config.model_config.model),
+        role=str(config.kv_transfer_config.kv_role),
+        ranks=parallel.tensor_parallel_size,
+        rank=parallel.rank % parallel.tensor_parallel_size,
+        splits=splits,
+        groups=len(groups),
+        cache=type(spec).__name__,
+        block_tokens=spec.block_size,
+        block_bytes=spec.page_size_bytes,
+        blocks=cache.num_blocks,
+        failures=config.kv_transfer_config.kv_load_failure_policy,
+    )
+
+
+def machine() -> str:
+    """Say what the order of bytes in a block depends on, beside what tensors say: of a CPU, what it can do."""
+    torch = importlib.import_module("torch")
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return f"{torch.backends.cpu.get_cpu_capability()}{' amx' if amx is not None and amx() else ''}"

@@ -1,0 +1,246 @@
+"""The scheduler's side: which requests have their KV sent or fetched. It talks to no agent, and never waits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from kvferry.vllm.settings import Duties
+from kvferry.vllm.words import Load, Prompt, Receiver, Save, Store, Work
+
+log = logging.getLogger("kvferry.vllm")
+
+# How a request ends of which all was computed that was asked for.
+_WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
+
+_TEXT_MAX = 128
+_PORT_MAX = (1 << 16) - 1
+
+
+class Request(Protocol):
+    """What is used of vLLM's request."""
+
+    request_id: str
+    prompt_token_ids: Sequence[int] | None
+    num_computed_tokens: int
+    kv_transfer_params: Mapping[str, Any] | None
+    status: Any
+
+
+class Finder(Protocol):
+    """What is used of kvferry.vllm.finding."""
+
+    def tokens(self, request: str, prompt: Prompt) -> int | None:
+        """Say how many tokens are to be had; None while that is not known."""
+
+    def forget(self, request: str) -> None:
+        """Know that a request is not asked about any more."""
+
+
+class ParamsError(ValueError):
+    """The kv_transfer_params of a request are of no use."""
+
+
+class Scheduling:
+    """See the module. One object serves all requests of an engine."""
+
+    def __init__(self, duties: Duties, block_tokens: int, finder: Finder | None = None) -> None:
+        """Serve an engine. Where it shares, there is a finder."""
+        self._duties = duties
+        self._block_tokens = block_tokens
+        self._finder = finder
+        self._next = Work()
+        # Requests whose KV was asked for, once: what did not come then is computed.
+        self._asked: set[str] = set()
+        # Those of them whose worker has not said yet that it is done.
+        self._open: set[str] = set()
+        # What was found before blocks are there for it: tokens that are here already, and all that are to be had.
+        self._matched: dict[str, tuple[int, int]] = {}
+
+    # ---- in the order of a request's life ----
+
+    def matched(self, request: Request, computed: int) -> tuple[int | None, bool]:
+        """Say how many tokens behind those that are here already are to be had, and that they come by themselves.
+
+        None: that is not known yet. It changes nothing: vLLM may ask again, and may not have the blocks.
+        """
+        self._matched.pop(request.request_id, None)
+        end: int | None = self._end(request)
+        if not end and self._looks(request) and self._finder is not None:
+            end = self._finder.tokens(request.request_id, _prompt(request, len(request.prompt_token_ids or ())))
+            if end is None:
+                return None, False
+        if not end or end <= computed:
+            return 0, False
+        self._matched[request.request_id] = (computed, end)
+        return end - computed, True
+
+    def allocated(self, request: Request, blocks: Sequence[int], external: int) -> None:
+        """Know the blocks of a request: with external tokens those that are to be filled are among them."""
+        name = request.request_id
+        here, end = self._matched.pop(name, (0, 0))
+        shared = self._looks(request)
+        if shared and self._finder is not None:  # Once: what is not had now is computed.
+            self._asked.add(name)
+            self._finder.forget(name)
+        if external <= 0:
+            if self._end(request):  # All of it is here. What was sent waits for nobody.
+                self._asked.add(name)
+                self._next.abandons.append(_shared_name(request))
+            return
+        end = min(end, here + external)
+        first, behind = here // self._block_tokens, -(-end // self._block_tokens)
+        self._asked.add(name)
+        self._open.add(name)
+        prompt = _prompt(request, end)
+        # Peers are told of it, and know engines by other names than we do: it must be nobody else's.
+        both = uuid.uuid4().hex if shared else _shared_name(request)
+        self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared))
+
+    def step(self) -> Work:
+        """Give what there is to do, once."""
+        work, self._next = self._next, Work()
+        return work
+
+    def reported(self, received: Sequence[str] | set[str] | None) -> None:
+        """Know whose loads are over, well or not."""
+        self._open.difference_update(received or ())
+
+    def finished(self, request: Request, blocks: Sequence[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Say whether a request's blocks are still needed, and what the decode engine is to be told."""
+        name = request.request_id
+        self._matched.pop(name, None)
+        if name in self._open:  # It was aborted. vLLM keeps the blocks until the worker has reported it.
+            self._open.discard(name)
+            self._next.cancels.append(name)
+        elif self._end(request):  # Its KV was never asked for.
+            self._next.abandons.append(_shared_name(request))
+        self._asked.discard(name)
+        if self._finder is not None:
+            self._finder.forget(name)
+        try:
+            save = self._save(request, blocks)
+        except ParamsError as error:
+            log.warning("request %s: %s; its KV goes nowhere", name, error)
+            return False, None
+        if save is None:
+            return self._stored(request, blocks), None
+        self._next.saves.append(save)
+        params = dict(request.kv_transfer_params or {})
+        params.pop("do_remote_decode", None)
+        return True, {**params, "do_remote_prefill": True, "remote_tokens": len(save.prompt.tokens)}
+
+    # ---- within ----
+
+    def _end(self, request: Request) -> int:
+        """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
+        params = request.kv_transfer_params
+        if (
+            not self._duties.loads
+            or not params
+            or not params.get("do_remote_prefill")
+            or request.request_id in self._asked
+        ):
+            return 0
+        try:
+            _shared_name(request)
+            tokens = _number(params, "remote_tokens", 1 << 40) if "remote_tokens" in params else 1 << 40
+        except ParamsError as error:
+            log.warning("request %s: %s; it is computed", request.request_id, error)
+            self._asked.add(request.request_id)
+            return 0
+        return min(tokens, len(request.prompt_token_ids or ()))
+
+    def _looks(self, request: Request) -> bool:
+        """Say whether a request's KV is looked for where engines share it: once, and if it is not sent for it."""
+        sent = (request.kv_transfer_params or {}).get("do_remote_prefill")
+        return self._duties.shares and not sent and request.request_id not in self._asked
+
+    def _stored(self, request: Request, blocks: Sequence[int]) -> bool:
+        """Have a prompt's whole chunks stored; say whether its blocks are still needed for that."""
+        if not self._duties.shares or request.status.name not in _WELL:
+            return False
+        prompt = _prompt(request, min(len(request.prompt_token_ids or ()), request.num_computed_tokens))
+        whole = len(prompt.tokens) // self._block_tokens
+        if not whole or len(blocks) < whole:
+            return False
+        self._next.stores.append(Store(request.request_id, prompt, tuple(blocks[:whole])))
+        return True
+
+    def _save(self, request: Request, blocks: Sequence[int]) -> Save | None:
+        params = request.kv_transfer_params
+        if not self._duties.saves:
+            return None
+        if not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
+            return None
+        if request.status.name not in _WELL:
+            return None
+        receiver = receiver_of(params)
+        prompt = _prompt(request, len(request.prompt_token_ids or ()))
+        needed = -(-len(prompt.tokens) // self._block_tokens)
+        if not needed:
+            raise ParamsError("prompt_token_ids: none, want tokens; prompts of embeddings have no names")
+        if request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
+            log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
+            return None
+        return Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
+
+
+def _spec(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = params.get("disagg_spec")
+    if not isinstance(spec, Mapping):
+        raise ParamsError(f"kv_transfer_params.disagg_spec: {type(spec).__name__}, want an object; see kvferry.vllm")
+    return spec
+
+
+def _shared_name(request: Request) -> str:
+    name = _spec(request.kv_transfer_params or {}).get("req_id")
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= _TEXT_MAX:
+        raise ParamsError(
+            f"disagg_spec.req_id: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give it both engines"
+        )
+    return name
+
+
+def _number(of: Mapping[str, Any], name: str, most: int) -> int:
+    value = of.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ParamsError(f"{name}: {value!r:.80}, want a number from 1 to {most}; see kvferry.vllm")
+    return value
+
+
+def receiver_of(params: Mapping[str, Any]) -> Receiver:
+    """Read where a decode engine receives. A port for each rank is a list; one number is a list of one."""
+    spec = _spec(params)
+    host = spec.get("receiver_host")
+    if not isinstance(host, str) or not host:
+        raise ParamsError(
+            f"disagg_spec.receiver_host: {host!r:.80}, want a host; give pd_peer_host of the decode's agent"
+        )
+    ports = []
+    for name in ("receiver_init_port", "receiver_alloc_port"):
+        value = spec.get(name)
+        each = value if isinstance(value, (list, tuple)) else [value]
+        ports.append(tuple(_number({name: one}, name, _PORT_MAX) for one in each))
+    if not ports[0] or len(ports[0]) != len(ports[1]):
+        raise ParamsError("disagg_spec: its lists of ports differ in length, or are empty; give a port for each rank")
+    return Receiver(host, ports[0], ports[1])
+
+
+def _prompt(request: Request, end: int) -> Prompt:
+    return Prompt(tuple((request.prompt_token_ids or ())[:end]), beside_of(request))
+
+
+def beside_of(request: Request) -> str:
+    """Say all but the tokens that the KV of a request depends on; nothing for most requests."""
+    found: dict[str, Any] = {}
+    if salt := getattr(request, "cache_salt", None):
+        found["salt"] = salt
+    if (adapter := getattr(request, "lora_request", None)) is not None:
+        found["adapter"] = str(adapter.lora_name)
+    if features := getattr(request, "mm_features", None):
+        found["media"] = [[str(f.identifier), f.mm_position.offset, f.mm_position.length] for f in features]
+    return json.dumps(found, sort_keys=True) if found else ""

@@ -1,0 +1,155 @@
+"""What an operator sets, and what the connector refuses at start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kvferry.client import SOCKET_VARIABLE
+from kvferry.errors import InvalidError, wrong
+
+OP = "start KvferryConnector"
+
+
+# What the agent of an engine in that role must serve: all of one of these.
+NEEDS = {
+    "kv_producer": ({"sender"},),
+    "kv_consumer": ({"receiver"},),
+    "kv_both": ({"sharing"}, {"sender", "receiver"}),
+}
+
+
+def refused(field: str, given: str, wanted: str, remedy: str) -> InvalidError:
+    """Make the error of an engine that this connector cannot serve."""
+    return wrong(OP, field, given, wanted, remedy)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The members of kv_connector_extra_config."""
+
+    # The agent's socket. "{rank}" in it is the tensor-parallel rank: each has an agent of its own.
+    socket: str = ""
+    # How long a request waits for its KV before it is computed, and how long a save may take, in seconds.
+    load_patience: float = 30.0
+    save_patience: float = 30.0
+    # How long the agent is waited for when the engine starts, and when it is away later, in seconds.
+    start_patience: float = 30.0
+    grace: float = 5.0
+    # What the model is called in keys, the same at both engines. Empty: as vLLM was told.
+    model: str = ""
+    # Bits of a chunk's hash: 256, or 64 where agents tell a controller or a directory, which take no more.
+    hash_bits: int = 256
+    # Whether the agent reads KV only when it is fetched (pd_delay_pull). Then a load that waits is not cut short.
+    delayed: bool = False
+    # Requests that load, and that save, at a time. Others wait their turn, within their patience.
+    loads: int = 32
+    saves: int = 4
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Read them. What is unknown or of no use is refused."""
+        known = {field.name: field for field in fields(cls)}
+        value: Any
+        for name, value in given.items():
+            if name not in known:
+                raise refused(
+                    f"kv_connector_extra_config.{name}", repr(value)[:60], f"one of {', '.join(known)}", "take it out"
+                )
+            default = known[name].default
+            kinds = (int, float) if isinstance(default, float) else (type(default),)
+            if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, kinds):
+                wanted = {str: "a text", bool: "true or false"}.get(type(default), "a number")
+                raise refused(f"kv_connector_extra_config.{name}", repr(value)[:60], wanted, "give one")
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value <= 1 << 20:
+                raise refused(f"kv_connector_extra_config.{name}", repr(value), "above 0", "give such a number")
+        made = cls(**given)
+        if made.hash_bits not in (64, 256):
+            raise refused("kv_connector_extra_config.hash_bits", str(made.hash_bits), "64 or 256", "choose one")
+        if not made.socket:
+            made = cls(**{**given, "socket": os.environ.get(SOCKET_VARIABLE, "")})
+        if not made.socket:
+            raise refused(
+                "kv_connector_extra_config.socket",
+                "empty",
+                "a path",
+                f"give what kvferry agent was given as --socket, or set {SOCKET_VARIABLE}",
+            )
+        return made
+
+    def socket_of(self, rank: int) -> str:
+        """Say where the agent of a tensor-parallel rank is."""
+        return self.socket.replace("{rank}", str(rank))
+
+
+@dataclass(frozen=True)
+class Duties:
+    """What the connector of an engine does."""
+
+    # Send the KV of requests that say where to; fetch that of those that say that it was sent.
+    saves: bool = False
+    loads: bool = False
+    # Store what is computed where others find it, and look for what others have.
+    shares: bool = False
+
+    @classmethod
+    def of(cls, role: str, sides: Collection[str]) -> Duties:
+        """Say what there is to do in a role, with an agent that has these sides; refuse one that is of no use."""
+        if not any(needed <= set(sides) for needed in NEEDS[role]):
+            wanted = " or ".join(" and ".join(sorted(needed)) for needed in NEEDS[role])
+            raise refused(
+                "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
+            )
+        both = role == "kv_both"
+        return cls(
+            saves="sender" in sides and (both or role == "kv_producer"),
+            loads="receiver" in sides and (both or role == "kv_consumer"),
+            shares="sharing" in sides and both,
+        )
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the connector has to know of an engine, as vLLM's configuration says it."""
+
+    model: str
+    role: str
+    # Of the tensor-parallel group: how many, and which one this is.
+    ranks: int
+    rank: int
+    # Other forms of parallelism that split what a rank has of a token: each must be 1.
+    splits: Mapping[str, int]
+    # Groups of layers with a cache of their own.
+    groups: int
+    # What kind of cache the first group has, by the name of its class.
+    cache: str
+    # Tokens of a block, and its bytes in one layer.
+    block_tokens: int
+    block_bytes: int
+    # Blocks of the cache.
+    blocks: int
+    # recompute or fail.
+    failures: str
+
+    def check(self) -> None:
+        """Refuse what is not supported, by name."""
+        if self.role not in NEEDS:
+            raise refused("kv_role", self.role, f"one of {', '.join(NEEDS)}", "choose one")
+        if self.groups != 1:
+            raise refused(
+                "kv_cache_groups",
+                str(self.groups),
+                "1",
+                "use a model whose layers all have one kind of cache: hybrid caches are not supported",
+            )
+        if self.cache not in ("FullAttentionSpec", "MLAAttentionSpec"):
+            raise refused(
+                "kv_cache_spec", self.cache, "full attention", "use a model in which each layer keeps all of its tokens"
+            )
+        for name, count in self.splits.items():
+            if count != 1:
+                raise refused(name, str(count), "1", "split the model by tensor_parallel_size alone")
+        if "@" in (self.model or "@"):
+            raise refused("model", repr(self.model), "a name without @", "set kv_connector_extra_config.model")

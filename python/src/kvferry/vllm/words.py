@@ -1,0 +1,73 @@
+"""What the scheduler's side tells the worker's side with each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the KV of a prompt depends on."""
+
+    tokens: tuple[int, ...]
+    # All but the tokens: adapters, salts, images.
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where the ranks of a decode engine receive."""
+
+    host: str
+    init_ports: tuple[int, ...]
+    alloc_ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Save:
+    """The KV of a request is computed, and is to go to a decode engine."""
+
+    # The request, as this engine calls it, and as both engines do.
+    ours: str
+    request: str
+    prompt: Prompt
+    # Those of the prompt, from its first token on. They do not change before the save is reported.
+    blocks: tuple[int, ...]
+    receiver: Receiver
+
+
+@dataclass(frozen=True)
+class Load:
+    """The KV of a request is to be had."""
+
+    ours: str
+    request: str
+    prompt: Prompt
+    # Those to be filled, and the place of the first of them in the prompt.
+    blocks: tuple[int, ...]
+    first: int
+    # It is of the cache that engines share, and not sent for this request.
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Store:
+    """The KV of a prompt is computed, and others may need it: its whole chunks go to the cache."""
+
+    ours: str
+    prompt: Prompt
+    # As of a Save.
+    blocks: tuple[int, ...]
+
+
+@dataclass
+class Work:
+    """All that one step asks for."""
+
+    saves: list[Save] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
+    cancels: list[str] = field(default_factory=list)
+    # Requests, by the names that both engines know, that nobody will come for.
+    abandons: list[str] = field(default_factory=list)

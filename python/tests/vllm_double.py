@@ -1,0 +1,362 @@
+"""A double of vLLM: its scheduler's and worker's order of calls, and the few classes that a connector takes of it.
+
+It follows the order that vLLM 0.32 has, and asserts what vLLM asserts of a connector. KV is a function of the tokens:
+whoever holds other bytes than it would have computed is seen.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import sys
+import time
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import kvferry.vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+    import pytest
+
+BLOCK, HEADS, HEAD, LAYERS = 4, 1, 8, 2
+# Bytes of a block in one layer.
+BLOCK_BYTES = BLOCK * HEADS * 2 * HEAD * 4
+# Blocks of a chunk: what a page of an agent's pool has.
+CHUNK = 4
+PAGE_BYTES = CHUNK * LAYERS * BLOCK_BYTES
+SHAPE = (2, LAYERS, CHUNK * BLOCK, HEADS * HEAD)
+
+PATIENCE = 20.0
+
+
+class Role(enum.Enum):
+    SCHEDULER = 0
+    WORKER = 1
+
+
+class Status(enum.Enum):
+    WAITING = 0
+    WAITING_FOR_REMOTE_KVS = 1
+    RUNNING = 2
+    FINISHED_LENGTH_CAPPED = 3
+    FINISHED_ABORTED = 4
+
+
+class Base:
+    """vLLM's KVConnectorBase_V1, as far as it is used."""
+
+    def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
+        self._metadata: Any = None
+
+    def bind_connector_metadata(self, metadata: Any) -> None:
+        self._metadata = metadata
+
+    def clear_connector_metadata(self) -> None:
+        self._metadata = None
+
+    def _get_connector_metadata(self) -> Any:
+        assert self._metadata is not None
+        return self._metadata
+
+
+@dataclass
+class Stats:
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class PromMetrics:
+    def __init__(self, _: Any, types_: Any, labels: list[str], values: dict[int, list[object]]) -> None:
+        self._counter_cls = types_["counter"]
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Have imports of vLLM and of torch find this."""
+    path = "vllm.distributed.kv_transfer.kv_connector.v1"
+    names = path.split(".")
+    for end in range(1, len(names) + 1):
+        patch.setitem(sys.modules, ".".join(names[:end]), types.ModuleType(".".join(names[:end])))
+    base, metrics = types.ModuleType(f"{path}.base"), types.ModuleType(f"{path}.metrics")
+    base.__dict__.update(KVConnectorBase_V1=Base, KVConnectorMetadata=object, KVConnectorRole=Role)
+    base.__dict__.update(KVConnectorHandshakeMetadata=object)
+    metrics.__dict__.update(KVConnectorStats=Stats, KVConnectorPromMetrics=PromMetrics)
+    patch.setitem(sys.modules, base.__name__, base)
+    patch.setitem(sys.modules, metrics.__name__, metrics)
+    torch = types.ModuleType("torch")
+    cpu = types.SimpleNamespace(get_cpu_capability=lambda: "DOUBLE")
+    torch.__dict__.update(backends=types.SimpleNamespace(cpu=cpu), cpu=types.SimpleNamespace())
+    patch.setitem(sys.modules, "torch", torch)
+    patch.delitem(sys.modules, "kvferry.vllm.connector", raising=False)
+    patch.delattr(kvferry.vllm, "connector", raising=False)
+
+
+class Tensor:
+    """What is used of torch's, over numpy."""
+
+    def __init__(self, array: npt.NDArray[Any], device: str = "cpu") -> None:
+        self.array, self.device = array, device
+        self.shape, self.dtype = array.shape, f"torch.{array.dtype}"
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(s // self.array.itemsize for s in self.array.strides)
+
+    def is_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def numel(self) -> int:
+        return self.array.size
+
+    def __getitem__(self, index: int) -> Tensor:
+        return Tensor(self.array[index], self.device)
+
+
+@dataclass
+class Request:
+    request_id: str
+    prompt_token_ids: list[int]
+    kv_transfer_params: dict[str, Any] | None = None
+    status: Status = Status.WAITING
+    num_computed_tokens: int = 0
+    blocks: list[int] = field(default_factory=list)
+    # Blocks of its prompt that this engine has from before.
+    local: int = 0
+    # Tokens that were computed here: those of the prompt are more than one if KV did not come.
+    worked: int = 0
+    ready: bool = False
+    failed: bool = False
+
+
+class Blocks:
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+
+    def get_block_ids(self) -> tuple[list[int], ...]:
+        return (list(self._ids),)
+
+
+class FullAttentionSpec:
+    block_size = BLOCK
+    page_size_bytes = BLOCK_BYTES
+
+
+def config(role: str, **extra: Any) -> Any:
+    """Make vLLM's configuration."""
+    space = types.SimpleNamespace
+    return space(
+        kv_transfer_config=space(
+            kv_role=role,
+            kv_connector_extra_config={"socket": "agent.sock", "load_patience": 20, "save_patience": 20, **extra},
+            kv_load_failure_policy="recompute",
+        ),
+        model_config=space(model="double"),
+        parallel_config=space(tensor_parallel_size=1, rank=0, pipeline_parallel_size=1),
+    )
+
+
+def cache_config(blocks: int) -> Any:
+    group = types.SimpleNamespace(kv_cache_spec=FullAttentionSpec())
+    return types.SimpleNamespace(kv_cache_groups=[group], num_blocks=blocks)
+
+
+def kv_of(tokens: list[int], layer: int) -> npt.NDArray[np.float32]:
+    """Give a block of KV: it depends on all tokens up to its end."""
+    seed = hashlib.sha256(repr((layer, tokens)).encode()).digest()[:8]
+    drawn = np.random.default_rng(int.from_bytes(seed, "little"))
+    return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
+
+
+class Engine:
+    """One engine, with both halves of its connector in one process."""
+
+    def __init__(self, connector: Callable[..., Any], role: str, blocks: int = 64, **extra: Any) -> None:
+        vllm, cache = config(role, **extra), cache_config(blocks)
+        self.scheduler = connector(vllm, Role.SCHEDULER, cache)
+        self.worker = connector(vllm, Role.WORKER, cache)
+        # Layers are slices of one storage, with room between them.
+        self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
+        self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
+        self.worker.register_kv_caches(self.layers)
+        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
+        self.free = list(range(1, blocks))
+        self.requests: dict[str, Request] = {}
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._finished: set[str] = set()
+        self.outputs: dict[str, dict[str, Any] | None] = {}
+        self.counts: dict[str, float] = {}
+
+    def add(self, request: Request) -> Request:
+        self.requests[request.request_id] = request
+        self._waiting.append(request)
+        return request
+
+    def abort(self, request: Request) -> None:
+        held = request.status == Status.WAITING_FOR_REMOTE_KVS and not request.ready
+        self._waiting = [r for r in self._waiting if r is not request]
+        self._running = [r for r in self._running if r is not request]
+        request.status = Status.FINISHED_ABORTED
+        self._end(request, held)
+
+    def preempt(self, request: Request) -> None:
+        self._running.remove(request)
+        self._release(request)
+        request.num_computed_tokens, request.status = 0, Status.WAITING
+        self._waiting.insert(0, request)
+
+    def step(self, finish: bool = True) -> None:
+        """Schedule, work, and take what came of it. Requests end when their prompt is computed, if they may."""
+        scheduled = self._schedule()
+        metadata = self.scheduler.build_connector_meta(None)
+        self.worker.bind_connector_metadata(metadata)
+        for request in scheduled:
+            self._compute(request)
+        self.worker.start_load_kv(None)
+        self.worker.wait_for_save()
+        ended, self._finished = self._finished, set()
+        sent, received = self.worker.get_finished(ended)
+        bad = self.worker.get_block_ids_with_load_errors()
+        if (stats := self.worker.get_kv_connector_stats()) is not None:
+            for word, by in stats.data.items():
+                self.counts[word] = self.counts.get(word, 0) + by
+        self.worker.clear_connector_metadata()
+        self._take(sent or set(), received or set(), bad)
+        if finish:
+            for request in list(self._running):
+                self._running.remove(request)
+                request.status = Status.FINISHED_LENGTH_CAPPED
+                self._end(request, False)
+
+    def run(self, until: Callable[[], bool], finish: bool = True) -> None:
+        """Step until something is so."""
+        end = time.monotonic() + PATIENCE
+        while not until():
+            assert time.monotonic() < end, "it takes too long"
+            self.step(finish)
+            time.sleep(0.001)  # So fast an engine steps that waits.
+
+    def idle(self) -> bool:
+        """Say whether vLLM would step no more."""
+        return not self.requests and not self._finished
+
+    def close(self) -> None:
+        """Have all that is under way end, and see what the connector says of it; then end it."""
+        self.run(self.idle)
+        working = self.worker._working
+        for pool in (working._saving, working._loading):
+            pool.shutdown(wait=True)
+        self.step()
+        assert not self._waiting
+        self.worker.shutdown()
+        self.scheduler.shutdown()
+        assert len(self.free) == len(self.layers["layers.0.attn"].array) - 1
+
+    def check(self, request: Request) -> None:
+        """See that a request's blocks have what this engine would have computed."""
+        prompt = request.prompt_token_ids
+        for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
+            for i, layer in enumerate(self.layers.values()):
+                wanted = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+                assert np.array_equal(layer.array[block], wanted), (request.request_id, place, i)
+
+    # ---- within ----
+
+    def _schedule(self) -> list[Request]:
+        scheduled = []
+        for request in list(self._waiting):
+            if request.status == Status.WAITING_FOR_REMOTE_KVS:
+                if not request.ready:
+                    continue
+                request.ready, request.status = False, Status.WAITING
+                if request.failed and not request.num_computed_tokens:
+                    self._release(request)
+                request.failed = False
+                if request.num_computed_tokens == len(request.prompt_token_ids):
+                    request.num_computed_tokens -= 1
+            external, later = 0, False
+            if request.num_computed_tokens == 0:
+                external, later = self.scheduler.get_num_new_matched_tokens(request, request.local * BLOCK)
+                if external is None:
+                    continue
+                assert not later or external
+            needed = -(-len(request.prompt_token_ids) // BLOCK) - len(request.blocks)
+            if needed > len(self.free):
+                break
+            request.blocks += [self.free.pop(0) for _ in range(needed)]
+            for place in range(request.local):
+                self._write(request, place)
+            self.scheduler.update_state_after_alloc(request, Blocks(request.blocks), external)
+            request.num_computed_tokens += external + request.local * BLOCK
+            request.local = 0
+            if later:
+                request.status = Status.WAITING_FOR_REMOTE_KVS
+                continue
+            self._waiting.remove(request)
+            self._running.append(request)
+            request.status = Status.RUNNING
+            scheduled.append(request)
+        return scheduled
+
+    def _compute(self, request: Request) -> None:
+        prompt, begin = request.prompt_token_ids, request.num_computed_tokens
+        for place in range(-(-begin // BLOCK), len(request.blocks)):
+            # Of a block that is there in part, only the rest would be written: it must be right already.
+            self._write(request, place)
+        for name, layer in self.layers.items():
+            self.worker.wait_for_layer_load(name)
+            self.worker.save_kv_layer(name, layer, None)
+        request.worked += len(prompt) - begin
+        request.num_computed_tokens = len(prompt)
+        self.check(request)
+
+    def _write(self, request: Request, place: int) -> None:
+        prompt = request.prompt_token_ids
+        for i, layer in enumerate(self.layers.values()):
+            layer.array[request.blocks[place]] = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+
+    def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
+        for request in self._waiting:
+            places = [place for place, block in enumerate(request.blocks) if block in bad]
+            if places and request.status == Status.WAITING_FOR_REMOTE_KVS:
+                request.num_computed_tokens, request.failed = places[0] * BLOCK, True
+        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received)
+        self.scheduler.update_connector_output(output)
+        for name in received:
+            request = self.requests[name]
+            if request.status == Status.WAITING_FOR_REMOTE_KVS:
+                assert not request.ready
+                request.ready = True
+            else:
+                assert request.status == Status.FINISHED_ABORTED
+                self._free(request)
+        for name in sent:
+            assert self.requests[name].status == Status.FINISHED_LENGTH_CAPPED
+            self._free(self.requests[name])
+
+    def _end(self, request: Request, held: bool) -> None:
+        delay, params = self.scheduler.request_finished(request, list(request.blocks))
+        self.outputs[request.request_id] = params
+        self._finished.add(request.request_id)
+        if not (held or delay):
+            self._free(request)
+
+    def _free(self, request: Request) -> None:
+        del self.requests[request.request_id]
+        self._release(request)
+
+    def _release(self, request: Request) -> None:
+        for block in request.blocks:  # Nobody may rely on what they had.
+            for layer in self.layers.values():
+                layer.array[block] = -1.0
+        self.free += request.blocks
+        request.blocks = []
