@@ -96,7 +96,9 @@ func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScat
 		}
 	}
 	switch {
-	case given != 1:
+	case given == 0:
+		return wrong(op, "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
+	case given > 1:
 		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one",
 			"say in one way where the chunks go")
 	case here != nil && !n.inProcess:
