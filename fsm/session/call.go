@@ -134,7 +134,7 @@ func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, 
 	}
 	if p.gives != Nothing && s.brings() >= m.cfg.HoldingsMax {
 		m.refuse(s, b.ID, effects.TooMany, "holdings", decimal(uint64(s.brings())),
-			"at most "+decimal(uint64(m.cfg.HoldingsMax)), "give something back, or raise agent.holdings", out)
+			"at most "+decimal(uint64(m.cfg.HoldingsMax)), "give something back, or raise --holdings", out)
 		return
 	}
 	s.calls = append(s.calls, c)

@@ -176,7 +176,7 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 		m.turnAway(c, effects.Draining, "this agent ends; attach to another", out)
 		return
 	case !resumed && !m.room(out):
-		m.turnAway(c, effects.TooMany, decimal(uint64(len(m.sessions)))+" engines are attached; raise agent.sessions, "+
+		m.turnAway(c, effects.TooMany, decimal(uint64(len(m.sessions)))+" engines are attached; raise --engines, "+
 			"or end one: what a living process holds is its own", out)
 		return
 	case resumed && (s.process != p || s.leaving):
