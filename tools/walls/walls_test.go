@@ -162,7 +162,7 @@ var rooms = []room{
 	// Where directories keep the log that they share.
 	{name: "runtime/control/valkey",
 		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
-		foreign: []string{"github.com/valkey-io/valkey-go"}},
+		foreign: []string{"github.com/gomodule/redigo/redis"}},
 	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"},

@@ -27,7 +27,7 @@ func Beside(open control.Opener, c Config) control.Opener {
 		ctx, cancel := context.WithCancel(context.Background())
 		return &transport{
 			Transport: other, config: c, sink: env.Sink, lines: seldom.New(log), ctx: ctx, cancel: cancel,
-			servers: map[string]*server{}, conns: map[effects.Conn]*conn{},
+			conns: map[effects.Conn]*conn{},
 		}, nil
 	}
 }
@@ -40,13 +40,12 @@ type transport struct {
 	lines  *seldom.Log
 	ctx    context.Context
 	cancel context.CancelFunc
-	work   sync.WaitGroup // questions under way
+	work   sync.WaitGroup // a goroutine for each connection
 
-	mu      sync.Mutex
-	ended   bool
-	servers map[string]*server // by address
-	conns   map[effects.Conn]*conn
-	last    effects.Conn
+	mu    sync.Mutex
+	ended bool
+	conns map[effects.Conn]*conn
+	last  effects.Conn
 }
 
 // ours is where our connections' numbers begin. Those of the other transport are counted from 1.
@@ -54,10 +53,10 @@ const ours effects.Conn = 1 << 62
 
 // conn is a connection as the machine knows it: one question at a time.
 type conn struct {
-	server *server
 	asked  effects.Corr // without an answer; 0: nothing is
+	bodies chan []byte  // of questions
+	ctx    context.Context
 	cancel context.CancelFunc
-	seen   known // of who carries out its question
 }
 
 // Open implements control.Transport. Nothing connects before there is a question.
@@ -70,12 +69,13 @@ func (t *transport) Open(e *effects.Open) {
 	t.mu.Lock()
 	if !t.ended {
 		at := net.JoinHostPort(e.Addr.Host, strconv.Itoa(int(e.Addr.Port)))
-		if t.servers[at] == nil {
-			t.servers[at] = &server{config: t.config, at: at}
-		}
 		t.last++
 		done.Code, done.Conn = effects.OK, ours+t.last
-		t.conns[done.Conn] = &conn{server: t.servers[at]}
+		c := &conn{bodies: make(chan []byte, 1)}
+		c.ctx, c.cancel = context.WithCancel(t.ctx)
+		t.conns[done.Conn] = c
+		t.work.Add(1)
+		go t.serve(c, &server{config: t.config, at: at})
 	}
 	t.mu.Unlock()
 	t.sink.Post(done)
@@ -101,9 +101,7 @@ func (t *transport) over(c *conn, code effects.Code) {
 	t.mu.Lock()
 	asked := c.asked
 	c.asked = 0
-	if c.cancel != nil {
-		c.cancel()
-	}
+	c.cancel()
 	t.mu.Unlock()
 	if asked != 0 {
 		t.sink.Post(&effects.Unanswered{Corr: asked, Code: code})
@@ -123,28 +121,37 @@ func (t *transport) Send(e *effects.Send) {
 		t.sink.Post(&effects.Unanswered{Corr: e.Corr, Code: effects.Closed})
 		return
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
-	c.asked, c.cancel = e.Corr, cancel
-	t.work.Add(1)
+	c.asked = e.Corr
+	c.bodies <- append([]byte(nil), e.Body...) // There is room: what was asked before has its answer.
 	t.mu.Unlock()
-	go t.ask(ctx, c, e.Corr, append([]byte(nil), e.Body...))
+}
+
+// serve carries out what is asked on a connection, until it is closed.
+func (t *transport) serve(c *conn, s *server) {
+	defer t.work.Done()
+	defer s.close()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case body := <-c.bodies:
+			t.ask(c, s, body)
+		}
+	}
 }
 
 // ask carries a question out, and says what came of it if that is still wanted.
-func (t *transport) ask(ctx context.Context, c *conn, corr effects.Corr, body []byte) {
-	defer t.work.Done()
-	answer, err := c.server.carryOut(ctx, body, &c.seen)
+func (t *transport) ask(c *conn, s *server, body []byte) {
+	answer, err := s.carryOut(t.ctx, c.ctx, body)
 	t.mu.Lock()
-	wanted := c.asked == corr
-	if wanted {
-		c.asked = 0
-	}
-	c.cancel()
+	corr := c.asked
+	wanted := corr != 0
+	c.asked = 0
 	ended := t.ended
 	t.mu.Unlock()
 	if err != nil && (wanted || !ended && !errors.Is(err, context.Canceled)) {
 		// Also what nobody waits for any more: a server that hears TLS and says nothing is found out later than that.
-		t.lines.Warn("the log does not do what is asked", c.server.at, remedy(err, c.server.at)...)
+		t.lines.Warn("the log does not do what is asked", s.at, remedy(err, s.at)...)
 	}
 	switch {
 	case !wanted:
@@ -169,9 +176,6 @@ func (t *transport) Shutdown(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for _, s := range t.servers {
-			s.end()
-		}
 		t.work.Wait()
 		t.lines.End()
 	}()

@@ -12,13 +12,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/valkey-io/valkey-go"
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol/sharedlog"
@@ -34,73 +32,59 @@ type Config struct {
 	Entries        uint32        // the most that one answer holds; 0: 4096
 }
 
-// server is one server and our connection to it, which is made when it is needed.
+// server is a connection to a server, which is made when it is needed. One goroutine has it.
 type server struct {
 	config Config
 	at     string
-	dial   sync.Mutex
-	client valkey.Client // nil: there is none
-	ended  bool
+	conn   redis.Conn // nil: there is none
+	last   sharedlog.Position
+	reads  uint
 }
 
-// connect gives the connection. Only one at a time is tried.
-func (s *server) connect(ctx context.Context) (valkey.Client, error) {
-	s.dial.Lock()
-	defer s.dial.Unlock()
-	if s.ended {
-		return nil, context.Canceled
-	}
-	if s.client != nil || ctx.Err() != nil {
-		return s.client, ctx.Err()
-	}
-	var err error
-	s.client, err = valkey.NewClient(valkey.ClientOption{
-		InitAddress: []string{s.at}, Username: s.config.User, Password: s.config.Password, ClientName: "kvferry-directory",
-		ForceSingleClient: true, DisableCache: true, DisableRetry: true, PipelineMultiplex: -1,
-		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10, RingScaleEachConn: 4,
-		TLSConfig:        s.tls(),
-		Dialer:           net.Dialer{Timeout: cmp.Or(s.config.Dial, 2*time.Second)},
-		ConnWriteTimeout: cmp.Or(s.config.Stalled, 5*time.Second),
-	})
-	if err != nil {
-		s.client = nil // Otherwise it is an interface that holds a nil pointer.
-	}
-	return s.client, err
-}
-
-// tls is for this server's name.
-func (s *server) tls() *tls.Config {
-	if s.config.TLS == nil {
+// connect makes the connection, if there is none that works. It goes on when nobody waits any more, so that it is told
+// why it fails: for twice the time to connect and twice the time to be silent at most.
+func (s *server) connect(life context.Context) error {
+	if s.conn != nil && s.conn.Err() == nil {
 		return nil
 	}
-	c := s.config.TLS.Clone()
-	c.ServerName, _, _ = net.SplitHostPort(s.at)
-	return c
+	s.close()
+	dial, stalled := cmp.Or(s.config.Dial, 2*time.Second), cmp.Or(s.config.Stalled, 5*time.Second)
+	var err error
+	s.conn, err = redis.DialContext(life, "tcp", s.at, redis.DialUsername(s.config.User),
+		redis.DialPassword(s.config.Password), redis.DialClientName("kvferry-directory"),
+		redis.DialUseTLS(s.config.TLS != nil), redis.DialTLSConfig(s.config.TLS), redis.DialConnectTimeout(dial),
+		redis.DialTLSHandshakeTimeout(dial), redis.DialReadTimeout(stalled), redis.DialWriteTimeout(stalled))
+	if err != nil {
+		s.conn = nil // Otherwise it may be an interface that holds a nil pointer.
+	}
+	return err
 }
 
-func (s *server) end() {
-	s.dial.Lock()
-	defer s.dial.Unlock()
-	if s.ended = true; s.client != nil {
-		s.client.Close()
+func (s *server) close() {
+	if s.conn != nil {
+		_ = s.conn.Close() // What it could say of its end helps nobody.
+		s.conn = nil
 	}
 }
 
-// carryOut does what a question wants.
-func (s *server) carryOut(ctx context.Context, body []byte, last *known) ([]byte, error) {
+// carryOut does what a question wants, for as long as ctx goes on.
+func (s *server) carryOut(life, ctx context.Context, body []byte) ([]byte, error) {
 	var r sharedlog.Request
 	if err := r.Decode(body); err != nil {
 		return nil, err
 	}
-	c, err := s.connect(ctx)
+	err := s.connect(life)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
 	var a sharedlog.Answer
 	if r.Entry != nil {
-		a, err = s.add(ctx, c, &r)
+		a, err = s.add(ctx, &r)
 	} else {
-		a, err = s.read(ctx, c, &r, last)
+		a, err = s.read(ctx, &r)
 	}
 	if err != nil {
 		return nil, err
@@ -108,60 +92,73 @@ func (s *server) carryOut(ctx context.Context, body []byte, last *known) ([]byte
 	return a.Append(nil), nil
 }
 
-func (s *server) add(ctx context.Context, c valkey.Client, r *sharedlog.Request) (a sharedlog.Answer, err error) {
-	id, err := c.Do(ctx, c.B().Xadd().Key(s.config.Stream).Maxlen().Almost().Threshold(strconv.FormatUint(uint64(r.Keep),
-		10)).
-		Id("*").FieldValue().FieldValue("e", valkey.BinaryString(r.Entry)).Build()).ToString()
+func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
+	id, err := redis.String(redis.DoContext(s.conn, ctx, "XADD", s.config.Stream, "MAXLEN", "~", r.Keep, "*", "e",
+		r.Entry))
 	if err == nil {
 		a.Last, err = position(id)
 	}
 	return a, err
 }
 
-// known is what reads on one connection of the machine's saw of the log's end.
-type known struct {
-	last  sharedlog.Position
-	reads uint
-}
-
 // looksEvery is how many reads may pass until one looks where the log really ends: that it begins anew shows there
 // alone.
 const looksEvery = 32
 
-func (s *server) read(ctx context.Context, c valkey.Client, r *sharedlog.Request, last *known) (a sharedlog.Answer,
-	err error) {
+func (s *server) read(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
 	start := "-"
 	if r.After != (sharedlog.Position{}) {
 		start = "(" + name(r.After)
 	}
 	most := min(r.Most, cmp.Or(s.config.Entries, 4096))
-	all, err := c.Do(ctx, c.B().Xrange().Key(s.config.Stream).Start(start).End("+").Count(int64(most)).Build()).AsXRange()
+	a.Entries, err = entries(redis.DoContext(s.conn, ctx, "XRANGE", s.config.Stream, start, "+", "COUNT", most))
 	if err != nil {
 		return a, err
 	}
-	for _, x := range all {
-		at, err := position(x.ID)
-		if err != nil {
-			return a, err
-		}
-		a.Entries = append(a.Entries, sharedlog.Stored{At: at, Entry: []byte(x.FieldValues["e"])})
-		last.last = at
+	if n := len(a.Entries); n > 0 {
+		s.last = a.Entries[n-1].At
 	}
-	if last.reads%looksEvery == 0 || len(all) == int(most) {
-		end, err := c.Do(ctx, c.B().Xrevrange().Key(s.config.Stream).End("+").Start("-").Count(1).Build()).AsXRange()
+	if s.reads%looksEvery == 0 || len(a.Entries) == int(most) {
+		end, err := entries(redis.DoContext(s.conn, ctx, "XREVRANGE", s.config.Stream, "+", "-", "COUNT", 1))
 		if err != nil {
 			return a, err
 		}
-		last.last = sharedlog.Position{}
+		s.last = sharedlog.Position{}
 		if len(end) > 0 {
-			if last.last, err = position(end[0].ID); err != nil {
-				return a, err
+			s.last = end[0].At
+		}
+	}
+	s.reads++
+	a.Last = s.last
+	return a, nil
+}
+
+// entries are those of an answer. A stream that somebody else writes to may have other fields beside ours.
+func entries(reply any, err error) (all []sharedlog.Stored, _ error) {
+	found, err := redis.Values(reply, err)
+	for _, each := range found {
+		var id string
+		var fields []string
+		pair, err := redis.Values(each, nil)
+		if err == nil {
+			_, err = redis.Scan(pair, &id, &fields)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("an entry is no entry of a stream: %w", err)
+		}
+		at, err := position(id)
+		if err != nil {
+			return nil, err
+		}
+		entry := []byte{}
+		for i := 0; i+1 < len(fields); i += 2 {
+			if fields[i] == "e" {
+				entry = []byte(fields[i+1])
 			}
 		}
+		all = append(all, sharedlog.Stored{At: at, Entry: entry})
 	}
-	last.reads++
-	a.Last = last.last
-	return a, nil
+	return all, err
 }
 
 // position is that of an id.
@@ -183,7 +180,7 @@ func name(p sharedlog.Position) string {
 
 // codeOf is how a machine is told why there is no answer.
 func codeOf(err error) effects.Code {
-	var says *valkey.ValkeyError
+	var says redis.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		return effects.Closed
