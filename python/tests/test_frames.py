@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from kvferry import calls, messages
+from kvferry import messages, operations
 from kvferry.frames import FRAME_MAX, FrameError, Frames, frame
 from kvferry.messages import Answer, Attached, MessageError, Returned, Show
 from kvferry.values import Blocks, ProducerPeer
@@ -52,7 +52,7 @@ def _put() -> bytes:
 
 def _register() -> bytes:
     blocks = [Blocks([1, 2]), Blocks([3], group=1, first=16, end=20)]
-    ask = calls.register("r", [ProducerPeer("h", 1, 2)], blocks, 2, 1, "t", "e", 1e-9)
+    ask = operations.register("r", [ProducerPeer("h", 1, 2)], blocks, 2, 1, "t", "e", 1e-9)
     return messages.call(5, [], ask.op, ask.entries)
 
 

@@ -109,7 +109,7 @@ def test_what_does_not_go_at_once_goes_later(pair: tuple[Link, socket.socket]) -
     payload = encode(attached(window=64))
     session.receive(len(payload).to_bytes(4, "little") + payload)
     for _ in range(20):
-        session.submit("get", {"keys": ["k" * 500] * 200})
+        session.calls.submit("get", {"keys": ["k" * 500] * 200})
     with session.outgoing() as rest:
         want = bytes(rest)
     assert len(want) > 1 << 20

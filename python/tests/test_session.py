@@ -10,10 +10,11 @@ from unittest.mock import ANY
 import pytest
 
 from kvferry import Code, Error, LostError
+from kvferry.call import Answered, Call, CameBack, Lost, Showing, State
 from kvferry.errors import ClosedError, InvalidError
 from kvferry.frames import FRAME_MAX
 from kvferry.messages import Answer, Attached, Returned, Show, encode
-from kvferry.session import Answered, Broken, Call, CameBack, Event, Joined, Lost, Refused, Session, Showing, State
+from kvferry.session import Broken, Event, Joined, Refused, Session
 from model import LIVES, ModelAgent, Task
 
 
@@ -61,7 +62,7 @@ class Talk:
         self.events += events
         for event in events:
             if isinstance(event, Showing):
-                self.session.shown(event.call, event.show.first, Code.OK)
+                self.session.calls.shown(event.call, event.show.first, Code.OK)
 
     def run(self) -> None:
         """Talk until nobody has anything to say."""
@@ -82,7 +83,7 @@ def joined(agent: ModelAgent | None = None, **options: Any) -> Talk:
 
 def test_a_call_is_answered() -> None:
     talk = joined()
-    call = talk.session.submit("reserve", {"count": 2})
+    call = talk.session.calls.submit("reserve", {"count": 2})
     talk.run()
     (event,) = talk.of(call, Answered)
     assert isinstance(event, Answered)
@@ -95,7 +96,7 @@ def test_a_call_is_answered() -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_answers_come_in_any_order(order: tuple[int, ...]) -> None:
     talk = joined(ModelAgent(window=8, executes=nothing))
-    calls = [talk.session.submit("get", {"keys": [str(i)]}) for i in range(4)]
+    calls = [talk.session.calls.submit("get", {"keys": [str(i)]}) for i in range(4)]
     talk.run()
     for i in order:
         talk.agent.answer(calls[i].number, hits=i + 1)
@@ -103,20 +104,20 @@ def test_answers_come_in_any_order(order: tuple[int, ...]) -> None:
     answered = [e for e in talk.events if isinstance(e, Answered)]
     assert [e.call for e in answered] == [calls[i] for i in order]
     assert [e.answer.hits for e in answered] == [i + 1 for i in order]
-    talk.session.submit("stats", {})
+    talk.session.calls.submit("stats", {})
     talk.run()
     assert talk.agent.heard[-1]["done"] == [calls[i].number for i in order]
 
 
 def test_held_memory_comes_back_after_the_answer() -> None:
     talk = joined(ModelAgent(window=2, executes=nothing))
-    call = talk.session.submit("put", {"target": 9})
+    call = talk.session.calls.submit("put", {"target": 9})
     talk.run()
     talk.agent.answer(call.number, held=True)
     talk.run()
     assert talk.of(call, CameBack) == []
     assert call.state is State.ANSWERED
-    other = talk.session.submit("stats", {})  # The window is full: one call is open, and a part is kept.
+    other = talk.session.calls.submit("stats", {})  # The window is full: one call is open, and a part is kept.
     talk.run()
     assert other.number == 0
     talk.agent.give_back(call.number)
@@ -128,7 +129,7 @@ def test_held_memory_comes_back_after_the_answer() -> None:
 
 def test_a_return_may_overtake_its_answer() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("put", {"target": 9})
+    call = talk.session.calls.submit("put", {"target": 9})
     talk.run()
     talk.agent.say(Returned(call.number))
     talk.agent.tasks[call.number].returned = True
@@ -140,7 +141,7 @@ def test_a_return_may_overtake_its_answer() -> None:
 @pytest.mark.parametrize("window", range(1, 10))
 def test_the_window_is_kept_and_used(window: int) -> None:
     talk = joined(ModelAgent(window=window, executes=nothing))
-    calls = [talk.session.submit("get", {"keys": [str(i)]}) for i in range(20)]
+    calls = [talk.session.calls.submit("get", {"keys": [str(i)]}) for i in range(20)]
     talk.run()
     most = window - min(max(1, window // 8), window - 1)
     answered = 0
@@ -151,17 +152,17 @@ def test_the_window_is_kept_and_used(window: int) -> None:
         talk.agent.answer(sent[-1].number)
         answered += 1
         talk.run()
-    assert talk.session.waiting == 0
+    assert talk.session.calls.waiting == 0
     assert [n for _, n, _ in talk.agent.executed] == list(range(1, 21))
 
 
 def test_what_frees_memory_goes_before_what_waits_for_it() -> None:
     talk = joined(ModelAgent(window=2))
-    have = talk.session.submit("reserve", {"count": 64})
+    have = talk.session.calls.submit("reserve", {"count": 64})
     talk.run()
     talk.agent.executes = nothing
-    waits = [talk.session.submit("reserve", {"count": 1}) for _ in range(3)]
-    release = talk.session.submit("release", {"target": have.number})
+    waits = [talk.session.calls.submit("reserve", {"count": 1}) for _ in range(3)]
+    release = talk.session.calls.submit("release", {"target": have.number})
     talk.run()
     assert [c.state for c in waits] == [State.SENT, State.QUEUED, State.QUEUED]
     assert release.state is State.SENT
@@ -169,13 +170,13 @@ def test_what_frees_memory_goes_before_what_waits_for_it() -> None:
 
 def test_a_release_does_not_overtake_what_uses_the_same() -> None:
     talk = joined(ModelAgent(window=1))
-    pages = talk.session.submit("reserve", {"count": 1})
+    pages = talk.session.calls.submit("reserve", {"count": 1})
     talk.run()
     talk.agent.executes = nothing
-    first = talk.session.submit("get", {"keys": ["k"]})
-    put = talk.session.submit("put", {"target": pages.number})
-    release = talk.session.submit("release", {"target": pages.number})
-    other = talk.session.submit("drop_prefill", {"prefill": 77})
+    first = talk.session.calls.submit("get", {"keys": ["k"]})
+    put = talk.session.calls.submit("put", {"target": pages.number})
+    release = talk.session.calls.submit("release", {"target": pages.number})
+    other = talk.session.calls.submit("drop_prefill", {"prefill": 77})
     talk.run()
     for call in (first, other, put, release):
         assert call.state is State.SENT
@@ -187,13 +188,13 @@ def test_a_release_does_not_overtake_what_uses_the_same() -> None:
 def test_the_queue_is_bounded() -> None:
     talk = Talk(queue_max=3)
     for _ in range(3):
-        talk.session.submit("stats", {})
+        talk.session.calls.submit("stats", {})
     with pytest.raises(Error) as failed:
-        talk.session.submit("stats", {})
+        talk.session.calls.submit("stats", {})
     assert failed.value.code == Code.TOO_MANY
     talk.connect()
     talk.run()
-    assert talk.session.waiting == 0
+    assert talk.session.calls.waiting == 0
     assert len([e for e in talk.events if isinstance(e, Answered)]) == 3
 
 
@@ -201,9 +202,9 @@ def test_what_is_too_large_for_the_agent_is_not_sent() -> None:
     talk = joined(ModelAgent(keys=3, most=200))
     for entries in ({"keys": ["a", "b", "c", "d"]}, {"keys": ["k" * 200]}):
         with pytest.raises(InvalidError) as failed:
-            talk.session.submit("get", entries)
+            talk.session.calls.submit("get", entries)
         assert failed.value.code == Code.TOO_LARGE
-    call = talk.session.submit("contains", {"keys": ["a", "b", "c"]})
+    call = talk.session.calls.submit("contains", {"keys": ["a", "b", "c"]})
     talk.run()
     assert talk.of(call, Answered)
 
@@ -230,13 +231,13 @@ def test_what_the_agent_would_hang_up_on_is_not_sent(
 ) -> None:
     talk = joined(ModelAgent(most=1 << 20))
     with pytest.raises(InvalidError) as failed:
-        talk.session.submit("register", entries)
+        talk.session.calls.submit("register", entries)
     error = failed.value
     assert (error.code, error.field) == (Code.TOO_LARGE, field)
     assert given in error.theirs
     assert most in error.ours
     assert error.why.remedy
-    assert talk.session.waiting == 0
+    assert talk.session.calls.waiting == 0
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_what_the_agent_would_hang_up_on_is_not_sent(
 )
 def test_what_the_agent_could_not_read_is_not_sent(entries: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidError) as failed:
-        joined().session.submit("put", entries)
+        joined().session.calls.submit("put", entries)
     assert (failed.value.code, failed.value.field) == (Code.INVALID, field)
     assert failed.value.why.remedy
 
@@ -263,8 +264,8 @@ def test_as_much_as_the_agent_takes_is_sent() -> None:
     texts = {"request": LONG, "transfer": LONG, "engine": LONG}
     lists = {"groups": [0] * 32, "firsts": [0] * 32, "ends": [0] * 32, "producers": [LONG] * 32}
     blocks = [[1] * 65_505, *([[1]] * 31)]  # The window is larger than the keys are many.
-    call = talk.session.submit("register", {**texts, **lists, "blocks": blocks})
-    keyed = talk.session.submit("contains", {"keys": ["k" * 512] * LISTS})
+    call = talk.session.calls.submit("register", {**texts, **lists, "blocks": blocks})
+    keyed = talk.session.calls.submit("contains", {"keys": ["k" * 512] * LISTS})
     talk.run()
     assert (call.state, keyed.state) == (State.SENT, State.SENT)
     with pytest.raises(InvalidError):
@@ -281,21 +282,21 @@ def cut_and_connect(talk: Talk) -> list[Lost]:
 
 def test_a_call_on_which_the_agent_hangs_up_is_lost() -> None:
     talk = joined(ModelAgent(window=8, executes=nothing))
-    held = talk.session.submit("put", {"target": 9})
-    waits = talk.session.submit("get", {"keys": ["k"]})
-    read = talk.session.submit("stats", {})
+    held = talk.session.calls.submit("put", {"target": 9})
+    waits = talk.session.calls.submit("get", {"keys": ["k"]})
+    read = talk.session.calls.submit("stats", {})
     talk.run()
     talk.agent.answer(held.number, held=True)
     talk.agent.answer(read.number)
     talk.run()
-    poison = talk.session.submit("get", {"keys": ["k"]})
-    forgotten = talk.session.submit("get", {"keys": ["k"]})
-    release = talk.session.submit("release", {"target": 77})
+    poison = talk.session.calls.submit("get", {"keys": ["k"]})
+    forgotten = talk.session.calls.submit("get", {"keys": ["k"]})
+    release = talk.session.calls.submit("release", {"target": 77})
     talk.run()
-    talk.session.forget(forgotten)
+    talk.session.calls.forget(forgotten)
     for _ in range(2):
         assert cut_and_connect(talk) == []
-    assert talk.session.doubles == 2  # That what is held was answered again is no news.
+    assert talk.session.calls.doubles == 2  # That what is held was answered again is no news.
     (lost,) = cut_and_connect(talk)
     assert (lost.call, lost.adrift) == (poison, True)
     assert isinstance(lost.error, LostError)
@@ -316,8 +317,8 @@ def test_a_call_on_which_the_agent_hangs_up_is_lost() -> None:
 
 def test_only_cuts_in_a_row_of_a_call_that_was_sent_count() -> None:
     talk = joined(ModelAgent(window=8, executes=nothing))
-    first = talk.session.submit("get", {"keys": ["k"]})
-    call = talk.session.submit("get", {"keys": ["k"]})
+    first = talk.session.calls.submit("get", {"keys": ["k"]})
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     for _ in range(2):
         assert cut_and_connect(talk) == []
@@ -330,7 +331,7 @@ def test_only_cuts_in_a_row_of_a_call_that_was_sent_count() -> None:
 
 def test_a_cut_before_a_call_is_sent_does_not_count() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("get", {"keys": ["k"]})
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
     for _ in range(5):  # It is to be sent, and nothing of it goes.
         assert talk.session.disconnected() == []
         talk.agent.disconnect()
@@ -357,7 +358,7 @@ def test_an_agent_that_refuses_is_heard() -> None:
 
 def test_a_fetch_is_shown_batch_by_batch() -> None:
     talk = joined()
-    call = talk.session.submit("fetch", {"keys": list("abcd")})
+    call = talk.session.calls.submit("fetch", {"keys": list("abcd")})
     talk.run()
     assert [e.show.first for e in talk.of(call, Showing) if isinstance(e, Showing)] == [0, 2]
     assert talk.agent.shown == [(1, 0, 0), (1, 2, 0)]
@@ -366,14 +367,14 @@ def test_a_fetch_is_shown_batch_by_batch() -> None:
 
 def test_what_is_shown_while_it_is_read_is_a_double() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("fetch", {"keys": ["a"]})
+    call = talk.session.calls.submit("fetch", {"keys": ["a"]})
     talk.run()
     show = Show(call.number, 0, (1,), (8,))
     events = talk.session.receive(b"".join(_frame(m) for m in (show, show)))
     assert [type(e) for e in events] == [Showing]
-    assert talk.session.doubles == 1
-    talk.session.shown(call, 0, 12)
-    talk.session.shown(call, 0, 0)  # A second word is not said.
+    assert talk.session.calls.doubles == 1
+    talk.session.calls.shown(call, 0, 12)
+    talk.session.calls.shown(call, 0, 0)  # A second word is not said.
     with talk.session.outgoing() as rest:
         once = len(rest)
     assert talk.session.receive(_frame(show)) == []  # The agent did not hear it.
@@ -384,13 +385,13 @@ def test_what_is_shown_while_it_is_read_is_a_double() -> None:
 
 def test_a_word_of_a_show_is_kept_while_nobody_is_there() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("fetch", {"keys": ["a"]})
+    call = talk.session.calls.submit("fetch", {"keys": ["a"]})
     talk.run()
     talk.agent.show(call.number, 2, (1,))
     for piece in (talk.agent.out,):
         talk.events += talk.session.receive(bytes(piece))  # Nobody has read it yet.
     talk.cut()
-    talk.session.shown(call, 2, Code.OK)
+    talk.session.calls.shown(call, 2, Code.OK)
     talk.connect()
     talk.run()
     assert talk.agent.shown == [(call.number, 2, 0)]
@@ -402,8 +403,8 @@ def test_a_word_of_a_show_is_kept_while_nobody_is_there() -> None:
 
 def test_a_forgotten_call_that_was_not_sent_never_is() -> None:
     talk = Talk()
-    call = talk.session.submit("get", {"keys": ["k"]})
-    talk.session.forget(call)
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
+    talk.session.calls.forget(call)
     talk.connect()
     talk.run()
     assert talk.agent.executed == []
@@ -431,17 +432,17 @@ def test_what_a_forgotten_call_brings_is_given_back(
     op: str, entries: dict[str, Any], values: dict[str, Any], back: str | None, before: bool
 ) -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit(op, entries)
+    call = talk.session.calls.submit(op, entries)
     talk.run()
     if before:
-        talk.session.forget(call)
+        talk.session.calls.forget(call)
         talk.run()
         assert talk.agent.heard[-1] == {"type": "KvfCall", "id": 2, "op": "abort", "target": 1}
     talk.agent.answer(call.number, **values)
     talk.run()
     if not before:
-        talk.session.forget(call)
-        talk.session.forget(call)
+        talk.session.calls.forget(call)
+        talk.session.calls.forget(call)
         talk.run()
     ops = [(m["op"], m.get("target", m.get("prefill"))) for m in talk.agent.heard if m.get("id", 0) > 1]
     assert ops == [("abort", 1)] * before + ([(back, 1)] if back else [])
@@ -450,17 +451,17 @@ def test_what_a_forgotten_call_brings_is_given_back(
 
 def test_a_forgotten_fetch_reads_nothing_more() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("fetch", {"keys": ["k"]})
+    call = talk.session.calls.submit("fetch", {"keys": ["k"]})
     talk.run()
     talk.agent.show(call.number, 0, (1,))
     talk.events += talk.session.receive(bytes(talk.agent.out))
     talk.agent.out.clear()
-    talk.session.forget(call)
+    talk.session.calls.forget(call)
     talk.run()
     assert talk.agent.shown == [(1, 0, Code.CANCELLED)]
-    other = talk.session.submit("fetch", {"keys": ["k"]})
+    other = talk.session.calls.submit("fetch", {"keys": ["k"]})
     talk.run()
-    talk.session.forget(other)
+    talk.session.calls.forget(other)
     talk.agent.show(other.number, 0, (1,))
     talk.run()
     assert talk.agent.shown[-1] == (other.number, 0, Code.CANCELLED)
@@ -468,25 +469,25 @@ def test_a_forgotten_fetch_reads_nothing_more() -> None:
 
 def test_what_gives_back_is_never_forgotten() -> None:
     talk = Talk()
-    release = talk.session.submit("release", {"target": 1})
-    talk.session.forget(release)
-    assert talk.session.waiting == 1
+    release = talk.session.calls.submit("release", {"target": 1})
+    talk.session.calls.forget(release)
+    assert talk.session.calls.waiting == 1
 
 
 def test_what_the_agent_has_no_room_to_take_back_comes_again() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    talk.session.give_back("release", 40, talk.session.epoch)
+    talk.session.calls.give_back("release", 40, talk.session.epoch)
     talk.run()
     talk.agent.answer(1, code=Code.TOO_MANY)
     talk.run()
     assert len(talk.agent.executed) == 1  # Not in circles.
-    call = talk.session.submit("stats", {})
+    call = talk.session.calls.submit("stats", {})
     talk.run()
     talk.agent.answer(call.number)
     talk.run()
     assert talk.agent.heard[-1]["op"] == "release"
     assert talk.agent.heard[-1]["target"] == 40
-    talk.session.give_back("release", 41, talk.session.epoch - 1)  # Void: there is nothing of it.
+    talk.session.calls.give_back("release", 41, talk.session.epoch - 1)  # Void: there is nothing of it.
     talk.run()
     assert len(talk.agent.executed) == 3
 
@@ -510,7 +511,7 @@ def conversation(talk: Talk, calls: list[Call]) -> None:
         op = SCRIPT[len(calls)]
         about = {"target": reserved} if op in ("put", "release") else {}
         count = {"count": 2} if op == "reserve" else {}
-        calls.append(talk.session.submit(op, {**about, **count}))
+        calls.append(talk.session.calls.submit(op, {**about, **count}))
 
 
 def length_of_the_conversation() -> int:
@@ -594,7 +595,7 @@ def test_a_cut_at_any_byte_ends_everything_once_where_the_agent_does_not_live() 
             else:
                 met["answered"] += 1
         assert talk.agent.tasks == {}, at  # Nothing of the old session went to the new one.
-        call = talk.session.submit("stats", {})
+        call = talk.session.calls.submit("stats", {})
         talk.run()
         assert talk.of(call, Answered), at
     assert all(met[kind] for kind in ("lost", "held, then lost", "answered")), met
@@ -604,8 +605,8 @@ def test_what_was_never_sent_goes_on_in_another_life() -> None:
     talk = joined()
     talk.cut()
     talk.agent.restart()
-    free = talk.session.submit("get", {"keys": ["k"]})
-    bound = talk.session.submit("put", {"target": 1})
+    free = talk.session.calls.submit("get", {"keys": ["k"]})
+    bound = talk.session.calls.submit("put", {"target": 1})
     talk.connect()
     talk.run()
     assert talk.of(bound, Lost)
@@ -615,8 +616,8 @@ def test_what_was_never_sent_goes_on_in_another_life() -> None:
 
 def test_an_attachment_names_what_is_waited_for() -> None:
     talk = joined(ModelAgent(window=8, executes=nothing))
-    calls = [talk.session.submit("get", {"keys": [str(i)]}) for i in range(3)]
-    held = talk.session.submit("put", {"target": 99})
+    calls = [talk.session.calls.submit("get", {"keys": [str(i)]}) for i in range(3)]
+    held = talk.session.calls.submit("put", {"target": 99})
     talk.run()
     talk.agent.answer(calls[1].number)
     talk.agent.answer(held.number, held=True)
@@ -630,37 +631,37 @@ def test_an_attachment_names_what_is_waited_for() -> None:
     # Those without an answer came again, in order; the one that is held was not.
     at = talk.agent.heard.index(again)
     assert [m["id"] for m in talk.agent.heard[at + 1 :]] == [calls[0].number, calls[2].number]
-    assert talk.session.doubles == 1  # The answer of what is held.
+    assert talk.session.calls.doubles == 1  # The answer of what is held.
     talk.agent.give_back(held.number)
     talk.run()
     assert talk.of(held, CameBack)
-    talk.session.submit("stats", {})
+    talk.session.calls.submit("stats", {})
     talk.run()
     assert talk.agent.heard[-1]["done"] == [held.number]  # Of the other one the attachment told.
 
 
 def test_doubles_are_ignored() -> None:
     talk = joined()
-    call = talk.session.submit("stats", {})
+    call = talk.session.calls.submit("stats", {})
     talk.run()
     for message in (Answer(call.number, code=3), Returned(call.number), Show(call.number, 0, (), ())):
         assert talk.session.receive(_frame(message)) == []
-    assert talk.session.doubles == 3
+    assert talk.session.calls.doubles == 3
     assert call.answer is not None
     assert call.answer.code == 0
 
 
 def test_giving_up_loses_everything_at_once() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    sent = talk.session.submit("get", {"keys": ["k"]})
+    sent = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     talk.cut()
-    queued = talk.session.submit("stats", {})
+    queued = talk.session.calls.submit("stats", {})
     lost = talk.session.give_up()
     assert {event.call for event in lost} == {sent, queued}
     assert all(isinstance(event.error, LostError) for event in lost)
     with pytest.raises(LostError):
-        talk.session.submit("stats", {})
+        talk.session.calls.submit("stats", {})
     assert talk.session.give_up() == []
     # The agent comes back too late: it is told to give back what it has for us, and another session begins.
     talk.connect()
@@ -672,7 +673,7 @@ def test_giving_up_loses_everything_at_once() -> None:
     talk.connect()
     talk.run()
     assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}
-    call = talk.session.submit("stats", {})
+    call = talk.session.calls.submit("stats", {})
     talk.run()
     assert call.state is State.SENT
     assert call.number > sent.number
@@ -680,7 +681,7 @@ def test_giving_up_loses_everything_at_once() -> None:
 
 def test_a_session_that_ends_is_not_asked_for_again() -> None:
     talk = joined(ModelAgent(detaches=False, executes=nothing))
-    call = talk.session.submit("get", {"keys": ["k"]})
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     talk.agent.ending.add(1)  # As after a detach whose answer did not come.
     talk.cut()
@@ -698,8 +699,8 @@ def test_a_session_that_ends_is_not_asked_for_again() -> None:
 
 def test_a_detach_waits_for_its_answer() -> None:
     talk = joined(ModelAgent(window=2, executes=nothing, detaches=False))
-    get = talk.session.submit("fetch", {"keys": ["k"]})
-    queued = talk.session.submit("get", {"keys": ["k"]})
+    get = talk.session.calls.submit("fetch", {"keys": ["k"]})
+    queued = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     talk.agent.show(get.number, 0, (1,))
     talk.events += talk.session.receive(bytes(talk.agent.out))
@@ -711,7 +712,7 @@ def test_a_detach_waits_for_its_answer() -> None:
     assert talk.agent.heard[-1]["op"] == "detach"
     assert not talk.session.detached
     with pytest.raises(LostError):
-        talk.session.submit("stats", {})
+        talk.session.calls.submit("stats", {})
     talk.agent.answer(talk.agent.heard[-1]["id"])
     talk.run()
     assert talk.session.detached
@@ -720,7 +721,7 @@ def test_a_detach_waits_for_its_answer() -> None:
 
 def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("fetch", {"keys": ["k"]})
+    call = talk.session.calls.submit("fetch", {"keys": ["k"]})
     talk.run()
     talk.agent.show(call.number, 0, (1,))
     talk.events += talk.session.receive(bytes(talk.agent.out))
@@ -728,7 +729,7 @@ def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
     show, talk.agent.tasks[call.number].show = talk.agent.tasks[call.number].show, None
     talk.connect()
     talk.run()
-    talk.session.shown(call, 0, Code.OK)
+    talk.session.calls.shown(call, 0, Code.OK)
     talk.run()
     assert talk.agent.heard[-1]["type"] == "KvfCall"  # Nothing was said: nobody waits for it.
     assert show is not None
@@ -740,7 +741,7 @@ def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
 
 def test_closing_ends_everything() -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("get", {"keys": ["k"]})
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     (event,) = talk.session.close()
     assert event.call is call
@@ -776,7 +777,7 @@ ATTACHED = Attached(v=1, session=1, life=LIVES[0], page_bytes=64, pages=4, windo
 )
 def test_nonsense_breaks_the_connection_and_nothing_else(data: bytes, says: str) -> None:
     talk = joined(ModelAgent(executes=nothing))
-    call = talk.session.submit("get", {"keys": ["k"]})
+    call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     (event,) = talk.session.receive(data + _frame(Answer(1)))
     assert isinstance(event, Broken)

@@ -12,7 +12,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kvferry import calls
+from kvferry import operations as calls
 from kvferry.client import chunks_of, socket_path
 from kvferry.codes import Code
 from kvferry.core import Core
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kvferry.calls import Ask
+    from kvferry.call import Call
     from kvferry.core import Place
     from kvferry.messages import Answer, Attached, Show
+    from kvferry.operations import Ask
     from kvferry.pool import Pool
-    from kvferry.session import Call
     from kvferry.values import Blocks, Peer, Pinned, ProducerPeer, SharingPeer
 
     # Takes the place of the first chunk among the keys, and the chunks. It may be a coroutine function.
@@ -285,7 +285,7 @@ class Pending(Generic[T]):
         """Take it back. It still has a result, mostly CANCELLED."""
         driver = self._client._driver
         driver.core.usable("abort")
-        driver.core.session.abort(self._call)
+        driver.core.session.calls.abort(self._call)
         driver.turn()
 
     async def wait_returned(self, timeout: float | None) -> bool:
@@ -695,7 +695,7 @@ class Client:
                         await ended
                 except Exception as error:
                     failed = error
-                self._driver.core.session.shown(call, show.first, Code.FAULTED if failed else Code.OK)
+                self._driver.core.session.calls.shown(call, show.first, Code.FAULTED if failed else Code.OK)
                 self._driver.turn()
         except asyncio.TimeoutError:
             self._forget(call)

@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kvferry import calls
+from kvferry import operations as calls
+from kvferry.calls import Calls
 from kvferry.codes import Code
 from kvferry.core import Core
 from kvferry.errors import Error, ExpiredError, LostError, Why, error_of, lost
 from kvferry.handles import PagesBase, PrefillBase, SharedBase, warn_client
-from kvferry.session import Session
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kvferry.calls import Ask
+    from kvferry.call import Call
     from kvferry.core import Place
     from kvferry.messages import Answer, Attached, Show
+    from kvferry.operations import Ask
     from kvferry.pool import Pool
-    from kvferry.session import Call
     from kvferry.values import Blocks, Peer, Pinned, ProducerPeer, SharingPeer
 
     # Takes the place of the first chunk among the keys, and the chunks.
@@ -286,7 +286,7 @@ class Pending(Generic[T]):
 
     def cancel(self) -> None:
         """Take it back. It still has a result, mostly CANCELLED."""
-        self._client._tell("abort", Session.abort, self._call)
+        self._client._tell("abort", Calls.abort, self._call)
 
     def wait_returned(self, timeout: float | None) -> bool:
         """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
@@ -698,7 +698,7 @@ class Client:
     def _tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
         """Have the session say something."""
         with self._locked(op) as core:
-            tell(core.session, *what)
+            tell(core.session.calls, *what)
             all_went = core.flush(time.monotonic())
         if not all_went:
             self._shared.waker()
@@ -774,7 +774,7 @@ class Client:
                 except Exception as error:
                     failed = error
                 code = Code.FAULTED if failed else Code.OK
-                self._tell(ask.op, Session.shown, call, show.first, code)
+                self._tell(ask.op, Calls.shown, call, show.first, code)
             answer, _ = waiter.answer.result(0)
         except Error:
             raise

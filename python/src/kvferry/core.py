@@ -15,11 +15,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvferry.call import Answered, Call, CameBack, Lost, Showing
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace
 from kvferry.pool import Pool, keep_inherited, pin, unpin
-from kvferry.session import Answered, Broken, Call, CameBack, Joined, Lost, Refused, Session, Showing
+from kvferry.session import Broken, Joined, Refused, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -133,7 +134,7 @@ class Core:
     def begin(self, op: str, entries: Mapping[str, Any], waiter: Waiter) -> Call:
         """Make a call."""
         self.usable(op)
-        call = self.session.submit(op, entries)
+        call = self.session.calls.submit(op, entries)
         self._waiters[call] = waiter
         return call
 
@@ -141,7 +142,7 @@ class Core:
         """Know that nobody waits for a call any more. What it brings is given back."""
         self._waiters.pop(call, None)
         if not self.closing:
-            self.session.forget(call)
+            self.session.calls.forget(call)
 
     def begin_close(self, now: float) -> None:
         """Have the agent take back everything. Turns go on until closed."""
@@ -203,7 +204,7 @@ class Core:
 
     def _return_leaks(self) -> None:
         while self._leaks:
-            self.session.give_back(*self._leaks.popleft())
+            self.session.calls.give_back(*self._leaks.popleft())
 
     def _listen(self, now: float) -> None:
         link = self.link

@@ -44,3 +44,24 @@ class Frames:
         payload = bytes(self._kept[_LENGTH.size : end])
         del self._kept[:end]
         return payload
+
+
+class Stream:
+    """What goes over a connection, and over the next one: what was not sent by the end of one never is."""
+
+    def __init__(self) -> None:
+        """Begin without a connection."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the connection."""
+        self.joined = False  # The agent took the attachment: calls may be said.
+        self.passed = 0  # bytes that were sent
+        self.out = bytearray()
+        self.frames = Frames()
+
+    def say(self, payload: bytes) -> int:
+        """Have a message sent; give the place of its first byte in what is sent over the connection."""
+        begins = self.passed + len(self.out)
+        self.out += frame(payload)
+        return begins
