@@ -25,7 +25,6 @@ import kvferry
 from kvferry import Client, LostError, aio
 from kvferry.agent import Agent, start
 from kvferry.frames import FRAME_MAX
-from kvferry.session import Session
 
 BINARY = os.environ.get("KVFERRY_BIN", "")
 
@@ -274,9 +273,9 @@ def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
 
 def _cut(client: Client) -> None:
     """Cut a connection, as nobody does on purpose."""
-    with client._shared.lock:
-        if client._shared.core.link is not None:
-            client._shared.core.link._sock.shutdown(socket.SHUT_RDWR)
+    with client._driver.lock:
+        if client._driver.core.link is not None:
+            client._driver.core.link._sock.shutdown(socket.SHUT_RDWR)
 
 
 def test_an_agent_that_is_stopped_holds_nobody_up(sender: Node) -> None:
@@ -346,7 +345,7 @@ def test_a_call_that_the_agent_cannot_read_holds_nobody_up(receiver: Node, monke
             with pytest.raises(kvferry.InvalidError):
                 client.get(keys, request=request)
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "_fits", lambda *_: None)  # As if a limit were not known here.
+            patched.setattr("kvferry.calls.fit", lambda *_: None)  # As if a limit were not known here.
             with pytest.raises(kvferry.Error, match="request is 1025 bytes") as refused:
                 client.get(["k"], request="r" * 1025, patience=PATIENCE)
             assert refused.value.code == kvferry.Code.MALFORMED

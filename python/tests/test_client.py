@@ -442,8 +442,8 @@ def _restart(stub: StubAgent, client: Client) -> None:
     epoch = client.epoch
     stub.kill()
     stub.start()
-    with client._shared.lock:
-        assert client._shared.changed.wait_for(lambda: client.attached and client.epoch > epoch, PATIENCE)
+    with client._driver.lock:
+        assert client._driver.changed.wait_for(lambda: client.attached and client.epoch > epoch, PATIENCE)
 
 
 def test_a_cut_loses_nothing(stub: StubAgent) -> None:
@@ -522,8 +522,8 @@ def test_an_agent_that_stays_away_is_a_miss_at_once(stub: StubAgent) -> None:
         assert pages.void
         assert not client.attached
         stub.start()
-        with client._shared.lock:
-            assert client._shared.changed.wait_for(lambda: client.attached, PATIENCE)
+        with client._driver.lock:
+            assert client._driver.changed.wait_for(lambda: client.attached, PATIENCE)
         client.reserve(1).release()
 
 

@@ -23,7 +23,7 @@ from kvferry.errors import (
     OutOfMemoryError,
     Why,
 )
-from kvferry.handles import Page
+from kvferry.holding import Page
 from kvferry.values import (
     Blocks,
     Lookup,

@@ -12,8 +12,7 @@ import os
 import warnings
 import weakref
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kvferry.call import Answered, Call, CameBack, Lost, Showing
 from kvferry.codes import Code
@@ -21,11 +20,11 @@ from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace
 from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Broken, Joined, Refused, Session
+from kvferry.waiting import Reply, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kvferry.messages import Answer, Show
     from kvferry.session import Event
     from kvferry.values import Options, Pinned
 
@@ -36,30 +35,6 @@ ATTACH_TIME = 5.0
 
 # How long a client that closes waits for the agent to have everything back, in seconds. The agent goes on without it.
 DETACH_TIME = 2.0
-
-
-class Waiter(Protocol):
-    """Who waits for a call. These methods only store something and wake somebody."""
-
-    def answered(self, answer: Answer, at: Place) -> None:
-        """Take the answer."""
-
-    def came_back(self) -> None:
-        """Know that its memory is back."""
-
-    def showing(self, show: Show, pool: Pool) -> None:
-        """Take what is shown."""
-
-    def lost(self, error: Error, *, adrift: bool = False) -> None:
-        """Know that nothing comes any more. Where it is adrift, came_back is called when the session is over."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where what a call brought is."""
-
-    pool: Pool
-    epoch: int
 
 
 class Core:
@@ -78,8 +53,8 @@ class Core:
         self.forked = False
         self.pinned: Pinned | None = None
         self._wake = wake
-        self._waiters: dict[Call, Waiter] = {}
-        self._adrift: weakref.WeakSet[Waiter] = weakref.WeakSet()  # of calls that the agent may have still
+        self._waiting: dict[Call, Waiting[Any]] = {}
+        self._adrift: weakref.WeakSet[Waiting[Any]] = weakref.WeakSet()  # of calls that the agent may have still
         self._adrift_in = 0  # the epoch of those
         self._leaks: deque[tuple[str, int, int]] = deque()
         self._pace = Pace()
@@ -131,16 +106,16 @@ class Core:
             self._cut(now, str(error))
             return True
 
-    def begin(self, op: str, entries: Mapping[str, Any], waiter: Waiter) -> Call:
+    def begin(self, op: str, entries: Mapping[str, Any], waiting: Waiting[Any]) -> Call:
         """Make a call."""
         self.usable(op)
         call = self.session.calls.submit(op, entries)
-        self._waiters[call] = waiter
+        self._waiting[call] = waiting
         return call
 
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more. What it brings is given back."""
-        self._waiters.pop(call, None)
+        self._waiting.pop(call, None)
         if not self.closing:
             self.session.calls.forget(call)
 
@@ -305,36 +280,36 @@ class Core:
             if isinstance(event, Answered):
                 self._answered(event)
             elif isinstance(event, Showing):
-                if (waiter := self._waiters.get(event.call)) and self.pool is not None:
-                    waiter.showing(event.show, self.pool)
+                if (waiting := self._waiting.get(event.call)) and self.pool is not None:
+                    waiting.showing(event.show, self.pool)
             elif isinstance(event, CameBack):
-                if waiter := self._waiters.pop(event.call, None):
-                    waiter.came_back()
-            elif isinstance(event, Lost) and (waiter := self._waiters.pop(event.call, None)):
+                if waiting := self._waiting.pop(event.call, None):
+                    waiting.came_back()
+            elif isinstance(event, Lost) and (waiting := self._waiting.pop(event.call, None)):
                 if event.adrift:
-                    self._adrift.add(waiter)
+                    self._adrift.add(waiting)
                     self._adrift_in = self.session.epoch
-                waiter.lost(event.error, adrift=event.adrift)
+                waiting.lost(event.error, adrift=event.adrift)
         if self._adrift and self._adrift_in != self.session.epoch:
             self._ashore()
 
     def _ashore(self) -> None:
         """Know that the session of calls that were adrift is over."""
         over, self._adrift = list(self._adrift), weakref.WeakSet()
-        for waiter in over:
-            waiter.came_back()
+        for waiting in over:
+            waiting.came_back()
 
     def _answered(self, event: Answered) -> None:
         held = event.answer.held
-        waiter = self._waiters.get(event.call) if held else self._waiters.pop(event.call, None)
-        if waiter is None:
+        waiting = self._waiting.get(event.call) if held else self._waiting.pop(event.call, None)
+        if waiting is None:
             return
         info = self.session.info
         if self.pool is None or info is None or self.pool.life != info.life:  # It could not be mapped.
-            self._waiters.pop(event.call, None)
-            waiter.lost(lost(event.call.op))
+            self._waiting.pop(event.call, None)
+            waiting.lost(lost(event.call.op))
             return
-        waiter.answered(event.answer, Place(self.pool, self.session.epoch))
+        waiting.answered(Reply(event.call, event.answer, self.pool, self.session.epoch))
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

@@ -1,262 +1,168 @@
-"""Handles: what is held at the agent under the number of the call that brought it. Here is what both clients share.
-
-A handle that is forgotten is given back by the collector, with a ResourceWarning. A handle of a session that is over is
-void: nothing is left to give back, and using it raises a LostError.
-"""
+"""Handles of the client for threads, and what its calls come to."""
 
 from __future__ import annotations
 
-import warnings
-import weakref
-from math import prod
-from typing import TYPE_CHECKING, Any
+import logging
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from kvferry.codes import Code
-from kvferry.core import forgotten
-from kvferry.errors import Error, MissingError, Why, lost, wrong
-from kvferry.pool import torch_module
+from kvferry.asking import done, unanswered
+from kvferry.errors import Error, ExpiredError
+from kvferry.holding import PagesBase, PrefillBase, SharedBase
+from kvferry.results import PendingBase, PutResultBase, RecallResultBase
+from kvferry.thread import wait
+from kvferry.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from typing import Any
 
-    from kvferry.core import Core, Place
-    from kvferry.messages import Answer
-    from kvferry.pool import Pool
+    from kvferry.client import Client
+
+log = logging.getLogger("kvferry")
+
+T = TypeVar("T")
 
 
-# With these the agent has done nothing, or an end that was asked for before is under way: the holder may try again.
-_STANDS = frozenset((Code.INVALID, Code.TOO_MANY))
+class Pages(PagesBase):
+    """Pages of the pool, until they are released. It is a context manager."""
 
+    _client: Client
 
-class Handle:
-    """Something that is held at the agent until it is given back."""
+    def release(self, patience: float | None = None) -> None:
+        """Give the pages back. The agent first waits until nothing reads them any more that was put of them.
 
-    # What it is, for people.
-    what = "a handle"
-    # The operation that gives it back.
-    gives_back = "release"
+        That is waited for here, too, for so many seconds, or as the client's options have it; with 0 not at all. Where
+        it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
+        nothing to give back. A second release raises.
+        """
+        self._client._run_if(self._release(patience))
 
-    def __init__(self, core: Core, number: int, epoch: int) -> None:
-        """Hold what the call of this number brought; 0 is nothing."""
-        self._core = core
-        self._number = number
-        self._epoch = epoch
-        self._guard: weakref.finalize[..., Any] | None = None
-        if number:
-            self._arm()
+    def await_return(self, patience: float | None = None) -> None:
+        """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
+        self._client._run(self._await_return(patience))
 
-    @property
-    def number(self) -> int:
-        """The number of the call that brought it, which names it at the agent."""
-        return self._number
+    def __enter__(self) -> Pages:
+        """Release them at the end of the block."""
+        return self
 
-    @property
-    def void(self) -> bool:
-        """Whether the session that it belongs to is over."""
-        return self._epoch != self._core.epoch or self._core.closing or self._core.forked
-
-    @property
-    def released(self) -> bool:
-        """Whether it was given back."""
-        return self._guard is None or not self._guard.alive
-
-    def _arm(self) -> None:
-        self._guard = weakref.finalize(
-            self, forgotten, self._core, self.gives_back, self._number, self._epoch, self.what
-        )
-        self._guard.atexit = False  # The end of the process gives all of it back.
-
-    def _disarm(self, op: str) -> bool:
-        """Have it given back by the caller, once; say whether there is something to give back."""
-        if not self._number:
-            return False
-        if self._guard is None or self._guard.detach() is None:
-            raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
-        return not self.void
-
-    def _ended(self, error: Error | None) -> None:
-        """Take how giving back ended. What the agent does not know was given back before."""
-        if error is None or error.code == Code.NOT_FOUND:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release them, if that was not done."""
+        if self.released:
             return
-        if error.code in _STANDS:
-            self._arm()
-        raise error
-
-    def look(self, op: str) -> None:
-        """Raise where it must not be used."""
-        self._core.usable(op)
-        if self._epoch != self._core.epoch:
-            raise lost(op, "the handle is void: what it held is gone; treat it as a miss")
-        if self._number and self.released:
-            raise wrong(op, "the handle", "released", "one that is not", "keep it while you use it")
+        try:
+            self.release()
+        except ExpiredError as failed:
+            log.warning("%s", failed)  # They go back by themselves.
+        except Error as failed:
+            if error is None:
+                raise
+            log.warning("%s", failed)  # The block's own error says more.
 
 
-class Page:
-    """One page of a handle. Its views must not be used after the handle was released, or is void."""
+class Shared(SharedBase):
+    """Pages that peers may read, until they are withdrawn. It is a context manager."""
 
-    def __init__(self, pages: PagesBase, index: int) -> None:
-        """Name the page with this place in a handle."""
-        self._pages = pages
-        self.index = index
+    _client: Client
 
-    @property
-    def number(self) -> int:
-        """Which page of the pool it is."""
-        return self._pages.numbers[self.index]
+    def withdraw(self, patience: float | None = None) -> None:
+        """Take the pages back: on return nobody reads or expects them any more.
 
-    @property
-    def nbytes(self) -> int:
-        """How many bytes of it are valid: of a page that was reserved all."""
-        return self._pages.lengths[self.index]
-
-    def array(self, dtype: npt.DTypeLike = np.uint8, shape: Sequence[int] | None = None) -> npt.NDArray[Any]:
-        """View its valid bytes, without a copy; with a shape the first of them that it takes.
-
-        What a get gave is only to be read, and the view cannot be written to.
+        Where the patience is over before, it raises, and may be called again. TOO_MANY says that it is not done yet.
         """
-        whole = self._bytes()
-        if not self._pages.writable:
-            whole = whole.view()
-            whole.flags.writeable = False
-        if shape is None:
-            return whole.view(dtype)
-        return whole[: self._fits(prod(shape) * np.dtype(dtype).itemsize)].view(dtype).reshape(tuple(shape))
+        self._client._run_if(self._withdraw(patience))
 
-    def tensor(self, dtype: Any = None, shape: Sequence[int] | None = None) -> Any:
-        """View the same as a tensor of torch, which must be installed; dtype is one of torch's, uint8 by default.
+    def __enter__(self) -> Shared:
+        """Withdraw them at the end of the block."""
+        return self
 
-        torch has no tensors that are only to be read: what a get gave must not be written all the same.
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Withdraw them, if that was not done."""
+        if not self.released:
+            self.withdraw()
+
+
+class Pending(PendingBase[T]):
+    """A call that is under way. What it came to is for whoever asks; nobody has to."""
+
+    _waiting: Waiting[Future[None]]
+
+    def result(self, timeout: float | None) -> T:
+        """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
+        if not wait(self._waiting.ended, timeout):
+            raise unanswered(self._ask.op, timeout or 0.0)
+        return self._ask.read(self._waiting.reply())
+
+    def wait_returned(self, timeout: float | None) -> bool:
+        """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
+        return wait(self._waiting.back, timeout)
+
+
+class PutResult(PutResultBase):
+    """What a put did."""
+
+    _client: Client
+    _waiting: Waiting[Future[None]]
+
+    def wait_returned(self, timeout: float | None) -> bool:
+        """Wait until nothing reads the pages of this put any more; False where the time was over first."""
+        return wait(self._waiting.back, timeout)
+
+    def take_back(self) -> None:
+        """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
+        self._client._run_if(self._take_back())
+
+
+class RecallResult(RecallResultBase, PutResult):
+    """What a recall came to."""
+
+
+class Prefill(PrefillBase):
+    """A request whose chunks go layer by layer while they are computed. At the end of a with block it is dropped,
+    unless it was finished."""
+
+    _client: Client
+
+    def save_layer(self, layer: int, tokens: int, pages: Pages | None = None, *, wait: bool = True) -> None:
+        """Say that one layer of the first so many tokens is computed, and lies in pages; what became whole goes now.
+
+        Of the i-th chunk of pages, the layer is in page i*layers+layer. The bytes must not be written until the pages
+        are back (Pages.await_return, or release). With wait=False it returns as soon as the call is on its way, and
+        what was wrong with it is raised by a later call. TOO_MANY means that nothing has happened: save it again.
         """
-        torch = torch_module()
-        whole = torch.from_numpy(self._bytes())
-        if shape is not None:
-            size = prod(shape) * (1 if dtype is None else dtype.itemsize)
-            whole = whole[: self._fits(size)]
-        typed = whole if dtype is None else whole.view(dtype)
-        return typed if shape is None else typed.reshape(tuple(shape))
+        ask = self._save_layer(layer, tokens, pages)
+        if wait:
+            self._client._run(ask)
+        else:
+            self._client._driver.begin(ask, Waiting[Future[None]](Future, then=self._saved))
 
-    def _bytes(self) -> npt.NDArray[np.uint8]:
-        self._pages.look_at("array", self.index)
-        return self._pages.pool.page(self.number, self.nbytes)
+    def _saved(self, waiting: Waiting[Any]) -> None:
+        try:
+            done(waiting.reply())
+        except Error as error:
+            self._failed = self._failed or error
 
-    def _fits(self, size: int) -> int:
-        if size > self.nbytes:
-            raise wrong("array", "shape", f"{size} bytes", f"at most {self.nbytes}", "give the shape of the chunk")
-        return size
+    def preempt(self) -> None:
+        """Say that what was computed of it is lost, and is computed again: its saves begin anew."""
+        self._client._run(self._preempt())
 
+    def finish(self, patience: float | None = None) -> PutResult:
+        """Say that every layer was saved of all tokens, and wait until the peer has every chunk. Then it is over.
 
-class PagesBase(Handle):
-    """Pages of the pool: of a reserve to be filled, of a get only to be read."""
+        Whatever it raises, it is over, but for an error that is INVALID or TOO_MANY: then it stands, and may be
+        finished again, or dropped.
+        """
+        return self._client._put(self._finish(patience))
 
-    what = "pages"
+    def drop(self) -> None:
+        """End it; nothing more of it goes, and the proxy is not told. TOO_MANY says that it is not done yet."""
+        self._client._run_if(self._drop())
 
-    def __init__(
-        self, core: Core, number: int, place: Place, answer: Answer, *, short: Error | None, writable: bool
-    ) -> None:
-        """Hold what an answer brought. Where short is given it is less than was asked for."""
-        super().__init__(core, number if answer.pages else 0, place.epoch)
-        self.pool: Pool = place.pool
-        self.numbers = answer.pages
-        self.lengths = answer.lengths
-        self.writable = writable
-        if writable:  # All of it may be filled.
-            self.lengths = (place.pool.page_bytes,) * len(answer.pages)
-        # Why it is not all that was asked for; None where it is.
-        self.short = short
-        self._stored: set[int] = set()
-        self._shared = 0
+    def __enter__(self) -> Prefill:
+        """Drop it at the end of the block, unless it was finished."""
+        return self
 
-    def __len__(self) -> int:
-        """Count the pages."""
-        return len(self.numbers)
-
-    def __getitem__(self, index: int) -> Page:
-        """Give a page."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"page {index} of {len(self)}")
-        return Page(self, index % len(self))
-
-    def __iter__(self) -> Iterator[Page]:
-        """Give all pages."""
-        return (Page(self, index) for index in range(len(self)))
-
-    def look_at(self, op: str, index: int) -> None:
-        """Raise where the page must not be used."""
-        self.look(op)
-        if index in self._stored:
-            raise wrong(op, "page", str(index), "one that the handle has", "it was stored: the cache has it")
-
-    def stored(self, indices: range) -> None:
-        """Know that the cache has these pages now."""
-        self._stored.update(indices)
-
-    def check(self) -> None:
-        """Raise what short is, if it is less than was asked for."""
-        if self.short is not None:
-            raise self.short
-
-    def use(self, op: str, first: int, count: int) -> None:
-        """Raise where pages cannot be what a call is about."""
-        self.look(op)
-        if first < 0 or count < 1 or first + count > len(self):
-            given = f"pages {first} to {first + count - 1}"
-            raise wrong(op, "first", given, f"of {len(self)} pages", "each key takes a page from first on")
-
-    def _release_begins(self) -> bool:
-        if self._shared and not self.void:
-            raise wrong("release", "the handle", f"{self._shared} parts shared", "none", "withdraw them first")
-        return self._disarm("release")
-
-
-class SharedBase(Handle):
-    """Pages that peers may read until they are withdrawn."""
-
-    what = "shared pages"
-    gives_back = "withdraw"
-
-    def __init__(self, core: Core, number: int, epoch: int, pages: PagesBase, hits: int, short: Error | None) -> None:
-        """Hold what was shared of a handle."""
-        super().__init__(core, number, epoch)
-        self._pages = pages
-        pages._shared += 1
-        # How many chunks are shared; the others were here already.
-        self.hits = hits
-        # Why not all of them are.
-        self.short = short
-
-    def _withdrawn(self) -> None:
-        if self._guard is not None:
-            self._guard.detach()
-        self._pages._shared -= 1
-
-
-class PrefillBase(Handle):
-    """A request whose chunks go layer by layer while they are computed."""
-
-    what = "a prefill"
-    gives_back = "drop_prefill"
-
-    def __init__(self, core: Core, number: int, epoch: int, request: str) -> None:
-        """Hold a prefill that has begun."""
-        super().__init__(core, number, epoch)
-        self.request = request
-        # Of a save that nobody waited for: the next call has it.
-        self._failed: Error | None = None
-
-    def _usable(self, op: str) -> None:
-        self.look(op)
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise failed
-
-    def _finished(self, answer: Answer) -> None:
-        if Code.of(answer.code) not in _STANDS and self._guard is not None:
-            self._guard.detach()
-
-
-def warn_client(what: str) -> None:
-    """Say that a client was forgotten."""
-    warnings.warn(f"{what} was forgotten; close it", ResourceWarning, stacklevel=2)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Drop it, if it is not over."""
+        if not self.released:
+            self.drop()

@@ -1,0 +1,107 @@
+"""A process's attachment to the agent of its host, as both clients have it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kvferry.codes import Code
+from kvferry.errors import Why, error_of, lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from kvferry.asking import Ask
+    from kvferry.core import Core
+    from kvferry.messages import Attached
+    from kvferry.values import Options, Pinned
+
+SOCKET_VARIABLE = "KVFERRY_SOCKET"
+
+
+class Driver(Protocol):
+    """What serves the core of a client."""
+
+    core: Core
+
+    def locked(self, op: str) -> AbstractContextManager[Core]:
+        """Give the core, which nobody else uses meanwhile. It raises where the client serves nobody any more."""
+
+    def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
+        """Have one of the session's calls told something."""
+
+
+class Attachment:
+    """What a client says of its attachment."""
+
+    def __init__(self, driver: Driver, options: Options) -> None:
+        """Be served by a driver."""
+        self._driver = driver
+        self._options = options
+
+    @property
+    def info(self) -> Attached:
+        """What the agent said of itself and its pool when this process attached last."""
+        info = self._driver.core.session.info
+        if info is None:
+            raise lost("info")
+        return info
+
+    @property
+    def attached(self) -> bool:
+        """Whether an agent is there now."""
+        return self._driver.core.session.joined
+
+    @property
+    def epoch(self) -> int:
+        """Counts sessions: handles of another one are void."""
+        return self._driver.core.epoch
+
+    def pool(self) -> npt.NDArray[np.uint8]:
+        """View all of the pool, a row for each page. Whose bytes may be touched is the caller's to know."""
+        with self._driver.locked("pool") as core:
+            if core.pool is None:
+                raise lost("pool")
+            return core.pool.bytes.reshape(core.pool.count, core.pool.page_bytes)
+
+    def pin_memory(self) -> Pinned:
+        """Have CUDA know the pool, so that copies to and from devices are direct; say what was done.
+
+        It may take a second for each few GB. A pool that is mapped later, of another life of the agent, is pinned by
+        itself then.
+        """
+        with self._driver.locked("pin_memory") as core:
+            return core.pin()
+
+    def _look_attached(self) -> None:
+        """Raise where the first attachment did not come about."""
+        core = self._driver.core
+        if core.refusal is not None:
+            raise core.refusal
+        if not core.session.joined:
+            why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
+            raise error_of("connect", Code.UNREACHABLE, why)
+
+    def _seconds(self, ask: Ask[Any]) -> float:
+        """Say how long to wait for an answer."""
+        longest = self._options.longest if ask.seconds is None else ask.seconds
+        return longest + self._options.bound
+
+
+def socket_path(path: str | os.PathLike[str] | None) -> str:
+    """Say where the agent's socket is."""
+    found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
+    if not found:
+        remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs="empty", remedy=remedy))
+    return found
+
+
+def warn_client(what: str) -> None:
+    """Say that a client was forgotten."""
+    warnings.warn(f"{what} was forgotten; close it", ResourceWarning, stacklevel=2)

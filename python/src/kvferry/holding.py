@@ -1,0 +1,318 @@
+"""Handles: what is held at the agent under the number of the call that brought it. Here is what both clients share.
+
+A handle that is forgotten is given back by the collector, with a ResourceWarning. A handle of a session that is over is
+void: nothing is left to give back, and using it raises a LostError.
+"""
+
+from __future__ import annotations
+
+import weakref
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvferry.asking import Ask, done, done_if_there, nanoseconds, number_of, void, waits_of, well
+from kvferry.codes import Code
+from kvferry.core import forgotten
+from kvferry.errors import Error, MissingError, Why, lost, wrong
+from kvferry.pool import torch_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvferry.attachment import Attachment
+    from kvferry.waiting import Reply
+
+
+# With these the agent has done nothing, or an end that was asked for before is under way: the holder may try again.
+_STANDS = frozenset((Code.INVALID, Code.TOO_MANY))
+
+
+class Handle:
+    """Something that is held at the agent until it is given back."""
+
+    # What it is, for people.
+    what = "a handle"
+    # The operation that gives it back.
+    gives_back = "release"
+
+    def __init__(self, client: Attachment, reply: Reply, *, brought: bool = True) -> None:
+        """Hold what a call brought, if it brought anything."""
+        self._client = client
+        self._core = client._driver.core
+        self._number = reply.call.number if brought else 0
+        self._epoch = reply.epoch
+        self._guard: weakref.finalize[..., Any] | None = None
+        if brought:
+            self._arm()
+
+    @property
+    def number(self) -> int:
+        """The number of the call that brought it, which names it at the agent."""
+        return self._number
+
+    @property
+    def void(self) -> bool:
+        """Whether the session that it belongs to is over."""
+        return self._epoch != self._core.epoch or self._core.closing or self._core.forked
+
+    @property
+    def released(self) -> bool:
+        """Whether it was given back."""
+        return self._guard is None or not self._guard.alive
+
+    def _arm(self) -> None:
+        self._guard = weakref.finalize(
+            self, forgotten, self._core, self.gives_back, self._number, self._epoch, self.what
+        )
+        self._guard.atexit = False  # The end of the process gives all of it back.
+
+    def _disarm(self, op: str) -> bool:
+        """Have it given back by the caller, once; say whether there is something to give back."""
+        if not self._number:
+            return False
+        if self._guard is None or self._guard.detach() is None:
+            raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
+        return not self.void
+
+    def _ended(self, reply: Reply) -> None:
+        """Take how giving back ended. What the agent does not know was given back before."""
+        if Code.of(reply.answer.code) in _STANDS:
+            self._arm()
+        done_if_there(reply)
+
+    def look(self, op: str) -> None:
+        """Raise where it must not be used."""
+        self._core.usable(op)
+        if self._epoch != self._core.epoch:
+            raise lost(op, "the handle is void: what it held is gone; treat it as a miss")
+        if self._number and self.released:
+            raise wrong(op, "the handle", "released", "one that is not", "keep it while you use it")
+
+
+class Page:
+    """One page of a handle. Its views must not be used after the handle was released, or is void."""
+
+    def __init__(self, pages: PagesBase, index: int) -> None:
+        """Name the page with this place in a handle."""
+        self._pages = pages
+        self.index = index
+
+    @property
+    def number(self) -> int:
+        """Which page of the pool it is."""
+        return self._pages.numbers[self.index]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of it are valid: of a page that was reserved all."""
+        return self._pages.lengths[self.index]
+
+    def array(self, dtype: npt.DTypeLike = np.uint8, shape: Sequence[int] | None = None) -> npt.NDArray[Any]:
+        """View its valid bytes, without a copy; with a shape the first of them that it takes.
+
+        What a get gave is only to be read, and the view cannot be written to.
+        """
+        whole = self._bytes()
+        if not self._pages.writable:
+            whole = whole.view()
+            whole.flags.writeable = False
+        if shape is None:
+            return whole.view(dtype)
+        return whole[: self._fits(prod(shape) * np.dtype(dtype).itemsize)].view(dtype).reshape(tuple(shape))
+
+    def tensor(self, dtype: Any = None, shape: Sequence[int] | None = None) -> Any:
+        """View the same as a tensor of torch, which must be installed; dtype is one of torch's, uint8 by default.
+
+        torch has no tensors that are only to be read: what a get gave must not be written all the same.
+        """
+        torch = torch_module()
+        whole = torch.from_numpy(self._bytes())
+        if shape is not None:
+            size = prod(shape) * (1 if dtype is None else dtype.itemsize)
+            whole = whole[: self._fits(size)]
+        typed = whole if dtype is None else whole.view(dtype)
+        return typed if shape is None else typed.reshape(tuple(shape))
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        self._pages.look_at("array", self.index)
+        return self._pages.pool.page(self.number, self.nbytes)
+
+    def _fits(self, size: int) -> int:
+        if size > self.nbytes:
+            raise wrong("array", "shape", f"{size} bytes", f"at most {self.nbytes}", "give the shape of the chunk")
+        return size
+
+
+class PagesBase(Handle):
+    """Pages of the pool: of a reserve to be filled, of a get only to be read."""
+
+    what = "pages"
+
+    def __init__(self, client: Attachment, reply: Reply, *, writable: bool = False) -> None:
+        """Hold what an answer brought."""
+        answer = reply.answer
+        super().__init__(client, reply, brought=bool(answer.pages))
+        self.pool = reply.pool
+        self.numbers = answer.pages
+        self.lengths = answer.lengths
+        self.writable = writable
+        if writable:  # All of it may be filled.
+            self.lengths = (reply.pool.page_bytes,) * len(answer.pages)
+        # Why it is not all that was asked for; None where it is.
+        self.short = reply.error
+        self._stored: set[int] = set()
+        self._shared = 0
+
+    def __len__(self) -> int:
+        """Count the pages."""
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Page:
+        """Give a page."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"page {index} of {len(self)}")
+        return Page(self, index % len(self))
+
+    def __iter__(self) -> Iterator[Page]:
+        """Give all pages."""
+        return (Page(self, index) for index in range(len(self)))
+
+    def look_at(self, op: str, index: int) -> None:
+        """Raise where the page must not be used."""
+        self.look(op)
+        if index in self._stored:
+            raise wrong(op, "page", str(index), "one that the handle has", "it was stored: the cache has it")
+
+    def stored(self, indices: range) -> None:
+        """Know that the cache has these pages now."""
+        self._stored.update(indices)
+
+    def check(self) -> None:
+        """Raise what short is, if it is less than was asked for."""
+        if self.short is not None:
+            raise self.short
+
+    def use(self, op: str, first: int, count: int) -> None:
+        """Raise where pages cannot be what a call is about."""
+        self.look(op)
+        if first < 0 or count < 1 or first + count > len(self):
+            given = f"pages {first} to {first + count - 1}"
+            raise wrong(op, "first", given, f"of {len(self)} pages", "each key takes a page from first on")
+
+    def _release(self, patience: float | None) -> Ask[None] | None:
+        """Ask to take the pages back; None: there is nothing to wait for.
+
+        How long it may take the agent is not told: it ends when it can.
+        """
+        nanoseconds("release", "patience", patience)
+        if self._shared and not self.void:
+            raise wrong("release", "the handle", f"{self._shared} parts shared", "none", "withdraw them first")
+        if not self._disarm("release"):
+            return None
+        if patience == 0:
+            self._core.leak("release", self._number, self._epoch)
+            return None
+        return Ask("release", {"target": self._number}, patience, self._ended, void)
+
+    def _await_return(self, patience: float | None) -> Ask[None]:
+        """Ask for the moment when nothing reads them."""
+        self.look("await_return")
+        waits = waits_of("await_return", patience)
+        return Ask("await_return", {"target": self._number, "patience_ns": waits}, patience, done)
+
+
+class SharedBase(Handle):
+    """Pages that peers may read until they are withdrawn."""
+
+    what = "shared pages"
+    gives_back = "withdraw"
+
+    def __init__(self, client: Attachment, reply: Reply, pages: PagesBase) -> None:
+        """Hold what was shared of a handle."""
+        super().__init__(client, reply)
+        self._pages = pages
+        pages._shared += 1
+        # How many chunks are shared; the others were here already.
+        self.hits = reply.answer.hits
+        # Why not all of them are.
+        self.short = reply.error
+
+    def _withdraw(self, patience: float | None) -> Ask[None] | None:
+        """Ask to take the pages back; None: the agent has nothing of them."""
+        if self.void:
+            self._withdrawn()
+            return None
+        self.look("withdraw")
+
+        def read(reply: Reply) -> None:
+            done_if_there(reply)  # One that had no answer in time may have been heard.
+            self._withdrawn()
+
+        waits = waits_of("withdraw", patience)
+        return Ask("withdraw", {"target": self._number, "patience_ns": waits}, patience, read)
+
+    def _withdrawn(self) -> None:
+        if self._guard is not None:
+            self._guard.detach()
+        self._pages._shared -= 1
+
+
+class PrefillBase(Handle):
+    """A request whose chunks go layer by layer while they are computed."""
+
+    what = "a prefill"
+    gives_back = "drop_prefill"
+
+    def __init__(self, client: Attachment, reply: Reply, request: str) -> None:
+        """Hold a prefill that has begun."""
+        super().__init__(client, reply)
+        self.request = request
+        # Of a save that nobody waited for: the next call has it.
+        self._failed: Error | None = None
+
+    def _usable(self, op: str) -> None:
+        self.look(op)
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def _save_layer(self, layer: int, tokens: int, pages: PagesBase | None) -> Ask[None]:
+        """Ask to push a layer."""
+        op = "save_layer"
+        self._usable(op)
+        if pages is not None:
+            pages.look(op)
+        entries = {
+            "prefill": self._number,
+            "target": 0 if pages is None else pages.number,
+            "layer": number_of(op, "layer", layer),
+            "tokens": number_of(op, "tokens", tokens),
+        }
+        return Ask(op, entries, 0.0, done)
+
+    def _preempt(self) -> Ask[None]:
+        """Ask to begin anew."""
+        self.look("preempt_prefill")
+        self._failed = None
+        return Ask("preempt_prefill", {"prefill": self._number}, 0.0, done)
+
+    def _finish(self, patience: float | None) -> Ask[None]:
+        """Ask to end it well."""
+        self._usable("finish_prefill")
+
+        def read(reply: Reply) -> None:
+            if Code.of(reply.answer.code) not in _STANDS and self._guard is not None:
+                self._guard.detach()
+            well(reply)
+
+        waits = waits_of("finish_prefill", patience)
+        return Ask("finish_prefill", {"prefill": self._number, "patience_ns": waits}, patience, read)
+
+    def _drop(self) -> Ask[None] | None:
+        """Ask to end it; None: the agent has nothing of it."""
+        if not self._disarm("drop_prefill"):
+            return None
+        return Ask("drop_prefill", {"prefill": self._number}, 0.0, self._ended, void)
