@@ -228,3 +228,7 @@ def execute(agent: ModelAgent, task: Task) -> None:
         agent.show(number, 0, (0, 1))
     elif task.op != "get":  # Which waits.
         agent.answer(number)
+
+
+def silent(_: ModelAgent, __: Task) -> None:
+    """Answer nothing by itself."""

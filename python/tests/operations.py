@@ -163,6 +163,11 @@ def answers(case: Case) -> Callable[[Any, Any], None]:
     return act
 
 
+def coded(op: str, code: Code) -> Callable[[Any, Any], None]:
+    """Answer an operation with a code."""
+    return answers(Case(op, {}, {}, {"code": int(code)}, same, None))
+
+
 def wire_of(message: dict[str, Any]) -> dict[str, Any]:
     """What a call said, without what every call has."""
     return {name: value for name, value in message.items() if name not in ("type", "id", "op", "done")}

@@ -11,16 +11,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from operations import CASES, LATER, PEER, Case, answers, wire_of
+from operations import CASES, LATER, PEER, Case, answers, coded, wire_of
 
 import kvferry
 from kvferry import Code, Error, LostError, aio
-from model import LIVES, ModelAgent, Task, execute
+from model import LIVES, ModelAgent, execute, silent
 from stub import PATIENCE, StubAgent
-
-
-def silent(_: ModelAgent, __: Task) -> None:
-    """Answer nothing by itself."""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -139,11 +135,6 @@ def test_a_failed_put_has_its_result(stub: StubAgent) -> None:
             assert await result.wait_returned(PATIENCE)
 
     run(main())
-
-
-def coded(op: str, code: Code) -> Callable[[ModelAgent, Task], None]:
-    """Answer an operation with a code."""
-    return answers(Case(op, {}, {}, {"code": int(code)}, lambda r: r, None))
 
 
 @pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])

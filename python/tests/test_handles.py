@@ -1,0 +1,235 @@
+"""Tests of handles of the client for threads, and of how they are given back."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from operations import PEER, Case, answers, coded, wire_of
+
+import kvferry
+from kvferry import Code, Error
+from model import silent
+from stub import PATIENCE, StubAgent
+
+
+def test_pages_are_the_agents_memory(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path, name="engine 0") as client:
+        assert client.attached
+        assert client.info.page_bytes == 4096
+        with client.reserve(2) as pages:
+            assert len(pages) == 2
+            assert [page.index for page in pages] == [0, 1]
+            pages[0].array()[:] = 7
+            view = pages[-1].array(np.float32, (2, 3))
+            view[1] = (1, 2, 3)
+            assert stub.page(pages[0].number) == b"\x07" * 4096
+            assert stub.page(pages[1].number, 24) == view.tobytes()
+            assert client.pool()[pages.numbers[0], 5] == 7
+            with pytest.raises(IndexError):
+                pages[2]
+            with pytest.raises(kvferry.InvalidError, match="4100 bytes"):
+                pages[0].array(np.float32, (1025,))
+        assert pages.released
+        with pytest.raises(kvferry.InvalidError, match="released"):
+            pages[0].array()
+        with pytest.raises(kvferry.MissingError):
+            pages.release()
+        assert stub.agent.held == {}
+    assert stub.agent.heard[0]["name"] == "engine 0"
+
+
+def test_what_a_get_gives_is_only_to_be_read(stub: StubAgent) -> None:
+    case = Case("get", {}, {}, {"pages": (5,), "lengths": (10,)}, lambda r: r, None)
+    stub.agent.executes = answers(case)
+    stub.fill(5, b"0123456789abc")
+    with kvferry.connect(stub.path) as client, client.get(["k"]) as pages:
+        pages.check()
+        view = pages[0].array()
+        assert view.tobytes() == b"0123456789"
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+
+
+def test_a_prefix_says_why_it_is_one(stub: StubAgent) -> None:
+    why = {"code": 21, "count": 1, "field": "retention", "remedy": "compute from it on", "stage": "memory"}
+    stub.agent.executes = answers(Case("get", {}, {}, why, lambda r: r, None))
+    with kvferry.connect(stub.path) as client, client.get(["k"]) as pages:
+        assert len(pages) == 0
+        with pytest.raises(kvferry.MissingError, match="compute from it on") as failed:
+            pages.check()
+        assert failed.value.stage == "memory"
+        stub.agent.executes = answers(Case("get", {}, {}, {"code": 14, "field": "keys"}, lambda r: r, None))
+        with pytest.raises(kvferry.InvalidError):
+            client.get(["k"])
+
+
+def test_torch_is_needed_for_tensors_alone(stub: StubAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(1) as pages:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(ImportError):
+            pages[0].tensor()
+        assert not client.pin_memory().done
+
+        class Tensor:
+            """What is used of one."""
+
+            def __init__(self, array: Any) -> None:
+                self.array = array
+
+            def view(self, dtype: Any) -> Tensor:
+                return Tensor(self.array.view(dtype.name))
+
+            def reshape(self, shape: tuple[int, ...]) -> Tensor:
+                return Tensor(self.array.reshape(shape))
+
+            def __getitem__(self, part: slice) -> Tensor:
+                return Tensor(self.array[part])
+
+        half = types.SimpleNamespace(itemsize=2, name="float16")
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(from_numpy=Tensor))
+        pages[0].tensor(half, (2, 2)).array[1, 1] = 1.0
+        assert pages[0].array(np.float16)[3] == 1.0
+        assert pages[0].tensor().array.nbytes == 4096
+
+
+def test_a_failed_put_has_its_result(stub: StubAgent) -> None:
+    stub.agent.executes = answers(Case("put", {}, {}, {"code": 4, "held": True, "peer": "h:1"}, lambda r: r, None))
+    with kvferry.connect(stub.path) as client, client.reserve(1) as pages:
+        with pytest.raises(Error, match="h:1") as failed:
+            client.put(peer=PEER, keys=["k"], pages=pages)
+        assert type(failed.value) is Error  # The peer is lost, not the agent.
+        assert not pages.void
+        result = failed.value.result
+        assert result.held
+        assert not result.wait_returned(0)
+        result.take_back()
+        put = stub.heard("put")["id"]
+        assert stub.heard("take_back")["target"] == put
+        stub.do(lambda agent: agent.give_back(put))
+        assert result.wait_returned(PATIENCE)
+        pages.await_return(1.0)
+        assert wire_of(stub.heard("await_return")) == {"target": pages.number, "patience_ns": 10**9}
+
+
+def test_pages_that_are_still_read_go_back_by_themselves(stub: StubAgent, caplog: pytest.LogCaptureFixture) -> None:
+    with kvferry.connect(stub.path, bound=0.05, longest=0.05) as client:
+        three = [client.reserve(1) for _ in range(3)]
+        stub.agent.executes = silent
+        with pytest.raises(kvferry.ExpiredError):
+            three[0].release(0.01)
+        three[1].release(0)
+        with three[2]:
+            pass
+        assert "release: expired" in caplog.text
+        assert {stub.heard("release", n + 1)["target"] for n in range(3)} == {pages.number for pages in three}
+        assert not [m for m in stub.agent.heard if m.get("op") == "abort"]
+
+
+def test_a_withdraw_that_had_no_answer_may_come_again(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path, bound=0.05) as client, client.reserve(1) as pages:
+        shared = client.share(["k"], pages)
+        stub.agent.executes = silent
+        with pytest.raises(kvferry.ExpiredError):
+            shared.withdraw(0.01)
+        assert not shared.released
+        stub.agent.executes = answers(Case("withdraw", {}, {}, {"code": 13}, lambda r: r, None))
+        shared.withdraw(1.0)
+        assert shared.released
+
+
+@pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])
+def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, code: Code) -> None:
+    with kvferry.connect(stub.path) as client:
+        pages = client.reserve(1)
+        shared = client.share(["k"], pages)
+        for handle, op, back in (
+            (shared, "withdraw", shared.withdraw),
+            (pages, "release", pages.release),
+            (prefill := client.begin_prefill(keys=["k"], request="r"), "drop_prefill", prefill.drop),
+        ):
+            for _ in range(2):
+                stub.agent.executes = coded(op, code)
+                with pytest.raises(Error) as failed:
+                    back()
+                assert failed.value.code == code
+                assert not handle.released
+            # The end that was under way is over.
+            stub.agent.executes = coded(op, Code.NOT_FOUND)
+            back()
+            assert handle.released
+
+
+@pytest.mark.parametrize("code", [Code.TOO_MANY, Code.INVALID])
+def test_a_prefill_that_did_not_finish_stands(stub: StubAgent, code: Code) -> None:
+    with kvferry.connect(stub.path) as client:
+        prefill = client.begin_prefill(keys=["k"], request="r")
+        stub.agent.executes = coded("finish_prefill", code)
+        with pytest.raises(Error):
+            prefill.finish()
+        assert not prefill.released
+        stub.agent.executes = coded("finish_prefill", Code.NOT_FOUND)
+        with pytest.raises(kvferry.MissingError):
+            prefill.finish()
+        assert prefill.released
+
+
+def test_a_release_that_cannot_be_made_releases_nothing(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(1) as pages:
+        with pytest.raises(kvferry.InvalidError):
+            pages.release(-1)
+        assert not pages.released
+
+
+def test_stored_pages_are_the_caches(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(3) as pages:
+        client.store(["a"], pages, 1)
+        pages[0].array()
+        with pytest.raises(kvferry.InvalidError, match="stored"):
+            pages[1].array()
+        with pytest.raises(kvferry.InvalidError, match="stored"):
+            client.share(["a", "b"], pages)
+        stub.agent.executes = answers(Case("store", {}, {}, {"code": 8, "count": 1}, lambda r: r, None))
+        with pytest.raises(Error):
+            client.store(["b"], pages, 2)
+        pages[2].array()
+
+
+def test_shared_pages_are_withdrawn_before_they_are_released(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client:
+        pages = client.reserve(1)
+        with client.share(["a"], pages) as shared:
+            with pytest.raises(kvferry.InvalidError, match="withdraw"):
+                pages.release()
+            assert not pages.released
+        assert stub.heard("withdraw")["target"] == shared.number
+        pages.release()
+
+
+def test_a_prefill_goes_layer_by_layer(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(2) as pages:
+        with client.begin_prefill(keys=["a"], request="r", peer=PEER) as prefill:
+            prefill.save_layer(1, 256, pages)
+            saved = stub.heard("save_layer")
+            assert wire_of(saved) == {"prefill": prefill.number, "target": pages.number, "layer": 1, "tokens": 256}
+            prefill.preempt()
+            assert wire_of(stub.heard("preempt_prefill")) == {"prefill": prefill.number}
+            assert not prefill.finish(2.0).held
+            assert wire_of(stub.heard("finish_prefill")) == {"prefill": prefill.number, "patience_ns": 2 * 10**9}
+        with client.begin_prefill(keys=["a"], request="r") as prefill:
+            pass
+        assert wire_of(stub.heard("drop_prefill")) == {"prefill": prefill.number}
+
+
+def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
+    stub.agent.executes = answers(Case("save_layer", {}, {}, {"code": 8}, lambda r: r, None))
+    with kvferry.connect(stub.path) as client, client.begin_prefill(keys=["a"], request="r") as prefill:
+        prefill.save_layer(0, 256, wait=False)
+        client.stats()  # What was answered before this was is known.
+        with pytest.raises(Error) as failed:
+            prefill.save_layer(0, 512, wait=False)
+        assert failed.value.code == Code.TOO_MANY
+        prefill.finish()
