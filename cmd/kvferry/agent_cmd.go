@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/attach"
-	"github.com/kvferry/kvferry/runtime/config"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -37,26 +35,12 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 			if file == "" || to.Path == "" {
 				return usagef("name the configuration with --config, and the socket with --socket")
 			}
-			data, err := os.ReadFile(file)
+			cfg, log, err := readNode(cmd, file)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
-			cfg, err := config.Parse(file, data, os.LookupEnv)
-			if err != nil {
-				return usageError{err}
-			}
-			if missing := cfg.Standalone(); len(missing) > 0 {
-				return usagef("%v", missing[0])
-			}
-			to.Log = newLogger(cmd.ErrOrStderr(), cfg.Log)
-			for _, n := range cfg.Notes {
-				to.Log.Warn("configuration", "note", n.String())
-			}
-			more := []runtime.Option{runtime.WithAttachable()}
-			if reports != "" {
-				more = append(more, runtime.WithFailAlone(runtime.FailAlone{Reports: reports}))
-			}
-			n, err := openNode(cmd.Context(), cfg, rank, to.Log, more...)
+			to.Log = log
+			n, err := openNode(cmd.Context(), cfg, rank, log, append(failAlone(reports), runtime.WithAttachable())...)
 			if err != nil {
 				return err
 			}

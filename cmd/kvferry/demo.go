@@ -188,7 +188,7 @@ func recallModes(wanted bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode,
 // playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its
 // own.
 func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
-	var all demo.Summary
+	var all demo.Summary[*demo.Report]
 	for _, o.NPU = range npus {
 		for _, o.Mode = range o.NPU.In(modes) {
 			finish := showReplayProgress(cmd.ErrOrStderr(), &o)

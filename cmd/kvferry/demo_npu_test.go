@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -29,23 +28,15 @@ func softwareNPU(t *testing.T) string {
 }
 
 // playOnNPUs runs the demo, and checks what holds of every replay on NPUs, with faults or without.
-func playOnNPUs(t *testing.T, args ...string) demo.Summary {
+func playOnNPUs(t *testing.T, args ...string) demo.Summary[*demo.Report] {
 	t.Helper()
-	var out, stderr bytes.Buffer
-	args = append([]string{"demo", "--json", "--device", "npu", "--library", softwareNPU(t)}, args...)
-	code := run(context.Background(), args, strings.NewReader(""), &out, &stderr)
-	var all demo.Summary
-	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
-		t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
-	}
-	if code != exitOK || !all.OK {
-		t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
-	}
+	var all demo.Summary[*demo.Report]
+	out := playDemo(t, &all, append([]string{"--device", "npu", "--library", softwareNPU(t)}, args...)...)
 	for _, r := range all.Modes {
 		pushes := r.Mode == demo.Push || r.Mode == demo.Layerwise
 		switch n := r.NPU; {
-		case r.Completed != int64(r.Requests) || r.BytesWrong != 0 || r.BytesVerified == 0:
-			t.Errorf("%s did not do what it is for:\n%s", r.Mode, &out)
+		case r.Completed != r.Requests || r.BytesWrong != 0 || r.BytesVerified == 0:
+			t.Errorf("%s did not do what it is for:\n%s", r.Mode, out)
 		case n == nil || !n.Software || n.Batches == 0 || n.Descriptors < n.Batches || n.Processes < 3 || n.Formed == 0:
 			t.Errorf("%s: the NPUs' report is %+v", r.Mode, n)
 		case r.Mode == demo.Push && n.BytesPut < r.BytesSent, pushes != (n.BytesPut > 0), pushes != (n.BytesGot == 0):

@@ -55,7 +55,8 @@ func playRegistered(cmd *cobra.Command, o demo.RegisteredOptions, asJSON bool) e
 		return err
 	}
 	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), demo.RegisteredSummary{Modes: []*demo.RegisteredReport{report}, OK: report.OK})
+		err = printJSON(cmd.OutOrStdout(), demo.Summary[*demo.RegisteredReport]{Modes: []*demo.RegisteredReport{report},
+			OK: report.OK})
 	} else {
 		err = report.Print(cmd.OutOrStdout())
 	}

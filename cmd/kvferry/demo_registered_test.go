@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -18,15 +17,10 @@ func TestDemoOfRegisteredBlocks(t *testing.T) {
 		"tcp, 1 to 2": {"--plane", "tcp", "--prefill-tp", "1", "--decode-tp", "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var out, stderr bytes.Buffer
-			args := append([]string{"demo", "--mode", "push-reg", "--requests", "24", "--json"}, args...)
-			code := run(context.Background(), args, strings.NewReader(""), &out, &stderr)
-			var all demo.RegisteredSummary
-			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
-				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
-			}
-			if code != exitOK || !all.OK || len(all.Modes) != 1 {
-				t.Fatalf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+			var all demo.Summary[*demo.RegisteredReport]
+			out := playDemo(t, &all, append([]string{"--mode", "push-reg", "--requests", "24"}, args...)...)
+			if len(all.Modes) != 1 {
+				t.Fatalf("not one mode was played:\n%s", out)
 			}
 			r := all.Modes[0]
 			if r.Completed != 24 || r.Pages == 0 || r.BytesVerified == 0 || r.AbortedByPrefill == 0 ||

@@ -47,7 +47,7 @@ func (f *shareFlags) check(cmd *cobra.Command, shares bool, role string, on *dev
 
 // playShared replays the trace once for each mode of nodes that share.
 func playShared(cmd *cobra.Command, o demo.SharedOptions, modes []demo.Mode, asJSON bool) error {
-	var all demo.SharedSummary
+	var all demo.Summary[*demo.SharedReport]
 	for _, o.Mode = range modes {
 		finish := showReplayProgress(cmd.ErrOrStderr(), &o.Options)
 		report, err := demo.RunShared(cmd.Context(), o)

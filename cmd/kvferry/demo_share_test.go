@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -19,15 +18,10 @@ func TestDemoOfSharing(t *testing.T) {
 		"both": {"--plane", "tcp", "--role", "both", "--directories", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var out, stderr bytes.Buffer
-			args := append([]string{"demo", "--mode", "p2p", "--requests", "10", "--json"}, args...)
-			code := run(context.Background(), args, strings.NewReader(""), &out, &stderr)
-			var all demo.SharedSummary
-			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
-				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
-			}
-			if code != exitOK || !all.OK || len(all.Modes) != 4 {
-				t.Fatalf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+			var all demo.Summary[*demo.SharedReport]
+			out := playDemo(t, &all, append([]string{"--mode", "p2p", "--requests", "10"}, args...)...)
+			if len(all.Modes) != 4 {
+				t.Fatalf("not all modes were played:\n%s", out)
 			}
 			for _, r := range all.Modes {
 				shares(t, r)

@@ -44,26 +44,11 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			if file == "" {
 				return usagef("name the configuration with --config")
 			}
-			data, err := os.ReadFile(file)
+			cfg, log, err := readNode(cmd, file)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
-			cfg, err := config.Parse(file, data, os.LookupEnv)
-			if err != nil {
-				return usageError{err}
-			}
-			if missing := cfg.Standalone(); len(missing) > 0 {
-				return usagef("%v", missing[0])
-			}
-			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-			for _, n := range cfg.Notes {
-				log.Warn("configuration", "note", n.String())
-			}
-			var more []runtime.Option
-			if reports != "" {
-				more = append(more, runtime.WithFailAlone(runtime.FailAlone{Reports: reports}))
-			}
-			n, err := openNode(cmd.Context(), cfg, rank, log, more...)
+			n, err := openNode(cmd.Context(), cfg, rank, log, failAlone(reports)...)
 			if err != nil && commands {
 				// Whoever gives the commands is told by what it reads.
 				err = errors.Join(err, agent.Refuse(cmd.OutOrStdout(), err))
@@ -87,6 +72,34 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 	cmd.Flags().StringVar(&reports, "reports", "", "the directory where an assertion that fails is reported")
 	cmd.Flags().BoolVar(&commands, "commands", false, "take commands from standard input, JSON lines")
 	return cmd
+}
+
+// readNode reads the configuration of a node that stands alone, and says its notes in the node's log.
+func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	cfg, err := config.Parse(file, data, os.LookupEnv)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	if missing := cfg.Standalone(); len(missing) > 0 {
+		return nil, nil, usagef("%v", missing[0])
+	}
+	log := newLogger(cmd.ErrOrStderr(), cfg.Log)
+	for _, n := range cfg.Notes {
+		log.Warn("configuration", "note", n.String())
+	}
+	return cfg, log, nil
+}
+
+// failAlone has an assertion that fails be reported in that folder; an empty one leaves it a panic.
+func failAlone(reports string) []runtime.Option {
+	if reports == "" {
+		return nil
+	}
+	return []runtime.Option{runtime.WithFailAlone(runtime.FailAlone{Reports: reports})}
 }
 
 // serve lasts until the node is told to stop, or has failed, which is an error.

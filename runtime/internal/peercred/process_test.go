@@ -68,21 +68,7 @@ func TestAProcessIsKnownToBeGone(t *testing.T) {
 }
 
 func TestWaitingForAProcessEndsWithItsContext(t *testing.T) {
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	dialed, err := net.Dial("unix", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dialed.Close()
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	_, conn := ends(t)
 	p, err := ProcessOf(conn) // Ourselves.
 	if err != nil {
 		t.Fatal(err)

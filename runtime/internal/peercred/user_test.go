@@ -35,22 +35,27 @@ func TestOverflowUserIsTheKernels(t *testing.T) {
 	}
 }
 
-func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
+// ends are those of a socket, both ours.
+func ends(t *testing.T) (dialed, accepted net.Conn) {
+	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	dialed, err := net.Dial("unix", listener.Addr().String())
-	if err != nil {
+	if dialed, err = net.Dial("unix", listener.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	defer dialed.Close()
-	accepted, err := listener.Accept()
-	if err != nil {
+	t.Cleanup(func() { dialed.Close() })
+	if accepted, err = listener.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	defer accepted.Close()
+	t.Cleanup(func() { accepted.Close() })
+	return dialed, accepted
+}
+
+func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
+	dialed, accepted := ends(t)
 	for _, end := range []net.Conn{dialed, accepted} {
 		if err := SameUser(end); err != nil {
 			t.Error(err)

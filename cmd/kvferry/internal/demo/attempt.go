@@ -37,13 +37,9 @@ func (p *player) playJob(ctx context.Context, j *job) {
 			pause(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
-	if ok {
-		p.tally.completed.Add(1)
-	} else {
-		p.tally.lost.Add(1)
-	}
-	if done := p.done.Add(1); p.options.Progress != nil {
-		p.options.Progress(int(done), int(p.tally.lost.Load()))
+	done, lost := p.tally.ended(ok)
+	if p.options.Progress != nil {
+		p.options.Progress(done, lost)
 	}
 }
 
@@ -152,8 +148,7 @@ func (p *player) get(j *job, decode *process, request string) (cause string) {
 		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
 			Layered: p.options.Mode == Layerwise, WaitMS: int(getWait.Milliseconds())})
 		p.tally.hits.Add(int64(r.Hits))
-		p.tally.bytesVerified.Add(r.Bytes)
-		p.tally.bytesWrong.Add(r.Wrong)
+		p.tally.verified(&r)
 		switch {
 		case r.Wrong > 0:
 			return op + ": wrong bytes"

@@ -7,7 +7,6 @@ import (
 	"context"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
@@ -39,8 +38,6 @@ type player struct {
 	options *Options
 	cluster *cluster
 	tally   *tally
-
-	done atomic.Int64
 }
 
 // Run replays the trace and reports. The error says why it could not be played; what went wrong while it
@@ -71,7 +68,7 @@ func (p *player) play(ctx context.Context, jobs []job) {
 	for i := range jobs {
 		if j := &jobs[i]; len(j.keys) > most {
 			j.keys, j.lastTokens = j.keys[:most], 0
-			p.tally.cut.Add(1)
+			p.tally.r.Cut++
 		}
 	}
 	var strikes []func(context.Context)

@@ -133,7 +133,7 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 		t.Error("a decode that held more than two batches is ok")
 	}
 	p.tally.stagedMost = 0
-	p.tally.bytesWrong.Store(1)
+	p.tally.r.BytesWrong = 1
 	if p.report(1, nil, nil, nil).OK {
 		t.Error("a wrong byte is ok")
 	}
@@ -157,9 +157,9 @@ func TestModesByName(t *testing.T) {
 }
 
 func TestSummaryIsOKIfAllAre(t *testing.T) {
-	var s Summary
+	var s Summary[*Report]
 	for _, step := range []struct{ adds, want bool }{{true, true}, {false, false}, {true, false}} {
-		if s.Add(&Report{OK: step.adds}); s.OK != step.want {
+		if s.Add(&Report{Outcome: Outcome{OK: step.adds}}); s.OK != step.want {
 			t.Errorf("after a report that is ok=%t: ok=%t", step.adds, s.OK)
 		}
 	}

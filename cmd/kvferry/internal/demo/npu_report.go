@@ -50,7 +50,7 @@ func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 		return nil
 	}
 	r := &NPUReport{Library: n.Library, Software: n.software, Link: o.Mode.link().String(), Refused: c.refused,
-		Left: []string{}, Violations: []string{}, Unexpected: append([]string{}, n.faults.unexpected(t.failures)...)}
+		Left: []string{}, Violations: []string{}, Unexpected: append([]string{}, n.faults.unexpected(t.r.Failures)...)}
 	for _, l := range t.links {
 		r.Formed += l.Formed
 		r.Fenced += l.Fenced

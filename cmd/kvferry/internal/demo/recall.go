@@ -57,8 +57,7 @@ func (p *player) recall(ctx context.Context, j *job, from *seat, peer agent.Peer
 			WaitMS: int(getWait.Milliseconds()),
 		})
 		p.tally.recalled.Add(int64(r.Hits))
-		p.tally.bytesVerified.Add(r.Bytes)
-		p.tally.bytesWrong.Add(r.Wrong)
+		p.tally.verified(&r)
 		switch {
 		case r.Wrong > 0:
 			return "recall: wrong bytes"

@@ -223,9 +223,10 @@ func (g *registrar) playJob(ctx context.Context, j *job) {
 			pause(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
-	g.tally.ended(ok, time.Since(begin))
+	g.tally.request.record(time.Since(begin))
+	done, lost := g.tally.ended(ok)
 	if g.options.Progress != nil {
-		g.options.Progress(g.tally.done())
+		g.options.Progress(done, lost)
 	}
 }
 

@@ -26,51 +26,26 @@ type Report struct {
 	Shape     string `json:"shape"`
 	PageBytes int    `json:"page_bytes"`
 
-	Requests  int   `json:"requests"`
-	Completed int64 `json:"completed"`
-	Lost      int64 `json:"lost"` // failed at every attempt
-	Cut       int64 `json:"cut"`  // longer than a decode's pool, played as far as that holds
+	Outcome
 
-	Sent          int64   `json:"chunks_sent"`
-	Skipped       int64   `json:"chunks_skipped"` // the decode had them already
-	Hits          int64   `json:"chunks_fetched"`
-	Recalled      int64   `json:"chunks_recalled"`
-	Saved         int64   `json:"layers_saved"` // layerwise: of all steps
-	Preempted     int64   `json:"preempted"`    // layerwise: prefills that began again
-	BytesSent     int64   `json:"bytes_sent"`
-	BytesVerified int64   `json:"bytes_verified"`
-	BytesWrong    int64   `json:"bytes_wrong"`
-	Seconds       float64 `json:"seconds"`
-	MiBPerSecond  float64 `json:"mib_per_second"` // sent, making and checking content included
+	Sent         int64   `json:"chunks_sent"`
+	Skipped      int64   `json:"chunks_skipped"` // the decode had them already
+	Hits         int64   `json:"chunks_fetched"`
+	Recalled     int64   `json:"chunks_recalled"`
+	Saved        int64   `json:"layers_saved"` // layerwise: of all steps
+	Preempted    int64   `json:"preempted"`    // layerwise: prefills that began again
+	BytesSent    int64   `json:"bytes_sent"`
+	MiBPerSecond float64 `json:"mib_per_second"` // sent, making and checking content included
 
-	Latency  map[string]Latency `json:"latency_us"`
-	Failures map[string]int     `json:"failed_attempts"` // by cause
 	// LentMost is the most pages that a prefill had lent at a time, of its PrefillPages, in a ring those that its engine
 	// may have; 0 where nothing is lent.
 	LentMost     int `json:"lent_pages_most"`
 	PrefillPages int `json:"prefill_pages"`
 	// StagedMost is the most pages of its pool that a decode held at a time for fetches, of StagingPages, which are two
 	// batches; both 0 where nothing is fetched. More would be a defect.
-	StagedMost   int `json:"staged_pages_most"`
-	StagingPages int `json:"staging_pages"`
-	// RestartMillis is the time from a process's kill -9 until its successor served; empty without a crash.
-	RestartMillis map[string]int64 `json:"restart_ms"`
-	Pinned        []string         `json:"pinned"`  // what was not given back
-	Unclean       []string         `json:"unclean"` // processes that did not end well
-	NPU           *NPUReport       `json:"npu,omitempty"`
-	OK            bool             `json:"ok"`
-}
-
-// A Summary is the reports of all modes that were played.
-type Summary struct {
-	Modes []*Report `json:"modes"`
-	OK    bool      `json:"ok"` // of all of them
-}
-
-// Add takes one more report.
-func (s *Summary) Add(r *Report) {
-	s.OK = r.OK && (s.OK || len(s.Modes) == 0)
-	s.Modes = append(s.Modes, r)
+	StagedMost   int        `json:"staged_pages_most"`
+	StagingPages int        `json:"staging_pages"`
+	NPU          *NPUReport `json:"npu,omitempty"`
 }
 
 // Latency is percentiles of one step.
@@ -108,37 +83,21 @@ func (h *histogram) percentiles() Latency {
 
 // A tally is what workers count while they play.
 type tally struct {
-	completed, lost, cut                 atomic.Int64
-	sent, skipped, hits, recalled        atomic.Int64
-	saved, preempted                     atomic.Int64
-	bytesSent, bytesVerified, bytesWrong atomic.Int64
-	put, get, request, recall            histogram
-	compute, save                        histogram // layerwise
+	counted[Report]
+	sent, skipped, hits, recalled   atomic.Int64
+	saved, preempted, bytesSent     atomic.Int64
+	put, get, recall, compute, save histogram // the last two layerwise
 
-	mu       sync.Mutex
-	failures map[string]int
-	restarts map[string]int64 // milliseconds, by process
-	unclean  []string
 	// The high marks of all nodes.
 	lentMost, stagedMost int
 	links                map[string]agent.Links // as last seen, by incarnation
 }
 
 func newTally() *tally {
-	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), recall: newHistogram(),
-		compute: newHistogram(), save: newHistogram(),
-		failures: map[string]int{},
-		restarts: map[string]int64{}, links: map[string]agent.Links{}}
-}
-
-// crashed notes that a process was killed, and how it came back.
-func (t *tally) crashed(name string, took time.Duration, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.restarts[name] = max(1, took.Milliseconds())
-	if err != nil {
-		t.unclean = append(t.unclean, err.Error())
-	}
+	t := &tally{put: newHistogram(), get: newHistogram(), recall: newHistogram(), compute: newHistogram(),
+		save: newHistogram(), links: map[string]agent.Links{}}
+	t.begin(&t.r.Outcome)
+	return t
 }
 
 func (t *tally) marks(s *agent.Stats) {
@@ -151,46 +110,27 @@ func (t *tally) marks(s *agent.Stats) {
 	}
 }
 
-func (t *tally) fail(cause string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.failures[cause]++
-}
-
 func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
 	t, s := p.tally, p.options.shape
-	r := &Report{
-		Mode: p.options.Mode, Ring: p.options.Ring, Recall: p.options.Recall, Trace: p.options.Trace,
-		Plane: p.options.Plane, PageBytes: s.pageBytes(),
-		Shape: fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize,
-			s.chunkTokens),
-		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
-		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(), Recalled: t.recalled.Load(),
-		Saved: t.saved.Load(), Preempted: t.preempted.Load(),
-		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
-		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
-		Latency: map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
-			"request": t.request.percentiles(), "recall": t.recall.percentiles(),
-			"compute": t.compute.percentiles(), "save": t.save.percentiles()},
-		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
-		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
-		NPU: npu,
-	}
+	r := t.r
+	r.Mode, r.Ring, r.Recall = p.options.Mode, p.options.Ring, p.options.Recall
+	r.Trace, r.Plane, r.PageBytes, r.NPU = p.options.Trace, p.options.Plane, s.pageBytes(), npu
+	r.Shape = fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize,
+		s.chunkTokens)
+	r.Sent, r.Skipped, r.Hits, r.Recalled = t.sent.Load(), t.skipped.Load(), t.hits.Load(), t.recalled.Load()
+	r.Saved, r.Preempted, r.BytesSent = t.saved.Load(), t.preempted.Load(), t.bytesSent.Load()
+	r.MiBPerSecond = float64(r.BytesSent) / (1 << 20) / took.Seconds()
+	r.Latency = map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
+		"request": t.request.percentiles(), "recall": t.recall.percentiles(),
+		"compute": t.compute.percentiles(), "save": t.save.percentiles()}
+	r.LentMost, r.PrefillPages, r.StagedMost = t.lentMost, s.prefillPages, t.stagedMost
 	if p.options.Mode.delays() {
 		r.StagingPages = stagingPages
 	}
-	if r.Pinned == nil {
-		r.Pinned = []string{} // [] in JSON, not null.
-	}
-	if r.Unclean == nil {
-		r.Unclean = []string{}
-	}
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && (r.Recalled > 0) == r.Recall &&
-		(r.Saved > 0) == (r.Mode == Layerwise) &&
-		r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 &&
-		len(r.Unclean) == 0 &&
-		(npu == nil || npu.OK)
-	return r
+	r.ended(len(p.options.Requests), took, pinned, unclean)
+	r.OK = r.OK && r.Hits > 0 && (r.Recalled > 0) == r.Recall && (r.Saved > 0) == (r.Mode == Layerwise) &&
+		r.StagedMost <= r.StagingPages && (npu == nil || npu.OK)
+	return &r
 }
 
 // Print writes the report as tables for people.
@@ -204,7 +144,7 @@ func (r *Report) Print(w io.Writer) error {
 		{"requests", fmt.Sprintf("%d: %d completed, %d lost, %d cut to the pool", r.Requests, r.Completed, r.Lost, r.Cut)},
 		{"chunks", fmt.Sprintf("%d sent, %d skipped, %d fetched", r.Sent, r.Skipped, r.Hits)},
 		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", mib(r.BytesSent), r.Seconds, r.MiBPerSecond)},
-		{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(r.BytesVerified), r.BytesWrong)},
+		r.verified(),
 	}
 	if r.Recall {
 		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from where decodes had them", r.Recalled)})
@@ -220,18 +160,11 @@ func (r *Report) Print(w io.Writer) error {
 		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d",
 			r.StagedMost, r.StagingPages, r.StagingPages/2)})
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
-		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name,
-			r.RestartMillis[name])})
-	}
-	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)},
-		[2]string{"still pinned", listText(r.Pinned)})
+	rows = append(rows, r.crashes(served)...)
 	if r.NPU != nil {
 		rows = append(rows, r.NPU.rows()...)
 	}
-	if len(r.Unclean) > 0 {
-		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
-	}
+	rows = append(rows, r.failed()...)
 	steps := []string{"put", "get", "request"}
 	switch {
 	case r.Mode == Layerwise:

@@ -95,7 +95,7 @@ func (s *sharer) play(ctx context.Context) error {
 		}
 		if most := s.options.Pages / 4; len(j.keys) > most {
 			j.keys = j.keys[:most]
-			s.tally.cut++
+			s.tally.r.Cut++
 		}
 	}
 	first := &jobs[0]
@@ -139,9 +139,10 @@ func (s *sharer) playJob(ctx context.Context, j *job) {
 			pause(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
-	s.tally.ended(ok, time.Since(begin))
+	s.tally.request.record(time.Since(begin))
+	done, lost := s.tally.ended(ok)
 	if s.options.Progress != nil {
-		s.options.Progress(s.tally.done())
+		s.options.Progress(done, lost)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -25,11 +24,7 @@ type SharedReport struct {
 	Log         string `json:"log"`   // the server that keeps the directories' log, or why there is none
 	Pages       int    `json:"pages"` // of each instance's cache
 	PageBytes   int    `json:"page_bytes"`
-
-	Requests  int `json:"requests"`
-	Completed int `json:"completed"`
-	Lost      int `json:"lost"` // failed at every attempt
-	Cut       int `json:"cut"`  // longer than a quarter of a cache, played as far as that
+	Outcome
 
 	// Chunks that requests wanted, each counted as one of three: its instance had it, it came from a peer (or was computed
 	// for another request meanwhile), or it was computed.
@@ -42,44 +37,20 @@ type SharedReport struct {
 	Misses map[string]int64 `json:"misses"`
 	Passed int64            `json:"chunks_passed"` // put to the next instance
 	// BytesSaved were brought, and would have been computed.
-	BytesSaved    int64 `json:"bytes_saved"`
-	BytesVerified int64 `json:"bytes_verified"`
-	BytesWrong    int64 `json:"bytes_wrong"`
-
-	Seconds float64            `json:"seconds"`
-	Latency map[string]Latency `json:"latency_us"`
+	BytesSaved int64 `json:"bytes_saved"`
 	// Asked is how often one peer was asked for chunks, by how that ended; of those that were killed, as far as they told.
-	Asked         map[string]uint64 `json:"peers_asked"`
-	Failures      map[string]int    `json:"failed_attempts"`
-	RestartMillis map[string]int64  `json:"restart_ms"`
+	Asked map[string]uint64 `json:"peers_asked"`
 	// WithoutLog is how many chunks came from a peer or the own cache while the log was dead.
 	WithoutLog int `json:"chunks_without_log"`
 	// UnderWayAtDeath is how many pages of the instance that was killed others were reading, or it was writing, then.
-	UnderWayAtDeath int      `json:"pages_under_way_at_death"`
-	Pinned          []string `json:"pinned"`
-	Unclean         []string `json:"unclean"`
-	OK              bool     `json:"ok"`
-}
-
-// A SharedSummary is the reports of all modes that were played.
-type SharedSummary struct {
-	Modes []*SharedReport `json:"modes"`
-	OK    bool            `json:"ok"` // of all of them
-}
-
-// Add takes one more report.
-func (s *SharedSummary) Add(r *SharedReport) {
-	s.OK = r.OK && (s.OK || len(s.Modes) == 0)
-	s.Modes = append(s.Modes, r)
+	UnderWayAtDeath int `json:"pages_under_way_at_death"`
 }
 
 // A sharedTally is what workers count while they play.
 type sharedTally struct {
-	lookup, bring, request histogram
+	counted[SharedReport]
+	lookup, bring histogram
 
-	mu    sync.Mutex
-	r     SharedReport
-	cut   int
 	all   int                          // requests
 	begun bool                         // may is closed
 	may   chan struct{}                // closed when a peer's chunks have come, or all requests have ended
@@ -87,19 +58,11 @@ type sharedTally struct {
 }
 
 func newSharedTally(all int) *sharedTally {
-	return &sharedTally{all: all, may: make(chan struct{}), lookup: newHistogram(), bring: newHistogram(),
-		request: newHistogram(),
-		r: SharedReport{Misses: map[string]int64{}, Asked: map[string]uint64{}, Failures: map[string]int{},
-			RestartMillis: map[string]int64{}, Pinned: []string{}, Unclean: []string{}},
+	t := &sharedTally{all: all, may: make(chan struct{}), lookup: newHistogram(), bring: newHistogram(),
 		lives: map[string]map[string]uint64{}}
-}
-
-// verified counts what an answer says was looked at.
-func (t *sharedTally) verified(r *agent.Response) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.r.BytesVerified += r.Bytes
-	t.r.BytesWrong += r.Wrong
+	t.begin(&t.r.Outcome)
+	t.r.Misses, t.r.Asked = map[string]int64{}, map[string]uint64{}
+	return t
 }
 
 // served counts what became of a request's chunks.
@@ -112,14 +75,14 @@ func (t *sharedTally) served(j *job, looked, got *agent.Response, lookup time.Du
 	t.r.Wanted += int64(len(j.keys))
 	t.r.LocalHits += int64(local)
 	t.r.PeerHits += int64(got.Hits - local)
-	t.begin(t.r.PeerHits > 0)
+	t.mayStrike(t.r.PeerHits > 0)
 	if t.r.Computed += int64(missing); missing > 0 {
 		t.r.Misses[whyMissing(looked, got)] += int64(missing)
 	}
 }
 
-// begin lets strikes begin.
-func (t *sharedTally) begin(now bool) {
+// mayStrike lets strikes begin.
+func (t *sharedTally) mayStrike(now bool) {
 	if now && !t.begun {
 		t.begun = true
 		close(t.may)
@@ -145,29 +108,13 @@ func (t *sharedTally) passed(chunks int) {
 	t.r.Passed += int64(chunks)
 }
 
-func (t *sharedTally) fail(cause string) {
+// ended counts a request.
+func (t *sharedTally) ended(ok bool) (all, lost int) {
+	all, lost = t.counted.ended(ok)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.r.Failures[cause]++
-}
-
-func (t *sharedTally) ended(ok bool, took time.Duration) {
-	t.request.record(took)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if ok {
-		t.r.Completed++
-	} else {
-		t.r.Lost++
-	}
-	t.begin(t.r.Completed+t.r.Lost == t.all)
-}
-
-// done is how many requests have ended, and how many of them are lost.
-func (t *sharedTally) done() (all, lost int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.r.Completed + t.r.Lost, t.r.Lost
+	t.mayStrike(all == t.all)
+	return all, lost
 }
 
 // asked notes what a life of an instance says of how peers were asked.
@@ -191,16 +138,6 @@ func (t *sharedTally) alone(r *agent.Response) {
 	t.r.WithoutLog += r.Hits
 }
 
-// crashed notes that a process was killed, and how it came back.
-func (t *sharedTally) crashed(name string, took time.Duration, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.r.RestartMillis[name] = max(1, took.Milliseconds())
-	if err != nil {
-		t.r.Unclean = append(t.r.Unclean, err.Error())
-	}
-}
-
 func (s *sharer) report(took time.Duration, pinned, unclean []string) *SharedReport {
 	t, o := s.tally, s.options
 	r := &t.r
@@ -209,7 +146,6 @@ func (s *sharer) report(took time.Duration, pinned, unclean []string) *SharedRep
 	if s.town != nil {
 		r.Log = s.town.logBy
 	}
-	r.Requests, r.Cut, r.Seconds = len(o.Requests), t.cut, took.Seconds()
 	r.BytesSaved = r.PeerHits * int64(r.PageBytes)
 	if r.Wanted > 0 {
 		r.HitRate = float64(r.LocalHits+r.PeerHits) / float64(r.Wanted)
@@ -221,9 +157,8 @@ func (s *sharer) report(took time.Duration, pinned, unclean []string) *SharedRep
 	}
 	r.Latency = map[string]Latency{"lookup": t.lookup.percentiles(), "bring": t.bring.percentiles(),
 		"request": t.request.percentiles()}
-	r.Pinned, r.Unclean = append(r.Pinned, pinned...), append(r.Unclean, unclean...)
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.PeerHits > 0 && (r.Passed > 0) == r.Both && len(r.Pinned) == 0 &&
-		len(r.Unclean) == 0
+	r.ended(len(o.Requests), took, pinned, unclean)
+	r.OK = r.OK && r.PeerHits > 0 && (r.Passed > 0) == r.Both
 	return r
 }
 
@@ -255,29 +190,23 @@ func (r *SharedReport) Print(w io.Writer) error {
 	for _, code := range slices.Sorted(maps.Keys(r.Asked)) {
 		asked = append(asked, fmt.Sprintf("%d × %s", r.Asked[code], code))
 	}
-	rows = append(rows, [2]string{"peers asked", listText(asked)},
-		[2]string{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(r.BytesVerified), r.BytesWrong)})
-	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
-		text := fmt.Sprintf("%s killed, told again of all instances after %d ms", name, r.RestartMillis[name])
-		if strings.HasPrefix(name, "instance") {
-			text = fmt.Sprintf("%s killed with %d pages under way, serving again after %d ms", name, r.UnderWayAtDeath,
-				r.RestartMillis[name])
-		}
-		if name == "log" {
-			text = fmt.Sprintf("the log killed with all that it kept; %d chunks came while it was dead, and directories told "+
-				"each other again after %d ms", r.WithoutLog, r.RestartMillis[name])
-		}
-		rows = append(rows, [2]string{"crash", text})
-	}
-	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)},
-		[2]string{"still pinned", listText(r.Pinned)})
-	if len(r.Unclean) > 0 {
-		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
-	}
+	rows = append(rows, [2]string{"peers asked", listText(asked)}, r.verified())
+	rows = slices.Concat(rows, r.crashes(r.crashText), r.failed())
 	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, "lookup", "bring", "request"), printVerdict(w, r.OK))
 }
 
 // part is a count of chunks, and its part of those that were wanted.
 func (r *SharedReport) part(n int64) string {
 	return fmt.Sprintf("%d (%.1f %%)", n, 100*float64(n)/float64(max(r.Wanted, 1)))
+}
+
+func (r *SharedReport) crashText(name string, millis int64) string {
+	switch {
+	case name == "log":
+		return fmt.Sprintf("the log killed with all that it kept; %d chunks came while it was dead, and directories told "+
+			"each other again after %d ms", r.WithoutLog, millis)
+	case strings.HasPrefix(name, "instance"):
+		return fmt.Sprintf("%s killed with %d pages under way, serving again after %d ms", name, r.UnderWayAtDeath, millis)
+	}
+	return fmt.Sprintf("%s killed, told again of all instances after %d ms", name, millis)
 }

@@ -1,0 +1,130 @@
+package demo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+)
+
+// An Outcome is what every replay says of its requests, whatever it is for. Times are microseconds.
+type Outcome struct {
+	Requests  int `json:"requests"`
+	Completed int `json:"completed"`
+	Lost      int `json:"lost"` // failed at every attempt
+	Cut       int `json:"cut"`  // longer than fits the pools, played as far as that
+
+	BytesVerified int64 `json:"bytes_verified"`
+	BytesWrong    int64 `json:"bytes_wrong"`
+
+	Seconds  float64            `json:"seconds"`
+	Latency  map[string]Latency `json:"latency_us"`
+	Failures map[string]int     `json:"failed_attempts"` // by cause
+	// RestartMillis is the time from a process's kill -9 until its successor served; empty without a crash.
+	RestartMillis map[string]int64 `json:"restart_ms"`
+	Pinned        []string         `json:"pinned"`  // what was not given back
+	Unclean       []string         `json:"unclean"` // processes that did not end well
+	OK            bool             `json:"ok"`
+}
+
+// ended is the outcome of a replay that took so long, and left that behind. OK says that nothing is wrong with it.
+func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []string) {
+	o.Requests, o.Seconds = requests, took.Seconds()
+	o.Pinned, o.Unclean = append(o.Pinned, pinned...), append(o.Unclean, unclean...)
+	o.OK = o.BytesWrong == 0 && o.Lost == 0 && len(o.Pinned) == 0 && len(o.Unclean) == 0
+}
+
+// ok reports whether the replay found what it is for, and nothing wrong.
+func (o *Outcome) ok() bool { return o.OK }
+
+func (o *Outcome) verified() [2]string {
+	return [2]string{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(o.BytesVerified), o.BytesWrong)}
+}
+
+// crashes are rows for processes that were killed, which text tells of.
+func (o *Outcome) crashes(text func(name string, millis int64) string) (rows [][2]string) {
+	for _, name := range slices.Sorted(maps.Keys(o.RestartMillis)) {
+		rows = append(rows, [2]string{"crash", text(name, o.RestartMillis[name])})
+	}
+	return rows
+}
+
+func served(name string, millis int64) string {
+	return fmt.Sprintf("%s killed, serving again after %d ms", name, millis)
+}
+
+// failed are rows for what did not go well.
+func (o *Outcome) failed() [][2]string {
+	rows := [][2]string{{"failed attempts", failuresText(o.Failures)}, {"still pinned", listText(o.Pinned)}}
+	if len(o.Unclean) > 0 {
+		rows = append(rows, [2]string{"processes", listText(o.Unclean)})
+	}
+	return rows
+}
+
+// A Summary is the reports of all modes that were played.
+type Summary[R interface{ ok() bool }] struct {
+	Modes []R  `json:"modes"`
+	OK    bool `json:"ok"` // of all of them
+}
+
+// Add takes one more report.
+func (s *Summary[R]) Add(r R) {
+	s.OK = r.ok() && (s.OK || len(s.Modes) == 0)
+	s.Modes = append(s.Modes, r)
+}
+
+// A counted report is filled by workers while they play. R has an Outcome, which is outcome.
+type counted[R any] struct {
+	request histogram
+
+	mu      sync.Mutex
+	r       R
+	outcome *Outcome // of r
+}
+
+// verified counts what an answer says was looked at.
+func (c *counted[R]) verified(r *agent.Response) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcome.BytesVerified += r.Bytes
+	c.outcome.BytesWrong += r.Wrong
+}
+
+// begin begins to count, into that outcome of the report.
+func (c *counted[R]) begin(o *Outcome) {
+	c.request, c.outcome = newHistogram(), o
+	// [] in JSON, not null.
+	*o = Outcome{Failures: map[string]int{}, RestartMillis: map[string]int64{}, Pinned: []string{}, Unclean: []string{}}
+}
+
+func (c *counted[R]) fail(cause string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcome.Failures[cause]++
+}
+
+// ended counts a request, and says how many have ended and how many of them are lost.
+func (c *counted[R]) ended(ok bool) (all, lost int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ok {
+		c.outcome.Completed++
+	} else {
+		c.outcome.Lost++
+	}
+	return c.outcome.Completed + c.outcome.Lost, c.outcome.Lost
+}
+
+// crashed notes that a process was killed, and how it came back.
+func (c *counted[R]) crashed(name string, took time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcome.RestartMillis[name] = max(1, took.Milliseconds())
+	if err != nil {
+		c.outcome.Unclean = append(c.outcome.Unclean, err.Error())
+	}
+}
