@@ -12,9 +12,9 @@
 //	            <-- welcome{code, rank, pool}
 //	words about epochs                     <->
 //
-// An outgoing is the initiator's goroutine of a link; it feeds the link's machine, submits what that wants submitted,
-// and reads the clock against NotAfter right before. An incoming is the target's side. What all links to us decide is
-// one machine, under the plane's mutex.
+// An outgoing carries out what the machine of a link decides, on that link's goroutine (epochs.Link), and reads the
+// clock against NotAfter right before it submits. An incoming is the target's side. What all links to us decide is one
+// machine, under the plane's mutex.
 //
 // A communicator that was fenced is torn down (end.go): the initiator aborts the stream, destroys its end and waits out
 // what hardware may still do, and says whether that is proven. R bounds the wait where the end could not be destroyed

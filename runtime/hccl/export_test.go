@@ -24,29 +24,23 @@ var Steps = map[uint8]liar.Step{
 
 // Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.links[link].welcome.buffer.Pages = pages
+	p.links.Link(link).Buffer.Pages = pages
 }
 
 // SayGone has a plane say to the peer of a link that its end of an epoch is gone, as if it were.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.links[link].ch.Say(appendEpoch(nil, kindGone, epoch))
+	p.links.Link(link).Channel.Say(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the
 // clock before, and reports whether it was refused.
 func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
-	p.mu.Lock()
-	o := p.links[link]
-	p.mu.Unlock()
+	l := p.links.Link(link)
 	how := make(chan communicator.Outcome)
-	o.Push(func(now effects.Time) {
-		one := epochs.Limit{Pieces: 1, Bytes: 1 << 30}
-		late := &job{batches: epochs.Batches([]effects.Pair{pair}, &effects.Gather{}, p.pool.Address, o.address, one)}
-		how <- o.submit(late, communicator.Batch{NotAfter: now - 1})
+	l.Push(func(now effects.Time) {
+		there := l.Base + uintptr(uint64(pair.Remote.Index)*l.Buffer.PageBytes)
+		late := []epochs.Piece{{Local: p.pool.Address(pair.Local), Remote: there, Bytes: uint64(pair.Local.Length)}}
+		how <- l.Hands().Submit(false, late, communicator.Batch{NotAfter: now - 1})
 	})
 	return <-how == communicator.TooLate
 }

@@ -4,87 +4,23 @@ package hccl
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// happens has the link's goroutine take an event.
-func (o *outgoing) happens(ev communicator.Event) {
-	o.Push(func(now effects.Time) { o.feed(now, ev) })
-}
-
-// feed has the machine take an event, and carries out what comes of it. On the link's goroutine only.
-func (o *outgoing) feed(now effects.Time, ev communicator.Event) {
-	o.m.Step(now, &ev, &o.out)
-	out := &o.out
-	for _, p := range out.Posts {
-		o.owe(p)
-	}
-	for _, s := range out.Says {
-		o.say(s)
-	}
-	if out.Form != 0 {
-		o.form(out.Form)
-	}
-	if out.TearDown.Epoch != 0 {
-		o.tearDown(out.TearDown)
-	}
-	out.Reset()
-}
-
-// owe tells the machine above what it is owed.
-func (o *outgoing) owe(p communicator.Post) {
-	switch p.Kind {
-	case communicator.PostImported:
-		e := &effects.Imported{Corr: o.corr, Code: p.Code}
-		if p.Code == effects.OK {
-			e.Link = o.id
-		}
-		o.post(e)
-	case communicator.PostTransferDone:
-		delete(o.jobs, p.Corr)
-		o.post(&effects.TransferDone{Corr: p.Corr, Code: p.Code, Settled: p.Settled, At: p.At})
-	case communicator.PostSettled:
-		o.post(&effects.Settled{Corr: p.Corr, Code: p.Code})
-	case communicator.PostLinkLost:
-		o.post(&effects.LinkLost{Link: o.id, Peer: o.peer})
-	case communicator.PostDropped:
-		o.post(&effects.Dropped{Link: o.id})
-	}
-}
-
-// post tells the machine above an event.
-func (o *outgoing) post(ev effects.Event) {
-	p := o.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch e := ev.(type) {
-	case *effects.Imported:
-		if e.Code == effects.OK {
-			p.links[e.Link] = o
-		}
-	case *effects.Dropped:
-		delete(p.links, e.Link)
-	case *effects.TransferDone:
-		delete(p.transfers, e.Corr)
-	default:
-	}
-	p.env.Sink.Post(ev)
-}
-
-// say tells the peer a word.
-func (o *outgoing) say(s communicator.Say) {
+// Say implements epochs.Hands.
+func (o *outgoing) Say(s communicator.Say) {
 	var frame []byte
 	switch s.Word {
 	case communicator.Offer:
 		root, err := o.plane.rootInfo(&o.pair)
 		if err != nil {
-			o.lost(err)
+			o.Lost(err)
 			return
 		}
 		o.root = root
@@ -94,12 +30,8 @@ func (o *outgoing) say(s communicator.Say) {
 	case communicator.Gone:
 		frame = appendEpoch(nil, kindGone, s.Epoch)
 	}
-	if !o.ch.Say(frame) {
-		o.lost(errStalled)
-	}
+	o.Tell(frame)
 }
-
-var errStalled = errors.New("the peer takes no message any more")
 
 // rootInfo makes root info if the ends use it and this one is to make it.
 func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
@@ -113,25 +45,25 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// form makes the communicator of an epoch and prepares it.
-func (o *outgoing) form(epoch uint64) {
+// Form implements epochs.Hands: it makes the communicator of an epoch and prepares it.
+func (o *outgoing) Form(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
 		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
 		o.Push(func(now effects.Time) {
 			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
 			if err != nil {
-				o.log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
+				o.Log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
 				formed.Code = formingCode(err)
-				o.feed(now, formed)
+				o.Feed(now, formed)
 				return
 			}
 			if epoch > 1 {
-				o.log.Info("the communicator was rebuilt", "epoch", epoch)
+				o.Log.Info("the communicator was rebuilt", "epoch", epoch)
 			}
 			p.count(func(s *Stats) { s.Formed++ })
 			o.end = e
-			o.feed(now, formed)
+			o.Feed(now, formed)
 		})
 	})
 }
@@ -144,9 +76,10 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// submit puts a batch of a job into the stream. The clock is read right before, on the thread that does it.
-func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
-	batch, epoch, how := j.batches[b.Index], o.m.Epoch(), communicator.Broken
+// Submit implements epochs.Hands: it puts a batch into the stream. The clock is read right before, on the thread that
+// does it.
+func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
+	epoch, how := o.Epoch(), communicator.Broken
 	o.descs = o.descs[:0]
 	var bytes uint64
 	for _, piece := range batch {
@@ -160,21 +93,21 @@ func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
 			return nil
 		}
 		move := e.comm.Put
-		if j.read {
+		if read {
 			move = e.comm.Get
 		}
 		if err := move(thread, e.stream, o.descs); err != nil {
 			return err
 		}
-		if err := o.filled(thread, e.stream, j.read); err != nil {
+		if err := o.filled(thread, e.stream, read); err != nil {
 			return err
 		}
 		err := e.stream.Notify(thread, func(err error) {
 			o.Push(func(now effects.Time) {
 				if err != nil && !errors.Is(err, acl.Cancelled) {
-					o.log.Warn("a batch failed", "epoch", epoch, "err", err)
+					o.Log.Warn("a batch failed", "epoch", epoch, "err", err)
 				}
-				o.feed(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Well: err == nil})
+				o.Feed(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Well: err == nil})
 			})
 		})
 		if err == nil {
@@ -183,7 +116,7 @@ func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
 		return err
 	})
 	if err != nil {
-		o.log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
+		o.Log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
 	}
 	if how == communicator.Done {
 		o.plane.count(func(s *Stats) {
@@ -207,27 +140,22 @@ func (o *outgoing) filled(t *acl.Thread, s *acl.Stream, read bool) error {
 	return o.plane.cfg.Filled(t, s, memory)
 }
 
-// tearDown ends every access of an epoch to any memory, and tells the machine when that is proven, or cannot be.
-func (o *outgoing) tearDown(d communicator.TearDown) {
-	p, e, quiet := o.plane, o.end, d.Flying == 0
+// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and tells the machine when that is
+// proven, or cannot be.
+func (o *outgoing) TearDown(d communicator.TearDown) {
+	p, e := o.plane, o.end
 	o.end = nil
-	if !quiet || !d.Last {
-		level := slog.LevelWarn
-		if quiet || d.ByPeer {
-			level = slog.LevelInfo // As every revocation does.
-		}
-		o.log.Log(p.opening, level, "a communicator is fenced", "epoch", d.Epoch, "in_flight", d.Flying,
-			"by_peer", d.ByPeer)
+	if o.Fenced("a communicator", d) {
 		p.count(func(s *Stats) { s.Fenced++ })
 	}
 	p.wg.Go(func() {
 		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
-		if p.tearDown(e, quiet, func() { o.happens(stuck) }) {
-			o.happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
+		if p.tearDown(e, d.Flying == 0, func() { o.Happens(stuck) }) {
+			o.Happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
+		o.Log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
 			"epoch", d.Epoch)
-		o.happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
+		o.Happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})
 }

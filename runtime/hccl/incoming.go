@@ -216,7 +216,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	answer := accept{epoch: number, code: p.said.Code, root: own}
 	if !p.said.Begun {
 		if !in.ch.Say(appendAccept(nil, answer)) {
-			return errStalled
+			return epochs.ErrStalled
 		}
 		return nil
 	}
@@ -228,7 +228,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	in.ends[number] = l
 	if !in.ch.Say(appendAccept(nil, answer)) {
 		p.wg.Go(func() { l.led(true, true) }) // Nothing was made.
-		return errStalled
+		return epochs.ErrStalled
 	}
 	p.wg.Go(func() { l.lead(root) })
 	return nil

@@ -228,7 +228,7 @@ func (in *incoming) offered(number uint64) error {
 
 func (in *incoming) answer(a accept) error {
 	if !in.ch.Say(appendAccept(nil, a)) {
-		return errStalled
+		return epochs.ErrStalled
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type Plane struct {
 	log     *slog.Logger
 	seldom  *seldom.Log
 	boot    [16]byte
+	links   *epochs.Links // those that it opens
 	blob    []byte
 
 	door    *door.Door      // by which initiators come in
@@ -39,19 +40,15 @@ type Plane struct {
 	joined  chan struct{} // closed when everything has ended
 	leaving error         // what could not be given back; read after joined
 
-	mu        sync.Mutex
-	closed    bool
-	conns     map[net.Conn]struct{}  // admitted, for Close; at most 2 Links
-	outgoing  map[*outgoing]struct{} // and attempts at one; at most Links
-	links     map[effects.Link]*outgoing
-	transfers map[effects.Corr]*outgoing // not told; at most Transfers
-	target    communicator.Target
-	said      communicator.TargetOut               // what its last step wanted done
-	incoming  map[communicator.SessionID]*incoming // at most Links
-	revokes   uint64                               // that ever were asked for
-	revoking  map[uint64]func()                    // told when they are proven; as many as grants at most
-	stats     Stats
-	unproven  error // the links of ours whose last epoch is not proven over
+	mu       sync.Mutex
+	closed   bool
+	conns    map[net.Conn]struct{} // admitted, for Close; at most 2 Links
+	target   communicator.Target
+	said     communicator.TargetOut               // what its last step wanted done
+	incoming map[communicator.SessionID]*incoming // at most Links
+	revokes  uint64                               // that ever were asked for
+	revoking map[uint64]func()                    // told when they are proven; as many as grants at most
+	stats    Stats
 }
 
 // Open starts serving the pool's memory, which must be the host's. The plane must be closed before it goes away.
@@ -71,8 +68,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	}
 	p := &Plane{
 		cfg: c, env: env, pool: env.Leased, log: env.Log.With("plane", Name), joined: make(chan struct{}),
-		conns: map[net.Conn]struct{}{}, outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
-		transfers: map[effects.Corr]*outgoing{}, incoming: map[communicator.SessionID]*incoming{},
+		conns: map[net.Conn]struct{}{}, incoming: map[communicator.SessionID]*incoming{},
 		revoking: map[uint64]func(){}, target: communicator.NewTarget(c.limits(), rand.Uint64()),
 	}
 	p.seldom = seldom.New(p.log)
@@ -87,6 +83,13 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, errors.Join(err, p.scratch.close())
 	}
 	p.opening, p.cancel = context.WithCancel(context.Background())
+	p.links = epochs.NewLinks(epochs.LinksConfig{
+		Env: env, Log: p.log, Seldom: p.seldom, Opening: p.opening, Going: &p.wg, Rules: c.rules(env.Bounds),
+		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise its Links",
+		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands {
+			return &outgoing{Link: l, plane: p, partner: newPartner()}
+		},
+	})
 	p.blob = framing.AppendBlob(nil, address)
 	p.pool.Protect(p)
 	p.door = door.New(p.admission())
@@ -114,9 +117,9 @@ func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
 // reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more, and
 // those of which there is none that our own agents are done with them.
 func (p *Plane) reachable() error {
+	err := p.links.Unproven()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.unproven
 	for _, in := range p.incoming {
 		if len(in.ends) > 0 {
 			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more: its memory stays "+
@@ -126,22 +129,23 @@ func (p *Plane) reachable() error {
 	return err
 }
 
-// unprove notes that the last epoch of a link is not proven over. Its channel stays open: the peer would take its end
-// for the proof.
-func (p *Plane) unprove(o *outgoing) {
-	o.ch.Keep()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unproven = errors.Join(p.unproven, fmt.Errorf(
-		"there is no proof that the last transfers to %x are over: the pool's memory stays until this process ends",
-		o.peer[:4]))
-}
-
 // Name implements plane.Plane.
 func (p *Plane) Name() string { return Name }
 
 // Blob implements plane.Plane.
 func (p *Plane) Blob() []byte { return p.blob }
+
+// Import implements plane.Plane.
+func (p *Plane) Import(e *effects.Import) { p.links.Import(e) }
+
+// Drop implements plane.Plane.
+func (p *Plane) Drop(link effects.Link) { p.links.Drop(link) }
+
+// Transfer implements plane.Plane.
+func (p *Plane) Transfer(e *effects.Transfer) { p.links.Transfer(e) }
+
+// Cancel implements plane.Plane.
+func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 
 // Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
@@ -207,12 +211,10 @@ func (p *Plane) untrack(conn net.Conn) {
 // error the memory must stay: something may still be at it.
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
+		p.cancel()
+		p.links.Close()
 		p.mu.Lock()
 		p.closed = true
-		p.cancel()
-		for o := range p.outgoing {
-			o.happens(communicator.Event{Kind: communicator.Close})
-		}
 		served := map[net.Conn]bool{}
 		for _, in := range p.incoming {
 			served[in.ch.Conn()] = true

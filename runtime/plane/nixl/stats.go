@@ -22,10 +22,11 @@ func (s Stats) String() string {
 
 // Stats returns the counters.
 func (p *Plane) Stats() Stats {
+	links := p.links.Up()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Links, s.Incoming = len(p.links), len(p.incoming)
+	s.Links, s.Incoming = links, len(p.incoming)
 	for _, in := range p.incoming {
 		for _, l := range in.ends {
 			if l.busy {

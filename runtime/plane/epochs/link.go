@@ -1,0 +1,328 @@
+package epochs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// Hands carry out by a library what the machine of a link decides. All but Listen are called on the link's goroutine.
+type Hands interface {
+	// Greet shakes hands on a new connection, and says in the link what the peer serves (Buffer, Base). Who greets has the
+	// connection's deadline kept for it.
+	Greet(conn net.Conn, token identity.Token) error
+	// Listen takes what the peer says until its connection ends, and calls Lost then. It has a goroutine of its own.
+	Listen()
+	// Say tells the peer a word of the machine's.
+	Say(s communicator.Say)
+	// Form makes our end of an epoch, without blocking: the event Formed follows.
+	Form(epoch uint64)
+	// Submit begins a batch, unless its time is over.
+	Submit(read bool, batch []Piece, b communicator.Batch) communicator.Outcome
+	// Pause is how long the library need not be asked while nothing happens, and ForLong if not at all. Look asks it:
+	// whenever something was done, and when a pause has gone by without anything (idle).
+	Pause() time.Duration
+	Look(idle bool)
+	// TearDown ends our end of an epoch, without blocking: the event TornDown, or NoProof, follows.
+	TearDown(d communicator.TearDown)
+}
+
+// ForLong is longer than any pause has to be.
+const ForLong = time.Hour
+
+// A Link is one that we opened in order to push and to read: one goroutine that feeds the link's machine with what
+// happens, and has its hands carry out what that decides.
+type Link struct {
+	links *Links
+	hands Hands
+	corr  effects.Corr // of the Import
+
+	Peer, Us effects.Incarnation // it, and what it knows us by
+	Log      *slog.Logger
+	Channel  *Channel
+	Reader   chan struct{} // closed when the channel's reader has ended
+
+	// Of what the peer serves, since it was greeted.
+	Buffer effects.Buffer
+	Base   uintptr
+
+	Inbox
+
+	// Of the serving goroutine.
+	id   effects.Link
+	m    communicator.Initiator
+	out  communicator.Out
+	jobs map[effects.Corr]*job // what the machine has not been told the end of
+}
+
+// A job is what a transfer moves, cut into batches.
+type job struct {
+	read    bool
+	batches [][]Piece
+}
+
+func newLink(s *Links, e *effects.Import) *Link {
+	l := &Link{
+		links: s, id: s.cfg.Env.IDs.NextLink(), corr: e.Corr, Peer: e.Peer, Us: e.Us, Log: s.cfg.Log,
+		Reader: make(chan struct{}), Inbox: NewInbox(), m: communicator.NewInitiator(s.cfg.Rules),
+		jobs: map[effects.Corr]*job{},
+	}
+	l.hands = s.cfg.Hands(l)
+	return l
+}
+
+// Epoch is the one that is up, or the last one; Flying is how many of its batches are in flight.
+func (l *Link) Epoch() uint64 { return l.m.Epoch() }
+func (l *Link) Flying() int   { return l.m.Flying() }
+
+// Hands are what carries the link's decisions out.
+func (l *Link) Hands() Hands { return l.hands }
+
+// address is where a page of the peer's begins, there.
+func (l *Link) address(page effects.RemotePage) uintptr {
+	return l.Base + uintptr(uint64(page.Index)*l.Buffer.PageBytes)
+}
+
+// serve imports the peer and runs the link to its end.
+func (l *Link) serve(blob []byte) {
+	s := l.links
+	defer s.forget(l)
+	if err := l.connect(blob); err != nil {
+		code := effects.Unreachable
+		if r := (*refusal)(nil); errors.As(err, &r) {
+			code = r.code
+		}
+		if s.cfg.Opening.Err() != nil {
+			code = effects.Closed
+		}
+		if code != effects.Closed {
+			_, address, _ := framing.ParseBlob(blob)
+			s.cfg.Seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]), "address", address,
+				"err", err)
+		}
+		s.post(l, &effects.Imported{Corr: l.corr, Code: code})
+		return
+	}
+	l.run()
+}
+
+// A refusal is an error with the code that Imported shall carry.
+type refusal struct {
+	code effects.Code
+	err  error
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.code, r.err) }
+func (r *refusal) Unwrap() error { return r.err }
+
+// Refuse makes the error of a handshake by which the Import ends with a code; any other one is Unreachable.
+func Refuse(code effects.Code, format string, args ...any) error {
+	return &refusal{code, fmt.Errorf(format, args...)}
+}
+
+// connect dials the peer and shakes hands, within the bound of a handshake.
+func (l *Link) connect(blob []byte) error {
+	s := l.links
+	token, address, err := framing.ParseBlob(blob)
+	if err != nil {
+		return Refuse(effects.Malformed, "%w", err)
+	}
+	ctx, cancel := context.WithTimeout(s.cfg.Opening, s.cfg.Env.Bounds.Handshake)
+	defer cancel()
+	conn, err := framing.Dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	l.Log = s.cfg.Log.With("link", l.id, "peer", fmt.Sprintf("%x", l.Peer[:4]))
+	interrupted := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err = l.hands.Greet(conn, token)
+	if !interrupted() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = conn.Close() // Nothing was made that could reach memory.
+		return err
+	}
+	l.Channel = NewChannel(conn, s.cfg.Env.Bounds.Stall, s.cfg.Frame)
+	return nil
+}
+
+// Answer reads what answers our hello: a frame of the kind of a welcome.
+func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
+	k, body, _, err := framing.Read(conn, nil, l.links.cfg.Frame)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another "+
+			"version: %w", err)
+	case errors.Is(err, framing.ErrMalformed):
+		return nil, Refuse(effects.Malformed, "%w", err)
+	case err != nil:
+		return nil, err
+	case k != welcome:
+		return nil, Refuse(effects.Malformed, "%w: kind %d where a welcome belongs", framing.ErrMalformed, k)
+	}
+	return body, nil
+}
+
+// Believe says why a welcome that could be read is not to be believed, if it is not: by its code, whom it is from, and
+// whether that is proven.
+func (l *Link) Believe(code effects.Code, from effects.Incarnation, proven bool) error {
+	switch {
+	case code != effects.OK:
+		return Refuse(communicator.Importing(code), "the peer refused the link; see its log")
+	case from != l.Peer:
+		return Refuse(effects.Stale, "incarnation %x... answered where %x... was expected", from[:4], l.Peer[:4])
+	case !proven:
+		return Refuse(effects.Refused, "who answered as %x... does not prove it", from[:4])
+	}
+	return nil
+}
+
+// run is the link's goroutine.
+func (l *Link) run() {
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		defer close(l.Reader)
+		l.hands.Listen()
+	})
+	go l.Channel.Write(l.Lost)
+	l.Feed(plane.Now(), communicator.Event{Kind: communicator.Begin})
+	timer := time.NewTimer(ForLong)
+	defer timer.Stop()
+	open := true
+	for !l.m.Finished() {
+		l.step()
+		if open && l.m.Over() {
+			open = false
+			l.Channel.Finish(l.Reader)
+		}
+		if l.m.Finished() {
+			break
+		}
+		wait := l.hands.Pause()
+		if at, ok := l.m.Deadline(); ok {
+			wait = min(wait, time.Duration(max(at.Sub(plane.Now()), 0)))
+		}
+		timer.Reset(wait)
+		select {
+		case <-l.Wake():
+		case <-timer.C:
+			l.hands.Look(true)
+		}
+	}
+	if l.m.Unproven() {
+		l.links.unprove(l)
+	}
+	if open {
+		l.Channel.Finish(l.Reader)
+	}
+	readers.Wait()
+}
+
+// step takes all that has happened, and submits what may be.
+func (l *Link) step() {
+	for _, f := range l.Happened() {
+		f(plane.Now())
+	}
+	l.Feed(plane.Now(), communicator.Event{Kind: communicator.Tick})
+	l.hands.Look(false)
+	for b, ok := l.m.Next(); ok; b, ok = l.m.Next() {
+		j := l.jobs[b.Corr]
+		how := l.hands.Submit(j.read, j.batches[b.Index], b)
+		l.Feed(plane.Now(), communicator.Event{Kind: communicator.Submitted, How: how})
+		l.hands.Look(false)
+	}
+}
+
+// Happens has the link's goroutine take an event.
+func (l *Link) Happens(ev communicator.Event) {
+	l.Push(func(now effects.Time) { l.Feed(now, ev) })
+}
+
+// Feed has the machine take an event, and carries out what comes of it. On the link's goroutine only.
+func (l *Link) Feed(now effects.Time, ev communicator.Event) {
+	l.m.Step(now, &ev, &l.out)
+	out := &l.out
+	for _, p := range out.Posts {
+		l.owe(p)
+	}
+	for _, s := range out.Says {
+		l.hands.Say(s)
+	}
+	if out.Form != 0 {
+		l.hands.Form(out.Form)
+	}
+	if out.TearDown.Epoch != 0 {
+		l.hands.TearDown(out.TearDown)
+	}
+	out.Reset()
+}
+
+// owe tells the machine above what it is owed.
+func (l *Link) owe(p communicator.Post) {
+	switch p.Kind {
+	case communicator.PostImported:
+		e := &effects.Imported{Corr: l.corr, Code: p.Code}
+		if p.Code == effects.OK {
+			e.Link = l.id
+		}
+		l.links.post(l, e)
+	case communicator.PostTransferDone:
+		delete(l.jobs, p.Corr)
+		l.links.post(l, &effects.TransferDone{Corr: p.Corr, Code: p.Code, Settled: p.Settled, At: p.At})
+	case communicator.PostSettled:
+		l.links.post(l, &effects.Settled{Corr: p.Corr, Code: p.Code})
+	case communicator.PostLinkLost:
+		l.links.post(l, &effects.LinkLost{Link: l.id, Peer: l.Peer})
+	case communicator.PostDropped:
+		l.links.post(l, &effects.Dropped{Link: l.id})
+	}
+}
+
+// Tell sends the peer a frame, or ends the link.
+func (l *Link) Tell(frame []byte) {
+	if !l.Channel.Say(frame) {
+		l.Lost(ErrStalled)
+	}
+}
+
+// ErrStalled ends a link whose peer does not read.
+var ErrStalled = errors.New("the peer takes no message any more")
+
+// Lost says that the channel has ended. It never blocks.
+func (l *Link) Lost(err error) {
+	l.Push(func(now effects.Time) {
+		if !l.m.Final() {
+			l.Log.Warn("link lost", "err", err)
+		}
+		l.Feed(now, communicator.Event{Kind: communicator.ChannelLost})
+	})
+}
+
+// Fenced counts and tells of an epoch that is torn down before its link is, or with batches in flight. It reports
+// whether it is one.
+func (l *Link) Fenced(what string, d communicator.TearDown) bool {
+	if d.Flying == 0 && d.Last {
+		return false
+	}
+	level := slog.LevelWarn
+	if d.Flying == 0 || d.ByPeer {
+		level = slog.LevelInfo // As every revocation does.
+	}
+	l.Log.Log(l.links.cfg.Opening, level, what+" is fenced", "epoch", d.Epoch, "in_flight", d.Flying, "by_peer", d.ByPeer)
+	return true
+}

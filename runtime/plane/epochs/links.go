@@ -1,0 +1,207 @@
+package epochs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A LinksConfig is what a plane says of the links that it opens.
+type LinksConfig struct {
+	Env     plane.Env // with a Leased pool
+	Log     *slog.Logger
+	Seldom  *seldom.Log
+	Opening context.Context // ends attempts to import
+	Going   *sync.WaitGroup // knows of each goroutine
+	Rules   communicator.Rules
+	Batch   Limit
+	Max     int    // links, and attempts at one
+	Remedy  string // where these are too few
+	Frame   int    // bytes of a frame at most
+	// Hands are those of a new link.
+	Hands func(*Link) Hands
+}
+
+// Links are the links that a plane opened in order to push and to read. It does for the plane what plane.Plane has an
+// Import, a Drop, a Transfer and a Cancel do.
+type Links struct {
+	cfg LinksConfig
+
+	mu        sync.Mutex
+	closed    bool
+	all       map[*Link]struct{} // and attempts at one; at most Max
+	up        map[effects.Link]*Link
+	transfers map[effects.Corr]*Link // not told; at most Transfers
+	unproven  error                  // those whose last epoch is not proven over
+}
+
+// NewLinks makes them; there is none yet.
+func NewLinks(c LinksConfig) *Links {
+	return &Links{cfg: c, all: map[*Link]struct{}{}, up: map[effects.Link]*Link{},
+		transfers: map[effects.Corr]*Link{}}
+}
+
+// Import implements plane.Plane.
+func (s *Links) Import(e *effects.Import) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
+	case len(s.all) >= s.cfg.Max:
+		s.cfg.Seldom.Warn("a peer cannot be linked to: too many peers", "", "links", s.cfg.Max, "remedy", s.cfg.Remedy)
+		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
+	default:
+		l := newLink(s, e)
+		s.all[l] = struct{}{}
+		blob := slices.Clone(e.Blob)
+		s.cfg.Going.Go(func() { l.serve(blob) })
+	}
+}
+
+// Drop implements plane.Plane.
+func (s *Links) Drop(link effects.Link) {
+	if l := s.Link(link); l != nil {
+		l.Happens(communicator.Event{Kind: communicator.Drop})
+	}
+}
+
+// Link is one that is up; nil if it is not.
+func (s *Links) Link(link effects.Link) *Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up[link]
+}
+
+// Up is how many are.
+func (s *Links) Up() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.up)
+}
+
+// Transfer implements plane.Plane.
+func (s *Links) Transfer(e *effects.Transfer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.up[e.Link]
+	if code := s.admit(l, e); code != effects.OK {
+		s.cfg.Env.Sink.Post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
+		return
+	}
+	j := &job{read: e.Read, batches: Batches(e.Pairs, &e.Gather, s.cfg.Env.Leased.Address, l.address, s.cfg.Batch)}
+	wanted := communicator.Event{
+		Kind: communicator.Transfer, Corr: e.Corr, Grant: e.Grant, Since: e.Since, NotAfter: e.NotAfter,
+		Batches: len(j.batches),
+	}
+	s.transfers[e.Corr] = l
+	l.Push(func(now effects.Time) {
+		l.jobs[wanted.Corr] = j
+		l.Feed(now, wanted)
+	})
+}
+
+// admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot
+// look.
+func (s *Links) admit(l *Link, e *effects.Transfer) effects.Code {
+	switch {
+	case s.closed:
+		return effects.Closed
+	case l == nil:
+		return effects.PeerLost
+	case e.Peer != l.Peer:
+		return effects.Stale
+	case len(s.transfers) >= s.cfg.Env.Bounds.Transfers:
+		return effects.TooMany
+	case max(len(e.Pairs), len(e.Gather.Pages)) > s.cfg.Env.Bounds.PagesPerBatch:
+		return effects.TooLarge
+	case len(e.Pairs) == 0, !e.Gather.Fits(e.Pairs), e.Gather.Layers > 0 && e.Read:
+		return effects.Invalid
+	}
+	pool := s.cfg.Env.Leased
+	for _, page := range e.Gather.Pages {
+		if !pool.Has(page) {
+			return effects.Invalid
+		}
+	}
+	for _, pair := range e.Pairs {
+		switch {
+		case pair.Remote.Buffer != l.Buffer.ID:
+			return effects.Stale
+		case pair.Remote.Index >= l.Buffer.Pages, e.Gather.Layers == 0 && !pool.Has(pair.Local):
+			return effects.Invalid
+		case uint64(pair.Local.Length) > l.Buffer.PageBytes:
+			return effects.TooLarge
+		}
+	}
+	return effects.OK
+}
+
+// Cancel implements plane.Plane.
+func (s *Links) Cancel(corr effects.Corr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.transfers[corr]; l != nil {
+		l.Happens(communicator.Event{Kind: communicator.Cancel, Corr: corr})
+	}
+}
+
+// Close has all of them end, and opens none any more. It does not wait.
+func (s *Links) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for l := range s.all {
+		l.Happens(communicator.Event{Kind: communicator.Close})
+	}
+}
+
+// Unproven names the peers of which there is no proof that transfers to and from them are over, after all have ended.
+func (s *Links) Unproven() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unproven
+}
+
+// unprove notes that the last epoch of a link is not proven over. Its channel stays open: the peer would take its end
+// for the proof.
+func (s *Links) unprove(l *Link) {
+	l.Channel.Keep()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unproven = errors.Join(s.unproven, fmt.Errorf(
+		"there is no proof that the last transfers to %x are over: the pool's memory stays until this process ends",
+		l.Peer[:4]))
+}
+
+// post tells the machine above an event of a link.
+func (s *Links) post(l *Link, ev effects.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := ev.(type) {
+	case *effects.Imported:
+		if e.Code == effects.OK {
+			s.up[e.Link] = l
+		}
+	case *effects.Dropped:
+		delete(s.up, e.Link)
+	case *effects.TransferDone:
+		delete(s.transfers, e.Corr)
+	default:
+	}
+	s.cfg.Env.Sink.Post(ev)
+}
+
+func (s *Links) forget(l *Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, l)
+}
