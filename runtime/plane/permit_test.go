@@ -1,16 +1,12 @@
 package plane
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 func testPermits(t *testing.T, n int) (*Permits, *PeerPermits) {
@@ -122,71 +118,30 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 // The litmus test of withdrawal: a page keeps its life, and its owner stores into it between two transfers. A copy
 // under the permit of one transfer must hold the bytes of that one only. As in generation_test.go, the race
 // is meant.
-func TestCopiesPassForTheirTransferOnly(t *testing.T) {
-	t.Run("go's copy", func(t *testing.T) { copiesPassForTheirTransferOnly(t, Move) })
-	t.Run("non-temporal", func(t *testing.T) {
-		if !nontemporal.Accelerated() {
-			t.Skip("Go's copy stands in for it here")
-		}
-		copiesPassForTheirTransferOnly(t, nontemporal.Copy)
-	})
-}
+func TestCopiesPassForTheirTransferOnly(t *testing.T) { byEachMover(t, copiesPassForTheirTransferOnly) }
 
 func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
-	const pageBytes, transfers = 16 << 10, 2_000
+	const transfers = 2_000
 	var sink events
-	p := testPool(t, &sink, 1, pageBytes)
-	defer p.Close()
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, pageBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Unmap()
-	p.Publish([]effects.Page{{Length: pageBytes, Generation: 1}})
+	l := newLitmus(t, &sink)
+	l.pool.Publish([]effects.Page{{Length: litmusBytes, Generation: 1}})
 	own, peer := testPermits(t, 1)
-
 	var current atomic.Uint64 // the push frame
-	var over atomic.Bool
-	var whole, refused atomic.Int64
-	var wg sync.WaitGroup
-	for reader := range 2 {
-		wg.Go(func() {
-			dst := make([]byte, pageBytes)
-			held := sometimesHeld(move, 4*reader)
-			for ; !over.Load(); runtime.Gosched() {
-				n := current.Load()
-				if n == 0 {
-					continue
-				}
-				if m.Copy(dst, 0, 1, peer.Permit(0, n), held) != effects.OK {
-					refused.Add(1)
-					continue
-				}
-				whole.Add(1)
-				for at := 0; at < pageBytes; at += 8 {
-					if got := binary.LittleEndian.Uint64(dst[at:]); got != n {
-						t.Errorf("a copy for transfer %d passed with bytes of %d at %d", n, got, at)
-						return
-					}
-				}
-			}
-		})
-	}
-	page := p.bytes(0)
-	for n := uint64(1); (n <= transfers || whole.Load() == 0 || refused.Load() == 0) && !t.Failed(); n++ {
-		for at := 0; at < pageBytes; at += 8 {
-			binary.LittleEndian.PutUint64(page[at:], n)
+	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
+		n := current.Load()
+		if n == 0 {
+			return 0, effects.OK
 		}
+		return n, l.mapping.Copy(dst, 0, 1, peer.Permit(0, n), held)
+	})
+	for n := uint64(1); l.goesOn(n <= transfers); n++ {
+		l.fill(n)
 		slot, _ := own.Issue(n)
 		current.Store(n)
 		if n%16 == 0 { // Some run long enough for a whole copy.
-			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
-				runtime.Gosched()
-			}
+			l.awaitWhole()
 		}
 		own.Withdraw(slot)
 	}
-	over.Store(true)
-	wg.Wait()
-	t.Logf("%d copies passed, %d were refused", whole.Load(), refused.Load()) // Neither is zero.
+	l.end()
 }

@@ -1,15 +1,11 @@
 package plane
 
 import (
-	"encoding/binary"
 	"os"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 func testReads(t *testing.T, p *Pool, pages uint32) *PeerReadPermits {
@@ -92,74 +88,33 @@ func TestMapReadPermitsDemandsSealsAndSize(t *testing.T) {
 
 // The litmus test of Revoke: a page keeps its life, and its owner stores into it between two grants to read. A copy
 // under one grant must hold the bytes of that one only. As in generation_test.go, the race is meant.
-func TestCopiesPassForTheirGrantOnly(t *testing.T) {
-	t.Run("go's copy", func(t *testing.T) { copiesPassForTheirGrantOnly(t, Move) })
-	t.Run("non-temporal", func(t *testing.T) {
-		if !nontemporal.Accelerated() {
-			t.Skip("Go's copy stands in for it here")
-		}
-		copiesPassForTheirGrantOnly(t, nontemporal.Copy)
-	})
-}
+func TestCopiesPassForTheirGrantOnly(t *testing.T) { byEachMover(t, copiesPassForTheirGrantOnly) }
 
 func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
-	const pageBytes, grants = 16 << 10, 5_000
+	const grants = 5_000
 	var sink events
-	p := testPool(t, &sink, 1, pageBytes)
-	defer p.Close()
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, pageBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Unmap()
-	lives := []effects.Page{{Length: pageBytes, Generation: 1}}
-	p.Publish(lives)
-	peer := testReads(t, p, 1)
-
+	l := newLitmus(t, &sink)
+	lives := []effects.Page{{Length: litmusBytes, Generation: 1}}
+	l.pool.Publish(lives)
+	peer := testReads(t, l.pool, 1)
 	var current atomic.Uint64 // the offer
-	var over atomic.Bool
-	var whole, refused atomic.Int64
-	var wg sync.WaitGroup
-	for reader := range 2 {
-		wg.Go(func() {
-			dst := make([]byte, pageBytes)
-			held := sometimesHeld(move, 4*reader)
-			for ; !over.Load(); runtime.Gosched() {
-				n := current.Load()
-				permit, code := peer.Permit(effects.GrantID(n), alice, 0, pageBytes)
-				if code != effects.OK {
-					continue
-				}
-				if m.Copy(dst, 0, 1, permit, held) != effects.OK {
-					refused.Add(1)
-					continue
-				}
-				whole.Add(1)
-				for at := 0; at < pageBytes; at += 8 {
-					if got := binary.LittleEndian.Uint64(dst[at:]); got != n {
-						t.Errorf("a copy under grant %d passed with bytes of %d at %d", n, got, at)
-						return
-					}
-				}
-			}
-		})
-	}
-	page := p.bytes(0)
-	for n := uint64(1); (n <= grants || whole.Load() == 0 || refused.Load() == 0) && !t.Failed(); n++ {
-		for at := 0; at < pageBytes; at += 8 {
-			binary.LittleEndian.PutUint64(page[at:], n)
+	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
+		n := current.Load()
+		permit, code := peer.Permit(effects.GrantID(n), alice, 0, litmusBytes)
+		if code != effects.OK {
+			return 0, code
 		}
-		p.Grant(&effects.Grant{ID: effects.GrantID(n), Peer: alice, Read: true, Pages: lives})
+		return n, l.mapping.Copy(dst, 0, 1, permit, held)
+	})
+	for n := uint64(1); l.goesOn(n <= grants); n++ {
+		l.fill(n)
+		l.pool.Grant(&effects.Grant{ID: effects.GrantID(n), Peer: alice, Read: true, Pages: lives})
 		current.Store(n)
 		if n%16 == 0 { // Some stand long enough for a whole copy.
-			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
-				runtime.Gosched()
-			}
+			l.awaitWhole()
 		}
-		p.Revoke(effects.GrantID(n))
+		l.pool.Revoke(effects.GrantID(n))
 		sink = sink[:0]
 	}
-	over.Store(true)
-	wg.Wait()
-	t.Logf("%d copies passed, %d were refused", whole.Load(), refused.Load()) // Neither is zero.
+	l.end()
 }
