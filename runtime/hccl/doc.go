@@ -13,8 +13,8 @@
 //	words about epochs                     <->
 //
 // An outgoing carries out what the machine of a link decides, on that link's goroutine (epochs.Link), and reads the
-// clock against NotAfter right before it submits. An incoming is the target's side. What all links to us decide is one
-// machine, under the plane's mutex.
+// clock against NotAfter right before it submits. An incoming is the target's side; what all links to us decide is one
+// machine (epochs.Arrivals).
 //
 // A communicator that was fenced is torn down (end.go): the initiator aborts the stream, destroys its end and waits out
 // what hardware may still do, and says whether that is proven. R bounds the wait where the end could not be destroyed

@@ -52,7 +52,9 @@ func (p *Plane) BetweenListAndAccept(f func()) {
 	defer p.mu.Unlock()
 	list := p.revoked
 	p.revoked = func(peer effects.Incarnation) ([]effects.GrantID, bool) {
+		p.mu.Lock()
 		p.revoked = list
+		p.mu.Unlock()
 		ids, more := list(peer)
 		f()
 		return ids, more

@@ -5,254 +5,118 @@ package hccl
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/netip"
-	"time"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
-	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An incoming is a link that a peer opened in order to push to us and to read from us. Its epochs outlast its
-// connection where there is no proof yet that they are over.
+// An incoming is the hands of a link that a peer opened.
 type incoming struct {
-	plane   *Plane
-	ch      *epochs.Channel
-	address netip.Prefix // that it comes from
-	hello   hello
-	pair    pair
-	near    bool // the peer is on this host
-	log     *slog.Logger
-
-	// Under the plane's mutex.
-	ends map[uint64]*ourEnd // by epoch: that may still reach the pool, or whose end is not gone; at most epochsMax
+	*epochs.Arrival
+	plane *Plane
+	hello hello
+	link  comm.Link // that carries the bytes
+	pair  pair
 }
 
-func (in *incoming) session() communicator.SessionID { return in.hello.session }
-
-// handle serves one admitted connection until it ends.
-func (p *Plane) handle(guest *door.Guest) error {
-	in, err := p.greet(guest)
-	if err != nil {
-		return err
-	}
-	go in.ch.Write(func(err error) { in.fail(err) })
-	var refused error
-	err = in.ch.Read(func(k uint8, body []byte) error {
-		refused = in.take(kind(k), body)
-		return refused
-	})
-	in.fail(err)
-	if refused != nil || errors.Is(err, framing.ErrMalformed) {
-		// What it says is not listened to any more, but how its connection ends is.
-		err = errors.Join(err, in.ch.Drain())
-	}
-	in.end(err)
-	closed := make(chan struct{})
-	close(closed)
-	in.ch.Finish(closed)
-	return nil
-}
-
-// greet hears a hello and answers it. Whoever is let in is no stranger from then on.
-func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
-	conn := guest.Conn // The channel's, which it closes in halves.
-	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
-		return nil, err
-	}
-	k, body, _, err := framing.Read(conn, nil, frameMax)
-	if err != nil {
-		return nil, err
-	}
-	if kind(k) != kindHello {
-		return nil, fmt.Errorf("%w: kind %d where a hello belongs", framing.ErrMalformed, k)
-	}
+// Parse implements epochs.TargetHands.
+func (in *incoming) Parse(body []byte) (epochs.Hello, error) {
 	h, err := parseHello(body)
-	if err != nil {
-		return nil, err
-	}
-	in := &incoming{
-		plane: p, ch: epochs.NewChannel(conn, p.env.Bounds.Stall, frameMax), address: guest.Address, hello: h,
-		near: h.boot == p.boot,
-		ends: map[uint64]*ourEnd{},
-	}
-	w := welcome{
-		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(),
-		served:  p.pool.Served(),
-		regions: uint8(len(p.regions)),
-	}
-	in.log = p.log.With("peer", fmt.Sprintf("%x", h.from[:4]), "by", w.link)
-	if w.code, err = p.arrive(in, w.link); w.code == effects.OK {
-		guest.Known()
-		guest.Work(1) // For good: the door closes it for nobody.
-		w.from = h.to
-		w.proof = w.prove(h, p.token(h))
-	}
-	_, writing := conn.Write(appendWelcome(nil, w))
-	if w.code != effects.OK {
-		return nil, fmt.Errorf("link refused as %s: %w", w.code, err)
-	}
-	if err := errors.Join(writing, conn.SetDeadline(time.Time{})); err != nil {
-		in.happens(communicator.TurnsAway, nil)
-		return nil, err
-	}
-	return in, nil
+	in.hello = h
+	in.link = in.plane.linkTo(h.rank, h.boot == in.plane.boot)
+	return epochs.Hello{From: h.from, To: h.to, Session: h.session, Boot: h.boot}, err
 }
 
-func (p *Plane) token(h hello) identity.Token { return p.env.Key.Token(Name, h.from, h.to) }
+// Proves implements epochs.TargetHands.
+func (in *incoming) Proves(token identity.Token) bool {
+	return identity.Same(in.hello.proof, in.hello.prove(token))
+}
 
-// arrive lets a peer in, or says why not.
-func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
-	h := in.hello
-	if !identity.OneLife(h.to, p.env.Incarnation) {
-		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.to[:4], p.env.Incarnation[:4])
-	}
-	if !identity.Same(h.proof, h.prove(p.token(h))) {
-		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control "+
-			"plane first", h.from[:4])
-	}
-	if link == comm.HCCS && p.pool.Served().Host {
-		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set " +
+// Admit implements epochs.TargetHands.
+func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
+	p, h := in.plane, in.hello
+	in.Log = in.Log.With("by", in.link)
+	mapped = in.link == comm.HCCS
+	if mapped && p.pool.Served().Host {
+		return mapped, effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set " +
 			"HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
 	}
 	table, rank, _, err := comm.Table(p.cfg.Rank, h.rank)
 	if err != nil {
-		return effects.Refused, err
+		return mapped, effects.Refused, err
 	}
-	in.pair = pair{session: h.session, table: table, rank: rank, regions: int(h.regions), hccs: link == comm.HCCS}
-	from := in.address.Addr().As16()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.letIn(in, communicator.TargetEvent{
-		Kind: communicator.Arrives, Session: h.session, Peer: h.from, Mapped: in.pair.hccs,
-		From: communicator.Address{Net: from, Bits: uint8(in.address.Bits())},
-	})
+	in.pair = pair{session: h.session, table: table, rank: rank, regions: int(h.regions), hccs: mapped}
+	return mapped, effects.OK, nil
 }
 
-// letIn has the machine let a link in, or says why it does not. With the plane's mutex held.
-func (p *Plane) letIn(in *incoming, arrives communicator.TargetEvent) (effects.Code, error) {
-	p.feed(arrives, errRenewed)
-	n := p.said.Links
-	switch p.said.Entry {
-	case communicator.Open:
-		p.incoming[in.session()] = in
-		return effects.OK, nil
-	case communicator.PlaneClosed:
-		return effects.Closed, net.ErrClosed
-	case communicator.SessionUsed:
-		return effects.Refused, fmt.Errorf("session %x is in use", in.hello.session)
-	case communicator.PeerRenewed:
-		return effects.TooMany, fmt.Errorf("%w: this peer has %d links already; the oldest is ended", errRenewed, n)
-	case communicator.PeerFull:
-		return effects.TooMany, fmt.Errorf("this peer has %d links that may still reach the pool", n)
-	case communicator.AllFull:
-		return effects.TooMany,
-			fmt.Errorf("%d peers are linked, or may still reach the pool; raise hccl.links", n)
-	case communicator.AddressFull:
-		return effects.TooMany, fmt.Errorf(
-			"%d peers of address %v are linked, or may still reach the pool; raise hccl.links", n, in.address)
+// Welcome implements epochs.TargetHands.
+func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
+	p := in.plane
+	w := welcome{
+		code: code, from: p.env.Incarnation, boot: p.boot, link: in.link, rank: p.cfg.Rank, buffer: p.pool.Buffer(),
+		served: p.pool.Served(), regions: uint8(len(p.regions)),
 	}
-	panic("BUG: a link is neither let in nor refused")
+	if token != nil {
+		w.from = in.To
+		w.proof = w.prove(in.hello, *token)
+	}
+	return appendWelcome(nil, w)
 }
 
-// errRenewed ends the oldest link of a peer that opens one more than it may have.
-var errRenewed = errors.New("its peer opens another link, and has as many as it may")
-
-// happens has the machine take an event of this link.
-func (in *incoming) happens(kind communicator.TargetKind, why error) {
-	in.plane.mu.Lock()
-	defer in.plane.mu.Unlock()
-	in.plane.feed(communicator.TargetEvent{Kind: kind, Session: in.session()}, why)
-}
-
-// take is told what the peer says.
-func (in *incoming) take(k kind, body []byte) error {
-	switch k {
+// Take implements epochs.TargetHands.
+func (in *incoming) Take(what uint8, body []byte) error {
+	switch k := kind(what); k {
 	case kindOffer:
 		number, root, err := parseOffer(body)
 		if err != nil {
 			return err
 		}
-		return in.offered(number, append([]byte(nil), root...))
+		return in.offered(number, slices.Clone(root))
 	case kindFenced, kindGone:
 		number, err := parseEpoch(body)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case k == kindGone:
+			in.Gone(number)
+		default:
+			in.Fenced(number)
 		}
-		says := communicator.TargetEvent{Kind: communicator.SaysFenced, Session: in.session(), Epoch: number}
-		if k == kindGone {
-			says.Kind = communicator.SaysGone
-		}
-		in.plane.mu.Lock()
-		defer in.plane.mu.Unlock()
-		in.plane.feed(says, nil)
 		return nil
 	case kindHello, kindWelcome, kindAccept:
 	}
-	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
+	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
 }
 
-// offered begins an epoch, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as
-// is Expel: a revocation either is in the list, or finds the epoch and fences it.
+// offered begins an epoch, whose end is made after it was accepted.
 func (in *incoming) offered(number uint64, root []byte) error {
 	p := in.plane
 	own, err := p.rootInfo(&in.pair)
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	offers := communicator.TargetEvent{Kind: communicator.Offers, Session: in.session(), Epoch: number}
-	p.feed(offers, nil)
-	if before := p.said.Stale; before != 0 {
-		return fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, number, before)
-	}
-	answer := accept{epoch: number, code: p.said.Code, root: own}
-	if !p.said.Begun {
-		if !in.ch.Say(appendAccept(nil, answer)) {
-			return epochs.ErrStalled
-		}
-		return nil
-	}
 	if own != nil {
 		root = own
 	}
-	answer.revoked, answer.more = p.revoked(in.hello.from)
 	l := &ourEnd{in: in, number: number, leave: make(chan struct{})}
-	in.ends[number] = l
-	if !in.ch.Say(appendAccept(nil, answer)) {
-		p.wg.Go(func() { l.led(true, true) }) // Nothing was made.
-		return epochs.ErrStalled
+	begun, err := in.Offered(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
+		return appendAccept(nil, accept{epoch: number, code: code, root: own, revoked: revoked, more: more})
+	})
+	switch {
+	case begun && err != nil:
+		p.wg.Go(func() { in.Led(number, true, true) }) // Nothing was made.
+	case begun:
+		p.wg.Go(func() { l.lead(root) })
 	}
-	p.wg.Go(func() { l.lead(root) })
-	return nil
+	return err
 }
 
-// fail ends the link: nothing more is believed that is said on its connection.
-func (in *incoming) fail(err error) { in.happens(communicator.LinkFails, err) }
+// Margin implements epochs.TargetHands.
+func (in *incoming) Margin(epochs.End) { pass(peerMargin) }
 
-// end says how the connection ended.
-func (in *incoming) end(err error) {
-	p := in.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	proof := epochs.Proves(err, in.near)
-	if !proof && len(in.ends) > 0 {
-		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.ends))
-	}
-	ends := communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: in.session(), Proves: proof}
-	p.feed(ends, nil)
-}
-
-func (in *incoming) link() comm.Link {
-	if in.pair.hccs {
-		return comm.HCCS
-	}
-	return comm.RoCE
-}
+// HangUp implements epochs.TargetHands.
+func (in *incoming) HangUp() { _ = in.Channel.Conn().Close() }

@@ -7,37 +7,33 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
-	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is a plane.Plane, and the guard of the pool that it serves.
+// A Plane is a plane.Plane.
 type Plane struct {
-	cfg     Config
-	env     plane.Env
-	pool    *plane.Leased
-	ctx     *acl.Context
-	lib     *comm.Library
-	regions []*comm.Region
-	log     *slog.Logger
-	seldom  *seldom.Log
-	boot    [16]byte
-	links   *epochs.Links // those that it opens
-	blob    []byte
+	cfg      Config
+	env      plane.Env
+	pool     *plane.Leased
+	ctx      *acl.Context
+	lib      *comm.Library
+	regions  []*comm.Region
+	log      *slog.Logger
+	seldom   *seldom.Log
+	boot     [16]byte
+	links    *epochs.Links    // those that it opens
+	arrivals *epochs.Arrivals // and those that peers open
+	blob     []byte
 
-	door    *door.Door      // by which initiators come in
 	opening context.Context // ends attempts to import
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -45,15 +41,8 @@ type Plane struct {
 	joined  chan struct{} // closed when everything has ended
 	leaving error         // what could not be given back; read after joined
 
-	mu       sync.Mutex
-	closed   bool
-	conns    map[net.Conn]struct{} // admitted, for Close; at most 2 Links
-	target   communicator.Target
-	said     communicator.TargetOut               // what its last step wanted done
-	incoming map[communicator.SessionID]*incoming // at most Links
-	revokes  uint64                               // that ever were asked for
-	revoking map[uint64]func()                    // told when they are proven; as many as grants at most
-	stats    Stats
+	mu    sync.Mutex
+	stats Stats
 	// revoked is the pool's: which grants of a peer were taken back.
 	revoked func(effects.Incarnation) (ids []effects.GrantID, more bool)
 }
@@ -69,9 +58,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	}
 	p := &Plane{
 		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library,
-		log: env.Log.With("plane", Name), joined: make(chan struct{}), conns: map[net.Conn]struct{}{},
-		incoming: map[communicator.SessionID]*incoming{}, revoking: map[uint64]func(){},
-		target: communicator.NewTarget(c.limits(), rand.Uint64()),
+		log: env.Log.With("plane", Name), joined: make(chan struct{}),
 	}
 	p.seldom = seldom.New(p.log)
 	if p.boot, err = epochs.BootID(); err != nil {
@@ -91,9 +78,15 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands { return &outgoing{Link: l, plane: p} },
 	})
 	p.blob = framing.AppendBlob(nil, address)
-	p.pool.Protect(p)
-	p.door = door.New(p.admission())
-	p.door.Serve(listener, "plane "+Name, p.visit)
+	p.arrivals = epochs.NewArrivals(epochs.ArrivalsConfig{
+		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.opening, Going: &p.wg, Links: c.Links,
+		Remedy: "raise hccl.links", Files: filesOfLink, Frame: frameMax, Hello: uint8(kindHello),
+		Fenced:  func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
+		Revoked: p.listRevoked,
+		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
+	})
+	p.pool.Protect(p.arrivals)
+	p.arrivals.Serve(listener)
 	return p, nil
 }
 
@@ -129,21 +122,6 @@ func (p *Plane) deregister() error {
 	})
 }
 
-// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more, and
-// those of which there is none that our own hardware is done with them.
-func (p *Plane) reachable() error {
-	err := p.links.Unproven()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, in := range p.incoming {
-		if len(in.ends) > 0 {
-			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory "+
-				"stays until this process ends", in.hello.from[:4], in.link()))
-		}
-	}
-	return err
-}
-
 // Name implements plane.Plane.
 func (p *Plane) Name() string { return Name }
 
@@ -169,63 +147,16 @@ func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 // Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for
-// another one: how such a connection ends is proof of something. There is room for as many strangers, who may be.
-// Together they are a quarter of the files that the process may open, as on the other planes.
-func (p *Plane) admission() door.Config {
-	limit, _, err := door.Room()
-	if err != nil {
-		p.log.Warn("the limit of open files is not known", "err", err)
-		limit = 1024
-	}
-	return p.doorFor(limit)
-}
+// filesOfLink has links, and as many strangers, take a quarter of the files that the process may open, as on the other
+// planes.
+const filesOfLink = 8
 
-// doorFor is admission for a process that may open so many files.
-func (p *Plane) doorFor(limit int) door.Config {
-	links := p.cfg.Links
-	if few := max(limit/8, 1); links > few {
-		p.log.Warn("this process may open few files: fewer initiators find a place than links are allowed",
-			"files_max", limit, "links_wanted", links, "links_max", few,
-			"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
-		links = few
-	}
-	return door.Config{
-		Total: 2 * links, PerAddress: 2 * links, Strangers: min(p.env.Bounds.Strangers, links),
-		Patience: p.env.Bounds.Handshake, Log: p.log,
-	}
-}
-
-// visit serves one connection, unless the plane is closed.
-func (p *Plane) visit(guest *door.Guest) error {
-	if !p.track(guest.Conn) {
-		return nil
-	}
-	defer p.wg.Done()
-	defer p.untrack(guest.Conn)
-	if err := p.handle(guest); p.opening.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// track has Close know of a connection and wait for it.
-func (p *Plane) track(conn net.Conn) bool {
+// listRevoked lists the grants of a peer that were taken back.
+func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.wg.Add(1)
-	p.conns[conn] = struct{}{}
-	return true
-}
-
-func (p *Plane) untrack(conn net.Conn) {
-	_ = conn.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, conn)
+	list := p.revoked
+	p.mu.Unlock()
+	return list(peer)
 }
 
 // Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers, and takes
@@ -234,24 +165,10 @@ func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()
 		p.links.Close()
-		p.mu.Lock()
-		p.closed = true
-		served := map[net.Conn]bool{}
-		for _, in := range p.incoming {
-			served[in.ch.Conn()] = true
-		}
-		p.feed(communicator.TargetEvent{Kind: communicator.Closes}, nil)
-		for conn := range p.conns {
-			if !served[conn] {
-				_ = conn.Close()
-			}
-		}
-		p.mu.Unlock()
-		_ = p.door.Shut() // Not Close: that would end the connections of who was let in.
+		p.arrivals.Close()
 		go func() {
 			p.wg.Wait()
-			_ = p.door.Close(context.Background())
-			if p.leaving = p.reachable(); p.leaving == nil {
+			if p.leaving = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.leaving == nil {
 				p.leaving = p.deregister()
 			}
 			p.seldom.End()

@@ -19,11 +19,11 @@ func (s Stats) String() string {
 
 // Stats returns the counters.
 func (p *Plane) Stats() Stats {
-	links := p.links.Up()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	s := p.stats
-	s.Links, s.Incoming = links, len(p.incoming)
+	p.mu.Unlock()
+	s.Links = p.links.Up()
+	s.Incoming, s.Expelled = p.arrivals.Counts()
 	return s
 }
 

@@ -151,7 +151,7 @@ var rooms = []room{
 		"runtime/plane/framing"}},
 	// What the leased planes have in common: it serves memory by address, and knows no library.
 	{name: "runtime/plane/epochs", foreign: none, own: []string{"effects", "identity", "fsm/communicator",
-		"runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
+		"runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
 			"runtime/plane/internal/..."}},

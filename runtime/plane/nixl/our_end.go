@@ -4,10 +4,9 @@ package nixl
 
 import (
 	"runtime"
+	"sync"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -21,13 +20,14 @@ type ourEnd struct {
 	done   chan struct{} // closed when it is not worked at any more
 	orders chan struct{} // has room for one: busy has changed
 
-	busy bool // the peer waits for the agent; under the plane's mutex
+	mu   sync.Mutex
+	busy bool // the peer waits for the agent
 }
 
 // make makes the agent and says what the peer needs of it.
 func (l *ourEnd) make() (metadata []byte, err error) {
 	p := l.in.plane
-	l.end, err = p.makeEnd(agentOf(l.in.hello.session, l.number, atTarget), []plane.Region{p.pool.Served()})
+	l.end, err = p.makeEnd(agentOf(l.in.Session, l.number, atTarget), []plane.Region{p.pool.Served()})
 	if err != nil {
 		return nil, err
 	}
@@ -37,13 +37,22 @@ func (l *ourEnd) make() (metadata []byte, err error) {
 	return metadata, err
 }
 
-// wanted says whether the peer waits for the agent. With the plane's mutex held.
+// wanted says whether the peer waits for the agent.
 func (l *ourEnd) wanted(busy bool) {
+	l.mu.Lock()
 	l.busy = busy
+	l.mu.Unlock()
 	select {
 	case l.orders <- struct{}{}:
 	default:
 	}
+}
+
+// waits reports whether the peer does.
+func (l *ourEnd) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.busy
 }
 
 // lead asks the agent while the peer waits for it, until the end is to go, and takes it away then.
@@ -51,9 +60,12 @@ func (l *ourEnd) lead() {
 	failed := l.serve()
 	gone := l.end.close()
 	if gone != nil {
-		l.in.log.Warn("an agent could not be destroyed", "epoch", l.number, "err", gone)
+		l.in.Log.Warn("an agent could not be destroyed", "epoch", l.number, "err", gone)
 	}
-	l.led(failed != nil, gone == nil)
+	if gone == nil { // The peer is told before the machine may hang up.
+		l.in.Channel.Say(appendEpoch(nil, kindGone, l.number))
+	}
+	l.in.Led(l.number, failed != nil, gone == nil)
 	close(l.done)
 }
 
@@ -77,12 +89,10 @@ func (l *ourEnd) serve() error {
 	asked, met := 0, false
 	for {
 		var wake <-chan time.Time
-		p.mu.Lock()
-		busy := l.busy
+		busy := l.waits()
 		if busy {
-			p.stats.Asked++
+			p.count(func(s *Stats) { s.Asked++ })
 		}
-		p.mu.Unlock()
 		switch {
 		case !busy:
 		case asked < briskLooks:
@@ -102,35 +112,16 @@ func (l *ourEnd) serve() error {
 			asked++
 			notices, err := l.end.agent.Notices()
 			if err != nil {
-				l.in.log.Warn("an agent failed", "epoch", l.number, "err", err)
+				l.in.Log.Warn("an agent failed", "epoch", l.number, "err", err)
 				return err
 			}
 			if len(notices) > 0 && !met { // There is one, the greeting; whatever else comes is nothing to us.
 				met = true
-				l.in.ch.Say(appendEpoch(nil, kindMet, l.number))
+				l.in.Channel.Say(appendEpoch(nil, kindMet, l.number))
 			}
 		}
 	}
 }
 
-// led says that our agent is not worked at any more. The peer is told when it is gone.
-func (l *ourEnd) led(failed, gone bool) {
-	p := l.in.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if gone { // Before the machine hangs up.
-		l.in.ch.Say(appendEpoch(nil, kindGone, l.number))
-	}
-	p.feed(communicator.TargetEvent{
-		Kind: communicator.EndLed, Session: l.in.session(), Epoch: l.number, Failed: failed, Gone: gone,
-	}, nil)
-}
-
-// Expel implements plane.Guard. The peer may offer another epoch at once: it is told then what was taken back.
-func (p *Plane) Expel(peer effects.Incarnation, gone func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.revokes++
-	p.revoking[p.revokes] = gone
-	p.feed(communicator.TargetEvent{Kind: communicator.Expels, Revoke: p.revokes, Peer: peer}, nil)
-}
+// Leave implements epochs.End.
+func (l *ourEnd) Leave() { close(l.leave) }

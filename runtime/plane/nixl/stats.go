@@ -2,7 +2,11 @@
 
 package nixl
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
+)
 
 // Stats counts what a plane has done since it was opened.
 type Stats struct {
@@ -22,18 +26,16 @@ func (s Stats) String() string {
 
 // Stats returns the counters.
 func (p *Plane) Stats() Stats {
-	links := p.links.Up()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	s := p.stats
-	s.Links, s.Incoming = links, len(p.incoming)
-	for _, in := range p.incoming {
-		for _, l := range in.ends {
-			if l.busy {
-				s.Waiting++
-			}
+	p.mu.Unlock()
+	s.Links = p.links.Up()
+	s.Incoming, s.Expelled = p.arrivals.Counts()
+	p.arrivals.Ends(func(end epochs.End) {
+		if end.(*ourEnd).waits() {
+			s.Waiting++
 		}
-	}
+	})
 	return s
 }
 

@@ -1,6 +1,4 @@
-//go:build cgo && linux
-
-package hccl
+package epochs
 
 import (
 	"testing"
@@ -9,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// However many links are configured, initiators and strangers get no more than a quarter of the files of the process.
+// However many links are configured, initiators and strangers get no more than their part of the files of the process.
 func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 	for _, c := range []struct{ links, limit, total, strangers, lines int }{
 		{64, 1024, 128, 64, 0},
@@ -18,8 +16,8 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		{2, 1024, 4, 2, 0},
 	} {
 		var log logtest.Lines
-		p := &Plane{cfg: Config{Links: c.links}, env: plane.Env{Bounds: plane.Bounds{Strangers: 256}}, log: log.Logger()}
-		if got := p.doorFor(c.limit); got.Total != c.total || got.Strangers != c.strangers {
+		a := ArrivalsConfig{Links: c.links, Files: 8, Env: plane.Env{Bounds: plane.Bounds{Strangers: 256}}, Log: log.Logger()}
+		if got := a.doorFor(c.limit); got.Total != c.total || got.Strangers != c.strangers {
 			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
 		}
 		if n := log.Count("links_max"); n != c.lines {
