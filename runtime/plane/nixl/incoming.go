@@ -51,30 +51,29 @@ func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
 
 // Take implements epochs.TargetHands.
 func (in *incoming) Take(what uint8, body []byte) error {
-	number, err := uint64(0), error(nil)
-	k := kind(what)
-	switch k {
+	switch kind(what) {
 	case kindOffer, kindFenced, kindGone, kindBusy, kindIdle:
-		number, err = parseEpoch(body)
-	case kindHello, kindWelcome, kindAccept, kindMet:
-		err = fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
-	default:
-		err = fmt.Errorf("%w: kind %d", framing.ErrMalformed, k)
-	}
-	if err != nil {
-		return err
-	}
-	switch k {
-	case kindOffer:
-		return in.offered(number)
-	case kindFenced:
-		in.Fenced(number)
-	case kindGone:
-		in.Gone(number)
-	default:
-		if l, _ := in.End(number).(*ourEnd); l != nil {
-			l.wanted(k == kindBusy)
+		number, err := parseEpoch(body)
+		if err != nil {
+			return err
 		}
+		return in.hear(kind(what), number)
+	case kindHello, kindWelcome, kindAccept, kindMet:
+	}
+	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
+}
+
+// hear is told a word about an epoch.
+func (in *incoming) hear(k kind, number uint64) error {
+	if k == kindOffer {
+		return in.offered(number)
+	}
+	if k == kindFenced {
+		in.Fenced(number)
+	} else if k == kindGone {
+		in.Gone(number)
+	} else if l, _ := in.End(number).(*ourEnd); l != nil {
+		l.wanted(k == kindBusy)
 	}
 	return nil
 }
