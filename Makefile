@@ -198,9 +198,24 @@ python-test: build $(PY)/ready ## The Python package: linters, types, tests, the
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
 	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry $(PY)/bin/pytest
 
-.PHONY: python-wheel
-python-wheel: $(PY)/ready ## Build the Python package into .cache/wheels.
-	$(PY)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(CACHE)/wheels ./python
+WHEELS := $(CACHE)/wheels
+
+.PHONY: wheel
+wheel: setup $(PY)/ready ## Build the Python package, with the command in it, into .cache/wheels.
+	$(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(WHEELS)/kvferry ./cmd/kvferry
+	GO=$(GO) tools/wheel $(WHEELS)/kvferry $(WHEELS)/tree
+	@rm -f $(WHEELS)/*.whl
+	$(PY)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(WHEELS)/plain $(WHEELS)/tree
+	PATH=$(PY)/bin:$$PATH $(PY)/bin/auditwheel repair --wheel-dir $(WHEELS) $(WHEELS)/plain/*.whl
+	@rm -rf $(WHEELS)/plain $(WHEELS)/tree
+	@ls $(WHEELS)/*.whl
+
+.PHONY: wheel-test
+wheel-test: wheel ## Install the wheel in a virtual environment of its own, and move pages between two of its agents.
+	$(PYTHON) -m venv --clear $(CACHE)/wheel-test
+	$(CACHE)/wheel-test/bin/pip install -q --disable-pip-version-check $(WHEELS)/*.whl
+	cd / && env -i HOME=$(CACHE) PATH=$(CACHE)/wheel-test/bin:/usr/bin:/bin \
+		$(CACHE)/wheel-test/bin/python -W error -I $(CURDIR)/python/tools/try_wheel.py
 
 # What it needs and what checks it, pinned by hashes, for every Python from 3.10 on. To change it:
 #   cd python && uv pip compile --generate-hashes --universal --python-version 3.10 --no-annotate package.in checks.in \

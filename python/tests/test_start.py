@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
 import stat
+import subprocess
+import sys
 
 import pytest
 
+import kvferry.agent
 from kvferry import Code, Error
 from kvferry.agent import find, start
 
@@ -61,8 +66,28 @@ def test_the_command_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     path = command(tmp_path, "")
     monkeypatch.delenv("KVFERRY_BIN", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(kvferry.agent, "__file__", str(tmp_path / "agent.py"))
+    assert find() == path
+    (tmp_path / "bin").mkdir()
+    carried = command(tmp_path / "bin", "")
+    assert find() == carried
+    monkeypatch.setenv("KVFERRY_BIN", path)
     assert find() == path
     monkeypatch.setenv("KVFERRY_BIN", str(tmp_path / "other"))
     with pytest.raises(Error, match="KVFERRY_BIN") as failed:
         find()
     assert failed.value.code == Code.NOT_FOUND
+
+
+def test_the_package_is_a_command(tmp_path: pathlib.Path) -> None:
+    package = tmp_path / "kvferry"
+    shutil.copytree(pathlib.Path(kvferry.__file__).parent, package, ignore=shutil.ignore_patterns("bin", "__pycache__"))
+    run = [sys.executable, "-m", "kvferry", "agent", "--config", "a file"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    without = subprocess.run(run, check=False, capture_output=True, text=True, env=env)
+    assert without.returncode == 1
+    assert "carries no command" in without.stderr
+    (package / "bin").mkdir()
+    command(package / "bin", 'echo "$#:$3"; exit 7')
+    done = subprocess.run(run, check=False, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout) == (7, "3:a file\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import select
 import shutil
 import subprocess
@@ -25,10 +26,16 @@ BINARY_VARIABLE = "KVFERRY_BIN"
 _LINE_MAX = 64 << 10
 
 
+def carried() -> str | None:
+    """Find the command that the wheel carries; a package that was installed from its source has none."""
+    binary = pathlib.Path(__file__).parent / "bin" / "kvferry"
+    return str(binary) if os.access(binary, os.X_OK) else None
+
+
 def find() -> str:
-    """Find the command: what KVFERRY_BIN names, else kvferry on the PATH."""
+    """Find the command: what KVFERRY_BIN names, else what the wheel carries, else kvferry on the PATH."""
     named = os.environ.get(BINARY_VARIABLE, "")
-    found = shutil.which(named or "kvferry")
+    found = shutil.which(named) if named else carried() or shutil.which("kvferry")
     if found is None:
         why = Why(
             field="kvferry", theirs=named or "nowhere on the PATH", remedy=f"install it, or set {BINARY_VARIABLE}"

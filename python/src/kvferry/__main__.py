@@ -1,0 +1,27 @@
+"""The command kvferry, which the wheel carries: python -m kvferry, or kvferry."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from kvferry.agent import carried
+
+
+def main() -> NoReturn:
+    """Become the command: its arguments, its signals and its exit code are this process's."""
+    binary = carried()
+    if binary is None:
+        print(
+            "kvferry: this installation carries no command; install a wheel for this machine (make wheel), or run "
+            "bin/kvferry of make build",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    sys.stdout.flush()
+    os.execv(binary, [binary, *sys.argv[1:]])  # noqa: S606 (No shell is wanted.)
+
+
+if __name__ == "__main__":
+    main()
