@@ -77,6 +77,7 @@ Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
 		newDoctorCommand(),
 		newNodeCommand(),
 		newAgentCommand(),
+		newProxyCommand(),
 		newSimCommand(),
 		newVersionCommand(),
 	)

@@ -425,6 +425,17 @@ def test_parameters_of_no_use_end_no_engine(wire: Wire, spec: Any, caplog: pytes
     assert not wire.chunks
 
 
+@pytest.mark.parametrize("params", ["do_remote_prefill", 1, ["disagg_spec"]])
+def test_parameters_that_are_no_object_are_none(wire: Wire, params: Any) -> None:
+    pair, tokens = Pair(wire), prompt(1, 9)
+    for engine in (pair.prefill, pair.decode):
+        request = engine.add(Request("r", tokens, params))
+        engine.run(engine.idle)
+        assert request.worked == 9
+        assert engine.outputs["r"] is None
+    pair.settle()
+
+
 def test_requests_of_others_are_left_alone(wire: Wire) -> None:
     pair, tokens = Pair(wire), prompt(1, 9)
     for engine in (pair.prefill, pair.decode):

@@ -26,7 +26,7 @@ class Request(Protocol):
     request_id: str
     prompt_token_ids: Sequence[int] | None
     num_computed_tokens: int
-    kv_transfer_params: Mapping[str, Any] | None
+    kv_transfer_params: Any
     status: Any
 
 
@@ -129,7 +129,7 @@ class Scheduling:
         if save is None:
             return self._stored(request, blocks), None
         self._next.saves.append(save)
-        params = dict(request.kv_transfer_params or {})
+        params = dict(_params(request))
         params.pop("do_remote_decode", None)
         return True, {**params, "do_remote_prefill": True, "remote_tokens": len(save.prompt.tokens)}
 
@@ -137,7 +137,7 @@ class Scheduling:
 
     def _end(self, request: Request) -> int:
         """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
-        params = request.kv_transfer_params
+        params = _params(request)
         if (
             not self._duties.loads
             or not params
@@ -156,7 +156,7 @@ class Scheduling:
 
     def _looks(self, request: Request) -> bool:
         """Say whether a request's KV is looked for where engines share it: once, and if it is not sent for it."""
-        sent = (request.kv_transfer_params or {}).get("do_remote_prefill")
+        sent = _params(request).get("do_remote_prefill")
         return self._duties.shares and not sent and request.request_id not in self._asked
 
     def _stored(self, request: Request, blocks: Sequence[int]) -> bool:
@@ -171,7 +171,7 @@ class Scheduling:
         return True
 
     def _save(self, request: Request, blocks: Sequence[int]) -> Save | None:
-        params = request.kv_transfer_params
+        params = _params(request)
         if not self._duties.saves:
             return None
         if not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
@@ -189,6 +189,12 @@ class Scheduling:
         return Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
 
 
+def _params(request: Request) -> Mapping[str, Any]:
+    """Give what a request says of its KV. A client may say anything: vLLM takes it from vllm_xargs, too, unchecked."""
+    params = request.kv_transfer_params
+    return params if isinstance(params, Mapping) else {}
+
+
 def _spec(params: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = params.get("disagg_spec")
     if not isinstance(spec, Mapping):
@@ -197,7 +203,7 @@ def _spec(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shared_name(request: Request) -> str:
-    name = _spec(request.kv_transfer_params or {}).get("req_id")
+    name = _spec(_params(request)).get("req_id")
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _TEXT_MAX:
         raise ParamsError(
             f"disagg_spec.req_id: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give it both engines"

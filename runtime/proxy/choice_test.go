@@ -1,0 +1,188 @@
+package proxy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Which requests have one cache that can be sent.
+func TestComputed(t *testing.T) {
+	for body, why := range map[string]string{
+		`{"prompt": "x"}`:                          "",
+		`{"prompt": [ 1, 2]}`:                      "",
+		`{"prompt": "x", "n": 1, "best_of": null}`: "",
+		`{"prompt": "x", "echo": false}`:           "",
+		`{"prompt": ["x"]}`:                        "prompt",
+		`{"prompt": [[1], [2]]}`:                   "prompt",
+		`{"prompt": []}`:                           "prompt",
+		`{"prompt": {}}`:                           "prompt",
+		`{}`:                                       "prompt",
+		`{"prompt": "x", "n": 2}`:                  "n",
+		`{"prompt": "x", "n": "1"}`:                "n",
+		`{"prompt": "x", "best_of": 3}`:            "best_of",
+		`{"prompt": "x", "use_beam_search": true}`: "use_beam_search",
+		`{"prompt": "x", "echo": true}`:            "echo",
+		`{"prompt": "x", "prompt_logprobs": 0}`:    "prompt_logprobs",
+		`{"prompt": "x", "prompt_embeds": "AA"}`:   "prompt_embeds",
+	} {
+		r, err := parse([]byte(body), false)
+		if got := r.computed(); got != why || err != nil {
+			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
+		}
+	}
+	r, err := parse([]byte(`{"messages": [{"role": "user", "content": "x"}]}`), true)
+	if got := r.computed(); got != "" || err != nil {
+		t.Errorf("a chat: %q, %v", got, err)
+	}
+}
+
+// Whatever a client says of caches does not get to an engine.
+func TestClientsSayNothingOfCaches(t *testing.T) {
+	for _, body := range []string{
+		`{"prompt": "x", "kv_transfer_params": {"disagg_spec": {"receiver_host": "10.9.9.9"}}}`,
+		`{"prompt": "x", "kv_\u0074ransfer_params": 1}`,
+		`{"prompt": "x", "kv_transfer_params": 1, "kv_transfer_params": 2}`,
+		`{"prompt": "x", "vllm_xargs": {"kv_transfer_params": "10.9.9.9"}}`,
+		`{"prompt": "x", "vllm_xargs": {"kv\u005ftransfer_params": "10.9.9.9", "a": 1}}`,
+		`{"prompt": "x", "vllm_xargs": {"kv_transfer_params": 1}, "vllm_xargs": {"kv_transfer_params": 2}}`,
+	} {
+		r, err := parse([]byte(body), false)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		out, err := r.forDecode(nil)
+		if err != nil || strings.Contains(string(out), "transfer_params") || !strings.Contains(string(out), `"prompt":"x"`) {
+			t.Errorf("%s becomes %s, %v", body, out, err)
+		}
+	}
+}
+
+func TestBodiesThatAreNone(t *testing.T) {
+	many := `{"a": 1` + strings.Repeat(`, "`, 0)
+	for i := range fieldsMax {
+		many += `, "f` + strings.Repeat("x", i) + `": 1`
+	}
+	for _, body := range []string{"", "[]", "1", `"x"`, "null", "{", `{"a"}`, `{"a": }`, `{} {}`, `{"a": 1} x`, many + "}",
+		`{"vllm_xargs": [1]}`, `{"vllm_xargs": {"a": "` + strings.Repeat("x", argumentBytes) + `"}}`} {
+		if r, err := parse([]byte(body), false); err == nil {
+			t.Errorf("%.40q is taken for %v", body, r.fields)
+		}
+	}
+}
+
+// Any body gives an error, or a request of which both bodies are JSON objects, the second one with no word of caches.
+func FuzzBody(f *testing.F) {
+	for _, body := range []string{completion, `{"prompt": [1]}`, `{"vllm_xargs": {"kv_transfer_params": 1}}`, "{"} {
+		f.Add([]byte(body))
+	}
+	d := Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := parse(body, true)
+		if err != nil {
+			return
+		}
+		r.computed()
+		r.chat = false
+		r.computed()
+		first, err := r.forPrefill("r", d)
+		var out map[string]json.RawMessage
+		if err != nil || json.Unmarshal(first, &out) != nil || string(out["max_tokens"]) != "1" {
+			t.Errorf("%q becomes %q, %v", body, first, err)
+		}
+		second, err := r.forDecode(nil)
+		out = nil
+		if err != nil || json.Unmarshal(second, &out) != nil || out[paramsField] != nil {
+			t.Errorf("%q becomes %q, %v", body, second, err)
+		}
+	})
+}
+
+func TestTurns(t *testing.T) {
+	now := time.Now()
+	turns := newTurns(3, time.Second)
+	take := func(at time.Duration, anyway bool, tried ...int) int {
+		t.Helper()
+		set := map[int]bool{}
+		for _, i := range tried {
+			set[i] = true
+		}
+		return turns.take(now.Add(at), anyway, set)
+	}
+	for _, want := range []int{0, 1, 2, 0} {
+		if got := take(0, false); got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+	turns.failed(1, now)
+	if got := take(0, false); got != 2 {
+		t.Errorf("got %d, want the one after that which rests", got)
+	}
+	turns.failed(0, now.Add(time.Millisecond))
+	turns.failed(2, now.Add(time.Millisecond))
+	if got := take(0, false); got != -1 {
+		t.Errorf("got %d of engines that rest", got)
+	}
+	if got := take(0, true); got != 1 {
+		t.Errorf("got %d, want that which rests longest", got)
+	}
+	if got := take(0, true, 0, 1, 2); got != -1 {
+		t.Errorf("got %d, which was tried", got)
+	}
+	if got := take(time.Second, false); got != 1 {
+		t.Errorf("got %d, want that which has rested", got)
+	}
+	if got := newTurns(0, time.Second).take(now, true, nil); got != -1 {
+		t.Errorf("got %d of none", got)
+	}
+}
+
+func TestParseDecode(t *testing.T) {
+	d, err := ParseDecode("http://10.0.0.2:8000/=10.0.0.3:7300,7301:7400,7401")
+	if err != nil || d.URL.String() != "http://10.0.0.2:8000" || d.Host != "10.0.0.3" || len(d.Init) != 2 ||
+		d.Alloc[1] != 7401 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	if d, err := ParseDecode("https://[::1]:8000=[fd00::2]:7300:7400"); err != nil || d.Host != "fd00::2" {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	for _, text := range []string{"", "http://a:1", "a:1=b:1:2", "http://a:1=b", "http://a:1=b:1", "http://a:1=:1:2",
+		"http://a:1=b:0:2", "http://a:1=b:1:65536", "http://a:1=b:1,2:3", "http://a:1=b:1:", "ftp://a=b:1:2",
+		"http://u:p@a=b:1:2", "http://a?x=b:1:2"} {
+		if d, err := ParseDecode(text); err == nil {
+			t.Errorf("%q is taken for %+v", text, d)
+		}
+	}
+}
+
+func TestConfigsThatAreWrong(t *testing.T) {
+	good := Defaults()
+	d, err := ParseDecode("http://a:1=b:1:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good.Decodes = []Decode{d}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*Config){
+		"no decode":   func(c *Config) { c.Decodes = nil },
+		"no agents":   func(c *Config) { c.Decodes = []Decode{{URL: d.URL}} },
+		"requests":    func(c *Config) { c.Requests = 0 },
+		"timeout":     func(c *Config) { c.Timeout = -1 },
+		"rest":        func(c *Config) { c.Rest = -1 },
+		"total bytes": func(c *Config) { c.TotalBytes = c.BodyBytes - 1 },
+	} {
+		c := good
+		change(&c)
+		if c.Check() == nil {
+			t.Errorf("%s: nothing is wrong", name)
+		}
+	}
+	good.Address = "nowhere"
+	if p, err := Listen(good); err == nil {
+		t.Errorf("it listens at %v", p.Addr())
+	}
+}

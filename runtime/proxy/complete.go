@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// answerBytes bounds what is read of a prefill engine's answer: one token, and parameters.
+const answerBytes = 1 << 20
+
+const idHeader = "X-Request-Id"
+
+// complete serves completions.
+func (p *Proxy) complete(chat bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, done, ok := p.read(w, r)
+		if !ok {
+			return
+		}
+		defer done()
+		req, err := parse(body, chat)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		p.stats.requests.Add(1)
+		ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
+		defer cancel()
+		id := identify(r)
+		w.Header().Set(idHeader, id)
+		c := call{path: r.URL.Path, headers: passed(r.Header, id)}
+		chosen := p.decodes.take(time.Now(), true, nil)
+		begun := time.Now()
+		params, why := p.prefill(ctx, c, id, req, p.config.Decodes[chosen])
+		if params != nil {
+			p.stats.sent.Add(1)
+		} else {
+			p.stats.computed.Add(1)
+		}
+		p.config.Log.Debug("request", "id", id, "computed", why, "prefill", time.Since(begun))
+		p.decode(ctx, w, c, req, chosen, params)
+	}
+}
+
+// read takes a request's body, when there is room for the request. It answers those that it does not take. done gives
+// the room back.
+func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
+	full := func(what string) ([]byte, func(), bool) {
+		p.stats.refused.Add(1)
+		p.log.Warn("a request is refused: there is no room", "", "limit", what,
+			"remedy", "raise the limit, or run another proxy beside this one")
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, "there are too many requests under way; try again")
+		return nil, nil, false
+	}
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		return full("requests")
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = p.config.BodyBytes
+	}
+	if size > p.config.BodyBytes {
+		<-p.slots
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has %d bytes, of at most %d", size,
+			p.config.BodyBytes))
+		return nil, nil, false
+	}
+	done = func() {
+		p.bytes.Add(-size)
+		<-p.slots
+	}
+	if p.bytes.Add(size) > p.config.TotalBytes {
+		done()
+		return full("bytes")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.config.BodyBytes))
+	if err == nil {
+		// The server's deadline would end the request later on, as a connection that is gone does.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return body, done, true
+	}
+	done()
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
+	} else {
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestTimeout, "the body did not come whole, or in time")
+	}
+	return nil, nil, false
+}
+
+// identify is what a client calls its request, or a name of ours.
+func identify(r *http.Request) string {
+	id := r.Header.Get(idHeader)
+	good := len(id) > 0 && len(id) <= 96
+	for _, c := range []byte(id) {
+		good = good && c > ' ' && c < 0x7f
+	}
+	if !good {
+		id = drawn(16)
+	}
+	return id
+}
+
+func drawn(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // It never fails.
+	return hex.EncodeToString(b)
+}
+
+// A call is what both engines are asked alike.
+type call struct {
+	path    string
+	headers http.Header
+}
+
+// passed are the headers that engines get.
+func passed(from http.Header, id string) http.Header {
+	h := http.Header{"Content-Type": {"application/json"}, idHeader: {id}}
+	for _, name := range []string{"Authorization", "Accept", "Traceparent", "Tracestate"} {
+		if values := from[name]; len(values) > 0 {
+			h[name] = values
+		}
+	}
+	return h
+}
+
+// ask sends a call to an engine. Redirects are not followed.
+func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, engine.JoinPath(c.path).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = c.headers
+	return p.transport.RoundTrip(r)
+}
+
+// prefill has a prompt computed by a prefill engine, which sends the cache to the decode engine d. It gives what d is
+// to be told of it, or why the prompt is to be computed.
+func (p *Proxy) prefill(ctx context.Context, c call, id string, r request, d Decode) (json.RawMessage, string) {
+	if why := r.computed(); why != "" {
+		return nil, why
+	}
+	at := p.prefills.take(time.Now(), false, nil)
+	if at < 0 {
+		return nil, "no prefill engine"
+	}
+	// Both engines' agents know the request by this name. A client may give two of its requests one id; and who
+	// could guess another one's name would get its cache.
+	body, err := r.forPrefill(id+"-"+drawn(8), d)
+	if err != nil {
+		return nil, err.Error()
+	}
+	short, cancel := context.WithTimeout(ctx, p.config.PrefillTimeout)
+	defer cancel()
+	params, code, err := p.prefilled(short, c, p.config.Prefills[at], body)
+	if params != nil || ctx.Err() != nil {
+		return params, ""
+	}
+	why := fmt.Sprintf("the prefill engine answers %d without kv_transfer_params", code)
+	if err != nil {
+		why = err.Error()
+	}
+	if err != nil || code >= http.StatusInternalServerError {
+		p.prefills.failed(at, time.Now())
+	}
+	p.log.Warn("a prompt is computed by the decode engine", p.config.Prefills[at].String(), "request", id, "why", why)
+	return nil, why
+}
+
+func (p *Proxy) prefilled(ctx context.Context, c call, engine *url.URL, body []byte) (json.RawMessage, int, error) {
+	res, err := p.ask(ctx, http.MethodPost, engine, c, body)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, answerBytes+1))
+	switch {
+	case err != nil:
+		return nil, res.StatusCode, err
+	case len(answer) > answerBytes:
+		return nil, res.StatusCode, fmt.Errorf("its answer has more than %d bytes", answerBytes)
+	case res.StatusCode != http.StatusOK:
+		return nil, res.StatusCode, nil
+	}
+	return answered(answer), res.StatusCode, nil
+}

@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config says what a Proxy serves.
+type Config struct {
+	Address  string // to listen at, host:port
+	Prefills []*url.URL
+	Decodes  []Decode
+
+	Connections int   // at a time
+	Requests    int   // under way
+	BodyBytes   int64 // of one request
+	TotalBytes  int64 // of the bodies of all requests under way; they take a few times that in memory
+
+	ReadTimeout    time.Duration // for a request to come whole
+	WriteTimeout   time.Duration // for a client to take a piece of its answer
+	PrefillTimeout time.Duration // for the prefill engine's answer
+	Timeout        time.Duration // for all of a request
+	Rest           time.Duration // for which an engine that failed is left out; 0: none is
+
+	Log *slog.Logger // nil: nothing
+}
+
+// Defaults are limits for a start, without engines.
+func Defaults() Config {
+	return Config{Address: ":8000", Connections: 4096, Requests: 1024, BodyBytes: 8 << 20, TotalBytes: 256 << 20,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PrefillTimeout: 30 * time.Second,
+		Timeout: 10 * time.Minute, Rest: 5 * time.Second}
+}
+
+// A Decode is a decode engine and the agents that receive for it, one for each of its ranks.
+type Decode struct {
+	URL   *url.URL
+	Host  string // of the agents, as prefill's agents reach them
+	Init  []uint16
+	Alloc []uint16
+}
+
+// ParseEngine reads the address of an engine, such as http://10.0.0.1:8000.
+func ParseEngine(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return nil, fmt.Errorf("engine %q: give its address, such as http://10.0.0.1:8000", text)
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	return u, nil
+}
+
+// ParseDecode reads a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400: what their files
+// say as pd_peer_host, pd_peer_init_port and pd_peer_alloc_port. Several ranks have lists of ports with commas.
+func ParseDecode(text string) (Decode, error) {
+	engine, agents, ok := strings.Cut(text, "=")
+	u, err := ParseEngine(engine)
+	if err != nil {
+		return Decode{}, err
+	}
+	wrong := func(why string) (Decode, error) {
+		return Decode{}, fmt.Errorf("decode %q: %s; give its address and where its agents receive, such as "+
+			"http://10.0.0.2:8000=10.0.0.2:7300:7400, with commas between the ports of several ranks", text, why)
+	}
+	if !ok {
+		return wrong("it has no agents")
+	}
+	at := strings.LastIndexByte(agents, ':')
+	if at < 0 {
+		return wrong("it has no ports")
+	}
+	host, init, err := net.SplitHostPort(agents[:at])
+	if err != nil || host == "" {
+		return wrong("host:port:port is wanted")
+	}
+	d := Decode{URL: u, Host: host}
+	for _, list := range []struct {
+		text string
+		to   *[]uint16
+	}{{init, &d.Init}, {agents[at+1:], &d.Alloc}} {
+		for one := range strings.SplitSeq(list.text, ",") {
+			port, err := strconv.ParseUint(one, 10, 16)
+			if err != nil || port == 0 {
+				return wrong(fmt.Sprintf("%q is no port", one))
+			}
+			*list.to = append(*list.to, uint16(port))
+		}
+	}
+	if len(d.Init) != len(d.Alloc) {
+		return wrong("its lists of ports differ in length")
+	}
+	return d, nil
+}
+
+// Check says what is wrong with c, or nil.
+func (c *Config) Check() error {
+	if len(c.Decodes) == 0 {
+		return errors.New("there is no decode engine: name one")
+	}
+	for _, d := range c.Decodes {
+		if d.URL == nil || d.Host == "" || len(d.Init) == 0 || len(d.Init) != len(d.Alloc) {
+			return fmt.Errorf("decode %v: say where its agents receive, with two ports for each rank", d.URL)
+		}
+	}
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"connections", int64(c.Connections)}, {"requests", int64(c.Requests)}, {"bytes of a body", c.BodyBytes},
+		{"read timeout", int64(c.ReadTimeout)}, {"write timeout", int64(c.WriteTimeout)},
+		{"prefill timeout", int64(c.PrefillTimeout)}, {"timeout", int64(c.Timeout)},
+	} {
+		if limit.value <= 0 {
+			return fmt.Errorf("%s: %d; give more than 0", limit.name, limit.value)
+		}
+	}
+	if c.Rest < 0 {
+		return fmt.Errorf("rest: %v; give 0 or more", c.Rest)
+	}
+	if c.TotalBytes < c.BodyBytes {
+		return fmt.Errorf("bytes of all bodies: %d, less than the %d of one; give more", c.TotalBytes, c.BodyBytes)
+	}
+	return nil
+}

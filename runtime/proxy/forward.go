@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// decode has a decode engine answer, and passes its answer on. The first that is asked is the one whose agents got the
+// cache; the others compute.
+func (p *Proxy) decode(
+	ctx context.Context, w http.ResponseWriter, c call, r request, chosen int, params json.RawMessage,
+) {
+	tried := map[int]bool{}
+	for {
+		res, err := p.answer(ctx, c, r, chosen, params)
+		if err == nil {
+			p.pass(w, res)
+			return
+		}
+		if ctx.Err() == nil && isDial(err) {
+			// It was not asked, so another one may be. A request that ends an engine must not end them all.
+			p.decodes.failed(chosen, time.Now())
+			p.log.Warn("a decode engine cannot be reached", p.config.Decodes[chosen].URL.String(), "err", err)
+			tried[chosen] = true
+			if chosen = p.decodes.take(time.Now(), true, tried); chosen >= 0 {
+				params = nil
+				continue
+			}
+		}
+		p.fail(ctx, w, err)
+		return
+	}
+}
+
+// answer asks one decode engine. If it answers an error with the cache, it is asked once more, without.
+func (p *Proxy) answer(
+	ctx context.Context, c call, r request, at int, params json.RawMessage,
+) (*http.Response, error) {
+	for {
+		body, err := r.forDecode(params)
+		if err != nil {
+			return nil, err
+		}
+		res, err := p.ask(ctx, http.MethodPost, p.config.Decodes[at].URL, c, body)
+		if err != nil || params == nil || res.StatusCode < http.StatusInternalServerError {
+			return res, err
+		}
+		_ = res.Body.Close()
+		p.log.Warn("a decode engine fails with a cache: it is asked to compute", p.config.Decodes[at].URL.String(),
+			"status", res.StatusCode)
+		params = nil
+	}
+}
+
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// fail answers a request that no engine did.
+func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		panic(http.ErrAbortHandler) // The client is gone, or the proxy stops.
+	}
+	p.stats.failed.Add(1)
+	if ctx.Err() != nil {
+		refuse(w, http.StatusGatewayTimeout, "the decode engine did not answer in time")
+		return
+	}
+	p.log.Warn("a decode engine does not answer", "", "err", err)
+	refuse(w, http.StatusBadGateway, "no decode engine answers")
+}
+
+// hop are headers of one connection, which are not passed on.
+var hop = map[string]bool{"Connection": true, "Keep-Alive": true, "Transfer-Encoding": true, "Trailer": true,
+	"Upgrade": true, "Proxy-Connection": true, "Te": true}
+
+// pass copies an engine's answer to the client, each piece as soon as it is there.
+func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
+	defer func() { _ = res.Body.Close() }()
+	for name, values := range res.Header {
+		if !hop[name] {
+			w.Header()[name] = values
+		}
+	}
+	rc := http.NewResponseController(w)
+	deadline := func() { _ = rc.SetWriteDeadline(time.Now().Add(p.config.WriteTimeout)) }
+	deadline()
+	w.WriteHeader(res.StatusCode)
+	piece := make([]byte, 16<<10)
+	for {
+		n, err := res.Body.Read(piece)
+		if n > 0 {
+			deadline()
+			if _, writeErr := w.Write(piece[:n]); writeErr != nil {
+				panic(http.ErrAbortHandler)
+			}
+			if flushErr := rc.Flush(); flushErr != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			panic(http.ErrAbortHandler) // The client sees that it is not whole.
+		}
+	}
+}
+
+// models says what a decode engine serves.
+func (p *Proxy) models(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), p.config.ReadTimeout)
+	defer cancel()
+	at := p.decodes.take(time.Now(), true, nil)
+	c := call{path: r.URL.Path, headers: passed(r.Header, identify(r))}
+	res, err := p.ask(ctx, http.MethodGet, p.config.Decodes[at].URL, c, nil)
+	if err != nil {
+		p.fail(ctx, w, err)
+		return
+	}
+	p.pass(w, res)
+}
+
+// refuse answers with an error in OpenAI's words.
+func refuse(w http.ResponseWriter, status int, message string) {
+	kind := "invalid_request_error"
+	if status >= http.StatusInternalServerError {
+		kind = "server_error"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
+}

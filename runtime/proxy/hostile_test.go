@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func dial(t *testing.T, p *Proxy) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
+
+// closed waits until the other end hangs up.
+func closed(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, errTimeout(err)) {
+		t.Error("the connection stays")
+	}
+}
+
+func errTimeout(err error) error {
+	var n net.Error
+	if errors.As(err, &n) && n.Timeout() {
+		return err
+	}
+	return io.ErrNoProgress
+}
+
+// A body that is too long, whether it says so or not, gets to no engine.
+func TestLongBody(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
+	long := `{"prompt": "` + strings.Repeat("x", 1000) + `"}`
+	want(t, post(t, p, "/v1/completions", long), http.StatusRequestEntityTooLarge, "1000")
+	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", "", io.MultiReader(strings.NewReader(long)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	want(t, res, http.StatusRequestEntityTooLarge, "1000")
+	want(t, post(t, p, "/v1/completions", "[]"), http.StatusBadRequest, "no JSON object")
+	want(t, post(t, p, "/v1/completions", `{"prompt": "x"}`), http.StatusOK, "answer") // The room is given back.
+	if got := len(decode.all()); got != 1 {
+		t.Errorf("the engine was asked %d times", got)
+	}
+}
+
+// Beyond the requests, or the bytes, that may be under way, clients are told to come again.
+func TestNoRoom(t *testing.T) {
+	for name, limit := range map[string]func(*Config){
+		"requests": func(c *Config) { c.Requests = 1 },
+		"bytes":    func(c *Config) { c.BodyBytes, c.TotalBytes = 200, 200 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			came, end := make(chan struct{}), make(chan struct{})
+			decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+				came <- struct{}{}
+				<-end
+				_, _ = io.WriteString(w, "answer")
+			})
+			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
+			client, first := to(t), make(chan error, 1)
+			ask := func() error {
+				res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+				if err == nil {
+					_, err = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+				return err
+			}
+			go func() { first <- ask() }()
+			<-came
+			res := post(t, p, "/v1/completions", completion)
+			want(t, res, http.StatusServiceUnavailable, "try again")
+			if res.Header.Get("Retry-After") == "" {
+				t.Error("it does not say when")
+			}
+			close(end)
+			if err := <-first; err != nil {
+				t.Error(err)
+			}
+			for begun := time.Now(); len(p.slots) > 0; runtime.Gosched() { // The client has its answer a little earlier.
+				if time.Since(begun) > patience {
+					t.Fatal("the room is not given back")
+				}
+			}
+			go func() { <-came }()
+			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			if got := p.Stats().Refused; got != 1 {
+				t.Errorf("%d were refused", got)
+			}
+		})
+	}
+}
+
+// Who sends headers or bodies too slowly is cut off.
+func TestSlowClients(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
+	for _, text := range []string{"", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\""} {
+		conn := dial(t, p)
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, "100") {
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || res.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("got %v, %v", res, err)
+			}
+		}
+		closed(t, conn)
+	}
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	if got := len(decode.all()); got != 1 {
+		t.Errorf("the engine was asked %d times", got)
+	}
+}
+
+func TestLongHeaders(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	conn := dial(t, p)
+	go func() {
+		_, _ = io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: x\r\n")
+		line := []byte("X-Long: " + strings.Repeat("x", 1000) + "\r\n")
+		_, _ = conn.Write(bytes.Repeat(line, 2*headerBytes/len(line)))
+	}()
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil && res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("got %v", res.Status)
+	}
+}
+
+// Connections that say nothing make room for those that do.
+func TestManyConnections(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 4 })
+	var silent []net.Conn
+	for range 8 {
+		silent = append(silent, dial(t, p))
+	}
+	for range 3 {
+		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	}
+	closed(t, silent[0])
+}
+
+// A client that hangs up, or does not read, ends its request at the engine.
+func TestClientThatIsGone(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		came, gone := make(chan struct{}), make(chan struct{})
+		decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+			close(came)
+			defer close(gone)
+			piece := make([]byte, 1<<20)
+			for r.Context().Err() == nil && !reads {
+				if _, err := w.Write(piece); err != nil {
+					return
+				}
+			}
+			<-r.Context().Done()
+		})
+		p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
+			if !reads {
+				c.WriteTimeout = 50 * time.Millisecond
+			}
+		})
+		conn := dial(t, p)
+		_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n"+
+			`{"prompt": "x"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-came
+		if reads {
+			_ = conn.Close()
+		}
+		select {
+		case <-gone:
+		case <-time.After(patience):
+			t.Fatalf("a client that reads: %v; its request goes on", reads)
+		}
+	}
+}
+
+// Names of requests that are none are replaced.
+func TestIdentify(t *testing.T) {
+	for given, kept := range map[string]bool{"a-1": true, "": false, strings.Repeat("x", 96): true,
+		strings.Repeat("x", 97): false, "a b": false, "\x01": false, "é": false} {
+		r := &http.Request{Header: http.Header{idHeader: {given}}}
+		if got := identify(r); (got == given) != kept || len(got) == 0 {
+			t.Errorf("%q becomes %q", given, got)
+		}
+	}
+	if first := identify(&http.Request{}); first == identify(&http.Request{}) {
+		t.Error("two requests have one name")
+	}
+}

@@ -1,0 +1,325 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The prefill engine is asked for one token and told where the cache goes; the decode engine gets the client's request
+// with what the prefill engine answered.
+func TestPromptIsComputedByPrefill(t *testing.T) {
+	for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
+		prefill, decode := newEngine(t, says(sent)), newEngine(t, says("data: answer\n\n"))
+		p := start(t, pair(prefill, decode))
+		res := post(t, p, path, completion, idHeader, "client-7", "Authorization", "Bearer x", "X-Other", "y")
+		want(t, res, http.StatusOK, "data: answer")
+		if got := res.Header.Get(idHeader); got != "client-7" {
+			t.Errorf("the answer is called %q", got)
+		}
+		first, second := prefill.all(), decode.all()
+		if len(first) != 1 || len(second) != 1 {
+			t.Fatalf("prefill was asked %d times, decode %d times", len(first), len(second))
+		}
+		name := checkFirst(t, first[0], path)
+		if !strings.HasPrefix(name, "client-7-") || len(name) < len("client-7-")+16 {
+			t.Errorf("the cache is called %q", name)
+		}
+		checkSecond(t, second[0], path)
+		if got := p.Stats(); got != (Stats{Requests: 1, Sent: 1}) {
+			t.Errorf("counted %+v", got)
+		}
+	}
+}
+
+func checkFirst(t *testing.T, a asked, path string) (name string) {
+	t.Helper()
+	params, _ := a.body["kv_transfer_params"].(map[string]any)
+	spec, _ := params["disagg_spec"].(map[string]any)
+	name, _ = spec["req_id"].(string)
+	delete(spec, "req_id")
+	want := map[string]any{"model": "m", "prompt": "Once", "max_tokens": 1.0, "stream": false,
+		"kv_transfer_params": map[string]any{"do_remote_decode": true, "do_remote_prefill": false,
+			"disagg_spec": map[string]any{"receiver_host": "10.0.0.2", "receiver_init_port": []any{7300.0, 7301.0},
+				"receiver_alloc_port": []any{7400.0, 7401.0}}}}
+	if strings.Contains(path, "chat") {
+		delete(a.body, "prompt")
+		delete(want, "prompt")
+		want["max_completion_tokens"] = 1.0
+	}
+	if !reflect.DeepEqual(a.body, want) || a.path != path {
+		t.Errorf("prefill was asked %s\n%v, want\n%v", a.path, a.body, want)
+	}
+	checkHeaders(t, a)
+	return name
+}
+
+func checkSecond(t *testing.T, a asked, path string) {
+	t.Helper()
+	want := map[string]any{"model": "m", "prompt": "Once", "max_tokens": 9.0, "min_tokens": 3.0, "stream": true,
+		"stream_options": map[string]any{"include_usage": true}, "logprobs": 2.0,
+		"kv_transfer_params": map[string]any{"do_remote_prefill": true, "remote_tokens": 4.0,
+			"disagg_spec": map[string]any{"req_id": "as the engine has it"}}}
+	if !reflect.DeepEqual(a.body, want) || a.path != path {
+		t.Errorf("decode was asked %s\n%v, want\n%v", a.path, a.body, want)
+	}
+	checkHeaders(t, a)
+}
+
+func checkHeaders(t *testing.T, a asked) {
+	t.Helper()
+	if a.header.Get(idHeader) != "client-7" || a.header.Get("Authorization") != "Bearer x" ||
+		a.header.Get("X-Other") != "" {
+		t.Errorf("an engine got %v", a.header)
+	}
+}
+
+// A cache that does not come is no error: the decode engine is asked without.
+func TestPrefillThatFails(t *testing.T) {
+	for name, prefill := range map[string]http.HandlerFunc{
+		"an error":         fails(http.StatusInternalServerError),
+		"a refusal":        fails(http.StatusBadRequest),
+		"no JSON":          says("<html>"),
+		"no parameters":    says(`{"choices": []}`),
+		"null":             says(`{"kv_transfer_params": null}`),
+		"other parameters": says(`{"kv_transfer_params": ["x"]}`),
+		"a cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"silence":          func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"too much": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"kv_transfer_params": {"x": %q}}`, strings.Repeat("x", answerBytes))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			decode := newEngine(t, says("answer"))
+			p := start(t, pair(newEngine(t, prefill), decode), func(c *Config) {
+				if name == "silence" {
+					c.PrefillTimeout = 20 * time.Millisecond
+				}
+			})
+			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			checkComputed(t, p, decode)
+		})
+	}
+}
+
+func TestNoPrefill(t *testing.T) {
+	gone, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
+	gone.Close()
+	p := start(t, pair(gone, decode))
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	checkComputed(t, p, decode)
+	without := start(t, Config{Decodes: []Decode{decode.at("10.0.0.2")}})
+	want(t, post(t, without, "/v1/completions", completion), http.StatusOK, "answer")
+}
+
+func checkComputed(t *testing.T, p *Proxy, decode *engine) {
+	t.Helper()
+	if got := p.Stats(); got != (Stats{Requests: 1, Computed: 1}) {
+		t.Errorf("counted %+v", got)
+	}
+	all := decode.all()
+	if len(all) != 1 || all[0].body["kv_transfer_params"] != nil || all[0].body["max_tokens"] != 9.0 {
+		t.Errorf("decode was asked %v", all)
+	}
+}
+
+// A prefill engine that failed is left out for a while, and is asked again after it.
+func TestPrefillRests(t *testing.T) {
+	for _, rest := range []time.Duration{time.Hour, 0} {
+		prefill, decode := newEngine(t, fails(http.StatusServiceUnavailable)), newEngine(t, says("answer"))
+		p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = rest })
+		for range 3 {
+			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+		}
+		if got := len(prefill.all()); got != 1 && rest > 0 || got != 3 && rest == 0 {
+			t.Errorf("with a rest of %v it was asked %d times", rest, got)
+		}
+	}
+}
+
+// Engines take turns, and each cache goes to the agents of the engine that will answer.
+func TestEnginesTakeTurns(t *testing.T) {
+	var c Config
+	var prefills, decodes []*engine
+	for i := range 2 {
+		prefills, decodes = append(prefills, newEngine(t, says(sent))), append(decodes, newEngine(t, says("answer")))
+		c.Prefills = append(c.Prefills, prefills[i].url)
+		c.Decodes = append(c.Decodes, decodes[i].at(fmt.Sprintf("10.0.0.%d", i)))
+	}
+	p := start(t, c)
+	for range 4 {
+		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	}
+	for i, e := range prefills {
+		if len(e.all()) != 2 || len(decodes[i].all()) != 2 {
+			t.Errorf("prefill %d was asked %d times, decode %d", i, len(e.all()), len(decodes[i].all()))
+		}
+		for _, a := range e.all() {
+			spec := a.body["kv_transfer_params"].(map[string]any)["disagg_spec"].(map[string]any)
+			if spec["receiver_host"] != fmt.Sprintf("10.0.0.%d", i) {
+				t.Errorf("prefill %d sends to %v", i, spec)
+			}
+		}
+	}
+}
+
+// What the answer's beginning is, the client has before there is more.
+func TestAnswerIsStreamed(t *testing.T) {
+	more := make(chan struct{})
+	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: one\n")
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		_, _ = io.WriteString(w, "data: two\n")
+	})
+	p := start(t, pair(newEngine(t, says(sent)), decode))
+	res := post(t, p, "/v1/completions", completion)
+	lines := bufio.NewScanner(res.Body)
+	for _, line := range []string{"data: one", "data: two"} {
+		if !lines.Scan() || lines.Text() != line {
+			t.Fatalf("got %q, %v, want %q", lines.Text(), lines.Err(), line)
+		}
+		if line == "data: one" {
+			close(more)
+		}
+	}
+	if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("it is %q", got)
+	}
+}
+
+// An answer that breaks off is not taken for whole.
+func TestDecodeThatDies(t *testing.T) {
+	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "data: one\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	p := start(t, pair(newEngine(t, says(sent)), decode))
+	if text, err := io.ReadAll(post(t, p, "/v1/completions", completion).Body); err == nil {
+		t.Errorf("the answer is %q, and whole", text)
+	}
+}
+
+// A decode engine that cannot be reached is passed over: another one computes. One that got the request is not.
+func TestDecodeThatIsGone(t *testing.T) {
+	gone, other, prefill := newEngine(t, says("no")), newEngine(t, says("other")), newEngine(t, says(sent))
+	gone.Close()
+	c := Config{Prefills: []*url.URL{prefill.url}, Decodes: []Decode{gone.at("10.0.0.2"), other.at("10.0.0.3")}}
+	p := start(t, c)
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "other")
+	if got := other.all(); len(got) != 1 || got[0].body["kv_transfer_params"] != nil {
+		t.Errorf("the other one was asked %v", got)
+	}
+	alone := start(t, Config{Decodes: c.Decodes[:1]})
+	want(t, post(t, alone, "/v1/completions", completion), http.StatusBadGateway, "server_error")
+	if got := alone.Stats().Failed; got != 1 {
+		t.Errorf("%d failed", got)
+	}
+
+	cut := newEngine(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	after := newEngine(t, says("other"))
+	p = start(t, Config{Decodes: []Decode{cut.at("10.0.0.2"), after.at("10.0.0.3")}})
+	want(t, post(t, p, "/v1/completions", completion), http.StatusBadGateway, "no decode engine answers")
+	if got := after.all(); len(got) != 0 {
+		t.Errorf("another engine was asked what ended the first: %v", got)
+	}
+}
+
+// A decode engine that fails with a cache is asked to compute.
+func TestDecodeThatFailsWithACache(t *testing.T) {
+	var decode *engine
+	decode = newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		if all := decode.all(); all[len(all)-1].body["kv_transfer_params"] != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "answer")
+	})
+	p := start(t, pair(newEngine(t, says(sent)), decode))
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	always := newEngine(t, fails(http.StatusInternalServerError))
+	p = start(t, pair(newEngine(t, says(sent)), always))
+	want(t, post(t, p, "/v1/completions", completion), http.StatusInternalServerError, "")
+	if got := len(always.all()); got != 2 {
+		t.Errorf("it was asked %d times, want twice", got)
+	}
+}
+
+func TestHealthAndModels(t *testing.T) {
+	prefill, decode := newEngine(t, says("")), newEngine(t, says(`{"data": ["m"]}`))
+	get := func(p *Proxy, path string) *http.Response {
+		res, err := to(t).Get("http://" + p.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	p := start(t, pair(prefill, decode))
+	for range 5 {
+		want(t, get(p, "/health"), http.StatusOK, `{"prefills":{"up":1,"of":1},"decodes":{"up":1,"of":1}}`)
+	}
+	if n := len(decode.all()); n > 4 {
+		t.Errorf("5 questions within a second became %d", n)
+	}
+	want(t, get(p, "/v1/models"), http.StatusOK, `"m"`)
+	want(t, get(p, "/elsewhere"), http.StatusNotFound, "GET /health")
+	prefill.Close()
+	want(t, get(start(t, pair(prefill, decode)), "/health"), http.StatusOK, `"prefills":{"up":0`)
+	ill := newEngine(t, fails(http.StatusServiceUnavailable))
+	want(t, get(start(t, pair(prefill, ill)), "/health"), http.StatusServiceUnavailable, `"decodes":{"up":0`)
+}
+
+// Close lets requests under way end, takes none any more, and ends them when its time is over.
+func TestClose(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		came, end := make(chan struct{}), make(chan struct{})
+		decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+			close(came)
+			select {
+			case <-end:
+				_, _ = io.WriteString(w, "answer")
+			case <-r.Context().Done():
+			}
+		})
+		p := start(t, Config{Decodes: []Decode{decode.at("10.0.0.2")}})
+		client, said := to(t), make(chan string, 1)
+		go func() {
+			res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+			if err != nil {
+				said <- "failed"
+				return
+			}
+			defer res.Body.Close()
+			text, _ := io.ReadAll(res.Body)
+			said <- string(text)
+		}()
+		<-came
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		closed := make(chan error, 1)
+		if !ends {
+			cancel()
+		}
+		go func() { closed <- p.Close(ctx) }()
+		if ends {
+			close(end)
+		}
+		text, err := <-said, <-closed
+		if ends && (text != "answer" || err != nil) || !ends && (text != "failed" || err == nil) {
+			t.Errorf("a request that may end: %v; got %q, and %v", ends, text, err)
+		}
+		cancel()
+		if _, err := client.Get("http://" + p.Addr().String() + "/health"); err == nil {
+			t.Error("a closed proxy answers")
+		}
+	}
+}
