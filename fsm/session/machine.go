@@ -218,6 +218,9 @@ func (m *Machine) room(out *Out) bool {
 	return false
 }
 
+// Refuse tells an engine that may not attach why. Its connection ends.
+func (m *Machine) Refuse(c Conn, why string, out *Out) { m.turnAway(c, effects.Refused, why, out) }
+
 // turnAway refuses a connection.
 func (m *Machine) turnAway(c Conn, code effects.Code, why string, out *Out) {
 	told := protocol.AttachResponse{Version: protocol.AttachVersion, Life: m.cfg.Told.Life, Code: uint32(code),

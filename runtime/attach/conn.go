@@ -170,33 +170,35 @@ const stallMax = 10 * time.Second
 // serve is one connection.
 func (s *Server) serve(g *door.Guest) error {
 	defer g.Close()
-	if err := peercred.SameUser(g.Conn); err != nil {
-		return err
-	}
 	accepted, ok := g.Conn.(*accepted)
 	if !ok {
 		return fmt.Errorf("%T is no connection of this socket", g.Conn)
 	}
 	u := accepted.UnixConn
-	p, err := peercred.ProcessOf(g.Conn)
-	if err != nil {
-		return err
+	longest := s.cfg.MessageBytes
+	p, refused := admitted(g)
+	if refused != nil {
+		longest = strangerBytes
 	}
 	c := &conn{id: accepted.id, conn: u, most: 4*s.cfg.Window + 16}
 	c.more = sync.NewCond(&c.mu)
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(int(s.mapping.File.Fd()), stallMax) })
 	first := true
-	err = frames(g, s.cfg.MessageBytes, func(body []byte) bool {
+	err := frames(g, longest, func(body []byte) bool {
 		if !first {
 			s.do(func(m *session.Machine, out *session.Out) { m.Heard(c.id, body, out) })
 			return true
 		}
 		first = false
+		if refused != nil {
+			s.refuse(c, refused)
+			return false
+		}
 		g.Known()
 		return s.attach(c, p, body)
 	})
-	if first {
+	if first && p != nil {
 		_ = p.Close()
 	}
 	s.do(func(m *session.Machine, out *session.Out) {
@@ -212,6 +214,29 @@ func (s *Server) serve(g *door.Guest) error {
 		return errors.New(why)
 	}
 	return err
+}
+
+// strangerBytes bounds what is read of a process that may not attach.
+const strangerBytes = 4 << 10
+
+// admitted is the process that connected, or why it may not attach.
+func admitted(g *door.Guest) (*peercred.Process, error) {
+	if err := peercred.SameUser(g.Conn); err != nil {
+		return nil, err
+	}
+	return peercred.ProcessOf(g.Conn)
+}
+
+// refuse tells a process that may not attach why: else it would see a connection that broke, as of an agent that is
+// gone, and try again.
+func (s *Server) refuse(c *conn, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.conns[c.id] = c
+	s.step(func(m *session.Machine, out *session.Out) { m.Refuse(c.id, why.Error(), out) })
 }
 
 // attach begins with the first message of a connection.
