@@ -288,6 +288,16 @@ $(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
 		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock
 	@touch $@
 
+.PHONY: example-vllm
+example-vllm: wheel $(VLLM)/ready ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
+	$(PY)/bin/ruff check --no-cache --config python/pyproject.toml examples/vllm-pd
+	$(PY)/bin/ruff format --no-cache --check --config python/pyproject.toml examples/vllm-pd
+	$(VLLM)/bin/python -m venv --clear $(CACHE)/example
+	$(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		>"$$($(CACHE)/example/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm.pth"
+	$(CACHE)/example/bin/pip install -q --disable-pip-version-check $(WHEELS)/*.whl
+	$(CACHE)/example/bin/python examples/vllm-pd/run.py --work $(CACHE)/vllm-pd
+
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
 $(VLLM)/ready: tools/interop/engine.lock
 	@tools/setup nixl
