@@ -14,11 +14,11 @@ var generated = regexp.MustCompile(`(?s)<!-- told: .*?<!-- /told -->|<!-- genera
 // system that is added may bring words of its own: 24,000 were there before directories shared a log, 24,300 before
 // layers went one by one, 24,800 before messages of the NIXL push connector, 24,900 before
 // libnixl, 27,100 before engines attached to agents, 28,400 before those of vLLM, 29,200 before
-// their proxy and examples.
+// their proxy and examples, 29,500 before LMCache.
 //
 //	go test ./tools/said -run TestDocumentsAreShort -v    # the words of each
 func TestDocumentsAreShort(t *testing.T) {
-	const most, all = 29500, "README.md and docs"
+	const most, all = 30000, "README.md and docs"
 	sum := 0
 	for doc, text := range documents(t) {
 		if doc == "docs/mutants.md" || doc == "CONTRIBUTING.md" {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from kvferry.client import SOCKET_VARIABLE
 from kvferry.errors import InvalidError, wrong
+from kvferry.given import read
 
 OP = "start KvferryConnector"
 
@@ -51,32 +50,9 @@ class Settings:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Read them. What is unknown or of no use is refused."""
-        known = {field.name: field for field in fields(cls)}
-        value: Any
-        for name, value in given.items():
-            if name not in known:
-                raise refused(
-                    f"kv_connector_extra_config.{name}", repr(value)[:60], f"one of {', '.join(known)}", "take it out"
-                )
-            default = known[name].default
-            kinds = (int, float) if isinstance(default, float) else (type(default),)
-            if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, kinds):
-                wanted = {str: "a text", bool: "true or false"}.get(type(default), "a number")
-                raise refused(f"kv_connector_extra_config.{name}", repr(value)[:60], wanted, "give one")
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value <= 1 << 20:
-                raise refused(f"kv_connector_extra_config.{name}", repr(value), "above 0", "give such a number")
-        made = cls(**given)
+        made: Settings = read(cls, given, "kv_connector_extra_config", OP)
         if made.hash_bits not in (64, 256):
             raise refused("kv_connector_extra_config.hash_bits", str(made.hash_bits), "64 or 256", "choose one")
-        if not made.socket:
-            made = cls(**{**given, "socket": os.environ.get(SOCKET_VARIABLE, "")})
-        if not made.socket:
-            raise refused(
-                "kv_connector_extra_config.socket",
-                "empty",
-                "a path",
-                f"give what kvferry agent was given as --socket, or set {SOCKET_VARIABLE}",
-            )
         return made
 
     def socket_of(self, rank: int) -> str:

@@ -1,0 +1,283 @@
+"""KvferryBackend: a storage plug-in for LMCache 0.5 in an engine's process. Only this module imports LMCache.
+
+An engine that is a prefill's gives DisaggSpecs, and its chunks go to the decode's agent, of which the decode's plug-in
+takes them. Without one chunks go into the cache of an agent that shares.
+
+Nothing here raises once the plug-in is made: what does not come is a miss, which the engine computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lmcache.v1.memory_management import MemoryFormat
+from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
+
+from kvferry.given import read
+from kvferry.lmcache.chunks import ANYBODY, Chunks, drain
+from kvferry.lmcache.complaints import Complaints
+from kvferry.lmcache.pins import Pins
+from kvferry.lmcache.sending import Batch, Proxy, Sending, receiver_of
+from kvferry.lmcache.settings import OP, WITHIN, Engine, Settings, attach
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvferry.holding import Page
+
+T = TypeVar("T")
+
+log = logging.getLogger("kvferry.lmcache")
+
+
+class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is not there where types are checked.
+    """See the module. Its settings are the members of extra_config.kvferry."""
+
+    def __init__(
+        self,
+        dst_device: str = "cpu",
+        config: Any = None,
+        metadata: Any = None,
+        local_cpu_backend: Any = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Attach to the agent. What cannot be served is refused, and so is an agent that is not there in time."""
+        super().__init__(
+            dst_device=dst_device, config=config, metadata=metadata, local_cpu_backend=local_cpu_backend, loop=loop
+        )
+        self._settings: Settings = read(Settings, (config.extra_config or {}).get("kvferry", {}), WITHIN, OP)
+        self._engine = Engine.of(config, metadata)
+        self._local = local_cpu_backend
+        self._format = MemoryFormat.KV_MLA_FMT if metadata.use_mla else MemoryFormat.KV_2LTD
+        needed = ({"sender"}, {"receiver"}, {"sharing"})
+        self._client = attach(self._settings, OP, "lmcache", needed, self._engine.rank)
+        try:
+            self._engine.fits(self._client.info)
+            proxy = None
+            if config.pd_proxy_host and config.pd_proxy_port and not config.pd_skip_proxy_notification:
+                proxy = Proxy(config.pd_proxy_host, config.pd_proxy_port)
+        except BaseException:
+            self._client.close()
+            raise
+        sides = self._client.info.sides
+        self._sends, self._shares = "sender" in sides, "sharing" in sides
+        # How chunks are called that are found here, and whether peers are asked for those of that name.
+        self._ways: list[tuple[Callable[[Any], str], bool]] = []
+        if "receiver" in sides:
+            self._ways.append((text_of, False))
+        if self._shares:
+            self._ways.append((shared_name, True))
+        self._complaints = Complaints()
+        self._chunks = Chunks(self._client, self._complaints)
+        self._pins = Pins(self._client)
+        tokens = self._engine.chunk_tokens
+        self._sending = Sending(self._client, tokens, self._settings.saves, proxy, self._complaints)
+        self._loading = ThreadPoolExecutor(self._settings.loads, "kvferry-load")
+        log.info("kvferry: chunks of %d tokens, %d bytes; %s", tokens, self._engine.chunk_bytes, ", ".join(sides))
+
+    def __str__(self) -> str:
+        """Give its name for LMCache's logs."""
+        return "KvferryBackend"
+
+    # ---- in ----
+
+    def exists_in_put_tasks(self, key: Any) -> bool:
+        """Say whether a chunk is on its way."""
+        return self._sending.has(text_of(key)) or self._sending.has(shared_name(key))
+
+    def batched_submit_put_task(
+        self,
+        keys: Sequence[Any],
+        objs: list[Any],
+        transfer_spec: Any = None,
+        on_complete_callback: Callable[[Any], None] | None = None,
+    ) -> list[Future[int]] | None:
+        """Send chunks to the decode's agent that a DisaggSpec names; without one give them to those who share.
+
+        It returns at once. A future comes to how many chunks went, and never to an error.
+        """
+        try:
+            return self._submit(keys, objs, transfer_spec, on_complete_callback)
+        except Exception as error:
+            self._complaints.say("put", "a miss for who needs it", error)
+            return None
+
+    def _submit(
+        self, keys: Sequence[Any], objs: list[Any], spec: Any, done: Callable[[Any], None] | None
+    ) -> list[Future[int]] | None:
+        if not keys or (spec is None and not self._shares):
+            return None
+        peer, request, last = None, "", False
+        if spec is not None:
+            peer = receiver_of(spec, self._engine.rank)
+            # LMCache goes on changing the DisaggSpec.
+            request, last = str(spec.req_id), bool(spec.is_last_prefill)
+        for found in objs:
+            found.ref_count_up()
+        batch = Batch(
+            keys=list(keys),
+            names=[shared_name(key) if peer is None else text_of(key) for key in keys],
+            objects=deque(objs),
+            peer=peer,
+            request=request,
+            last=last,
+            done=done,
+            until=time.monotonic() + self._settings.save_patience,
+        )
+        return [self._sending.submit(batch)]
+
+    # ---- out ----
+
+    def contains(self, key: Any, pin: bool = False) -> bool:
+        """Say whether a chunk is to be had, here or of a peer."""
+        return self.batched_contains([key], pin) == 1
+
+    def batched_contains(self, keys: list[Any], pin: bool = False) -> int:
+        """Count the chunks, from the first one on, that are to be had. Those that are here may be pinned."""
+        until = time.monotonic() + self._settings.load_patience
+
+        def find() -> int:
+            count = 0
+            for name, shared in self._ways:
+                if count < len(keys):
+                    count += self._chunks.find([name(key) for key in keys[count:]], until, shared=shared)
+            if pin:
+                self._pin(keys[:count])
+            return count
+
+        return self._missing("find", find, 0)
+
+    async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
+        """Do the same without waiting. Nothing is pinned: LMCache would unpin the objects that it gets, not these."""
+        del lookup_id, pin
+        return await self._apart(self.batched_contains, keys)
+
+    def get_blocking(self, key: Any) -> Any:
+        """Give a chunk in an object of LMCache's, with a reference; None where it does not come."""
+        return self.batched_get_blocking([key])[0]
+
+    def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
+        """Give chunks, of which those that do not come are None: all behind the first one of those."""
+        until, got = time.monotonic() + self._settings.load_patience, [None] * len(keys)
+
+        def load() -> None:
+            count = 0
+            for name, shared in self._ways:
+                if count < len(keys):
+                    take = self._taker(got, count)
+                    count += self._chunks.load([name(key) for key in keys[count:]], take, until, shared=shared)
+
+        if self._local is not None:
+            self._missing("load", load, None)
+        return got
+
+    async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
+        """Give the chunks, from the first one on, that come."""
+        del lookup_id, transfer_spec
+        got = await self._apart(self.batched_get_blocking, keys)
+        return [found for found in got if found is not None]
+
+    def _taker(self, got: list[Any], begin: int) -> Callable[[int, Page], bool]:
+        """Make what copies pages to objects of LMCache's."""
+        token = self._engine.chunk_bytes // self._engine.chunk_tokens
+
+        def take(place: int, page: Page) -> bool:
+            tokens = page.nbytes // token
+            shapes, types = self.metadata.get_shapes(tokens), self.metadata.get_dtypes()
+            # Where it has no room it is not waited for: the engine's step would wait as well.
+            found = self._local.allocate(shapes, types, self._format, busy_loop=False)
+            if found is None:
+                return False
+            try:
+                drain(page, found.byte_array)
+            except BaseException:
+                found.ref_count_down()
+                raise
+            got[begin + place] = found
+            return True
+
+        return take
+
+    # ---- pins ----
+
+    def pin(self, key: Any) -> bool:
+        """Keep a chunk that is here until it is unpinned; say whether it is."""
+        return self._missing("pin", lambda: self._pin([key]), 0) == 1
+
+    def unpin(self, key: Any) -> bool:
+        """End one pin of a chunk; say whether there was one."""
+        return self._missing("unpin", lambda: any(self._pins.unpin(name) for name in self._names(key)), False)
+
+    def remove(self, key: Any, force: bool = True) -> bool:
+        """Take out a chunk that came for this engine; say whether there was one. What is shared stays for others."""
+        del force
+
+        def consume() -> bool:
+            with self._client.get([text_of(key)], request=ANYBODY) as pages:
+                return len(pages) > 0
+
+        return not self._shares and bool(self._ways) and self._missing("remove", consume, False)
+
+    def _pin(self, keys: list[Any]) -> int:
+        count = 0
+        for name, _ in self._ways:
+            if count < len(keys):
+                count += self._pins.pin([name(key) for key in keys[count:]])
+        return count
+
+    def _names(self, key: Any) -> Iterator[str]:
+        return (name(key) for name, _ in self._ways)
+
+    # ---- the rest ----
+
+    def touch_cache(self) -> None:
+        """Do nothing: the agent knows what was read last."""
+
+    def get_allocator_backend(self) -> Any:
+        """Give the backend whose objects are put and got: LMCache's own for host memory."""
+        return self._local
+
+    def close(self) -> None:
+        """End. What was put goes within its patience."""
+        self._loading.shutdown(wait=True, cancel_futures=True)
+        self._sending.close()
+        self._pins.close()
+        self._client.close()
+
+    def _missing(self, work: str, tried: Callable[[], T], miss: T) -> T:
+        """Do some work; where it fails it is a miss."""
+        try:
+            return tried()
+        except Exception as error:
+            self._complaints.say(work, "a miss", error)
+            return miss
+
+    def _apart(self, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        """Do what waits on a thread."""
+        assert self.loop is not None  # noqa: S101 # LMCache gives it to whoever is asked like this.
+        under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, work, *given)
+        return under_way
+
+
+def text_of(key: Any) -> str:
+    """Say how LMCache writes a key, which is how the agents of a prefill and a decode call a chunk."""
+    text: str = key.to_string()
+    return text
+
+
+def shared_name(key: Any) -> str:
+    """Say how agents that share call a chunk.
+
+    Directories know 64 bits of a hash: where LMCache's has more, the rest of it is a tag. Peers compare all.
+    """
+    parts = text_of(key).split("@")
+    if len(parts[3].lstrip("-")) <= 16:
+        return "@".join(parts)
+    whole = hashlib.sha256(parts[3].encode()).hexdigest()
+    return "@".join([*parts[:3], whole[:16], *parts[4:], f"hash%{whole[16:]}"])

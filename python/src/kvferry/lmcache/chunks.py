@@ -1,0 +1,117 @@
+"""Chunks of LMCache's memory, in and out of an agent's pages. What is here waits: it runs on threads."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvferry.codes import Code
+from kvferry.errors import Error, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvferry.client import Client
+    from kvferry.holding import Page
+    from kvferry.lmcache.complaints import Complaints
+
+    # Takes a chunk by its place; gives false where it has no room.
+    Take = Callable[[int, Page], bool]
+
+# Pages that are held at once for one batch: others need some too.
+BATCH = 16
+# What a get is called that is for no request that the agent knows: it consumes what came for no named one.
+ANYBODY = "lmcache"
+# What a call is given whose time is over, in seconds.
+_SOON = 0.001
+
+
+class Chunks:
+    """Chunks by their names, in the order of a prompt."""
+
+    def __init__(self, client: Client, complaints: Complaints) -> None:
+        """Use an agent."""
+        self._client = client
+        self._complaints = complaints
+
+    def store(self, names: Sequence[str], views: Sequence[Any], until: float) -> None:
+        """Give the agent's cache those that it has not. It raises where one is not stored."""
+        for begin in range(self._client.contains(names), len(names), BATCH):
+            some = range(begin, min(begin + BATCH, len(names)))
+            with self._client.reserve(len(some), patience=left(until)) as pages:
+                for page, at in zip(pages, some, strict=True):
+                    fill(page, views[at])
+                self._client.store(names[some.start : some.stop], pages)
+
+    def find(self, names: Sequence[str], until: float, *, shared: bool = True) -> int:
+        """Count those from the first one on that are here, and of the others those that one peer has."""
+        count = self._client.contains(names)
+        if not shared or count == len(names) or time.monotonic() >= until:
+            return count
+        try:
+            return count + self._client.lookup(names[count:]).elsewhere
+        except Error as error:  # A directory that is down hides what peers have, and not what is here.
+            if error.code != Code.UNSUPPORTED:  # Then the agent has no directory, as it was told.
+                self._complaints.say("look up", "what peers have is not found", error)
+            return count
+
+    def load(self, names: Sequence[str], take: Take, until: float, *, shared: bool = True) -> int:
+        """Have chunks taken, from the first one on; count them. Claims that name no request end on what is taken."""
+        done = 0
+        while done < len(names) and time.monotonic() < until:
+            some = names[done : done + BATCH]
+            came = self._come(some, done, take, until, shared=shared)
+            done += came
+            if came < len(some):
+                break
+        return done
+
+    def _come(self, names: Sequence[str], at: int, take: Take, until: float, *, shared: bool) -> int:
+        done = 0
+        try:
+            with self._client.get(names, request=ANYBODY) as pages:  # What is here needs no directory.
+                done, short = _taken(pages, take, at), pages.short
+                here = len(pages)
+            if shared and done == here < len(names):
+                with self._client.shared_get(names[done:], request=ANYBODY, patience=left(until)) as pages:
+                    done, short = done + _taken(pages, take, at + done), pages.short
+        except Error as error:
+            short = error
+        if short is None:
+            self._complaints.well("load")
+        elif short.code not in (Code.NOT_FOUND, Code.UNSUPPORTED):
+            self._complaints.say("load", "the rest is computed", short)
+        return done
+
+
+def _taken(pages: Any, take: Take, at: int) -> int:
+    for place, page in enumerate(pages):
+        if not take(at + place, page):
+            return place
+    return len(pages)
+
+
+def fill(page: Page, view: Any) -> None:
+    """Copy a whole chunk to a page."""
+    same_size(page, len(view))
+    page.array()[:] = np.frombuffer(view, np.uint8)
+
+
+def drain(page: Page, view: Any) -> None:
+    """Copy a page to where its chunk belongs."""
+    same_size(page, len(view))
+    np.frombuffer(view, np.uint8)[:] = page.array()
+
+
+def same_size(page: Page, size: int) -> None:
+    """Refuse chunks of other sizes than the agent's."""
+    if page.nbytes != size:
+        remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
+        raise wrong("copy", "size of a chunk", f"{size} bytes", f"the agent's {page.nbytes}", remedy)
+
+
+def left(until: float) -> float:
+    """Give the time that is left; what is too late is asked for all the same, and ends at once."""
+    return max(_SOON, until - time.monotonic())

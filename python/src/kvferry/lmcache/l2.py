@@ -1,0 +1,174 @@
+"""KvferryL2: an L2 adapter, of the type native_plugin, for the multi-process server of LMCache 0.5.
+
+The server calls what is here while it holds a lock: all of it returns at once. The work is done on threads, and its end
+is told by an eventfd. Chunks are stored in the cache of an agent that shares (enable_p2p), where other agents find them
+by directories.
+
+An agent that is gone is a miss. Nothing here raises once the adapter is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from kvferry.given import read
+from kvferry.lmcache.chunks import Chunks, drain
+from kvferry.lmcache.complaints import Complaints
+from kvferry.lmcache.settings import Settings, attach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvferry.holding import Page
+
+    # Of a task: its number, whether all went well, why not, and what became of each key.
+    Completion = tuple[int, bool, str, list[bool]]
+    Work = Callable[[list[str], Sequence[memoryview], float], list[bool]]
+
+OP = "start KvferryL2"
+
+
+class KvferryL2:
+    """See the module. It takes the fields of kvferry.lmcache.settings.Settings."""
+
+    def __init__(self, **given: Any) -> None:
+        """Attach to the agent. What cannot be served is refused, and so is an agent that is not there in time."""
+        settings: Settings = read(Settings, given, "adapter_params", OP)
+        self._settings = settings
+        self._client = attach(settings, OP, "lmcache l2", ({"sharing"},))
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._tasks = 0
+        self._done: list[Completion] = []
+        self._closed = False
+        self._complaints = Complaints()
+        self._chunks = Chunks(self._client, self._complaints)
+        self._storing = ThreadPoolExecutor(settings.saves, "kvferry-store")
+        self._loading = ThreadPoolExecutor(settings.loads, "kvferry-load")
+        self._finding = ThreadPoolExecutor(settings.loads, "kvferry-find")
+
+    # ---- for the server ----
+
+    def event_fd(self) -> int:
+        """Give what is readable when there are completions. It stays the adapter's."""
+        return self._event
+
+    def submit_batch_set(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
+        """Store chunks. The views are read until the task is done."""
+        return self._submit(self._storing, "store", self._set, keys, views, self._settings.save_patience)
+
+    def submit_batch_get(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
+        """Load chunks. The views are written until the task is done; of a key that is not loaded they mean nothing."""
+        return self._submit(self._loading, "load", self._get, keys, views, self._settings.load_patience)
+
+    def submit_batch_exists(self, keys: Sequence[str]) -> int:
+        """Look for chunks, here and at peers. It promises nothing for later."""
+        return self._submit(self._finding, "find", self._exists, keys, (), self._settings.load_patience)
+
+    def submit_batch_delete(self, keys: Sequence[str]) -> int:
+        """Delete nothing, and say so: other engines may need the chunks, and the agent makes room by itself."""
+        return self._submit(self._finding, "delete", lambda names, *_: [False] * len(names), keys, (), 0)
+
+    def drain_completions(self) -> list[Completion]:
+        """Give what was done since the last time."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+        with self._lock:
+            done, self._done = self._done, []
+        return done
+
+    def close(self) -> None:
+        """End: what has begun ends within its patience, what waits is not done. On return no view is touched."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for some in (self._finding, self._loading, self._storing):
+            some.shutdown(wait=True, cancel_futures=True)
+        self._client.close()
+        os.close(self._event)
+
+    # ---- on threads ----
+
+    def _submit(
+        self,
+        threads: ThreadPoolExecutor,
+        name: str,
+        work: Work,
+        keys: Sequence[str],
+        views: Sequence[memoryview],
+        patience: float,
+    ) -> int:
+        with self._lock:
+            self._tasks += 1
+            if not self._closed:  # Else nobody waits for it.
+                until = time.monotonic() + patience
+                threads.submit(self._run, self._tasks, name, work, list(keys), list(views), until)
+            return self._tasks
+
+    def _run(self, task: int, name: str, work: Work, keys: list[str], views: list[memoryview], until: float) -> None:
+        well, why, came = True, "", [False] * len(keys)
+        try:
+            came = work(keys, views, until)
+        except Exception as error:
+            self._complaints.say(name, "a miss", error)
+            well, why = False, str(error)
+        with self._lock:
+            self._done.append((task, well, why, came))
+        os.eventfd_write(self._event, 1)
+
+    def _set(self, keys: list[str], views: Sequence[memoryview], until: float) -> list[bool]:
+        """Store those that are not there. It raises where one is not stored."""
+        for places in chains(keys):
+            self._chunks.store([name_of(keys[place]) for place in places], [views[place] for place in places], until)
+        self._complaints.well("store")
+        return [True] * len(keys)
+
+    def _exists(self, keys: list[str], _: Sequence[memoryview], until: float) -> list[bool]:
+        found = [False] * len(keys)
+        for places in chains(keys):
+            count = self._chunks.find([name_of(keys[place]) for place in places], until)
+            for place in places[:count]:
+                found[place] = True
+        self._complaints.well("find")
+        return found
+
+    def _get(self, keys: list[str], views: Sequence[memoryview], until: float) -> list[bool]:
+        came = [False] * len(keys)
+        for places in chains(keys):
+
+            def take(at: int, page: Page, places: list[int] = places) -> bool:
+                drain(page, views[places[at]])
+                return True
+
+            count = self._chunks.load([name_of(keys[place]) for place in places], take, until)
+            for place in places[:count]:
+                came[place] = True
+        return came
+
+
+def name_of(text: str) -> str:
+    """Say how agents call what the server calls model@rank@group@hash, and @salt where there is one.
+
+    The name has all 256 bits of a hash of that text. Directories know the first 64 of them, peers compare all.
+    """
+    model, whole = text.partition("@")[0], hashlib.sha256(text.encode()).hexdigest()
+    return f"{model}@1@0@{whole[:16]}@uint8@l2%{whole[16:]}"
+
+
+def chains(keys: Sequence[str]) -> list[list[int]]:
+    """Part keys into prompts: the places of those that differ by their hash alone, in order.
+
+    The server puts the keys of several ranks one after the other. Of each, a chunk is of use with those before it.
+    """
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place, key in enumerate(keys):
+        parts = key.split("@")
+        found.setdefault((*parts[:3], *parts[4:]), []).append(place)
+    return list(found.values())

@@ -1,0 +1,84 @@
+"""Chunks that LMCache has found, and has pinned until it has had them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kvferry.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvferry.client import Client, Pages
+
+# The part of a pool that pins hold at most. What is pinned beyond is only hoped to be there: a miss, if it is not.
+_PART = 4
+
+
+class _Hold:
+    """Pages of one look, until the last of them is unpinned."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.pinned = len(pages)
+
+
+class Pins:
+    """Holds of chunks at an agent, by name. Threads may share it."""
+
+    def __init__(self, client: Client) -> None:
+        """Pin at an agent."""
+        self._client = client
+        self._lock = threading.Lock()
+        self._held = 0
+        self._holds: dict[str, list[_Hold]] = {}
+
+    def pin(self, names: Sequence[str]) -> int:
+        """Hold chunks that are here, from the first one on; count them. Each is to be unpinned as often."""
+        most = self._client.info.pages // _PART
+        with self._lock:
+            names = names[: max(0, most - self._held)]
+            self._held += len(names)  # Before they are asked for: others ask, too.
+        hold = None
+        try:
+            if names:
+                hold = _Hold(self._client.get(names))
+        finally:
+            count = 0 if hold is None else hold.pinned
+            with self._lock:
+                self._held -= len(names) - count
+                for name in names[:count]:
+                    if hold is not None:
+                        self._holds.setdefault(name, []).append(hold)
+        if hold is not None and not count:
+            hold.pages.release()
+        return count
+
+    def unpin(self, name: str) -> bool:
+        """End one pin; say whether there was one."""
+        with self._lock:
+            holds = self._holds.get(name)
+            if not holds:
+                return False
+            hold = holds.pop()
+            if not holds:
+                del self._holds[name]
+            self._held -= 1
+            hold.pinned -= 1
+            over = not hold.pinned
+        if over:
+            hold.pages.release()
+        return True
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            all_ = {id(hold): hold for holds in self._holds.values() for hold in holds}
+            self._holds.clear()
+            self._held = 0
+        for hold in all_.values():
+            try:
+                hold.pages.release()
+            except Error:  # Then the agent takes them back with the session.
+                return

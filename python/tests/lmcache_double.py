@@ -1,0 +1,295 @@
+"""A double of LMCache 0.5: the classes that plug-ins take of it, and its order of calls, written from its source.
+
+It asserts what LMCache leaves to a plug-in: that references are given back, and that nothing is raised.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import os
+import select
+import sys
+import threading
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import vllm_double as model
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kvferry.lmcache import KvferryL2
+
+# Tokens of a chunk, and bytes of a token.
+CHUNK = model.CHUNK * model.BLOCK
+TOKEN_BYTES = model.PAGE_BYTES // CHUNK
+
+
+class MemoryFormat(enum.Enum):
+    KV_2LTD = 1
+    KV_MLA_FMT = 6
+
+
+class StoragePluginInterface(abc.ABC):
+    """What is abstract is so in LMCache, too."""
+
+    def __init__(
+        self, dst_device: str, config: Any = None, metadata: Any = None, local_cpu_backend: Any = None, loop: Any = None
+    ) -> None:
+        self.dst_device, self.config, self.metadata = dst_device, config, metadata
+        self.local_cpu_backend, self.loop = local_cpu_backend, loop
+
+    @abc.abstractmethod
+    def contains(self, key: Any, pin: bool = False) -> bool: ...
+    @abc.abstractmethod
+    def exists_in_put_tasks(self, key: Any) -> bool: ...
+    @abc.abstractmethod
+    def batched_submit_put_task(
+        self, keys: Any, objs: Any, transfer_spec: Any = None, on_complete_callback: Any = None
+    ) -> Any: ...
+    @abc.abstractmethod
+    def get_blocking(self, key: Any) -> Any: ...
+    @abc.abstractmethod
+    def pin(self, key: Any) -> bool: ...
+    @abc.abstractmethod
+    def unpin(self, key: Any) -> bool: ...
+    @abc.abstractmethod
+    def remove(self, key: Any, force: bool = True) -> bool: ...
+    @abc.abstractmethod
+    def get_allocator_backend(self) -> Any: ...
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+
+class Zmq(types.ModuleType):
+    """pyzmq, as far as it is used: what was sent, by whom it was sent to."""
+
+    PUSH, LINGER, NOBLOCK = 8, 17, 1
+
+    def __init__(self) -> None:
+        super().__init__("zmq")
+        self.sent: list[tuple[str, bytes]] = []
+        self.heard = threading.Condition()
+        zmq = self
+
+        class Socket:
+            def setsockopt(self, option: int, value: int) -> None:
+                assert (option, value) == (zmq.LINGER, 1000)
+
+            def connect(self, url: str) -> None:
+                self.url = url
+
+            def send(self, message: bytes, flags: int) -> None:
+                assert flags == zmq.NOBLOCK
+                with zmq.heard:
+                    zmq.sent.append((self.url, message))
+                    zmq.heard.notify_all()
+
+            def close(self) -> None:
+                pass
+
+        class Context:
+            @classmethod
+            def instance(cls) -> Context:
+                return cls()
+
+            def socket(self, kind: int) -> Socket:
+                assert kind == zmq.PUSH
+                return Socket()
+
+        self.Context = Context
+
+
+def install(patch: pytest.MonkeyPatch) -> Zmq:
+    """Have imports of LMCache, and of pyzmq, find this."""
+    parts: dict[str, dict[str, Any]] = {
+        "lmcache": {},
+        "lmcache.v1": {},
+        "lmcache.v1.memory_management": {"MemoryFormat": MemoryFormat},
+        "lmcache.v1.storage_backend": {},
+        "lmcache.v1.storage_backend.abstract_backend": {"StoragePluginInterface": StoragePluginInterface},
+    }
+    for name, members in parts.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        patch.setitem(sys.modules, name, module)
+    patch.delitem(sys.modules, "kvferry.lmcache.backend", raising=False)
+    zmq = Zmq()
+    patch.setitem(sys.modules, "zmq", zmq)
+    return zmq
+
+
+@dataclass(frozen=True)
+class Key:
+    """A CacheEngineKey."""
+
+    chunk: int
+    worker: int = 0
+
+    def to_string(self) -> str:
+        return f"m@1@{self.worker}@{self.chunk:x}@float"
+
+
+@dataclass
+class DisaggSpec:
+    req_id: str
+    receiver_host: str
+    receiver_init_port: Any
+    receiver_alloc_port: Any
+    is_last_prefill: bool = False
+    total_chunks: int = 0
+
+
+class MemoryObj:
+    """Bytes of so many tokens, until nobody refers to them."""
+
+    def __init__(self, owner: Local, tokens: int) -> None:
+        self._owner = owner
+        self._bytes = np.zeros(tokens * TOKEN_BYTES, np.uint8)
+        self._references = 1
+        self._lock = threading.Lock()
+
+    @property
+    def byte_array(self) -> memoryview:
+        assert self._references > 0
+        return memoryview(self._bytes)  # type: ignore[arg-type]
+
+    def ref_count_up(self) -> None:
+        with self._lock:
+            self._references += 1
+
+    def ref_count_down(self) -> None:
+        with self._lock:
+            self._references -= 1
+            assert self._references >= 0
+            if not self._references:
+                self._bytes[:] = 0xEE
+                self._owner.freed()
+
+
+class Local:
+    """A LocalCPUBackend, which allocates."""
+
+    def __init__(self, room: int = 1 << 20) -> None:
+        self.live, self._room, self._lock = 0, room, threading.Lock()
+
+    def allocate(self, shapes: list[tuple[int, ...]], _: Any, fmt: MemoryFormat, busy_loop: bool) -> MemoryObj | None:
+        assert not busy_loop
+        assert fmt == MemoryFormat.KV_2LTD
+        with self._lock:
+            if self.live == self._room:
+                return None
+            self.live += 1
+        return MemoryObj(self, shapes[0][2])
+
+    def freed(self) -> None:
+        with self._lock:
+            self.live -= 1
+
+
+@dataclass
+class Type:
+    itemsize: int = 4
+
+
+@dataclass
+class Metadata:
+    worker_id: int = 0
+    use_mla: bool = False
+    groups: int = 1
+
+    def get_shapes(self, tokens: int) -> list[tuple[int, ...]]:
+        return [(2, model.LAYERS, tokens, model.HEADS * model.HEAD)] * self.groups
+
+    def get_dtypes(self) -> list[Type]:
+        return [Type()] * self.groups
+
+
+@dataclass
+class Config:
+    extra_config: dict[str, Any]
+    chunk_size: int = CHUNK
+    enable_pd: bool = False
+    use_layerwise: bool = False
+    pd_proxy_host: str | None = None
+    pd_proxy_port: int | None = None
+    pd_skip_proxy_notification: bool = False
+
+
+@dataclass
+class Engine:
+    """An engine's LMCache with the plug-in: what its StorageManager does."""
+
+    backend: Any
+    local: Local
+
+    @classmethod
+    def of(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
+        from kvferry.lmcache import KvferryBackend
+
+        local, made = Local(room), Config({"kvferry": kvferry}, **config)
+        backend = KvferryBackend(config=made, dst_device="cpu", metadata=Metadata(), local_cpu_backend=local, loop=loop)
+        return cls(backend, local)
+
+    def put(self, keys: list[Key], tokens: int, spec: DisaggSpec | None = None, done: Any = None) -> Any:
+        """Put the chunks of so many tokens; the last may be a part of one. As batched_put, keep no reference."""
+        objects = []
+        for i, key in enumerate(keys):
+            found = self.local.allocate([(0, 0, min(CHUNK, tokens - i * CHUNK))], None, MemoryFormat.KV_2LTD, False)
+            assert found is not None
+            found.byte_array[:] = bytes_of(key, len(found.byte_array))
+            objects.append(found)
+        futures = self.backend.batched_submit_put_task(keys, objects, transfer_spec=spec, on_complete_callback=done)
+        for found in objects:
+            found.ref_count_down()
+        return futures
+
+    def sent(self, futures: Any) -> int:
+        """Wait for a put; count what went."""
+        return sum(future.result(model.PATIENCE) for future in futures or ())
+
+    def got(self, keys: list[Key]) -> int:
+        """Get chunks as batched_get does, verify them, and count those that came."""
+        return self.verified(keys, self.backend.batched_get_blocking(keys))
+
+    def verified(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
+        came = [found for found in objects if found is not None]
+        assert came == objects[: len(came)]
+        for key, found in zip(keys, came, strict=False):
+            assert bytes(found.byte_array) == bytes_of(key, len(found.byte_array))
+            found.ref_count_down()
+        return len(came)
+
+
+def bytes_of(key: Key, size: int) -> bytes:
+    """Make up what a chunk has, out of its key."""
+    return np.random.default_rng(key.chunk).bytes(size)
+
+
+@dataclass
+class Server:
+    """A multi-process server's NativeConnectorL2Adapter: tasks, and a wait on the eventfd."""
+
+    adapter: KvferryL2
+    _tasks: dict[int, tuple[bool, str, list[bool]]] = field(default_factory=dict)
+
+    def wait(self, task: int) -> tuple[bool, str, list[bool]]:
+        """Wait for a task, as the demux thread does."""
+        poll = select.poll()
+        poll.register(self.adapter.event_fd(), select.POLLIN)
+        while task not in self._tasks:
+            assert poll.poll(model.PATIENCE * 1000)
+            for number, ok, error, came in self.adapter.drain_completions():
+                assert number not in self._tasks
+                self._tasks[number] = (ok, error, came)
+        return self._tasks.pop(task)
+
+
+def l2_keys(count: int, ranks: int = 1) -> list[str]:
+    """Make keys that nobody has, as the server writes them: of each rank one after the other."""
+    hashes = [os.urandom(32).hex() for _ in range(count)]
+    return [f"org/m@{rank:08x}@0@{text}" for rank in range(ranks) for text in hashes]

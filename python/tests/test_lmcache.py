@@ -1,0 +1,378 @@
+"""The plug-ins of LMCache, below a double of it, over real agents.
+
+Those that need agents run where KVFERRY_BIN names the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+
+import kvferry
+import lmcache_double as double
+import test_vllm_agents as vllm_agents
+import vllm_double
+from kvferry import agent
+from kvferry.lmcache import KvferryL2
+from kvferry.lmcache.l2 import chains, name_of
+from lmcache_double import CHUNK, Config, DisaggSpec, Engine, Key, Metadata, Server
+from test_vllm_agents import HOST, SIDES, Hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+needs_agents = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+
+hosts, sharers = vllm_agents.hosts, vllm_agents.sharers
+PAGE_BYTES = vllm_double.PAGE_BYTES
+
+
+@pytest.fixture
+def zmq(monkeypatch: pytest.MonkeyPatch) -> double.Zmq:
+    return double.install(monkeypatch)
+
+
+def pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
+    given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
+    prefill = Engine.of({"socket": hosts.socket("prefill"), **given}, **more)
+    return prefill, Engine.of({"socket": hosts.socket("decode"), **given})
+
+
+def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
+    return DisaggSpec(name, HOST, [hosts.ports[0]], [hosts.ports[1]])
+
+
+def told(zmq: double.Zmq, count: int) -> list[str]:
+    """Wait until the proxy was told of so many requests; give them."""
+    with zmq.heard:
+        assert zmq.heard.wait_for(lambda: len(zmq.sent) >= count, vllm_double.PATIENCE)
+    messages = [msgpack.unpackb(message) for url, message in zmq.sent if url == f"tcp://{HOST}:7555"]
+    assert all(message["type"] == "ProxyNotif" for message in messages)
+    return [message["req_id"] for message in messages]
+
+
+# ---- from a prefill to a decode ----
+
+
+@needs_agents
+@pytest.mark.parametrize("killed", [None, "decode", "prefill"])
+def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.Zmq, killed: str | None) -> None:
+    """Whatever an agent does, what comes is right, the proxy hears, and nothing stays held."""
+    prefill, decode = pair(hosts, pd_proxy_host=HOST, pd_proxy_port=7555)
+    drawn, came = random.Random(3), 0
+    done: list[Key] = []
+    lengths = [drawn.choice((1, 5, CHUNK - 1, CHUNK, 3 * CHUNK + 2, 20 * CHUNK + 7)) for _ in range(24)]
+    wanted = 0
+    for i, tokens in enumerate(lengths):
+        keys = [Key(i << 20 | chunk) for chunk in range(-(-tokens // CHUNK))]
+        spec = spec_of(hosts, f"r{i}")
+        spec.total_chunks = len(keys)
+        # As vLLM schedules parts of a prompt: whole chunks, and the rest when it is computed.
+        cut = drawn.randrange(len(keys))
+        futures = prefill.put(keys[:cut], cut * CHUNK, spec, done.append) or []
+        spec.is_last_prefill = True
+        futures += prefill.put(keys[cut:], tokens - cut * CHUNK, spec, done.append)
+        spec.is_last_prefill = False  # It is LMCache's, and was read by then.
+        if i == 12 and killed:
+            hosts.agents[killed].kill()
+            hosts.start(killed)
+        sent = prefill.sent(futures)
+        assert told(zmq, i + 1)[-1] == f"r{i}"
+        assert not any(prefill.backend.exists_in_put_tasks(key) for key in keys)
+        found = decode.backend.batched_contains(keys, pin=True)
+        got = decode.got(keys)
+        assert sent == len(keys) or killed
+        assert got <= found
+        came, wanted = came + got, wanted + len(keys)
+        for key in keys[:found]:
+            decode.backend.unpin(key)
+        assert decode.backend.batched_contains(keys) == 0  # It was for this request alone.
+    if killed is None:
+        assert came == wanted == len(done)
+    else:
+        assert came > wanted // 3
+    for engine in (prefill, decode):
+        engine.backend.close()
+        assert engine.local.live == 0
+    assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+@needs_agents
+def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
+    """What has no room at the engine is a miss, and stays for whoever has."""
+    del zmq
+
+    async def play() -> None:
+        prefill = Engine.of({"socket": hosts.socket("prefill")})
+        loop = asyncio.get_running_loop()
+        narrow = Engine.of({"socket": hosts.socket("decode")}, loop=loop, room=2)
+        keys = [Key(chunk) for chunk in range(5)]
+        prefill.sent(prefill.put(keys, 5 * CHUNK, spec_of(hosts, "r")))
+        assert await narrow.backend.batched_async_contains("id", [*keys, Key(99)], pin=True) == 5
+        got = await narrow.backend.batched_get_non_blocking("id", keys, {"cum_chunk_lengths": [0]})
+        assert narrow.verified(keys, got) == 2
+        for engine in (prefill, narrow):
+            engine.backend.close()
+            assert engine.local.live == 0
+
+    asyncio.run(play())
+
+
+@needs_agents
+def test_pins_and_removes(hosts: Hosts, zmq: double.Zmq) -> None:
+    del zmq
+    prefill, decode = pair(hosts)
+    keys = [Key(chunk) for chunk in range(3)]
+    prefill.sent(prefill.put(keys, 3 * CHUNK, spec_of(hosts, "r")))
+    assert decode.backend.pin(keys[0])
+    assert not decode.backend.pin(Key(99))
+    assert decode.backend.remove(keys[0])
+    assert decode.backend.contains(keys[0])  # It is pinned.
+    assert decode.backend.unpin(keys[0])
+    assert not decode.backend.unpin(keys[0])
+    assert not decode.backend.contains(keys[0])
+    assert decode.backend.contains(keys[1], pin=True)
+    assert decode.backend.remove(keys[1])
+    assert decode.backend.remove(keys[2])
+    assert not decode.backend.remove(keys[2])
+    for engine in (prefill, decode):
+        engine.backend.close()  # With a pin.
+    assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+@needs_agents
+def test_puts_that_cannot_be_are_said_by_name(hosts: Hosts, zmq: double.Zmq, caplog: pytest.LogCaptureFixture) -> None:
+    del zmq
+    prefill, decode = pair(hosts)
+    caplog.set_level(logging.WARNING, "kvferry.lmcache")
+    for field, spec in {
+        "disagg_spec.receiver_init_port": DisaggSpec("r", HOST, [], [1]),
+        "disagg_spec.receiver_alloc_port": DisaggSpec("r", HOST, [1], None),
+        "disagg_spec.receiver_host": DisaggSpec("r", "", [1], [1]),
+    }.items():
+        caplog.clear()
+        prefill.backend._complaints.well("put")
+        assert prefill.put([Key(1)], CHUNK, spec) is None
+        assert field in caplog.text
+    assert prefill.put([Key(1)], CHUNK) is None  # It is for nobody.
+    caplog.clear()
+    assert decode.sent(decode.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
+    assert "pd_role" in caplog.text
+    for engine in (prefill, decode):
+        engine.backend.close()
+        assert engine.local.live == 0
+        assert not engine.backend.contains(Key(1))  # As late as that.
+        assert engine.sent(engine.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
+
+
+@needs_agents
+def test_agents_that_do_not_fit_are_refused(hosts: Hosts, zmq: double.Zmq) -> None:
+    del zmq
+    with pytest.raises(kvferry.InvalidError, match=r"page of the agent is .* want .* a chunk of 32 tokens"):
+        Engine.of({"socket": hosts.socket("prefill")}, chunk_size=2 * CHUNK)
+    with pytest.raises(kvferry.InvalidError, match="sides of the agent is sender, want sharing"):
+        KvferryL2(socket=hosts.socket("prefill"))
+
+
+@pytest.mark.parametrize(
+    ("field", "config", "metadata"),
+    [
+        ("enable_pd", {"enable_pd": True}, {}),
+        ("use_layerwise", {"use_layerwise": True}, {}),
+        ("groups of layers", {}, {"groups": 2}),
+        ("extra_config.kvferry.sockets", {"extra_config": {"kvferry": {"sockets": "x"}}}, {}),
+        ("extra_config.kvferry.loads", {"extra_config": {"kvferry": {"socket": "x", "loads": 0}}}, {}),
+        ("extra_config.kvferry.grace", {"extra_config": {"kvferry": {"socket": "x", "grace": True}}}, {}),
+        ("extra_config.kvferry.socket", {"extra_config": {}}, {}),
+    ],
+)
+def test_engines_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, zmq: double.Zmq, field: str, config: dict[str, Any], metadata: dict[str, Any]
+) -> None:
+    from kvferry.lmcache import KvferryBackend
+
+    del zmq
+    monkeypatch.delenv("KVFERRY_SOCKET", raising=False)
+    given = Config(**{"extra_config": {"kvferry": {"socket": "/nowhere"}}, **config})
+    with pytest.raises(kvferry.InvalidError) as raised:
+        KvferryBackend(config=given, metadata=Metadata(**metadata))
+    assert raised.value.field == field
+    assert raised.value.remedy
+
+
+def test_an_agent_that_is_not_there_is_said(zmq: double.Zmq) -> None:
+    del zmq
+    with pytest.raises(kvferry.Error, match="/nowhere"):
+        Engine.of({"socket": "/nowhere", "start_patience": 0.1})
+
+
+# ---- between those who share ----
+
+
+def until_found(find: Any, wanted: int) -> None:
+    """Wait until a directory has heard."""
+    until = time.monotonic() + vllm_double.PATIENCE
+    while find() != wanted:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@needs_agents
+@pytest.mark.parametrize("bits", [64, 256])
+def test_engines_share(sharers: list[str], zmq: double.Zmq, bits: int) -> None:
+    del zmq
+    first, away = (Engine.of({"socket": path, "grace": 0.2}) for path in sharers)
+    drawn = random.Random(bits)
+    keys = [Key(drawn.getrandbits(bits - 1)) for _ in range(20)]
+    assert first.sent(first.put(keys, 19 * CHUNK + 3)) == 19  # The cache has whole chunks.
+    assert first.sent(first.put(keys, 19 * CHUNK + 3)) == 19
+    assert first.backend.batched_contains(keys) == first.got(keys) == 19
+    until_found(lambda: away.backend.batched_contains(keys), 19)
+    assert away.got(keys) == 19
+    assert away.backend.pin(keys[0])
+    assert not away.backend.remove(keys[0])
+    others = [Key(drawn.getrandbits(60)) for _ in range(64)]  # As many as there are pages.
+    for begin in range(0, 64, 16):
+        away.sent(away.put(others[begin : begin + 16], 16 * CHUNK))
+    with kvferry.connect(sharers[1]) as client:
+        from kvferry.lmcache.backend import shared_name
+
+        assert client.contains([shared_name(keys[0])]) == 1
+        assert client.contains([shared_name(keys[1])]) == 0
+    for engine in (first, away):
+        engine.backend.close()
+        assert engine.local.live == 0
+    for path in sharers:
+        with kvferry.connect(path) as client:
+            node = client.stats()["node"]
+        assert node["Pinned"] == node["PagesLent"] == node["Claims"] == 0
+
+
+# ---- the multi-process server ----
+
+
+def test_names_of_chunks() -> None:
+    keys = double.l2_keys(3, ranks=2)
+    assert chains(keys) == [[0, 1, 2], [3, 4, 5]]
+    assert chains([keys[0] + "@salt", keys[0], keys[1] + "@salt"]) == [[0, 2], [1]]
+    names = {name_of(key) for key in [*keys, keys[0] + "@salt"]}
+    assert len(names) == 7
+    assert len({name.split("@")[3] for name in names}) == 7
+    assert all(name.startswith("org/m@1@0@") and len(name.split("@")[3]) == 16 for name in names)
+
+
+def views(count: int, size: int = PAGE_BYTES) -> list[memoryview]:
+    return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]
+
+
+@needs_agents
+def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
+    """Two ranks of one server store; both servers load; then the agents end."""
+    here, away = (Server(KvferryL2(socket=path, grace=0.2, load_patience=5)) for path in sharers)
+    keys, stored = double.l2_keys(9, ranks=2), views(18)
+    none, all_ = [False] * 18, [True] * 18
+    assert here.wait(here.adapter.submit_batch_exists(keys)) == (True, "", none)
+    assert here.wait(here.adapter.submit_batch_get(keys, views(18))) == (True, "", none)
+    assert here.wait(here.adapter.submit_batch_set(keys, stored)) == (True, "", all_)
+    assert here.wait(here.adapter.submit_batch_set(keys, stored)) == (True, "", all_)
+    until_found(lambda: sum(away.wait(away.adapter.submit_batch_exists(keys))[2]), 18)
+    for server in (here, away):
+        into = views(18)
+        assert server.wait(server.adapter.submit_batch_get(keys, into)) == (True, "", all_)
+        assert into == stored
+    # Behind a chunk that is nowhere nothing of its rank is of use; the other rank's are.
+    holed = [*keys[:2], *double.l2_keys(1), *keys[3:]]
+    some = [True] * 2 + [False] * 7 + [True] * 9
+    assert away.wait(away.adapter.submit_batch_exists(holed))[2] == some
+    assert away.wait(away.adapter.submit_batch_get(holed, views(18)))[2] == some
+    # Nothing is deleted.
+    assert here.wait(here.adapter.submit_batch_delete(keys)) == (True, "", none)
+    assert here.wait(here.adapter.submit_batch_exists(keys))[2] == all_
+    # Other sizes than the agent's are refused, and are misses.
+    ok, error, came = here.wait(here.adapter.submit_batch_set(double.l2_keys(1), views(1, PAGE_BYTES // 2)))
+    assert (ok, came) == (False, [False])
+    assert "size of a chunk is 1024 bytes, want the agent's 2048" in error
+    assert here.wait(here.adapter.submit_batch_get(keys[:1], views(1, PAGE_BYTES // 2)))[2] == [False]
+    tasks = [away.adapter.submit_batch_get(keys, views(18)) for _ in range(20)]
+    assert len(set(tasks)) == 20
+    for server in (here, away):
+        server.adapter.close()
+        server.adapter.close()
+    for path in sharers:
+        with kvferry.connect(path) as client:
+            node = client.stats()["node"]
+        assert node["Pinned"] == node["PagesLent"] == node["Claims"] == 0
+
+
+ALONE = """
+enable_p2p: true
+p2p_host: 127.0.0.1
+p2p_init_ports: [{ports[0]}]
+p2p_lookup_ports: [{ports[1]}]
+pd_buffer_size: {bytes}
+pd_buffer_device: cpu
+chunk_size: {chunk}
+extra_config:
+  kvferry:
+    layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
+"""
+
+
+@pytest.fixture
+def alone(tmp_path: Any) -> Iterator[tuple[Any, str]]:
+    """Give what starts an agent that shares and has no directory, and its socket."""
+    file, path = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
+    file.write_text(
+        ALONE.format(
+            ports=vllm_agents.ports(2),
+            bytes=64 * PAGE_BYTES,
+            chunk=CHUNK,
+            layers=vllm_double.LAYERS,
+            heads=vllm_double.HEADS,
+            head=vllm_double.HEAD,
+        )
+    )
+    running: list[agent.Agent] = []
+
+    def start() -> agent.Agent:
+        running.append(agent.start(file, path))
+        return running[-1]
+
+    yield start, path
+    for one in running:
+        one.kill()
+
+
+@needs_agents
+def test_an_agent_that_is_gone_is_a_miss(alone: tuple[Any, str], caplog: pytest.LogCaptureFixture) -> None:
+    start, path = alone
+    first = start()
+    server = Server(KvferryL2(socket=path, grace=0.1))
+    keys, stored = double.l2_keys(3), views(3)
+
+    def tried() -> list[int]:
+        into = views(3)
+        came = [
+            server.wait(server.adapter.submit_batch_set(keys, stored))[2],
+            server.wait(server.adapter.submit_batch_exists(keys))[2],
+            server.wait(server.adapter.submit_batch_get(keys, into))[2],
+        ]
+        assert [got for got, is_ in zip(into, came[2], strict=True) if is_] == stored[: sum(came[2])]
+        return [sum(some) for some in came]
+
+    assert tried() == [3, 3, 3]
+    first.kill()
+    caplog.set_level(logging.WARNING, "kvferry.lmcache")
+    for _ in range(3):
+        assert tried() == [0, 0, 0]
+    assert sum("store: a miss" in record.message for record in caplog.records) == 1
+    start()
+    until_found(lambda: sum(tried()), 9)
+    server.adapter.close()
