@@ -283,6 +283,31 @@ interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConn
 			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
 	done
 
+# LMCache, and what it needs beside what is there with vLLM.
+SERVERS := $(CACHE)/lmcache-overlay
+# Engines with LMCache take long to start where cores are few.
+SERVED ?= 40
+
+.PHONY: interop-lmcache
+interop-lmcache: lmcache-ready ## Two real vLLM engines with LMCache's servers over agents, which are killed (SERVED=40 requests); LMCache's storage manager.
+	for way in storage.py servers.py; do \
+		echo "== $$way"; \
+		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT):$(SERVERS) PYTHONDONTWRITEBYTECODE=1 \
+			$(VLLM)/bin/python tools/interop/$$way \
+			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(SERVED); \
+	done
+
+.PHONY: lmcache-ready
+lmcache-ready: $(TINY) $(CLIENT)/ready $(SERVERS)/ready ## What those engines need, and the command.
+	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
+
+# To change it: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
+#     --no-annotate lmcache.in -o lmcache.lock
+$(SERVERS)/ready: tools/interop/lmcache.lock $(VLLM)/ready
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
+		--only-binary :all: --require-hashes --target $(SERVERS) -r tools/interop/lmcache.lock
+	@touch $@
+
 $(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
 		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock

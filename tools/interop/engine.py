@@ -70,8 +70,28 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def settle_llvmlite() -> None:
+    """Have what llvmlite loads late answer no special names: vLLM 0.32 asks for them when numba was imported first.
+
+    LMCache imports numba.
+    """
+    from llvmlite.binding import ffi  # noqa: PLC0415 # Engines without LMCache have no need of it.
+
+    kind = type(ffi.lib)
+    plain = kind.__getattr__
+
+    def answer(lib: object, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return plain(lib, name)
+
+    kind.__getattr__ = answer
+
+
 def build(asked: argparse.Namespace) -> LLMEngine:
     """Make the engine."""
+    if asked.connector.startswith("LMCache"):
+        settle_llvmlite()
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
