@@ -70,10 +70,14 @@ class Zmq(types.ModuleType):
 
     PUSH, LINGER, NOBLOCK = 8, 17, 1
 
+    class ZMQError(Exception):
+        """As of a socket that is closed, or that has room for nothing."""
+
     def __init__(self) -> None:
         super().__init__("zmq")
         self.sent: list[tuple[str, bytes]] = []
         self.heard = threading.Condition()
+        self.full = False
         zmq = self
 
         class Socket:
@@ -85,6 +89,8 @@ class Zmq(types.ModuleType):
 
             def send(self, message: bytes, flags: int) -> None:
                 assert flags == zmq.NOBLOCK
+                if zmq.full:
+                    raise zmq.ZMQError("Resource temporarily unavailable")
                 with zmq.heard:
                     zmq.sent.append((self.url, message))
                     zmq.heard.notify_all()

@@ -126,6 +126,20 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
 
 
 @needs_agents
+def test_a_proxy_that_takes_nothing_is_no_error(
+    hosts: Hosts, zmq: double.Zmq, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefill, decode = pair(hosts, pd_proxy_host=HOST, pd_proxy_port=7555)
+    zmq.full, spec = True, spec_of(hosts, "r")
+    spec.is_last_prefill = True
+    assert prefill.sent(prefill.put([Key(1)], CHUNK, spec)) == 1
+    for engine in (prefill, decode):
+        engine.backend.close()
+    assert "the proxy is not told that request r is over" in caplog.text
+    assert not zmq.sent
+
+
+@needs_agents
 def test_pins_and_removes(hosts: Hosts, zmq: double.Zmq) -> None:
     del zmq
     prefill, decode = pair(hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
 import zlib
 from collections import deque
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from kvferry.client import Client
     from kvferry.lmcache.complaints import Complaints
+
+log = logging.getLogger("kvferry.lmcache")
 
 # How long a message may still go to a proxy after the end, in milliseconds.
 _LINGER = 1000
@@ -77,8 +80,12 @@ class Proxy:
 
     def tell(self, request: str) -> None:
         """Say that a request is over. It does not wait: a proxy that takes nothing is not told."""
-        with self._lock:
-            self._socket.send(msgpack.packb({"type": "ProxyNotif", "req_id": request}), self._zmq.NOBLOCK)
+        message = msgpack.packb({"type": "ProxyNotif", "req_id": request})
+        try:
+            with self._lock:
+                self._socket.send(message, self._zmq.NOBLOCK)
+        except self._zmq.ZMQError as error:
+            log.warning("the proxy is not told that request %s is over: %s", request, error)
 
     def close(self) -> None:
         """End."""
