@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import kvferry
 
-from agents import FILE, PEER, SIDES, Agent, arguments, clear
+from agents import DONE, FILE, PEER, PULL, SIDES, Agent, arguments, clear
 from children import Child, GoneError, SilentError
 from engine import SETTINGS, settle_llvmlite
 from interop import HOST, START, free_ports, report
@@ -213,7 +213,7 @@ def started(asked: argparse.Namespace, name: str, agent: Agent) -> Child:
 
 def tried_all(asked: argparse.Namespace) -> bool:
     """Try all; say whether all is as it must be."""
-    init, alloc, first, second = free_ports(4)
+    init, alloc, done, first, second = free_ports(5)
     drawn, good, work = random.Random(21), True, Path(asked.work)  # noqa: S311 # Nothing is to be kept secret.
     spec = {
         "receiver_id": f"{HOST}{init}",
@@ -221,13 +221,12 @@ def tried_all(asked: argparse.Namespace) -> bool:
         "receiver_init_port": [init],
         "receiver_alloc_port": [alloc],
     }
+    peers = {
+        "prefill": DONE.format(host=HOST, done=done) if asked.pull else "",
+        "decode": PEER.format(host=HOST, init=init, alloc=alloc),
+    }
     files = {
-        side: FILE.format(
-            role=role,
-            peer=PEER.format(host=HOST, init=init, alloc=alloc) if side == "decode" else "",
-            mode="",
-            retention=5,
-        )
+        side: FILE.format(role=role, peer=peers[side], mode=PULL if asked.pull else "", retention=5)
         for side, role in SIDES.items()
     }
     files["both"] = SHARING.format(host=HOST, ports=(first, second))
@@ -273,6 +272,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
 def main() -> int:
     """Do what the command line says."""
     parser = arguments(__doc__)
+    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
     parser.add_argument("--end", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.end:
