@@ -2,11 +2,10 @@
 
 usage: storage.py --work DIRECTORY --kvferry FILE [--requests N] ...
 
-LMCache in an engine's process has no way to KV of a CPU's engine: so there are no engines here, and no tokens. Who
-plays one fills memory objects of LMCache's own allocator, and puts them as its cache engine does, with the DisaggSpec
-of its vLLM adapter; LMCache's own launcher has loaded the plug-in. At the decode they are looked up and got in order of
-its cache engine. In the middle of that an agent is killed, in turn of either side, and started anew. Then both ends
-share through one agent.
+There are no engines here, and no tokens: plugin.py has those. Who plays one fills memory objects of LMCache's own
+allocator, and puts them as its cache engine does, with the DisaggSpec of its vLLM adapter; LMCache's own launcher has
+loaded the plug-in. At the decode they are looked up and got in order of its cache engine. Then it is done again while
+agents of either side are killed and started anew. Then two ends share through one agent.
 
 Exit code: 0 if all is as it must be; 1 if not; 2 if nothing can be said.
 """

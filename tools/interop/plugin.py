@@ -1,0 +1,162 @@
+"""Two vLLM engines with LMCache in their processes and KvferryBackend, over two agents; the tokens are compared.
+
+usage: plugin.py --work DIRECTORY --kvferry FILE [--requests N] ...
+
+LMCache's own connector to KV is for GPUs: a stand-in is in its place (standin.py). All else is vLLM's and LMCache's.
+The prefill engine computes a prompt, whose chunks go where its disagg_spec says; the plug-in tells the proxy, which is
+played here, and then the decode engine gets the prompt. Then it is done again while agents of either side are killed
+and started anew. Tokens are greedy, and must be those of an engine that computes all by itself.
+
+Exit code: 0 if all is as it must be; 1 if not; 2 if nothing can be said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kvferry
+import msgpack
+import zmq
+
+from agents import FILE, PEER, RETENTION, SIDES, Agent, Result, Trial, arguments, clear, engine, references, trials
+from children import Child, GoneError, SilentError
+from interop import HOST, START, free_ports, report
+
+if TYPE_CHECKING:
+    import argparse
+
+# Tokens of a chunk.
+CHUNK = 256
+
+LMCACHE = """
+chunk_size: 256
+local_cpu: false
+max_local_cpu_size: 0.25
+enable_pd: false
+save_unfull_chunk: false
+storage_plugins: [kvferry]
+pd_proxy_host: {host}
+pd_proxy_port: {proxy}
+extra_config:
+  storage_plugin.kvferry.module_path: kvferry.lmcache
+  storage_plugin.kvferry.class_name: KvferryBackend
+  kvferry: {{socket: "{socket}", grace: 1, load_patience: 5}}
+"""
+
+
+class Proxy:
+    """LMCache's proxy, as far as it is told of prefills that have gone."""
+
+    def __init__(self, port: int) -> None:
+        """Listen."""
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
+        self._socket.bind(f"tcp://{HOST}:{port}")
+        self._told: set[str] = set()
+
+    def wait(self, request: str, patience: float) -> None:
+        """Wait until it is told of a request."""
+        until = time.monotonic() + patience
+        while request not in self._told:
+            if not self._socket.poll(int(max(0, until - time.monotonic()) * 1000)):
+                raise SilentError(f"the proxy was not told of {request}")
+            self._told.add(msgpack.unpackb(self._socket.recv())["req_id"])
+
+
+class Pair:
+    """Two engines, their agents, and the proxy."""
+
+    def __init__(self, asked: argparse.Namespace, ports: list[int]) -> None:
+        """Begin with nothing."""
+        self._asked, self._ports = asked, ports
+        self.proxy = Proxy(ports[2])
+        self.engines: dict[str, Child] = {}
+        self.agents: dict[str, Agent] = {}
+        # Tokens that the decode engine did not compute, and those that it need not have.
+        self.loaded = self.wanted = 0
+
+    def start(self, stack: contextlib.ExitStack) -> None:
+        """Run agents, then engines."""
+        work, (init, alloc, proxy) = Path(self._asked.work), self._ports
+        for side, role in SIDES.items():
+            peer = PEER.format(host=HOST, init=init, alloc=alloc) if side == "decode" else ""
+            text = FILE.format(role=role, peer=peer, mode="", retention=RETENTION)
+            agent = self.agents[side] = Agent(self._asked.kvferry, f"plugin-{side}", text, work)
+            stack.callback(agent.kill)
+            file = work / f"plugin-{side}-lmcache.yaml"
+            file.write_text(LMCACHE.format(host=HOST, proxy=proxy, socket=agent.socket), encoding="utf-8")
+            child = engine(
+                self._asked,
+                side,
+                f"plugin-{side}",
+                "--connector=LMCacheOnCPU",
+                "--connector-module=standin",
+                "--failure-policy=recompute",
+                f"--extra={json.dumps({'lmcache_file': str(file)})}",
+            )
+            self.engines[side] = stack.enter_context(child)
+        for child in self.engines.values():
+            report(child.wait("ready", START))
+
+    def run(self, tried: list[Trial], known: dict[str, list[int]], *, killed: bool) -> Result:
+        """Have prompts go from one to the other."""
+        init, alloc, _ = self._ports
+        result, patience = Result(), self._asked.patience
+        for number, trial in enumerate(tried):
+            spec = {"receiver_host": HOST, "receiver_init_port": [init], "receiver_alloc_port": [alloc]}
+            params = {"disagg_spec": {"req_id": trial.name, **spec}}
+            self.engines["prefill"].say(
+                "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=params
+            )
+            if killed and number % 3 == 0:
+                self._restart("decode" if number % 2 else "prefill")
+            self.engines["prefill"].wait("done", patience, id=trial.name)
+            if len(trial.prompt) >= CHUNK:  # Else LMCache stores nothing of it.
+                self.proxy.wait(trial.name, patience)
+            self.engines["decode"].say("add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens)
+            done = self.engines["decode"].wait("done", patience, id=trial.name)
+            result.judge(trial, done, known[trial.name])
+            self.loaded += done["cached_tokens"] or 0
+            self.wanted += min(len(trial.prompt) // CHUNK * CHUNK, len(trial.prompt) - 1)
+        return result
+
+    def _restart(self, side: str) -> None:
+        self.agents[side].kill()
+        self.agents[side].start()
+
+
+def tried_all(asked: argparse.Namespace) -> bool:
+    """Try all; say whether all is as it must be."""
+    ways = {way: trials(way, asked.requests, seed) for way, seed in (("sent", 31), ("killed", 32))}
+    known, good = references(asked, [trial for some in ways.values() for trial in some]), True
+    os.environ |= {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0"}  # Both hash alike.
+    with contextlib.ExitStack() as stack:
+        pair = Pair(asked, free_ports(3))
+        pair.start(stack)
+        for way, some in ways.items():
+            result = pair.run(some, known, killed=way == "killed")
+            print(f"{way}: {result.same} of {len(some)} same, different {result.different}, failed {result.failed}")
+            print(f"  loaded {pair.loaded} tokens of {pair.wanted} so far")
+            good = good and result.same == len(some) and (way == "killed" or pair.loaded == pair.wanted)
+        left = {side: clear(agent, RETENTION * 2) for side, agent in pair.agents.items()}
+        print(f"held at the end: {left}")
+        return good and not any(left.values())
+
+
+def main() -> int:
+    """Do what the command line says."""
+    asked = arguments(__doc__).parse_args()
+    try:
+        return 0 if tried_all(asked) else 1
+    except (GoneError, SilentError, kvferry.Error) as error:
+        print(f"plugin: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
