@@ -308,6 +308,17 @@ $(SERVERS)/ready: tools/interop/lmcache.lock $(VLLM)/ready
 		--only-binary :all: --require-hashes --target $(SERVERS) -r tools/interop/lmcache.lock
 	@touch $@
 
+# Its model, and how long prompts are.
+SMALL := $(CACHE)/interop/small/model.safetensors
+LENGTHS ?= 1024,4096
+ROUNDS ?= 7
+
+.PHONY: bench-vllm
+bench-vllm: $(SMALL) $(CLIENT)/ready ## Time to the first token of real vLLM engines: KvferryConnector, vLLM's NIXL connectors, no connector (ROUNDS=7).
+	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
+	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/figures.py \
+		--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --lengths $(LENGTHS) --rounds $(ROUNDS)
+
 $(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
 		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock
@@ -334,8 +345,8 @@ $(VLLM)/ready: tools/interop/engine.lock
 		--only-binary :all: --require-hashes -r tools/interop/engine.lock
 	@touch $@
 
-$(TINY): $(VLLM)/ready tools/interop/model.py
-	$(VLLM)/bin/python tools/interop/model.py $(@D)
+$(TINY) $(SMALL): $(VLLM)/ready tools/interop/model.py
+	$(VLLM)/bin/python tools/interop/model.py $(@D) $(if $(filter $(SMALL),$@),small,tiny)
 	@touch $@
 
 # ---- the software NPU ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 import subprocess
 import threading
 import time
@@ -53,6 +54,7 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it."""
+        self.go_on()
         try:
             self.say("stop")
         except GoneError:
@@ -74,6 +76,19 @@ class Child:
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError) as error:
             raise self._gone("takes no messages") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def pause(self) -> None:
+        """Take the cores from it, until it is to go on. What it is told meanwhile waits in its input."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Give them back; nothing if it was not paused."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once."""

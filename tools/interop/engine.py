@@ -13,7 +13,8 @@ Answers, on the standard output. Everything else that the engine prints goes to 
 
     {"op": "ready", "engine_id", "host", "port", "tp_size", "block_size", "num_blocks", "seconds"}
     {"op": "begun", "id": ID}    the engine has taken the request up: a decode engine has asked for its blocks
-    {"op": "done", "id": ID, "tokens", "finish_reason", "kv_transfer_params", "cached_tokens", "seconds"}
+    {"op": "done", "id": ID, "tokens", "finish_reason", "kv_transfer_params", "cached_tokens", "seconds", "first_at"}
+                                 first_at is when the first token was there, by time.monotonic()
     {"op": "metrics", "counts": {NAME: VALUE}}    of the connector, as they are in vLLM's /metrics
     {"op": "bye"}
 
@@ -62,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=5600, help="of the side channel")
     parser.add_argument("--block-size", type=int, help="in tokens, if not as the engine would choose")
     parser.add_argument("--num-blocks", type=int, help="of the cache, if not as many as fit into 1 GiB")
+    parser.add_argument("--longest", type=int, default=4096, help="request, in tokens; one step computes so many")
     parser.add_argument("--failure-policy", choices=("fail", "recompute"), default="fail")
     parser.add_argument("--prefix-caching", action="store_true", help="reuse blocks of earlier requests")
     parser.add_argument("--connector", default="NixlPushConnector", metavar="CLASS")
@@ -106,9 +108,9 @@ def build(asked: argparse.Namespace) -> LLMEngine:
         "skip_tokenizer_init": True,
         "enforce_eager": True,
         "dtype": "float32",
-        "max_model_len": 4096,
+        "max_model_len": asked.longest,
         "max_num_seqs": 16,
-        "max_num_batched_tokens": 4096,
+        "max_num_batched_tokens": asked.longest,
         "seed": 0,
         "enable_prefix_caching": asked.prefix_caching,
     }
@@ -137,6 +139,7 @@ class Driver:
         self._answers = answers
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._added: dict[str, float] = {}
+        self._first: dict[str, float] = {}
         self._unbegun: list[str] = []
 
     def answer(self, op: str, **what: object) -> None:
@@ -155,6 +158,8 @@ class Driver:
         while self._obey():
             begun, self._unbegun = self._unbegun, []
             for out in self._engine.step():
+                if out.outputs[0].token_ids:
+                    self._first.setdefault(out.request_id, time.monotonic())
                 if out.finished:
                     self._done(out)
             for name in begun:
@@ -170,6 +175,7 @@ class Driver:
                     self._add(name, prompt, count, rest.get("kv_transfer_params"))
                 case {"op": "abort", "id": str(name)}:
                     self._added.pop(name, None)
+                    self._first.pop(name, None)
                     self._engine.abort_request([name])
                 case {"op": "metrics"}:
                     self.answer("metrics", counts=metrics())
@@ -194,6 +200,7 @@ class Driver:
         self._engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
 
     def _done(self, out: RequestOutput) -> None:
+        first = self._first.pop(out.request_id, None)
         added = self._added.pop(out.request_id, None)
         if added is None:  # It was aborted.
             return
@@ -205,15 +212,21 @@ class Driver:
             kv_transfer_params=out.kv_transfer_params,
             cached_tokens=out.num_cached_tokens,
             seconds=round(time.monotonic() - added, 3),
+            first_at=first,
         )
 
 
 def metrics() -> dict[str, float]:
-    """Read what the connector counts, without the prefix of its names."""
+    """Read what the connector counts, without the prefix of its names; of vLLM's own the sums, with their names."""
     from prometheus_client import REGISTRY  # noqa: PLC0415 # vLLM brings it.
 
-    samples = [s for family in REGISTRY.collect() if family.name.startswith("kvferry:") for s in family.samples]
-    return {s.name[len("kvferry:") : -len("_total")]: s.value for s in samples if s.name.endswith("_total")}
+    found = {}
+    for sample in (s for family in REGISTRY.collect() for s in family.samples):
+        if sample.name.startswith("kvferry:") and sample.name.endswith("_total"):
+            found[sample.name[len("kvferry:") : -len("_total")]] = sample.value
+        elif sample.name.startswith("vllm:nixl_") and sample.name.endswith(("_sum", "_total")):
+            found[sample.name[len("vllm:") :]] = sample.value
+    return found
 
 
 def main() -> None:
