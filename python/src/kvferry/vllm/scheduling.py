@@ -190,7 +190,7 @@ class Scheduling:
 
 
 def _params(request: Request) -> Mapping[str, Any]:
-    """Give what a request says of its KV. A client may say anything: vLLM takes it from vllm_xargs, too, unchecked."""
+    """Give what a request says of its KV: vLLM takes it from vllm_xargs, too, where no type is checked."""
     params = request.kv_transfer_params
     return params if isinstance(params, Mapping) else {}
 
