@@ -29,11 +29,26 @@ type Prefill struct {
 }
 
 // BeginPrefill begins with a request. The handshake with its peer runs beside the first layers. Each request that was
-// begun is finished or dropped; one of which nothing is saved for layerwise.run_ttl is forgotten.
+// begun is finished or dropped; one of which nothing is saved for layerwise.run_ttl is forgotten, and another may have
+// its name then: [Sender.StartPrefill] returns one that is not meant by that.
 func (s Sender) BeginPrefill(p Prefill) error {
+	_, err := s.StartPrefill(p)
+	return err
+}
+
+// A Prefilling is a request that was begun, for whom its name does not do. Its methods are those of [Sender] of these
+// names. They never mean another request of the same name: when its own is forgotten they are NotFound, at the latest
+// Finish is.
+type Prefilling struct {
+	node *Node
+	of   *prefill
+}
+
+// StartPrefill is BeginPrefill, and returns what was begun.
+func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 	n := s.node
 	if err := n.checkPrefill(&p); err != nil {
-		return err
+		return nil, err
 	}
 	tokens := int(n.layout.Tokens())
 	r := &prefill{id: []byte(p.Request), keys: keyBytes(p.Keys), base: p.Skip / tokens, nowhere: p.Peer.Host == "",
@@ -45,13 +60,14 @@ func (s Sender) BeginPrefill(p Prefill) error {
 		Figures: layerwise.Figures{Chunks: uint32(max(0, len(p.Keys)-r.base)), ComputeNS: uint64(p.LayerTime),
 			LinkBytes: n.prefills.linkBytes, BatchNS: uint64(n.prefills.batchTime)}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if out := <-t.Done(); out.Code != effects.OK { // Answered by the step that takes it.
-		return (&Error{Op: "begin prefill", Code: out.Code}).because(out.Why)
+		return nil, (&Error{Op: "begin prefill", Code: out.Code}).because(out.Why)
 	}
+	r.run = t.id
 	n.prefills.add(p.Request, r)
-	return nil
+	return &Prefilling{n, r}, nil
 }
 
 // SaveLayer says that one layer of the first tokensDone tokens of a request is computed, and lies in p: what became
@@ -73,23 +89,28 @@ func (s Sender) BeginPrefill(p Prefill) error {
 // request is the error of a later call, at the latest of FinishPrefill, and then that of all of them: the prefill goes
 // on, or is dropped, and FinishPrefill tells the proxy what is missing.
 func (s Sender) SaveLayer(request string, layer, tokensDone int, p *Pages) error {
-	const op = "save layer"
-	n := s.node
-	r, err := n.prefillOf(op, request)
+	r, err := s.node.prefillOf("save layer", request)
 	if err != nil {
 		return err
 	}
+	return (&Prefilling{s.node, r}).SaveLayer(layer, tokensDone, p)
+}
+
+// SaveLayer is [Sender.SaveLayer].
+func (x *Prefilling) SaveLayer(layer, tokensDone int, p *Pages) error {
+	const op = "save layer"
+	n, r := x.node, x.of
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := n.checkSave(op, r, layer, tokensDone, p); err != nil {
 		return err
 	}
+	first, err := 0, error(nil)
 	from, whole := r.saved[layer], tokensDone/int(n.layout.Tokens())
 	if r.nowhere {
 		r.tokens[layer], r.saved[layer] = tokensDone, max(from, whole)
 		return nil
 	}
-	first := 0
 	if p != nil {
 		if first, err = p.layered(r, from); err != nil {
 			return err
@@ -121,8 +142,8 @@ func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, firs
 	var bodies []effects.CommandBody
 	for _, run := range cut(whole-from, n.batch) {
 		at, end := from+run[0], from+run[1]
-		body := &layerwise.Save{Request: r.id, Layer: uint32(layer), Tokens: uint32(tokensDone), First: uint32(at),
-			Keys: r.keys[at:end], Pages: make([]effects.Page, 0, end-at)}
+		body := &layerwise.Save{Request: r.id, Run: r.run, Layer: uint32(layer), Tokens: uint32(tokensDone),
+			First: uint32(at), Keys: r.keys[at:end], Pages: make([]effects.Page, 0, end-at)}
 		for i := at; i < end; i++ {
 			page := p.pages[(i-first)*n.layers+layer]
 			page.Length = uint32(n.pageBytes)
@@ -148,19 +169,24 @@ func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, firs
 // SaveLayers begin anew, and so do handles. What is whole at the peer stays and does not go again; all else does. What
 // is in flight is stopped, and its pages come back as Pages.AwaitReturn says.
 func (s Sender) PreemptPrefill(request string) error {
-	const op = "preempt prefill"
-	n := s.node
-	r, err := n.prefillOf(op, request)
+	r, err := s.node.prefillOf("preempt prefill", request)
 	if err != nil {
 		return err
 	}
+	return (&Prefilling{s.node, r}).Preempt()
+}
+
+// Preempt is [Sender.PreemptPrefill].
+func (x *Prefilling) Preempt() error {
+	const op = "preempt prefill"
+	n, r := x.node, x.of
 	r.mu.Lock()
 	t, err := func() (*Ticket, error) { // So that no SaveLayer waits for the outcome.
 		defer r.mu.Unlock()
 		if err := r.usable(op); err != nil {
 			return nil, err
 		}
-		t, err := n.submit(op, work, &layerwise.Preempt{Request: r.id})
+		t, err := n.submit(op, work, &layerwise.Preempt{Request: r.id, Run: r.run})
 		if err == nil {
 			r.again()
 		}
@@ -183,12 +209,17 @@ func (s Sender) PreemptPrefill(request string) error {
 // The result counts chunks: Skipped are those of a request that goes nowhere. Its Returned is of the last tokens'
 // pages; Pages.Release waits for all.
 func (s Sender) FinishPrefill(ctx context.Context, request string) (PutResult, error) {
-	const op = "finish prefill"
-	n := s.node
-	r, err := n.prefillOf(op, request)
+	r, err := s.node.prefillOf("finish prefill", request)
 	if err != nil {
 		return PutResult{}, err
 	}
+	return (&Prefilling{s.node, r}).Finish(ctx)
+}
+
+// Finish is [Sender.FinishPrefill].
+func (x *Prefilling) Finish(ctx context.Context) (PutResult, error) {
+	const op = "finish prefill"
+	n, r := x.node, x.of
 	if r.nowhere {
 		return n.finishNowhere(op, r)
 	}
@@ -202,7 +233,7 @@ func (s Sender) FinishPrefill(ctx context.Context, request string) (PutResult, e
 		r.finishing = false
 		r.mu.Unlock()
 	} else {
-		n.prefills.remove(request, r)
+		n.prefills.remove(r)
 	}
 	res := PutResult{Sent: out.Sent, Skipped: out.Skipped, lot: begun}
 	if out.Code != effects.OK {
@@ -225,7 +256,8 @@ func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, t
 	if tokens/size < r.base {
 		rest = 0 // All of it was there before.
 	}
-	body := &layerwise.Finish{Request: r.id, Tokens: uint32(tokens), Patience: patienceOf(ctx, 0, n.putTimeout)}
+	body := &layerwise.Finish{Request: r.id, Run: r.run, Tokens: uint32(tokens),
+		Patience: patienceOf(ctx, 0, n.putTimeout)}
 	if r.failed != nil { // It has no need of more, and ends as it failed.
 		rest, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {
@@ -271,13 +303,15 @@ func (n *Node) finishNowhere(op string, r *prefill) (PutResult, error) {
 // DropPrefill ends a request of which nothing more is to go. The proxy is not told, and the peer forgets what was not
 // whole there. Its pages come back as Pages.AwaitReturn says.
 func (s Sender) DropPrefill(request string) error {
-	const op = "drop prefill"
-	r, err := s.node.prefillOf(op, request)
+	r, err := s.node.prefillOf("drop prefill", request)
 	if err != nil {
 		return err
 	}
-	return s.node.drop(op, r)
+	return (&Prefilling{s.node, r}).Drop()
 }
+
+// Drop is [Sender.DropPrefill].
+func (x *Prefilling) Drop() error { return x.node.drop("drop prefill", x.of) }
 
 func (n *Node) drop(op string, r *prefill) error {
 	r.mu.Lock()
@@ -286,14 +320,14 @@ func (n *Node) drop(op string, r *prefill) error {
 		if r.finishing {
 			return nil, r.usable(op)
 		}
-		t, err := n.submit(op, ending, &layerwise.Drop{Request: r.id})
+		t, err := n.submit(op, ending, &layerwise.Drop{Request: r.id, Run: r.run})
 		r.finishing = err == nil
 		return t, err
 	}()
 	if err != nil {
 		return err
 	}
-	n.prefills.remove(string(r.id), r)
+	n.prefills.remove(r)
 	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound { // It was forgotten.
 		return (&Error{Op: op, Code: out.Code}).because(out.Why)
 	}
@@ -332,6 +366,7 @@ func (n *Node) Layers() int { return max(1, n.layers) }
 // waits in the mailbox.
 type prefill struct {
 	id      []byte
+	run     effects.Ticket // by which the machine has it: its name may be another's when it was forgotten
 	keys    [][]byte
 	base    int // the first chunk that may go
 	nowhere bool
@@ -437,6 +472,9 @@ func (ps *prefills) submit(n *Node, op string, bodies []effects.CommandBody) (*l
 func (ps *prefills) add(request string, r *prefill) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if former := ps.open[request]; former != nil {
+		former.over.Store(true) // The machine has forgotten it.
+	}
 	ps.open[request] = r
 	for len(ps.open) > ps.runsMax {
 		oldest := ""
@@ -453,12 +491,12 @@ func (ps *prefills) add(request string, r *prefill) {
 	}
 }
 
-func (ps *prefills) remove(request string, r *prefill) {
+func (ps *prefills) remove(r *prefill) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	r.over.Store(true)
-	if ps.open[request] == r {
-		delete(ps.open, request)
+	if ps.open[string(r.id)] == r {
+		delete(ps.open, string(r.id))
 	}
 }
 

@@ -21,6 +21,7 @@ type Begin struct {
 // the engine's again.
 type Save struct {
 	Request []byte
+	Run     effects.Ticket // of its Begin: another run of that name is not meant; 0: whichever there is
 	Layer   uint32
 	Tokens  uint32
 	First   uint32
@@ -30,13 +31,17 @@ type Save struct {
 
 // Preempt says that a request lost what it had computed. Chunks of which every layer was taken stay whole at the other
 // end; all others begin anew, and so do its Saves, from Skip on. Its outcome comes at once.
-type Preempt struct{ Request []byte }
+type Preempt struct {
+	Request []byte
+	Run     effects.Ticket // as in Save
+}
 
 // Finish says that all layers are computed of Tokens tokens, and brings what is less than a chunk at their end: chunk
 // Key, layer i of it in Pages[i]. There is none if the tokens come to whole chunks. Its outcome comes when all has
 // gone, or cannot. Then the proxy is told.
 type Finish struct {
 	Request  []byte
+	Run      effects.Ticket // as in Save
 	Tokens   uint32
 	Key      []byte
 	Pages    []effects.Page
@@ -45,7 +50,10 @@ type Finish struct {
 
 // Drop ends a request of which nothing more is to go. The proxy is not told. Its outcome comes at once, pages that are
 // read still come back when they are not.
-type Drop struct{ Request []byte }
+type Drop struct {
+	Request []byte
+	Run     effects.Ticket // as in Save
+}
 
 // IsCommand marks a command body.
 func (*Begin) IsCommand() {}

@@ -10,7 +10,7 @@ import (
 
 // take takes a Finish: what is less than a chunk goes last, all layers of it at once.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
-	h, r := f.find(c.Request)
+	h, r := f.find(c.Request, c.Run)
 	if code, why := f.checkFinish(e, r, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return

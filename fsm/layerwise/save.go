@@ -12,7 +12,7 @@ import (
 
 // save takes a layer that is computed, or says no. It never waits.
 func (f *Source) save(e *flow.Env, t effects.Ticket, c *Save) {
-	h, r := f.find(c.Request)
+	h, r := f.find(c.Request, c.Run)
 	if code, why := f.checkSave(e, r, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return

@@ -56,6 +56,7 @@ func (f *Source) Emptied(cfg Config) Source {
 // A run is one request, from Begin until it has ended. Batches and Saves may be left of it then.
 type run struct {
 	id       []byte
+	begin    effects.Ticket // of its Begin
 	peer     engine.Peer
 	to       table.Handle // of the link room; zero: nobody
 	request  table.Handle // of the engine's
@@ -130,7 +131,7 @@ func (f *Source) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	code, why := effects.OK, (*effects.Why)(nil)
 	switch c := x.Body.(type) {
 	case *Begin:
-		code, why = f.begin(e, c)
+		code, why = f.begin(e, x.Ticket, c)
 	case *Save:
 		f.save(e, x.Ticket, c)
 		return
@@ -153,10 +154,11 @@ func (f *Source) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 
 func (f *Source) hash(id []byte) uint64 { return table.Hash(f.cfg.Seed, id) }
 
-// find is the run of a request; nil: there is none.
-func (f *Source) find(id []byte) (table.Handle, *run) {
+// find is the run of a request, if it is the one that a Begin began; nil: there is none. One that was forgotten may
+// have another's name by now.
+func (f *Source) find(id []byte, begin effects.Ticket) (table.Handle, *run) {
 	for p := f.byID.Seek(f.hash(id)); p.Found(); p = f.byID.Next(p) {
-		if r := f.runs.Get(p.Handle()); bytes.Equal(r.id, id) {
+		if r := f.runs.Get(p.Handle()); bytes.Equal(r.id, id) && (begin == 0 || begin == r.begin) {
 			return p.Handle(), r
 		}
 	}
@@ -175,8 +177,8 @@ func (r *run) computing(id []byte) (effects.Code, *effects.Why) {
 }
 
 // begin begins with a run.
-func (f *Source) begin(e *flow.Env, c *Begin) (effects.Code, *effects.Why) {
-	_, former := f.find(c.Request)
+func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *effects.Why) {
+	_, former := f.find(c.Request, 0)
 	switch {
 	case e.Draining:
 		return effects.Draining, &effects.Why{}
@@ -210,7 +212,7 @@ func (f *Source) begin(e *flow.Env, c *Begin) (effects.Code, *effects.Why) {
 	}
 	h, r := f.runs.Add()
 	*r = run{
-		id: append(r.id[:0], c.Request...), peer: c.Peer, to: to, request: request, figures: c.Figures,
+		id: append(r.id[:0], c.Request...), begin: t, peer: c.Peer, to: to, request: request, figures: c.Figures,
 		base: c.Skip / e.Cfg.Layout.Tokens(), epoch: 1, sent: r.sent[:0], keys: r.keys[:0], ends: r.ends[:0],
 		chunks: r.chunks[:0],
 	}
@@ -253,7 +255,7 @@ func (r *run) know(key []byte) {
 
 // preempt begins another epoch.
 func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
-	h, r := f.find(c.Request)
+	h, r := f.find(c.Request, c.Run)
 	if code, why := r.computing(c.Request); code != effects.OK {
 		return code, why
 	}
@@ -280,7 +282,7 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 
 // drop ends a run of which nothing more is to go.
 func (f *Source) drop(e *flow.Env, c *Drop) (effects.Code, *effects.Why) {
-	h, r := f.find(c.Request)
+	h, r := f.find(c.Request, c.Run)
 	if code, why := r.computing(c.Request); code != effects.OK {
 		return code, why
 	}

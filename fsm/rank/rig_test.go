@@ -497,23 +497,25 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 	case "save":
 		body := &layerwise.Save{
-			Request: []byte(one("request", "r1")), Layer: uint32(number("layer", 0)), Tokens: uint32(number("tokens", 4)),
+			Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0)),
+			Layer: uint32(number("layer", 0)), Tokens: uint32(number("tokens", 4)),
 			First: uint32(number("first", 0)), Keys: keys(arg("keys")),
 		}
 		body.Pages = n.pages(number("at", 0), len(body.Keys), 32)
 		return body
 	case "preempt":
-		return &layerwise.Preempt{Request: []byte(one("request", "r1"))}
+		return &layerwise.Preempt{Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0))}
 	case "finish":
 		body := &layerwise.Finish{
-			Request: []byte(one("request", "r1")), Tokens: uint32(number("tokens", 4)), Patience: wait,
+			Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0)),
+			Tokens: uint32(number("tokens", 4)), Patience: wait,
 		}
 		if tail := keys(arg("keys")); len(tail) > 0 {
 			body.Key, body.Pages = tail[0], n.pages(number("at", 0), int(n.cfg.Layers), 8*(body.Tokens%4))
 		}
 		return body
 	case "drop":
-		return &layerwise.Drop{Request: []byte(one("request", "r1"))}
+		return &layerwise.Drop{Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0))}
 	case "fetch":
 		return &engine.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
 	case "contains":

@@ -34,7 +34,8 @@ import (
 //	share NAME of=TICKET keys=(a b) [at=0]   lets peers read pages of that Reserve; withdraw NAME of=TICKET ends it
 //	begin NAME [to=NAME|nobody] [request=r1] [skip=0] [chunks=4 compute_us=9 link=BYTES batch_us=9]
 //	save NAME layer=0 tokens=8 first=0 keys=(a b) at=PAGE  a layer of chunks is in pages of NAME from that one on
-//	finish NAME tokens=9 [keys=c at=PAGE]                     also: preempt NAME, drop NAME
+//	finish NAME tokens=9 [keys=c at=PAGE]                     also: preempt NAME, drop NAME;
+//	     of=TICKET in each but begin: of that Begin, and of no other
 //	run                                delivers everything under way, in order
 //	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way

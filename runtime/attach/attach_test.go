@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -29,6 +30,10 @@ import (
 func TestMain(m *testing.M) {
 	if path := os.Getenv("ATTACH_ENGINE"); path != "" {
 		engineProcess(path)
+		return
+	}
+	if path := os.Getenv("ATTACH_AGENT"); path != "" {
+		agentProcess(path)
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -442,8 +447,8 @@ func TestDrain(t *testing.T) {
 
 func TestASocketHasOneServer(t *testing.T) {
 	r := newRig(t, "sender")
-	if _, err := Serve(Config{Node: r.node, Path: r.s.Path()}); err == nil {
-		t.Error("two agents serve one socket")
+	if _, err := Serve(Config{Node: r.node, Path: r.s.Path()}); err == nil || !strings.Contains(err.Error(), r.s.Path()) {
+		t.Errorf("two agents serve one socket: %v", err)
 	}
 	left := filepath.Join(t.TempDir(), "left")
 	l, err := net.Listen("unix", left)
@@ -458,6 +463,50 @@ func TestASocketHasOneServer(t *testing.T) {
 	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// agentProcess is an agent that begins when it is told to, and says what comes of it; it ends with its input.
+func agentProcess(path string) {
+	in := bufio.NewReader(os.Stdin)
+	said := ""
+	if _, err := in.ReadString('\n'); err != nil {
+		said = err.Error()
+	} else if _, err := listen(path); err != nil {
+		said = err.Error()
+	}
+	fmt.Printf("%q\n", said)
+	_, _ = io.ReadAll(in)
+}
+
+// Of agents that begin at once where one was killed one serves, and its socket stays.
+func TestAgentsThatBeginAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for range 3 {
+		var all []*proctest.Process
+		for range 6 {
+			all = append(all, proctest.Start(t, proctest.Self("ATTACH_AGENT="+path)))
+		}
+		for _, p := range all {
+			p.Write("go")
+		}
+		serves := 0
+		for _, p := range all {
+			var said string
+			if p.Hear(&said); said == "" {
+				serves++
+			} else if !strings.Contains(said, path) || !strings.Contains(said, "give another path") {
+				t.Errorf("an agent says %q, and neither where nor what helps", said)
+			}
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil || serves != 1 {
+			t.Fatalf("%d agents serve the socket: %v", serves, err)
+		}
+		_ = c.Close()
+		for _, p := range all {
+			p.Kill() // It leaves its socket.
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -38,8 +39,12 @@ type conn struct {
 // first.
 type socket struct {
 	*net.UnixListener
+	lock *os.File
 	last session.Conn
 }
+
+// Close lets another agent have the path when the socket is removed.
+func (l *socket) Close() error { return errors.Join(l.UnixListener.Close(), l.lock.Close()) }
 
 type accepted struct {
 	*net.UnixConn

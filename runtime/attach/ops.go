@@ -134,12 +134,12 @@ func recall(ctx context.Context, a *args) outcome {
 }
 
 func beginPrefill(_ context.Context, a *args) outcome {
-	err := a.node.Sender().BeginPrefill(runtime.Prefill{Peer: a.peer(), Request: a.request, Keys: a.keys, Skip: a.skip,
+	x, err := a.node.Sender().StartPrefill(runtime.Prefill{Peer: a.peer(), Request: a.request, Keys: a.keys, Skip: a.skip,
 		LayerTime: a.layerTime})
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{held: &held{prefill: a.request}}
+	return outcome{held: &held{prefill: x}}
 }
 
 func saveLayer(_ context.Context, a *args) outcome {
@@ -147,24 +147,24 @@ func saveLayer(_ context.Context, a *args) outcome {
 	if a.target != nil {
 		pages = a.target.pages
 	}
-	return outcome{err: a.node.Sender().SaveLayer(a.prefill.prefill, a.layer, a.tokens, pages)}
+	return outcome{err: a.prefill.prefill.SaveLayer(a.layer, a.tokens, pages)}
 }
 
 func preemptPrefill(_ context.Context, a *args) outcome {
-	return outcome{err: a.node.Sender().PreemptPrefill(a.prefill.prefill)}
+	return outcome{err: a.prefill.prefill.Preempt()}
 }
 
 func finishPrefill(ctx context.Context, a *args) outcome {
 	ctx, cancel := a.within(ctx)
 	defer cancel()
-	res, err := a.node.Sender().FinishPrefill(ctx, a.prefill.prefill)
+	res, err := a.prefill.prefill.Finish(ctx)
 	out := putEnded(res, err)
 	out.stands = standing(err)
 	return out
 }
 
 func dropPrefill(_ context.Context, a *args) outcome {
-	err := a.node.Sender().DropPrefill(a.prefill.prefill)
+	err := a.prefill.prefill.Drop()
 	return outcome{err: err, stands: standing(err)}
 }
 

@@ -89,6 +89,50 @@ func TestPrefill(t *testing.T) {
 	}
 }
 
+// A prefill that was forgotten is over for its engine; one of the same name, which another has begun since, goes on.
+func TestAPrefillIsNoOtherOfItsName(t *testing.T) {
+	const layout = "layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}\n    peer_share_pct: 100\n" +
+		"    layerwise: {run_ttl: 1}"
+	from, to := newRigOf(t, "sender", "1MiB", layout, "use_layerwise: true"), newRigOf(t, "receiver", "1MiB", layout,
+		"use_layerwise: true")
+	a, b := from.attach(), from.attach()
+	begin := from.withKeys(to.peer(protocol.EngineCall{Request: []byte("r")}), 1)
+	var former []*protocol.EngineAnswer
+	for range 2 {
+		former = append(former, begunAnew(a, begin)) // The second waits for the first one's end.
+	}
+	second := begunAnew(b, begin)
+	for _, run := range former {
+		end := a.call(protocol.CallFinishPrefill, protocol.EngineCall{Prefill: run.ID, PatienceNS: patience})
+		if effects.Code(end.Code) != effects.NotFound {
+			t.Errorf("a prefill that is forgotten ends as %s", said(end))
+		}
+	}
+	a.ok(protocol.CallDetach, protocol.EngineCall{})
+	got := b.ok(protocol.CallReserve, protocol.EngineCall{Count: 2})
+	for layer := range uint32(2) {
+		b.ok(protocol.CallSaveLayer, protocol.EngineCall{Prefill: second.ID, Target: got.ID, Layer: layer, Tokens: 16})
+	}
+	end := b.ok(protocol.CallFinishPrefill, protocol.EngineCall{Prefill: second.ID, PatienceNS: patience})
+	if end.Sent != 1 {
+		t.Errorf("%d chunks went", end.Sent)
+	}
+	b.ok(protocol.CallDetach, protocol.EngineCall{})
+	from.quiet()
+}
+
+// begunAnew begins a prefill as soon as a former one of its name is forgotten.
+func begunAnew(c *client, begin protocol.EngineCall) *protocol.EngineAnswer {
+	for {
+		begin.Done = c.done()
+		if run := c.call(protocol.CallBeginPrefill, begin); run.Code == 0 {
+			return run
+		} else if effects.Code(run.Code) != effects.Invalid {
+			c.t.Fatal(said(run))
+		}
+	}
+}
+
 const sharerText = `enable_p2p: true
 p2p_host: 127.0.0.1
 p2p_init_ports: [1]

@@ -17,7 +17,7 @@ import (
 type held struct {
 	pages   *runtime.Pages
 	shared  *runtime.Shared
-	prefill string
+	prefill *runtime.Prefilling
 }
 
 // A work is one call that is carried out, until its memory is back.
@@ -190,7 +190,7 @@ func (s *Server) free(x session.Free) {
 	h := e.holds[x.Holding]
 	s.tasks.Go(func() {
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-			err := h.giveBack(s.ctx, s.node)
+			err := h.giveBack(s.ctx)
 			if s.ctx.Err() != nil {
 				return // The server ends, and the node's memory with its process.
 			}
@@ -213,7 +213,7 @@ func (s *Server) free(x session.Free) {
 }
 
 // giveBack ends what is held. What is over already is no error.
-func (h *held) giveBack(ctx context.Context, n *runtime.Node) error {
+func (h *held) giveBack(ctx context.Context) error {
 	var err error
 	switch {
 	case h.shared != nil:
@@ -221,7 +221,7 @@ func (h *held) giveBack(ctx context.Context, n *runtime.Node) error {
 	case h.pages != nil:
 		err = h.pages.Release(ctx)
 	default:
-		err = n.Sender().DropPrefill(h.prefill)
+		err = h.prefill.Drop()
 	}
 	if over(err) {
 		return nil
