@@ -20,6 +20,9 @@ func (n *Node) scatter(w *World, e *effects.Scatter) {
 	if !w.Judges.OnScatter(n, e) {
 		return
 	}
+	if w.System.Engine.Scatter(w, n, e) {
+		return
+	}
 	name := w.System.Engine.Named(w, n, e.Ticket)
 	d, code := draw.Hash(w.Seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
 	if f, yes := w.Strikes(plan.FaultDMA, name, uint64(e.First)); yes {

@@ -11,19 +11,27 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/layerwise"
+	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is engines of other processes: they put and get as those within do.
+// Flow is engines of other processes: they put and get, fetch, share and push layers as those within do.
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
-	Start:    start, Fetch: fetch, Act: act,
+	Start:    start, Fetch: fetch, Act: act, Scatter: scatter,
 	Commands: []pd.Commands{
 		{Want: plan.WantReserve, Ended: ended}, {Want: plan.WantPut, Holds: true, Ended: ended, Returned: returned},
 		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
 		{Want: plan.WantRelease, Ended: ended}, {Want: plan.WantUnpin, Ended: ended},
+		{Want: plan.WantFetch, Ended: ended, Returned: returned}, {Want: plan.WantAbandon, Ended: ended},
+		{Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
+		{Want: p2p.Shares, Ended: ended}, {Want: p2p.Withdraws, Ended: ended},
+		{Want: layerwise.Begins, Ended: ended}, {Want: layerwise.Stops, Ended: ended},
+		{Want: layerwise.Saves, Holds: true, Ended: ended, Returned: returned},
+		{Want: layerwise.Finishes, Holds: true, Ended: ended, Returned: returned},
 	},
 	Oracles: []oracle.Oracle{rest},
 	States:  []reflect.Type{reflect.TypeFor[*struct{}]()},
@@ -46,38 +54,78 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
+// beside is the flow whose world a seed has: none for half of them.
+func beside(p *plan.Plan) *pd.Flow {
+	switch d := draw.Hash(p.Seed, draw.Plan, 19, 0); {
+	case d.Permille(250):
+		return &p2p.Flow
+	case d.Again().Permille(300):
+		return &layerwise.Flow
+	}
+	return nil
+}
+
 func draws(d *expand.Draft) {
+	p := d.Plan
+	if f := beside(p); f != nil {
+		f.Profiles[0].World(d)
+	} else if at := draw.Hash(p.Seed, draw.Plan, 19, 1); at.Permille(600) {
+		d.Topology.Pull = nil // Puts that are held, and fetches, are of these.
+		for i := range p.Topology.Senders {
+			d.Topology.Pull = append(d.Topology.Pull, plan.Node(i))
+		}
+		// What clocks may be off by depends on the lease.
+		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
+		p.Timeouts.Lead, p.Timeouts.Loan = min(p.Timeouts.Lead, p.Timeouts.PullTTL/2), max(p.Timeouts.Loan, p.Timeouts.PullTTL)
+		if d.Topology.Delay = nil; at.Again().Permille(600) {
+			for i := range p.Topology.Receivers {
+				d.Topology.Delay = append(d.Topology.Delay, p.Receiver(i))
+			}
+		}
+	}
 	d.Topology.Said, d.Topology.HostPages = d.Topology.Said.With(word), 0
 }
 
 func jobs(d *expand.Draft) {
 	p := d.Plan
+	if f := beside(p); f != nil {
+		f.Profiles[0].Jobs(d)
+	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		if j.Plain || j.PlainTo || j.Gather || !draw.Hash(p.Seed, draw.Plan, 18, uint64(i)).Permille(750) {
 			continue
 		}
 		j.Said, j.Whole, j.Early = j.Said.With(word), false, false
-		if most := int(p.Topology.SenderPages); len(j.Keys) > most {
+		if most := int(p.Topology.SenderPages); len(j.Keys) > most && !j.Said[layerwise.Flow.Word] {
 			j.Keys = j.Keys[:most]
 		}
 		j.Batch = len(j.Keys)
 	}
 }
 
-// start has an engine of the sender's begin with a job.
+// start has an engine of the sender's begin with a job, or one of the receiver's with what is shared.
 func start(w *pd.Cluster, j *pd.Job) {
-	if n := w.Nodes[j.Sender]; n.Up && !j.Probes() {
-		of(w).engine(n, j).take(&task{job: j.Place, sends: true})
+	t := task{job: j.Place, kind: putting}
+	n := w.Nodes[j.Sender]
+	switch {
+	case j.Said[p2p.Flow.Word]:
+		t.kind, n = bringing, w.Nodes[j.Receiver]
+	case j.Said[layerwise.Flow.Word]:
+		t.kind = computing
+	}
+	if n.Up && !j.Probes() {
+		of(w).engine(n, j).take(&t)
 	}
 }
 
 // fetch has one of the receiver's read it.
 func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
+	t := task{job: j.Place, kind: getting}
 	if n.Delays && !j.Take {
-		return false
+		t.kind = fetching
 	}
-	of(w).engine(n, j).take(&task{job: j.Place})
+	of(w).engine(n, j).take(&t)
 	return true
 }
 
@@ -112,6 +160,9 @@ func act(w *pd.Cluster, d world.Delivery) {
 
 var (
 	checkHeld     = oracle.NewCheck("S19", "pages that engines of other processes hold")
+	checkUsed     = oracle.NewCheck("S8", "what calls of engines of other processes are about")
+	checkShown    = oracle.NewCheck("S1", "chunks that are shown to engines of other processes")
+	checkBounds   = oracle.NewCheck("S17", "calls and holdings of engines of other processes")
 	checkCalls    = oracle.NewCheck("L1", "calls of engines of other processes")
 	checkOnce     = oracle.NewCheck("L1", "calls that are begun")
 	checkUnwanted = oracle.NewCheck("L2", "calls of engines that are gone")
@@ -123,10 +174,21 @@ var rest = oracle.Of("attached engines", "nothing is left of engines that are go
 		l.Quiet(func(_ *struct{}, call *oracle.Call) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
-			if h := of(w).host(n); !n.User && h != nil {
-				call.Judged(checkLeft)
-				if _, holdings := h.machine.Totals(); holdings+len(h.holds)+len(h.tickets) > 0 {
-					call.Breaks(checkLeft, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
+			h := of(w).host(n)
+			if n.User || h == nil {
+				return
+			}
+			call.Judged(checkLeft)
+			if _, holdings := h.machine.Totals(); holdings+len(h.holds)+len(h.tickets) > 0 {
+				call.Breaks(checkLeft, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
+				return
+			}
+			if h.draining && h.machine.Sessions() > 0 {
+				call.Breaks(checkLeft, "node %d drains, and engines that hold nothing are attached", n.It())
+			}
+			for _, x := range h.sessions {
+				if x.leaves {
+					call.Breaks(checkLeft, "an engine of node %d has detached, and its session stays", n.It())
 				}
 			}
 		})

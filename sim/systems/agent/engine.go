@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -26,6 +27,7 @@ type engineProcess struct {
 	life     uint32
 	s        *stream
 	attached bool
+	leaving  bool // it has detached, and does not know yet that all is back
 	last     uint64
 	calls    map[uint64]*asked // that the agent was not told to be done
 	held     map[uint64]bool   // by the numbers of calls; false: it is given back
@@ -35,28 +37,22 @@ type engineProcess struct {
 
 // An asked is a call as its engine has it.
 type asked struct {
+	id       uint64
 	body     []byte
-	task     *task
 	op       protocol.CallOp
 	answered bool
 	held     bool
 	returned bool
+	aborted  bool
 	code     effects.Code
 	pages    int
+	hits     uint32
+	read     uint32 // chunks that were shown to it, and read
+	shown    *protocol.EngineShow
+	readsAt  int64 // it has read them then
 }
 
 func (x *asked) ended() bool { return x.answered && (!x.held || x.returned) }
-
-// A task is a job that an engine works on: chunks that it fills and puts, or that it gets and reads.
-type task struct {
-	job   int
-	sends bool
-	phase int
-	tries int
-	call  *asked // that it waits for
-	holds uint64 // pages, by the number of the call
-	at    int64  // it goes on no sooner
-}
 
 func (e *engineProcess) process() session.Process { return session.Process(e.place + 1) }
 
@@ -99,6 +95,13 @@ func (e *engineProcess) over(t *task) {
 	e.a.w.Unfinished--
 }
 
+// sorted are the values of a map in the order of its keys, which are calls.
+func sorted(all map[session.Call]*work) []*work {
+	return slices.SortedFunc(maps.Values(all), func(a, b *work) int {
+		return cmp.Or(cmp.Compare(a.call.Session, b.call.Session), cmp.Compare(a.call.ID, b.call.ID))
+	})
+}
+
 func (e *engineProcess) sorted(ended bool) (ids []uint64) {
 	for _, id := range slices.Sorted(maps.Keys(e.calls)) {
 		if e.calls[id].ended() == ended {
@@ -133,6 +136,7 @@ func (e *engineProcess) connect() {
 	e.a.streams = append(e.a.streams, e.s)
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
 	if e.session != 0 {
+		e.forget()
 		m.Session, m.Life, m.Open = e.session, lifeOf(n, e.life), e.sorted(false)
 	}
 	e.say(m.Append(nil))
@@ -142,33 +146,40 @@ func (e *engineProcess) connect() {
 func (e *engineProcess) miss() {
 	clear(e.calls)
 	clear(e.held)
-	e.session, e.last, e.attached = 0, 0, false
+	e.session, e.last, e.attached, e.leaving = 0, 0, false, false
 	for _, t := range slices.Clone(e.tasks) {
-		if t.phase > 0 {
+		if t.phase > begins {
 			e.over(t)
 		}
 	}
 }
 
-// ask calls for something for a task; nil: the window has no room.
-func (e *engineProcess) ask(t *task, m protocol.EngineCall, op protocol.CallOp) *asked {
+// ask calls for something; nil: the window has no room, or nobody is attached.
+func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at int) *asked {
 	done := e.sorted(true)
-	if !e.attached || len(e.calls)-len(done)+1 > windowMax {
+	if !e.attached || len(e.calls)-len(done)+1 > e.a.window {
 		return nil
 	}
 	for _, id := range done {
 		delete(e.calls, id)
 	}
 	e.last++
-	m.ID, m.Op = e.last, []byte(op.String())
-	x := &asked{task: t, op: op, body: m.Append(nil)}
-	m.Done = done
+	m.ID, m.Op, m.Done = e.last, []byte(op.String()), done
+	x := &asked{id: e.last, op: op, body: m.Append(nil)}
 	e.calls[m.ID] = x
-	if h := e.a.host(e.a.w.Nodes[e.node]); h != nil && h.life == e.life {
-		h.jobs[session.Call{Session: e.session, ID: m.ID}] = t.job
+	if h := e.agent(); h != nil {
+		h.said[session.Call{Session: e.session, ID: m.ID}] = &said{job: job, at: at, lie: e.lies}
 	}
-	e.say(m.Append(nil))
+	e.say(x.body)
 	return x
+}
+
+// agent is the one that the engine is, or was, attached to; nil: it is another, or down.
+func (e *engineProcess) agent() *host {
+	if h := e.a.host(e.a.w.Nodes[e.node]); h != nil && h.life == e.life {
+		return h
+	}
+	return nil
 }
 
 // goOn lets an engine do what it has to, after what goes wrong with it.
@@ -192,17 +203,20 @@ func (e *engineProcess) goOn() {
 		e.s.shutAgent = true
 	}
 	e.read()
-	if e.s == nil && (len(e.tasks) > 0 || len(e.calls) > 0) {
+	if e.s == nil && (len(e.tasks) > 0 || len(e.calls) > 0 || e.leaving) {
 		e.connect()
 	}
+	e.readShown()
 	for _, t := range slices.Clone(e.tasks) {
-		if slices.Contains(e.tasks, t) && e.attached && t.at <= w.Now && w.Failure == nil {
+		if slices.Contains(e.tasks, t) && e.attached && !e.leaving && t.until <= w.Now && w.Failure == nil {
 			e.work(t)
 		}
 	}
-	if len(e.tasks) > 0 && w.Failure == nil {
+	e.mayDetach()
+	if (len(e.tasks) > 0 || e.leaving) && w.Failure == nil {
 		pd.Judged(w, checkCalls)
-		if e.a.healedAt != 0 && w.Now-e.a.healedAt > int64(settling) && !w.Jobs[e.tasks[0].job].Probes() {
+		if e.a.healedAt != 0 && w.Now-e.a.healedAt > int64(settling) &&
+			(e.leaving || !w.Jobs[e.tasks[0].job].Probes()) {
 			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.last)
 			return
 		}
@@ -210,77 +224,15 @@ func (e *engineProcess) goOn() {
 	}
 }
 
-// mishap draws what goes wrong with an engine; true: it does nothing else now.
-func (e *engineProcess) mishap() bool {
-	d := e.a.draw()
-	switch {
-	case d.Permille(20) && e.s != nil:
-		e.s.cut()
-	case d.Again().Permille(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
-		e.connect() // It gives up a connection that it has.
-	case d.Again().Again().Permille(6):
-		e.thaw = e.a.w.Now + int64(e.a.draw().Span(effects.Millisecond, 2*effects.Second))
-		e.wake(100 * effects.Millisecond)
-		return true
-	case d.Again().Again().Again().Permille(8):
-		e.die()
-		return true
-	case e.lies && d.Again().Again().Again().Again().Permille(300):
-		e.lie()
-	}
-	return false
-}
-
-// die ends the process: the agent hears of it in a while, and of its connection before or after that.
-func (e *engineProcess) die() {
-	w := e.a.w
-	e.gone = true
-	if e.s != nil {
-		e.s.cut()
-	}
-	for _, t := range slices.Clone(e.tasks) {
-		e.over(t)
-	}
-	w.After(e.a.draw().Heavy(100*effects.Millisecond),
-		world.Delivery{Kind: world.KindAttached, Node: -1, A: exits, B: uint64(e.place)})
-}
-
-// lie says what no client says: numbers of others, what is over, what never was, what is no message.
-func (e *engineProcess) lie() {
-	d := e.a.draw()
-	number := func() uint64 { return e.a.draw().Below(8) }
-	if e.s == nil || d.Permille(200) {
-		was := *e
-		e.session, e.life = number(), e.a.w.Nodes[e.node].Life
-		e.connect()
-		e.session, e.life = was.session, was.life
-		return
-	}
-	switch d.Again().Below(4) {
-	case 0:
-		e.say([]byte{0xC1, 0, 1})
-	case 1:
-		e.say((&protocol.EngineShown{ID: number()}).Append(nil))
-	default:
-		all := protocol.CallOps()
-		m := protocol.EngineCall{ID: e.last + number(), Op: []byte(all[e.a.draw().Below(uint64(len(all)))].String())}
-		if d.Again().Permille(500) {
-			m.Target = number()
-		}
-		m.Done = append(m.Done, number())
-		e.say(m.Append(nil))
-	}
-}
-
 // looks has an engine write into what it holds, or read it: it may at any time, attached or not.
 func (e *engineProcess) looks() {
-	h := e.a.host(e.a.w.Nodes[e.node])
-	if h == nil || h.life != e.life || e.lies {
+	h := e.agent()
+	if h == nil || e.lies || e.leaving {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.held)) {
-		if t := h.holds[session.Call{Session: e.session, ID: id}]; e.held[id] && (t == 0 || !h.holdsStill(t, "uses")) {
-			if t == 0 {
+		if x := h.holds[session.Call{Session: e.session, ID: id}]; e.held[id] && (x == nil || !h.holdsStill(x, "uses")) {
+			if x == nil {
 				e.a.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.n.It())
 			}
 			return
@@ -294,7 +246,7 @@ func (e *engineProcess) read() {
 		return
 	}
 	e.inbox, s.down = append(e.inbox, s.down...), nil
-	for e.s == s {
+	for e.s == s && e.a.w.Failure == nil {
 		body, ok := next(&e.inbox)
 		if !ok {
 			break
@@ -314,26 +266,26 @@ func (e *engineProcess) heard(body []byte) {
 	var at protocol.AttachResponse
 	var a protocol.EngineAnswer
 	var r protocol.EngineReturned
+	var show protocol.EngineShow
 	is := func(tag protocol.Tag) bool { return protocol.MayBe(body, tag, &limits) }
 	switch {
 	case is(protocol.TagAttachResponse) && at.Decode(body, &limits) == nil:
 		e.attachedAs(&at)
 	case is(protocol.TagEngineAnswer) && a.Decode(body, &limits) == nil:
-		x := e.calls[a.ID]
-		if x == nil || x.answered {
-			return
+		if x := e.calls[a.ID]; x != nil && !x.answered {
+			e.answered(x, &a)
 		}
-		x.answered, x.held, x.code, x.pages = true, a.Held, effects.Code(a.Code), len(a.Pages)
-		if len(a.Pages) > 0 {
-			e.held[a.ID] = true
+	case is(protocol.TagEngineShow) && show.Decode(body, &limits) == nil:
+		if x := e.calls[show.ID]; x != nil && !x.answered {
+			x.shown, x.readsAt = &show, w.Now+int64(e.a.draw().Heavy(5*effects.Millisecond))
+			e.wake(effects.Duration(x.readsAt - w.Now))
 		}
 	case is(protocol.TagEngineReturned) && r.Decode(body, &limits) == nil:
 		x := e.calls[r.ID]
 		if x == nil {
 			return
 		}
-		h := e.a.host(w.Nodes[e.node])
-		if h != nil && h.life == e.life && h.works[session.Call{Session: e.session, ID: r.ID}] != 0 {
+		if h := e.agent(); h != nil && h.works[session.Call{Session: e.session, ID: r.ID}] != nil {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, and it is not",
 				oracle.Node(e.node), r.ID)
 		}
@@ -341,9 +293,65 @@ func (e *engineProcess) heard(body []byte) {
 	}
 }
 
+// answered takes the answer to a call.
+func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
+	w := e.a.w
+	x.answered, x.held, x.code, x.pages, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
+	if r := rules[x.op]; r.brings != session.Nothing && (x.pages > 0 || x.code == effects.OK && r.brings != session.Pages) {
+		e.held[a.ID] = true
+	}
+	x.shown = nil // The loan has ended.
+	fetched := x.op == protocol.CallFetch || x.op == protocol.CallSharedFetch
+	if fetched && x.code == effects.OK && !e.lies && x.read != x.hits {
+		w.Fail(checkShown.Property(), "a fetch of an engine of node %d ends well with %d chunks, and it was shown %d",
+			oracle.Node(e.node), x.hits, x.read)
+	}
+	if x.op != protocol.CallDetach {
+		return
+	}
+	if h := e.agent(); h != nil && !e.lies {
+		for _, held := range h.holds {
+			if held.at.Session == e.session {
+				w.Fail(checkLeft.Property(), "an engine of node %d has detached by its agent's word, and call %d's is held still",
+					h.n.It(), held.at.ID)
+			}
+		}
+	}
+	e.miss()
+	e.s.shutEngine = true
+	e.s.soon(0)
+	e.s = nil
+	e.wake(e.a.draw().Heavy(10 * effects.Millisecond))
+}
+
+// readShown has the engine read what it is shown, and say so. At times it cannot.
+func (e *engineProcess) readShown() {
+	for _, id := range e.sorted(false) {
+		x := e.calls[id]
+		if x.shown == nil || !e.attached {
+			continue
+		}
+		if x.readsAt > e.a.w.Now {
+			e.wake(effects.Duration(x.readsAt - e.a.w.Now))
+			continue
+		}
+		m := protocol.EngineShown{ID: id, First: x.shown.First}
+		if e.a.draw().Permille(30) && !e.a.w.Healed {
+			m.Code = uint32(effects.Faulted)
+		} else {
+			x.read = max(x.read, x.shown.First+uint32(len(x.shown.Pages)))
+			if h := e.agent(); h != nil {
+				h.said[session.Call{Session: e.session, ID: id}].read = x.read
+			}
+		}
+		x.shown = nil
+		e.say(m.Append(nil))
+	}
+}
+
 func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 	if m.Code != 0 {
-		if effects.Code(m.Code) == effects.Refused && !e.lies {
+		if effects.Code(m.Code) == effects.Refused && !e.lies && !e.leaving {
 			e.a.w.Fail(checkCalls.Property(), "an engine of node %d is turned away: %s", oracle.Node(e.node), m.Reason)
 		}
 		if e.session != 0 {
@@ -357,12 +365,17 @@ func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 		return
 	}
 	if m.Resumed && m.Session == e.session {
+		if e.s.life != e.life && !e.lies {
+			e.a.w.Fail(checkHeld.Property(), "an engine of node %d goes on with a session of another life", oracle.Node(e.node))
+			return
+		}
 		e.attached = true
 		for _, id := range e.sorted(true) {
 			delete(e.calls, id)
 		}
 		for _, id := range e.sorted(false) {
-			if x := e.calls[id]; !x.answered {
+			x := e.calls[id]
+			if x.shown = nil; !x.answered { // What is shown still is shown again.
 				e.say(x.body)
 			}
 		}

@@ -1,13 +1,12 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -21,11 +20,15 @@ type all struct {
 	streams  []*stream
 	drawn    uint64
 	healedAt int64
+
+	window, holdings, sessions int
 }
 
 func of(w *pd.Cluster) *all {
 	if w.Attached == nil {
-		w.Attached = &all{w: w, hosts: make([]*host, len(w.Nodes)), present: map[[2]int32]int{}}
+		d := draw.Hash(w.Seed, draw.Engine, 1<<41, 0)
+		w.Attached = &all{w: w, hosts: make([]*host, len(w.Nodes)), present: map[[2]int32]int{}, window: d.Between(4, 8),
+			holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4)}
 	}
 	return w.Attached.(*all)
 }
@@ -44,35 +47,76 @@ type host struct {
 	machine  *session.Machine
 	out      session.Out
 	draining bool
-	jobs     map[session.Call]int            // of what is called for
-	begun    map[session.Call]bool           // calls
-	aborted  map[session.Call]bool           // likewise
-	whose    map[uint64]int                  // engines of sessions
-	works    map[session.Call]effects.Ticket // calls that are carried out, or whose memory is not back
-	holds    map[session.Call]effects.Ticket // what they brought: commands of the rank's
-	tickets  map[effects.Ticket]errand       // commands under way
-	gone     map[effects.Ticket]bool         // given back to the rank
-	ends     []end                           // of calls that no rank hears of
+	said     map[session.Call]*said    // calls as engines sent them first
+	works    map[session.Call]*work    // calls that are carried out, or whose memory is not back
+	holds    map[session.Call]*holding // what they brought
+	sessions map[uint64]*attached      // by their numbers
+	tickets  map[effects.Ticket]*work  // of commands under way: a call's, or of what is given back
+	gone     map[effects.Ticket]bool   // given back to the rank
+	ends     []end                     // of calls that no rank hears of
+	frees    []*work                   // that wait for pages
 }
 
-// An errand is what a command is for: a call, or a Free.
-type errand struct {
-	call  session.Call
-	op    protocol.CallOp
-	holds uint64 // what it gives back
-	free  bool
+// An attached is a session as its host knows it.
+type attached struct {
+	engine int
+	leaves bool // the engine has detached
+}
+
+// A said is a call as its engine sent it.
+type said struct {
+	op              protocol.CallOp
+	target, prefill uint64
+	job             int // that it is for; -1: nobody knows, as of a lie
+	at              int // place in a script of layers
+	begun           bool
+	read            uint32 // chunks that its engine was shown, and has read
+	lie             bool
+}
+
+// A work is a call that is carried out, or something that is given back without one.
+type work struct {
+	call     session.Call
+	op       protocol.CallOp
+	free     bool // it is no call
+	ends     *holding
+	uses     []*holding
+	job      int
+	at       int
+	t        effects.Ticket // of the command under way
+	waits    bool           // for pages of what it is about, before it gives one
+	aborted  bool
+	unwanted bool
+	answered bool // and its memory is not back
+	show     *showing
+	late     *protocol.EngineAnswer // that goes out when its memory is back
+}
+
+// A holding is something that an engine holds, as its host has it.
+type holding struct {
+	at     session.Call
+	kind   session.Kind
+	t      effects.Ticket // of the command that gave it
+	of     *holding       // of what is shared: its pages
+	uses   int            // calls and what is shared of it
+	shares int            // of those
+	lots   int            // commands of layers whose pages are not back
+	ending bool
+	short  bool // of a prefill: the newest layer was not taken
+	freed  bool
+}
+
+// A showing is chunks that an engine is shown.
+type showing struct {
+	corr  effects.Corr
+	first uint32
+	pages int
 }
 
 type end struct {
-	of   session.Call
+	w    *work
 	code effects.Code
 }
-
-const (
-	windowMax   = 6
-	holdingsMax = 12
-	sessionsMax = 4
-)
 
 var limits = protocol.DefaultLimits()
 
@@ -87,17 +131,16 @@ func (a *all) host(n *world.Node) *host {
 	}
 	h := a.hosts[n.ID]
 	if h == nil || h.life != n.Life {
-		h = &host{a: a, n: n, life: n.Life, jobs: map[session.Call]int{}, begun: map[session.Call]bool{},
-			aborted: map[session.Call]bool{}, whose: map[uint64]int{},
-			works: map[session.Call]effects.Ticket{}, holds: map[session.Call]effects.Ticket{},
-			tickets: map[effects.Ticket]errand{}, gone: map[effects.Ticket]bool{}}
+		h = &host{a: a, n: n, life: n.Life, said: map[session.Call]*said{}, works: map[session.Call]*work{},
+			holds: map[session.Call]*holding{}, sessions: map[uint64]*attached{}, tickets: map[effects.Ticket]*work{},
+			gone: map[effects.Ticket]bool{}}
 		layout := pd.Its(n).Cfg.Layout
 		h.machine = session.New(session.Config{
 			Told: protocol.AttachResponse{
-				Version: protocol.AttachVersion, Life: lifeOf(n, n.Life), Window: windowMax, Format: layout.Format,
+				Version: protocol.AttachVersion, Life: lifeOf(n, n.Life), Window: uint32(a.window), Format: layout.Format,
 				Shape: layout.Shape, Dtype: layout.Dtype,
 			},
-			SessionsMax: sessionsMax, HoldingsMax: holdingsMax, Wire: limits,
+			SessionsMax: a.sessions, HoldingsMax: a.holdings, Wire: limits,
 		})
 		a.hosts[n.ID] = h
 	}
@@ -123,16 +166,13 @@ func (h *host) step(f func(out *session.Out)) {
 		h.begin(x)
 	}
 	for _, x := range out.Aborts {
-		h.aborted[x] = true
-		t, ok := h.works[x]
-		if c := (*pd.Command)(nil); ok && t != 0 {
-			if c = &w.Commands[t-1]; !c.Over || c.Held {
-				w.GiveAbort(h.n, t)
-			}
-		}
+		h.abort(h.works[x])
+	}
+	for _, x := range out.Showns {
+		h.shown(x)
 	}
 	for _, x := range out.Frees {
-		h.giveBack(errand{call: session.Call{Session: x.Session, ID: x.Holding}, holds: x.Holding, free: true})
+		h.free(x)
 	}
 	for _, x := range out.Closes {
 		s := h.a.streams[x.Conn-1]
@@ -142,32 +182,132 @@ func (h *host) step(f func(out *session.Out)) {
 		}
 		h.a.engines[s.engine].wake(h.a.draw().Heavy(effects.Millisecond))
 	}
+	for _, id := range out.Leaves {
+		delete(h.sessions, id)
+	}
+	h.bounded()
 	for len(h.ends) > 0 {
 		x := h.ends[0]
 		h.ends = h.ends[1:]
-		delete(h.works, x.of)
-		h.step(func(out *session.Out) {
-			h.machine.Ended(x.of, &protocol.EngineAnswer{ID: x.of.ID, Code: uint32(x.code)}, false, x.code != effects.OK, out)
-		})
+		h.end(x.w, &protocol.EngineAnswer{Code: uint32(x.code)}, x.code != effects.OK)
+	}
+}
+
+// bounded checks that no engine has more than it may.
+func (h *host) bounded() {
+	pd.Judged(h.a.w, checkBounds)
+	for id := range h.sessions {
+		works, holds := 0, 0
+		for at := range h.works {
+			if at.Session == id {
+				works++
+			}
+		}
+		for at := range h.holds {
+			if at.Session == id {
+				holds++
+			}
+		}
+		if works > h.a.window || holds > h.a.holdings {
+			h.a.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and holds %d things, and may %d and %d",
+				h.n.It(), works, holds, h.a.window, h.a.holdings)
+			return
+		}
 	}
 }
 
 func (h *host) heard(s *stream, body []byte) {
-	switch e := h.a.engines[s.engine]; {
+	e := h.a.engines[s.engine]
+	switch {
 	case s.shutAgent:
 	case s.first:
-		h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
+		h.called(s, body)
 	case e.gone:
 		s.shutAgent = true // The kernel knows.
 	default:
 		s.first = true
-		h.step(func(out *session.Out) { h.machine.Attach(s.id, e.process(), body, out) })
-		if x := h.machine.Of(s.id); x.ID != 0 {
-			s.attached = true
-			if was, ok := h.whose[x.ID]; ok && was != s.engine {
-				h.a.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.n.It(), x.ID)
-			}
-			h.whose[x.ID] = s.engine
+		h.attach(s, body)
+	}
+}
+
+// called takes a message of an engine that is attached.
+func (h *host) called(s *stream, body []byte) {
+	id := h.machine.Of(s.id).ID
+	var m protocol.EngineCall
+	if id == 0 || !protocol.MayBe(body, protocol.TagEngineCall, &limits) || m.Decode(body, &limits) != nil {
+		h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
+		return
+	}
+	at := session.Call{Session: id, ID: m.ID}
+	x := h.said[at]
+	if x == nil { // Of a lie.
+		x = &said{job: -1, lie: true}
+		h.said[at] = x
+	}
+	if x.op == protocol.CallUnknown {
+		x.op, x.target, x.prefill = protocol.CallOpOf(m.Op), m.Target, m.Prefill
+	}
+	h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
+	t := h.works[session.Call{Session: id, ID: m.Target}]
+	if x.op == protocol.CallAbort && !x.lie && t != nil && !t.answered && !t.aborted {
+		h.a.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.n.It(), m.Target)
+	}
+	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.lie {
+		h.sessions[id].leaves = true
+		h.unwanted(func(call session.Call) bool { return call.Session == id })
+	}
+}
+
+// attach takes the first message of a connection.
+func (h *host) attach(s *stream, body []byte) {
+	e := h.a.engines[s.engine]
+	var told protocol.AttachResponse
+	h.step(func(out *session.Out) {
+		h.machine.Attach(s.id, e.process(), body, out)
+		if len(out.Sends) == 0 || told.Decode(out.Sends[0].Body, &limits) != nil {
+			told = protocol.AttachResponse{}
+		}
+	})
+	id := h.machine.Of(s.id).ID
+	if id == 0 {
+		if effects.Code(told.Code) == effects.TooMany {
+			h.crowded()
+		}
+		return
+	}
+	s.attached = true
+	if was := h.sessions[id]; was != nil && was.engine != s.engine {
+		h.a.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.n.It(), id)
+		return
+	} else if was == nil {
+		h.sessions[id] = &attached{engine: s.engine}
+		return
+	}
+	var m protocol.AttachRequest
+	if m.Decode(body, &limits) == nil {
+		for at, x := range h.works {
+			x.unwanted = x.unwanted || at.Session == id && !x.answered && !slices.Contains(m.Open, at.ID)
+		}
+	}
+}
+
+// crowded checks that who is turned away finds no place that a session has which nobody knows.
+func (h *host) crowded() {
+	for id := range h.sessions {
+		used := false
+		for _, s := range h.a.streams {
+			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.Of(s.id).ID == id
+		}
+		for at := range h.works {
+			used = used || at.Session == id
+		}
+		for at := range h.holds {
+			used = used || at.Session == id
+		}
+		if !used {
+			h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has neither calls nor anything else",
+				h.n.It(), id)
+			return
 		}
 	}
 }
@@ -175,196 +315,48 @@ func (h *host) heard(s *stream, body []byte) {
 // exited tells the machine that a process is gone, and looks that none of its calls goes on for nobody.
 func (h *host) exited(e *engineProcess) {
 	h.step(func(out *session.Out) { h.machine.Exited(e.process(), out) })
+	h.unwanted(func(call session.Call) bool {
+		x := h.sessions[call.Session]
+		return x != nil && x.engine == e.place
+	})
+}
+
+// unwanted looks that calls which nobody waits for any more are aborted.
+func (h *host) unwanted(are func(session.Call) bool) {
 	pd.Judged(h.a.w, checkUnwanted)
-	for call := range h.works {
-		if i, ok := h.whose[call.Session]; ok && i == e.place && !h.aborted[call] {
-			h.a.w.Fail(checkUnwanted.Property(), "a process of node %d is gone, and a call of its is not aborted", h.n.It())
-			return
-		}
-	}
-}
-
-// begin has the rank carry a call out.
-func (h *host) begin(b session.Begin) {
-	w, n := h.a.w, h.n
-	pd.Judged(w, checkOnce)
-	if h.begun[b.Call] {
-		w.Fail(checkOnce.Property(), "node %d begins call %d of session %d a second time", n.It(), b.ID, b.Session)
-		return
-	}
-	h.begun[b.Call] = true
-	h.works[b.Call] = 0
-	x := errand{call: b.Call, op: b.Op, holds: b.Body.Target}
-	job, known := h.jobs[b.Call]
-	if !known && b.Op != protocol.CallRelease { // Of a lie.
-		h.ends = append(h.ends, end{b.Call, effects.Invalid})
-		return
-	}
-	if do := carried[b.Op]; do == nil || !do(h, x, b.Body, job) {
-		h.ends = append(h.ends, end{b.Call, effects.Invalid})
-	}
-}
-
-// carried are the calls that engines here make, when they do not lie: each gives the rank a command, or is refused.
-//
-//kvferry:table
-var carried = map[protocol.CallOp]func(h *host, x errand, b *protocol.EngineCall, job int) bool{
-	protocol.CallReserve: (*host).reserve, protocol.CallGet: (*host).get, protocol.CallContains: (*host).contains,
-	protocol.CallPut: (*host).put, protocol.CallRelease: (*host).release,
-}
-
-func (h *host) reserve(x errand, b *protocol.EngineCall, job int) bool {
-	if !h.n.Sends() || b.Count == 0 {
-		return false
-	}
-	h.a.w.Jobs[job].Life = h.life
-	t := h.give(x, pd.Command{Want: plan.WantReserve, Job: job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
-		pd.Its(h.n).Cfg.ReserveTimeout)
-	h.a.w.MaybeAbort(h.n, t)
-	return true
-}
-
-func (h *host) get(x errand, b *protocol.EngineCall, job int) bool {
-	if !h.n.Receives() {
-		return false
-	}
-	j := &h.a.w.Jobs[job]
-	wait := min(effects.Duration(b.PatienceNS), pd.Its(h.n).Cfg.GetWaitMax)
-	t := h.give(x, pd.Command{Want: plan.WantGet, Job: job, Body: &engine.Get{Request: j.Name, Keys: j.Keys, Wait: wait}},
-		wait)
-	h.a.w.MaybeAbort(h.n, t)
-	return true
-}
-
-func (h *host) contains(x errand, _ *protocol.EngineCall, job int) bool {
-	if !h.n.Receives() {
-		return false
-	}
-	h.give(x, pd.Command{Want: plan.WantContains, Job: job, Body: &engine.Contains{Keys: h.a.w.Jobs[job].Keys}}, 0)
-	return true
-}
-
-func (h *host) put(x errand, b *protocol.EngineCall, job int) bool {
-	w, cfg := h.a.w, &pd.Its(h.n).Cfg
-	j := &w.Jobs[job]
-	held := h.holds[session.Call{Session: x.call.Session, ID: b.Target}]
-	if held == 0 || w.Commands[held-1].Want != plan.WantReserve || w.Commands[held-1].Job != job || j.Batches[0].Put != 0 {
-		return false
-	}
-	r := w.Nodes[j.Receiver]
-	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
-	pages := w.Commands[held-1].Pages
-	j.Puts++
-	j.Batches[0].Life, j.Batches[0].Reserve = r.Life, held
-	t := h.give(x, pd.Command{Want: plan.WantPut, Job: job, Pages: pages, Body: &engine.Put{
-		Peer:    engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
-		Request: j.Name, Keys: j.Keys, Pages: pages, Layout: cfg.Layout, LastChunkTokens: j.TokensOf(len(j.Keys) - 1),
-		Last: true,
-	}}, cfg.PutTimeout)
-	w.Jobs[job].Batches[0].Put = t
-	w.MaybeAbort(h.n, t)
-	return true
-}
-
-func (h *host) release(x errand, b *protocol.EngineCall, _ int) bool {
-	if h.holds[session.Call{Session: x.call.Session, ID: b.Target}] == 0 {
-		return false
-	}
-	h.giveBack(x)
-	return true
-}
-
-// give gives a command for a call, or for what is given back.
-func (h *host) give(x errand, c pd.Command, patience effects.Duration) effects.Ticket {
-	c.Attached = true
-	t := h.a.w.Give(h.n, c, patience)
-	h.tickets[t] = x
-	if !x.free {
-		h.works[x.call] = t
-	}
-	return t
-}
-
-// giveBack gives back to the rank what a call brought.
-func (h *host) giveBack(x errand) {
-	w := h.a.w
-	t := h.holds[session.Call{Session: x.call.Session, ID: x.holds}]
-	c := pd.Command{Want: plan.WantRelease, Target: t, Body: &engine.Release{Reserved: t}}
-	if w.Commands[t-1].Want == plan.WantGet {
-		c.Want, c.Body = plan.WantUnpin, &engine.Unpin{Got: t}
-	}
-	h.gone[t] = true
-	w.Jury.OnRelease(h.n, t)
-	h.give(x, c, 0)
-}
-
-// ended takes the outcome of a command.
-func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if !c.Attached || w.Failure != nil {
-		return
-	}
-	h := of(w).host(n)
-	x := h.tickets[e.Ticket]
-	if !e.Held {
-		delete(h.tickets, e.Ticket)
-		delete(h.works, x.call)
-	}
-	at := session.Call{Session: x.call.Session, ID: x.holds}
-	if x.free {
-		delete(h.holds, at)
-		h.step(func(out *session.Out) { h.machine.Freed(x.call.Session, x.holds, out) })
-		return
-	}
-	a := protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Held: e.Held, Hits: e.Hits}
-	brought := len(e.Pages) > 0 && (x.op == protocol.CallReserve || x.op == protocol.CallGet)
-	if brought {
-		h.holds[x.call] = e.Ticket
-		for _, p := range e.Pages {
-			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
-		}
-	}
-	release := x.op == protocol.CallRelease
-	stands := release && e.Code != effects.OK
-	if release && !stands {
-		delete(h.holds, at)
-	}
-	h.step(func(out *session.Out) { h.machine.Ended(x.call, &a, brought, stands, out) })
-}
-
-// returned takes the memory of a put that was held.
-func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	if !c.Attached || w.Failure != nil {
-		return
-	}
-	h := of(w).host(n)
-	for call, t := range h.works {
-		if t != 0 && &w.Commands[t-1] == c {
-			delete(h.tickets, t)
-			delete(h.works, call)
-			h.step(func(out *session.Out) { h.machine.Returned(call, out) })
+	for call, x := range h.works {
+		if are(call) && !x.aborted && x.op != protocol.CallDetach {
+			h.a.w.Fail(checkUnwanted.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.n.It())
 			return
 		}
 	}
 }
 
 // holdsStill checks that what an engine holds by a command of its rank's was not given back.
-func (h *host) holdsStill(t effects.Ticket, how string) bool {
+func (h *host) holdsStill(x *holding, how string) bool {
 	w := h.a.w
 	pd.Judged(w, checkHeld)
-	if h.lost(t) {
-		w.Fail(checkHeld.Property(), "an engine %s what it has by ticket %d, and node %d has given that back", how,
-			oracle.Ticket(t), h.n.It())
+	if h.lost(x) {
+		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", how, x.at.ID,
+			h.n.It())
 		return false
 	}
 	return true
 }
 
 // lost says whether what a command of the rank's gave was given back.
-func (h *host) lost(t effects.Ticket) bool {
-	c := &h.a.w.Commands[t-1]
-	lost := h.gone[t] || c.Released
-	for _, p := range c.Pages {
-		lost = lost || c.Want == plan.WantReserve && h.n.Engine().Pages[p.Index].Reserved != t
+func (h *host) lost(x *holding) bool {
+	c := &h.a.w.Commands[x.t-1]
+	lost := h.gone[x.t] || c.Released
+	if x.kind == session.Pages && c.Stored == 0 && x.shares == 0 {
+		for _, p := range c.Pages {
+			lost = lost || givesPages(c) && h.n.Engine().Pages[p.Index].Reserved != x.t
+		}
 	}
 	return lost
+}
+
+// lies notes that the next call of an engine, which is no client's, is for a job: it is carried out.
+func (h *host) lies(e *engineProcess, job int) {
+	h.said[session.Call{Session: e.session, ID: e.last + 1}] = &said{job: job, lie: true}
 }

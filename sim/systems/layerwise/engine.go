@@ -97,17 +97,27 @@ func (x *prefill) rest() int { return x.total % tokens }
 // begin begins with a job whose pages are reserved.
 func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
+	measures(n, j, c)
+	computes(w, n, j, 1)
+	x := prefillOf(w, j)
+	give(w, n, j, 0, x.begin(w), 0)
+}
+
+// measures says how long the chunks of a job are in their pages.
+func measures(n *world.Node, j *pd.Job, c *pd.Command) {
 	for i := range c.Pages {
 		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / tokens)
 	}
-	x := prefillOf(w, j)
-	computes(w, n, j, 1)
-	body := ops.Begin{Request: j.Name, Skip: uint32(x.skip), Figures: figures(w, j)}
-	if r := w.Nodes[j.Receiver]; !x.nowhere {
+}
+
+// begin is the command that begins it.
+func (x *prefill) begin(w *pd.Cluster) pd.Command {
+	body := ops.Begin{Request: x.j.Name, Skip: uint32(x.skip), Figures: figures(w, x.j)}
+	if r := w.Nodes[x.j.Receiver]; !x.nowhere {
 		init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 		body.Peer = engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	}
-	give(w, n, j, 0, pd.Command{Want: begins, Body: &body}, 0)
+	return pd.Command{Want: begins, Body: &body}
 }
 
 // figures are what the engine knows of the time that it takes: some engines do.
@@ -138,13 +148,19 @@ func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 // give gives a command of a job, whose place in what is drawn for that is from.
 func give(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, in effects.Duration) effects.Ticket {
 	c.Job, c.From, c.Target = j.Place, from, j.Batches[0].Reserve
-	patience := effects.Duration(0) // None of them waits, but the last.
-	if body, ok := c.Body.(*ops.Finish); ok {
-		if patience = body.Patience; patience == 0 {
-			patience = pd.Its(n).Cfg.PutTimeout
-		}
+	return pd.GiveIn(w, n, in, c, patience(n, &c))
+}
+
+// patience is how long a command may wait: none but the last does.
+func patience(n *world.Node, c *pd.Command) effects.Duration {
+	body, ok := c.Body.(*ops.Finish)
+	switch {
+	case !ok:
+		return 0
+	case body.Patience == 0:
+		return pd.Its(n).Cfg.PutTimeout
 	}
-	return pd.GiveIn(w, n, in, c, patience)
+	return body.Patience
 }
 
 // next has the engine go on at a place of what is drawn for a job, when it has computed for a while.

@@ -75,7 +75,8 @@ var Flow = pd.Flow{
 var word = plan.NewWord(plan.Word{
 	Name: "layerwise",
 	World: func(p *plan.Plan) string {
-		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 || len(t.Said) > 1 {
+		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 || len(t.Said) > 2 ||
+			len(t.Said) > 1 && !t.Said["agent"] {
 			return "layers are pushed, and neither offered, recalled nor shared; leave it out, or the others"
 		}
 		return ""

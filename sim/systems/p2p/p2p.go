@@ -51,8 +51,10 @@ var word = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
 		others := len(p.Topology.Said)
-		if p.Topology.Said["arena"] {
-			others--
+		for _, beside := range []string{"arena", "agent"} {
+			if p.Topology.Said[beside] {
+				others--
+			}
 		}
 		if t := &p.Topology; t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || others > 1 {
 			return "who shares does both, and neither pull nor recall; leave one out"
@@ -124,16 +126,20 @@ func start(w *pd.Cluster, j *pd.Job) {
 	if j.Said[named] {
 		j.Name = append(j.Name[:0], w.Jobs[j.Place-1].Name...)
 	}
-	b := ops.Bring{Request: j.Name, Keys: j.Keys}
-	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
-		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
-	}
 	if j.Said[finding] {
 		locates(w, n, j)
 	}
-	b.Mode = mode(n, j)
-	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: &b}, pd.Its(n).Cfg.BringTimeout)
+	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: Bring(w, n, j)}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
+}
+
+// Bring is what has the chunks of a job brought.
+func Bring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
+	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: mode(n, j)}
+	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
+		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
+	}
+	return &b
 }
 
 // ended has the engine take what came.

@@ -66,11 +66,10 @@ func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 
 // takeBack withdraws what a Share began.
 func takeBack(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket, late effects.Duration) {
-	r := pd.Its(n).Cfg
 	given := pd.Command{
 		Want: backs, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
-	patience := 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardedMost // Its own readers may hold them, too.
+	patience := Patience(n)
 	t := pd.GiveIn(w, n, late, given, patience)
 	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
 		w.ForNode(n, late+d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})

@@ -33,7 +33,11 @@ const (
 // fetch is the decode engine wanting a request's chunks.
 func (j *Job) fetch(w *Cluster) {
 	n := w.Nodes[j.Receiver]
-	if flow := w.Flows.owner(j); flow != nil && flow.Fetch != nil && flow.Fetch(w, n, j) {
+	flow := w.Flows.attaching(j)
+	if flow == nil {
+		flow = w.Flows.owner(j)
+	}
+	if flow != nil && flow.Fetch != nil && flow.Fetch(w, n, j) {
 		return
 	}
 	if n.Delays && !j.Take {

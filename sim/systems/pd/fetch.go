@@ -99,6 +99,12 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 			j.served = true
 			return
 		}
+	}
+	if c.Attached {
+		return
+	}
+	switch {
+	case e.Code == effects.OK:
 	case (e.Begun || c.From > 0) && j.givesUp(w, n, c):
 		return
 	case j.probe || j.Given[plan.WantFetch] >= 3:
@@ -108,4 +114,14 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.ForNode(n, d.Again().Heavy(20*effects.Millisecond),
 			world.Delivery{Kind: world.KindFetch, A: uint64(c.Job), B: wantedLater, C: uint64(next)})
 	}
+}
+
+// scatters has chunks of a fetch handed over by whoever sees to engines in processes of their own, if it is one's.
+func (w *Cluster) scatters(n *world.Node, e *effects.Scatter) bool {
+	c := w.CommandOf(n, e.Ticket)
+	if !c.Attached {
+		return false
+	}
+	w.Flows.attaching(&w.Jobs[c.Job]).Scatter(w, n, e)
+	return true
 }

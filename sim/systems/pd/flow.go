@@ -40,8 +40,12 @@ type Flow struct {
 	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
 	// Fetch is the engine of a job of its that the proxy has sent on; false: PD's own reads it.
 	Fetch func(w *Cluster, n *world.Node, j *Job) bool
-	// Act does what is queued as [world.KindAttached].
+	// Act does what is queued as [world.KindAttached]. A flow that has it is of engines in processes of their own: jobs
+	// that say its word, and perhaps another flow's beside, begin and are read as it has it, and so are all commands of
+	// theirs.
 	Act func(w *Cluster, d world.Delivery)
+	// Scatter, of such a flow, hands chunks of a fetch over: a [world.KindScattered] follows.
+	Scatter func(w *Cluster, n *world.Node, e *effects.Scatter)
 	// Later is the engine of a job of its going on at a place that it has noted (Later).
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.
@@ -90,6 +94,9 @@ type Flows []*Flow
 // of are the commands of a flow that one is of; nil: it is PD's own.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
+		if c.Attached && f.Act == nil {
+			continue
+		}
 		if i := slices.IndexFunc(f.Commands, func(k Commands) bool { return k.Want == c.Want }); i >= 0 {
 			return &f.Commands[i]
 		}
@@ -111,6 +118,16 @@ func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
 		if j.Said[f.Word] || f.Alone {
+			return f
+		}
+	}
+	return nil
+}
+
+// attaching is the flow whose engines, in processes of their own, work on a job; nil: those within do.
+func (all Flows) attaching(j *Job) *Flow {
+	for _, f := range all {
+		if f.Act != nil && j.Said[f.Word] {
 			return f
 		}
 	}

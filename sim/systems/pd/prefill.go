@@ -165,7 +165,11 @@ func (j *Job) cut(size int) {
 // start is its engine beginning to work on it.
 func (j *Job) start(w *Cluster) {
 	n := w.Nodes[j.Sender]
-	if flow := w.Flows.owner(j); flow != nil && flow.Start != nil {
+	flow := w.Flows.attaching(j)
+	if flow == nil {
+		flow = w.Flows.owner(j)
+	}
+	if flow != nil && flow.Start != nil {
 		flow.Start(w, j)
 		return
 	}

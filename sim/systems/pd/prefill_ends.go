@@ -25,6 +25,9 @@ func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 	j.ok = j.Puts == 0 && !j.failed && (j.Whole || c.Batch+1 == len(j.Batches))
 	w.Parted = j.Whole
+	if e.Held && c.Attached {
+		return
+	}
 	if e.Held {
 		w.Flows.put(w, n, e.Ticket, false)
 	} else if !c.Returned {

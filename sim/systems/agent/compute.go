@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/systems/layerwise"
+)
+
+// compute goes on with a request that goes layer by layer.
+func (e *engineProcess) compute(t *task) {
+	x, ok := t.result()
+	if t.call != nil {
+		return
+	}
+	script := layerwise.ScriptOf(e.a.w, &e.a.w.Jobs[t.job])
+	of := protocol.EngineCall{Prefill: t.other}
+	switch t.phase {
+	case runs:
+		switch {
+		case !ok:
+			if e.call(t, protocol.EngineCall{}, protocol.CallBeginPrefill) {
+				t.other = t.call.id
+			}
+		case x.code != effects.OK:
+			e.leave(t)
+		default:
+			t.phase = saves
+			e.pause(t, effects.Millisecond)
+		}
+	case saves:
+		switch {
+		case ok && x.code == effects.TooMany && t.tries < 20:
+			t.tries++
+			e.pause(t, 10*effects.Millisecond)
+		case ok && (x.code == effects.TooMany || x.code == effects.NotFound):
+			e.ends(t, protocol.CallDropPrefill)
+		case ok && x.code != effects.OK: // It has failed: its end says how.
+			e.ends(t, protocol.CallFinishPrefill)
+		case ok:
+			t.at++
+			e.pause(t, effects.Millisecond)
+		case t.at >= script.Len():
+			e.ends(t, protocol.CallFinishPrefill)
+		case script.Dropped(t.at):
+			e.ends(t, protocol.CallDropPrefill)
+		case script.Preempted(t.at) && !t.anew:
+			if e.call(t, of, protocol.CallPreemptPrefill) {
+				t.phase = stops
+			}
+		default:
+			of.Target = t.holds
+			e.save(t, of, t.at+1 == script.Len())
+		}
+	case stops:
+		switch {
+		case !ok: // There was no room for the call.
+			t.phase = saves
+		case x.code != effects.OK:
+			e.ends(t, protocol.CallDropPrefill)
+		default:
+			t.phase = waits
+		}
+	case waits:
+		switch {
+		case !ok:
+			e.call(t, protocol.EngineCall{Target: t.holds}, protocol.CallAwaitReturn)
+		case x.code == effects.OK:
+			if h, held := e.holding(t.holds); h != nil && !e.lies {
+				script.Computes(h.n, &e.a.w.Commands[held.t-1])
+			}
+			t.phase, t.at, t.anew = saves, 0, true
+		default:
+			e.pause(t, 10*effects.Millisecond)
+		}
+	case finishes:
+		switch {
+		case !ok:
+			e.ends(t, protocol.CallDropPrefill)
+		case x.code == effects.TooMany || x.code == effects.Invalid || x.code == effects.Cancelled:
+			e.pause(t, 10*effects.Millisecond) // It may be there still.
+		default:
+			e.leave(t)
+		}
+	}
+}
+
+// save saves a layer. A hasty engine does not wait for that to end its request, or drops it all at once.
+func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
+	switch {
+	case !e.call(t, m, protocol.CallSaveLayer) || !t.hasty:
+	case last:
+		if !e.ends(t, protocol.CallFinishPrefill) {
+			t.phase = saves
+		}
+	case e.a.draw().Permille(100):
+		if e.ends(t, protocol.CallDropPrefill) {
+			e.leave(t)
+		} else {
+			t.phase = saves
+		}
+	}
+}
+
+// ends ends a prefill, and says whether it could ask for that.
+func (e *engineProcess) ends(t *task, how protocol.CallOp) bool {
+	t.phase = finishes
+	if !e.call(t, protocol.EngineCall{Prefill: t.other}, how) {
+		return false
+	}
+	e.held[t.other] = false
+	return true
+}

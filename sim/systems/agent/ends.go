@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/layerwise"
+	"github.com/kvferry/kvferry/sim/systems/p2p"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// How calls end.
+
+// givesPages says of a command whether its pages are the engine's to fill.
+func givesPages(c *pd.Command) bool { return c.Want == plan.WantReserve }
+
+// ended takes the outcome of a command.
+func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if !c.Attached || w.Failure != nil {
+		return
+	}
+	h := of(w).host(n)
+	x, want := h.tickets[e.Ticket], c.Want
+	if !e.Held {
+		delete(h.tickets, e.Ticket)
+	}
+	if want == layerwise.Saves || want == layerwise.Finishes {
+		if h.judge(c, e.Code); w.Failure != nil {
+			return
+		}
+		if !e.Held {
+			h.isBack(e.Ticket)
+		}
+	}
+	switch {
+	case x.free:
+		h.gaveBack(x, e)
+		return
+	case want == p2p.Brings && e.Hits > 0 && !x.aborted:
+		h.brought(x, e)
+		return
+	case want == plan.WantFetch && e.Code != effects.OK && e.Begun:
+		j := &w.Jobs[x.job]
+		w.Give(n, pd.Command{Want: pd.WantGiveUp, Job: x.job, Count: uint32(len(j.Keys)), Attached: true,
+			Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys}}, 0)
+	}
+	a := &protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Hits: e.Hits, Sent: e.Sent, Skipped: e.Skipped}
+	stands := x.ends != nil && e.Code != effects.OK
+	switch want {
+	case plan.WantReserve, plan.WantGet:
+		for _, p := range e.Pages {
+			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
+		}
+	case p2p.Stores:
+		if e.Code == effects.OK {
+			w.Jury.OnStored(n, &w.Commands[e.Ticket-1])
+		}
+	case p2p.Shares:
+		if e.Code == effects.OK {
+			w.Jury.OnShared(n, &w.Commands[e.Ticket-1])
+		}
+	case p2p.Withdraws:
+		h.withdrawn(e)
+	case layerwise.Finishes, layerwise.Stops:
+		stands = stands && (e.Code == effects.TooMany || e.Code == effects.Invalid)
+	case plan.WantFetch:
+		if e.Held { // It has its outcome when what it is shown is read.
+			x.late = a
+			return
+		}
+	}
+	if w.Failure != nil {
+		return
+	}
+	a.Held = e.Held && want != layerwise.Saves
+	h.end(x, a, stands)
+}
+
+// end tells the machine how a call ended.
+func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
+	a.ID = x.call.ID
+	if x.op == protocol.CallSaveLayer {
+		x.uses[len(x.uses)-1].short = effects.Code(a.Code) == effects.TooMany
+	}
+	if x.answered = true; !a.Held {
+		h.over(x)
+	}
+	brings := rules[x.op].brings
+	brought := brings != session.Nothing && (len(a.Pages) > 0 || a.Code == 0 && brings != session.Pages)
+	if brought {
+		held := &holding{at: x.call, kind: brings, t: x.t}
+		if brings == session.Share {
+			held.of = h.holds[session.Call{Session: x.call.Session, ID: h.said[x.call].target}]
+			held.of.uses, held.of.shares = held.of.uses+1, held.of.shares+1
+		}
+		h.holds[x.call] = held
+	}
+	if x.ends != nil {
+		x.ends.ending = false
+		if !stands {
+			h.drop(x.ends)
+		}
+	}
+	h.step(func(out *session.Out) { h.machine.Ended(x.call, a, brought, stands, out) })
+	if held := h.holds[x.call]; held != nil && x.unwanted && !held.freed && h.a.w.Failure == nil {
+		h.a.w.Fail(checkUnwanted.Property(), "node %d holds what call %d brought, and nobody knows it", h.n.It(), x.call.ID)
+	}
+	if x.op == protocol.CallDetach {
+		return
+	}
+	h.onward()
+}
+
+// over says that a call uses nothing any more.
+func (h *host) over(x *work) {
+	delete(h.works, x.call)
+	for _, u := range x.uses {
+		u.uses--
+	}
+	x.uses = nil
+}
+
+// drop takes a holding out that has ended.
+func (h *host) drop(x *holding) {
+	if delete(h.holds, x.at); x.of != nil {
+		x.of.uses, x.of.shares = x.of.uses-1, x.of.shares-1
+	}
+}
+
+// gaveBack takes the end of what no call gave back. What fails goes again.
+func (h *host) gaveBack(x *work, e *effects.Deliver) {
+	if x.ends.kind == session.Share {
+		h.withdrawn(e)
+	}
+	if h.a.w.Failure != nil {
+		return
+	}
+	h.drop(x.ends)
+	h.step(func(out *session.Out) { h.machine.Freed(x.call.Session, x.call.ID, out) })
+}
+
+// withdrawn notes that shared pages are the engine's alone again.
+func (h *host) withdrawn(e *effects.Deliver) {
+	w := h.a.w
+	if c := &w.Commands[e.Ticket-1]; e.Code == effects.OK {
+		w.Jury.OnWithdrawn(h.n, c)
+		w.Commands[c.Target-1].Released = true
+	}
+}
+
+// brought goes on with what another node had: it is got, or fetched.
+func (h *host) brought(x *work, e *effects.Deliver) {
+	w := h.a.w
+	j := &w.Jobs[x.job]
+	if x.op == protocol.CallSharedGet {
+		h.gives(x, j, 0)
+		return
+	}
+	if w.Jury.OnKept(h.n, e, &w.Commands[e.Ticket-1]); w.Failure == nil {
+		h.fetches(x, int(e.Hits), pd.Its(h.n).Cfg.FetchTimeout)
+	}
+}
+
+// returned takes the memory of a command that was held.
+func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	if !c.Attached || w.Failure != nil {
+		return
+	}
+	h := of(w).host(n)
+	t := ticketOf(w, c)
+	x, want := h.tickets[t], c.Want
+	delete(h.tickets, t)
+	switch want {
+	case layerwise.Saves, layerwise.Finishes:
+		if layerwise.Back(w, n, c); w.Failure != nil {
+			return
+		}
+		h.isBack(t)
+		if want == layerwise.Saves {
+			h.onward()
+			return
+		}
+	case plan.WantFetch:
+		h.end(x, x.late, false)
+		return
+	}
+	h.over(x)
+	h.step(func(out *session.Out) { h.machine.Returned(x.call, out) })
+	h.onward()
+}
+
+func ticketOf(w *pd.Cluster, c *pd.Command) effects.Ticket {
+	for t := range w.Commands {
+		if &w.Commands[t] == c {
+			return effects.Ticket(t + 1)
+		}
+	}
+	panic("BUG: a command is none of its world's")
+}
+
+// judge has it judged that pages of layers are the engine's again that did not go.
+func (h *host) judge(c *pd.Command, _ effects.Code) {
+	if !c.Held {
+		layerwise.Back(h.a.w, h.n, c)
+	}
+}
+
+// isBack notes that the pages of a command of layers are back.
+func (h *host) isBack(t effects.Ticket) {
+	c := &h.a.w.Commands[t-1]
+	if pages := h.holdingOf(c.Target); pages != nil && len(c.Pages) > 0 {
+		pages.lots--
+	}
+}
+
+// onward goes on with calls that waited for pages, and with what is given back.
+func (h *host) onward() {
+	for _, x := range h.waiting() {
+		x.waits = false
+		switch {
+		case x.op == protocol.CallAwaitReturn:
+			h.end(x, &protocol.EngineAnswer{}, false)
+			return // It goes on with the others.
+		default:
+			h.giveBack(x)
+		}
+	}
+}
+
+// waiting are those that need not wait any more, in order.
+func (h *host) waiting() (all []*work) {
+	rest := h.frees[:0]
+	for _, x := range h.frees {
+		if x.ends.lots > 0 {
+			rest = append(rest, x)
+			continue
+		}
+		all = append(all, x)
+	}
+	h.frees = rest
+	for _, x := range sorted(h.works) {
+		if x.waits && (x.ends != nil && x.ends.lots == 0 || x.ends == nil && x.uses[0].lots == 0) {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// scatter shows chunks of a fetch to its engine.
+func scatter(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
+	h := of(w).host(n)
+	x := h.tickets[e.Ticket]
+	pages, lengths := make([]uint64, len(e.Pages)), make([]uint64, len(e.Pages))
+	for i, p := range e.Pages {
+		pages[i], lengths[i] = uint64(p.Index), uint64(p.Length)
+	}
+	x.show = &showing{e.Corr, e.First, len(e.Pages)}
+	if x.aborted {
+		h.scattered(x, effects.Faulted)
+		return
+	}
+	h.step(func(out *session.Out) { h.machine.Show(x.call, int(e.First), pages, lengths, out) })
+}
+
+// scattered ends that.
+func (h *host) scattered(x *work, code effects.Code) {
+	corr := x.show.corr
+	x.show = nil
+	h.a.w.ForNode(h.n, 0, world.Delivery{Kind: world.KindScattered, A: uint64(corr), B: uint64(x.t), C: uint64(code)})
+}
+
+// shown takes what an engine says of what it was shown. It has read it, if it says so.
+func (h *host) shown(s session.Shown) {
+	x := h.works[s.Call]
+	if x == nil || x.show == nil {
+		return
+	}
+	code := effects.OK
+	if s.Code != effects.OK {
+		code = effects.Faulted
+	}
+	e := h.a.engines[h.sessions[s.Session].engine]
+	pd.Judged(h.a.w, checkShown)
+	if code == effects.OK && !e.lies && h.said[s.Call].read < x.show.first+uint32(x.show.pages) {
+		h.a.w.Fail(checkShown.Property(), "node %d takes it that an engine has read chunks from %d on by call %d, and it has not",
+			h.n.It(), x.show.first, s.ID)
+		return
+	}
+	h.scattered(x, code)
+}

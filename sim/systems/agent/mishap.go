@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// mishap draws what goes wrong with an engine; true: it does nothing else now.
+func (e *engineProcess) mishap() bool {
+	d := e.a.draw()
+	next := func(of int) bool {
+		d = d.Again()
+		return d.Permille(of)
+	}
+	switch {
+	case e.s != nil && (next(20) || !e.attached && next(60)):
+		e.s.cut()
+	case next(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
+		e.connect() // It gives up a connection that it has.
+	case next(6):
+		e.thaw = e.a.w.Now + int64(e.a.draw().Span(effects.Millisecond, 2*effects.Second))
+		e.wake(100 * effects.Millisecond)
+		return true
+	case next(8):
+		e.die()
+		return true
+	case next(4):
+		e.detach()
+	case e.lies && next(300):
+		e.lie()
+	}
+	return false
+}
+
+// die ends the process: the agent hears of it in a while, and of its connection before or after that.
+func (e *engineProcess) die() {
+	w := e.a.w
+	e.gone = true
+	if e.s != nil {
+		e.s.cut()
+	}
+	for _, t := range slices.Clone(e.tasks) {
+		e.over(t)
+	}
+	w.After(e.a.draw().Heavy(100*effects.Millisecond),
+		world.Delivery{Kind: world.KindAttached, Node: -1, A: exits, B: uint64(e.place)})
+}
+
+// detach has an engine leave, with whatever it has. It does not wait for the answer to go on as another.
+func (e *engineProcess) detach() {
+	if e.leaving || e.ask(protocol.EngineCall{}, protocol.CallDetach, -1, 0) == nil {
+		return
+	}
+	e.leaving = true
+	for _, t := range slices.Clone(e.tasks) {
+		if t.phase > begins {
+			e.over(t)
+		}
+	}
+	if e.a.draw().Permille(300) { // Another of its threads calls still.
+		e.ask(protocol.EngineCall{}, protocol.CallContains, -1, 0)
+	}
+}
+
+// mayDetach has an engine leave that has nothing to do, at times.
+func (e *engineProcess) mayDetach() {
+	if len(e.tasks) == 0 && e.attached && !e.lies && e.a.draw().Permille(200) {
+		e.detach()
+	}
+}
+
+// forget has an engine that connects again not wait any more for what it has asked for, at times. What a call has
+// brought by then is held, so it gives that back.
+func (e *engineProcess) forget() {
+	for _, t := range e.tasks {
+		x := t.call
+		if x == nil || x.answered || t.phase != comes || e.a.w.Healed || !e.a.draw().Permille(150) {
+			continue
+		}
+		delete(e.calls, x.id)
+		t.call, t.blind = nil, true
+		t.phase = leaves
+	}
+}
+
+// lie says what no client says: numbers of others, what is over, what never was, what is no message, and more calls
+// than there may be.
+func (e *engineProcess) lie() {
+	d := e.a.draw()
+	number := func() uint64 {
+		if held := slices.Sorted(maps.Keys(e.held)); len(held) > 0 && e.a.draw().Permille(400) {
+			return held[e.a.draw().Below(uint64(len(held)))]
+		}
+		return e.a.draw().Below(8)
+	}
+	if e.s == nil || d.Permille(200) {
+		was := *e
+		e.session, e.life = number(), e.a.w.Nodes[e.node].Life
+		e.connect()
+		e.session, e.life = was.session, was.life
+		return
+	}
+	job := -1
+	if len(e.tasks) > 0 {
+		job = e.tasks[0].job
+	}
+	switch d.Again().Below(6) {
+	case 0:
+		e.say([]byte{0xC1, 0, 1})
+	case 1:
+		e.say((&protocol.EngineShown{ID: number(), First: uint32(number())}).Append(nil))
+	case 2: // Each of these may bring something.
+		for range e.a.window + 2 {
+			e.claims(protocol.EngineCall{Count: 1}, protocol.CallReserve, job)
+		}
+	default:
+		all := protocol.CallOps()
+		m := protocol.EngineCall{}
+		if d.Again().Permille(500) {
+			m.Target = number()
+		}
+		if d.Again().Again().Permille(200) {
+			m.Prefill = number()
+		}
+		if d.Again().Again().Again().Permille(300) {
+			m.Done = append(m.Done, number())
+		}
+		e.claims(m, all[e.a.draw().Below(uint64(len(all)))], job)
+	}
+}
+
+// claims calls for something whatever the window has room for.
+func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job int) {
+	if !e.attached {
+		return
+	}
+	if h := e.agent(); h != nil && op == protocol.CallReserve && job >= 0 {
+		h.lies(e, job)
+	}
+	e.last++
+	m.ID, m.Op = e.last, []byte(op.String())
+	e.say(m.Append(nil))
+}
