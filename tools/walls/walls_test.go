@@ -124,6 +124,9 @@ var rooms = []room{
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/condense", "sim/expand", "sim/explore", "sim/plan",
 		"sim/systems/..."}},
+	// Engines in processes of their own do what flows do.
+	{name: "sim/systems/agent", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
+		"sim/oracle", "sim/plan", "sim/systems/layerwise", "sim/systems/p2p", "sim/systems/pd", "sim/world"}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
 	// What a model and a link leave of a transfer: ranks, and time that is counted.

@@ -76,7 +76,8 @@ func draws(d *expand.Draft) {
 		}
 		// What clocks may be off by depends on the lease.
 		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
-		p.Timeouts.Lead, p.Timeouts.Loan = min(p.Timeouts.Lead, p.Timeouts.PullTTL/2), max(p.Timeouts.Loan, p.Timeouts.PullTTL)
+		p.Timeouts.Lead = min(p.Timeouts.Lead, p.Timeouts.PullTTL/2)
+		p.Timeouts.Loan = max(p.Timeouts.Loan, p.Timeouts.PullTTL)
 		if d.Topology.Delay = nil; at.Again().Permille(600) {
 			for i := range p.Topology.Receivers {
 				d.Topology.Delay = append(d.Topology.Delay, p.Receiver(i))
@@ -166,6 +167,7 @@ var (
 	checkCalls    = oracle.NewCheck("L1", "calls of engines of other processes")
 	checkOnce     = oracle.NewCheck("L1", "calls that are begun")
 	checkUnwanted = oracle.NewCheck("L2", "calls of engines that are gone")
+	checkDrains   = oracle.NewCheck("L6", "engines of other processes that have nothing, at a drain")
 	checkLeft     = oracle.NewCheck("L2", "what engines leave")
 )
 
@@ -182,9 +184,6 @@ var rest = oracle.Of("attached engines", "nothing is left of engines that are go
 			if _, holdings := h.machine.Totals(); holdings+len(h.holds)+len(h.tickets) > 0 {
 				call.Breaks(checkLeft, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
 				return
-			}
-			if h.draining && h.machine.Sessions() > 0 {
-				call.Breaks(checkLeft, "node %d drains, and engines that hold nothing are attached", n.It())
 			}
 			for _, x := range h.sessions {
 				if x.leaves {

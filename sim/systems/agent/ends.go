@@ -28,11 +28,12 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		delete(h.tickets, e.Ticket)
 	}
 	if want == layerwise.Saves || want == layerwise.Finishes {
-		if h.judge(c, e.Code); w.Failure != nil {
-			return
-		}
-		if !e.Held {
+		if !e.Held { // Pages that did not go.
+			layerwise.Back(w, n, c)
 			h.isBack(e.Ticket)
+		}
+		if w.Failure != nil {
+			return
 		}
 	}
 	switch {
@@ -63,7 +64,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 			w.Jury.OnShared(n, &w.Commands[e.Ticket-1])
 		}
 	case p2p.Withdraws:
-		h.withdrawn(e)
+		withdrawn(w, n, e)
 	case layerwise.Finishes, layerwise.Stops:
 		stands = stands && (e.Code == effects.TooMany || e.Code == effects.Invalid)
 	case plan.WantFetch:
@@ -133,7 +134,7 @@ func (h *host) drop(x *holding) {
 // gaveBack takes the end of what no call gave back. What fails goes again.
 func (h *host) gaveBack(x *work, e *effects.Deliver) {
 	if x.ends.kind == session.Share {
-		h.withdrawn(e)
+		withdrawn(h.a.w, h.n, e)
 	}
 	if h.a.w.Failure != nil {
 		return
@@ -143,10 +144,9 @@ func (h *host) gaveBack(x *work, e *effects.Deliver) {
 }
 
 // withdrawn notes that shared pages are the engine's alone again.
-func (h *host) withdrawn(e *effects.Deliver) {
-	w := h.a.w
+func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	if c := &w.Commands[e.Ticket-1]; e.Code == effects.OK {
-		w.Jury.OnWithdrawn(h.n, c)
+		w.Jury.OnWithdrawn(n, c)
 		w.Commands[c.Target-1].Released = true
 	}
 }
@@ -199,13 +199,6 @@ func ticketOf(w *pd.Cluster, c *pd.Command) effects.Ticket {
 		}
 	}
 	panic("BUG: a command is none of its world's")
-}
-
-// judge has it judged that pages of layers are the engine's again that did not go.
-func (h *host) judge(c *pd.Command, _ effects.Code) {
-	if !c.Held {
-		layerwise.Back(h.a.w, h.n, c)
-	}
 }
 
 // isBack notes that the pages of a command of layers are back.
@@ -285,7 +278,7 @@ func (h *host) shown(s session.Shown) {
 	e := h.a.engines[h.sessions[s.Session].engine]
 	pd.Judged(h.a.w, checkShown)
 	if code == effects.OK && !e.lies && h.said[s.Call].read < x.show.first+uint32(x.show.pages) {
-		h.a.w.Fail(checkShown.Property(), "node %d takes it that an engine has read chunks from %d on by call %d, and it has not",
+		h.a.w.Fail(checkShown.Property(), "node %d believes that an engine has read chunks from %d on by call %d",
 			h.n.It(), x.show.first, s.ID)
 		return
 	}

@@ -297,7 +297,8 @@ func (e *engineProcess) heard(body []byte) {
 func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	w := e.a.w
 	x.answered, x.held, x.code, x.pages, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
-	if r := rules[x.op]; r.brings != session.Nothing && (x.pages > 0 || x.code == effects.OK && r.brings != session.Pages) {
+	brings := rules[x.op].brings
+	if brings != session.Nothing && (x.pages > 0 || x.code == effects.OK && brings != session.Pages) {
 		e.held[a.ID] = true
 	}
 	x.shown = nil // The loan has ended.

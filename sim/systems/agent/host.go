@@ -147,6 +147,13 @@ func (a *all) host(n *world.Node) *host {
 	if n.Draining && !h.draining {
 		h.draining = true
 		h.step(func(out *session.Out) { h.machine.Drain(out) })
+		pd.Judged(a.w, checkDrains)
+		for id := range h.sessions {
+			if !h.has(id) {
+				a.w.Fail(checkDrains.Property(), "node %d drains, and session %d stays, which has nothing", n.It(), id)
+				break
+			}
+		}
 	}
 	return h
 }
@@ -183,7 +190,10 @@ func (h *host) step(f func(out *session.Out)) {
 		h.a.engines[s.engine].wake(h.a.draw().Heavy(effects.Millisecond))
 	}
 	for _, id := range out.Leaves {
-		delete(h.sessions, id)
+		if delete(h.sessions, id); h.has(id) {
+			w.Fail(checkLeft.Property(), "session %d of node %d is over, and something of it is not", id, h.n.It())
+			return
+		}
 	}
 	h.bounded()
 	for len(h.ends) > 0 {
@@ -294,22 +304,31 @@ func (h *host) attach(s *stream, body []byte) {
 // crowded checks that who is turned away finds no place that a session has which nobody knows.
 func (h *host) crowded() {
 	for id := range h.sessions {
-		used := false
+		used := h.has(id)
 		for _, s := range h.a.streams {
 			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.Of(s.id).ID == id
 		}
-		for at := range h.works {
-			used = used || at.Session == id
-		}
-		for at := range h.holds {
-			used = used || at.Session == id
-		}
 		if !used {
-			h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has neither calls nor anything else",
+			h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
 				h.n.It(), id)
 			return
 		}
 	}
+}
+
+// has says whether a session has calls that go on, or holds anything.
+func (h *host) has(id uint64) bool {
+	for at := range h.works {
+		if at.Session == id {
+			return true
+		}
+	}
+	for at := range h.holds {
+		if at.Session == id {
+			return true
+		}
+	}
+	return false
 }
 
 // exited tells the machine that a process is gone, and looks that none of its calls goes on for nobody.
@@ -336,7 +355,7 @@ func (h *host) unwanted(are func(session.Call) bool) {
 func (h *host) holdsStill(x *holding, how string) bool {
 	w := h.a.w
 	pd.Judged(w, checkHeld)
-	if h.lost(x) {
+	if lost(h, x) {
 		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", how, x.at.ID,
 			h.n.It())
 		return false
@@ -345,7 +364,7 @@ func (h *host) holdsStill(x *holding, how string) bool {
 }
 
 // lost says whether what a command of the rank's gave was given back.
-func (h *host) lost(x *holding) bool {
+func lost(h *host, x *holding) bool {
 	c := &h.a.w.Commands[x.t-1]
 	lost := h.gone[x.t] || c.Released
 	if x.kind == session.Pages && c.Stored == 0 && x.shares == 0 {
@@ -354,9 +373,4 @@ func (h *host) lost(x *holding) bool {
 		}
 	}
 	return lost
-}
-
-// lies notes that the next call of an engine, which is no client's, is for a job: it is carried out.
-func (h *host) lies(e *engineProcess, job int) {
-	h.said[session.Call{Session: e.session, ID: e.last + 1}] = &said{job: job, lie: true}
 }

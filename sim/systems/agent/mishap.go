@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -17,7 +18,7 @@ func (e *engineProcess) mishap() bool {
 		return d.Permille(of)
 	}
 	switch {
-	case e.s != nil && (next(20) || !e.attached && next(60)):
+	case e.s != nil && (next(20) || !e.attached && next(60) || e.owed() && next(60)):
 		e.s.cut()
 	case next(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
 		e.connect() // It gives up a connection that it has.
@@ -32,6 +33,16 @@ func (e *engineProcess) mishap() bool {
 		e.detach()
 	case e.lies && next(300):
 		e.lie()
+	}
+	return false
+}
+
+// owed says whether an engine waits for memory to be back, or has not said yet that it has read what it is shown.
+func (e *engineProcess) owed() bool {
+	for _, x := range e.calls {
+		if x.shown != nil || x.answered && x.held && !x.returned {
+			return true
+		}
 	}
 	return false
 }
@@ -108,12 +119,15 @@ func (e *engineProcess) lie() {
 	if len(e.tasks) > 0 {
 		job = e.tasks[0].job
 	}
-	switch d.Again().Below(6) {
+	switch d.Again().Below(8) {
 	case 0:
 		e.say([]byte{0xC1, 0, 1})
 	case 1:
 		e.say((&protocol.EngineShown{ID: number(), First: uint32(number())}).Append(nil))
-	case 2: // Each of these may bring something.
+	case 2, 3: // Something that it has for something else.
+		some := []protocol.CallOp{protocol.CallRelease, protocol.CallWithdraw, protocol.CallPut, protocol.CallShare}
+		e.claims(protocol.EngineCall{Target: number()}, some[e.a.draw().Below(uint64(len(some)))], job)
+	case 4: // Each of these may bring something.
 		for range e.a.window + 2 {
 			e.claims(protocol.EngineCall{Count: 1}, protocol.CallReserve, job)
 		}
@@ -139,7 +153,7 @@ func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job in
 		return
 	}
 	if h := e.agent(); h != nil && op == protocol.CallReserve && job >= 0 {
-		h.lies(e, job)
+		h.said[session.Call{Session: e.session, ID: e.last + 1}] = &said{job: job, lie: true} // It is carried out.
 	}
 	e.last++
 	m.ID, m.Op = e.last, []byte(op.String())

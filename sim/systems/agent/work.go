@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What an engine does with a job: it reserves, fills, puts, perhaps stores or shares, and releases; it computes layer by
-// layer; or it gets, or is shown chunks, reads and releases. Between it takes its time, and changes its mind.
+// What an engine does with a job: it reserves, fills, puts, perhaps stores or shares, and releases; it computes layer
+// by layer; or it gets, or is shown chunks, reads and releases. Between it takes its time, and changes its mind.
 
 // A kind is what an engine does with a job.
 type kind uint8
@@ -283,7 +283,7 @@ func (e *engineProcess) holding(id uint64) (*host, *holding) {
 // fill writes a half of a task's chunks, or what they have nothing to do with.
 func (e *engineProcess) fill(t *task, half int) {
 	h, x := e.holding(t.holds)
-	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || h.lost(x)) || !e.lies && !h.holdsStill(x, "fills") {
+	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) || !e.lies && !h.holdsStill(x, "fills") {
 		return
 	}
 	w, c := e.a.w, &e.a.w.Commands[x.t-1]

@@ -117,7 +117,7 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 }
 
 // scatters has chunks of a fetch handed over by whoever sees to engines in processes of their own, if it is one's.
-func (w *Cluster) scatters(n *world.Node, e *effects.Scatter) bool {
+func scatters(w *Cluster, n *world.Node, e *effects.Scatter) bool {
 	c := w.CommandOf(n, e.Ticket)
 	if !c.Attached {
 		return false

@@ -40,7 +40,7 @@ var System = world.System{
 		Overdue:    func(w *world.World) { of(w).overdue() },
 		Probe:      func(w *world.World) { of(w).Probe() },
 		Drain:      func(w *world.World, n *world.Node) { drain(of(w), n, 5*effects.Second) },
-		Scatter:    func(w *world.World, n *world.Node, e *effects.Scatter) bool { return of(w).scatters(n, e) },
+		Scatter:    func(w *world.World, n *world.Node, e *effects.Scatter) bool { return scatters(of(w), n, e) },
 		Asked:      func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).dispatched(c, corr, body) },
 	},
 	Outsider: world.Outsider{
