@@ -277,7 +277,8 @@ REQUESTS ?= 200
 .PHONY: interop-agent
 interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
-	for way in agents.py 'agents.py --pull' 'agents.py --pull --delayed' sharers.py; do \
+	for way in agents.py 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
+			sharers.py; do \
 		echo "== $$way"; \
 		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
 			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \

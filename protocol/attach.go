@@ -33,7 +33,7 @@ type AttachResponse struct {
 	// Page i begins at Offset + i*PageBytes of the file.
 	Offset, PageBytes uint64
 	Pages             uint32   // pages: of the pool
-	Layers            uint32   // layers: pages of a chunk that comes layer by layer; 0: none does
+	Layers            uint32   // layers: pages of a chunk that comes layer by layer; 1: none does
 	Window            uint32   // window: calls that may be open at a time
 	Keys              uint32   // keys: of one call
 	Bytes             uint32   // bytes: of one message to the agent

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,211 +12,13 @@ import numpy as np
 import pytest
 
 import vllm_double as double
+from agents_double import Agent, Pair, Wire, prompt
 from kvferry import InvalidError, client
-from kvferry.codes import Code
-from kvferry.errors import error_of, lost
-from kvferry.values import Lookup, Prefix
+from kvferry.values import Lookup
 from vllm_double import Engine, Request, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-class Wire:
-    """Both agents: what was put and not yet taken, and what may go wrong."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.chunks: dict[str, bytes] = {}
-        self.claims: set[tuple[str, str]] = set()
-        self.abandoned: list[str] = []
-        self.held = 0
-        self.dead = False
-        self.holding = False
-        self.refuse_after: int | None = None
-        # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
-        self.shared: dict[str, dict[str, bytes]] = {}
-        self.directory = True
-
-    def look(self, op: str) -> None:
-        if self.dead:
-            raise lost(op)
-
-
-class Pages:
-    """Pages of either agent."""
-
-    def __init__(self, wire: Wire, contents: list[bytearray], short: Any = None) -> None:
-        self._wire, self.contents, self.short = wire, contents, short
-        self._released = self.put = False
-        wire.held += 1
-
-    def __len__(self) -> int:
-        return len(self.contents)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (SimpleNamespace(array=lambda c=content: np.frombuffer(c, np.uint8)) for content in self.contents)
-
-    def __enter__(self) -> Pages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._released:
-            self.release()
-
-    def release(self, patience: float | None = None) -> None:
-        assert not self._released
-        assert patience == (0 if self.put else None)  # What was put may still be read, for long.
-        self._released = True
-        self._wire.held -= 1
-
-
-@dataclass
-class Agent:
-    """A client of an agent."""
-
-    wire: Wire
-    path: str = ""
-    page_bytes: int = double.PAGE_BYTES
-    info: Any = field(
-        default_factory=lambda: SimpleNamespace(
-            page_bytes=double.PAGE_BYTES, shape=double.SHAPE, sides=("sender", "receiver", "sharing")
-        )
-    )
-
-    def reserve(self, count: int, *, patience: float | None = None) -> Pages:
-        del patience
-        self.wire.look("reserve")
-        return Pages(self.wire, [bytearray(b"\xee" * self.page_bytes) for _ in range(count)])
-
-    def put(self, *, keys: list[str], pages: Pages, request: str, tokens: int, last: bool, **_: Any) -> None:
-        assert isinstance(last, bool)
-        with self.wire.changed:
-            self.wire.changed.wait_for(lambda: not self.wire.holding, double.PATIENCE)
-            for i, (key, content) in enumerate(zip(keys, pages.contents, strict=True)):
-                pages.put = False  # An error may be waited for.
-                self.wire.look("put")
-                if self.wire.refuse_after is not None:
-                    if self.wire.refuse_after == 0:
-                        raise error_of("put", Code.PEER_LOST)
-                    self.wire.refuse_after -= 1
-                part = tokens if tokens and i == len(keys) - 1 else double.CHUNK * double.BLOCK
-                self.wire.chunks[key] = bytes(content[: part * self.page_bytes // (double.CHUNK * double.BLOCK)])
-                self.wire.claims.add((request, key))
-            pages.put = True
-            self.wire.changed.notify_all()
-
-    def get(self, keys: list[str], *, request: str, patience: float) -> Pages:
-        def there() -> int:
-            found = [(request, key) in self.wire.claims for key in keys]
-            return found.index(False) if False in found else len(keys)
-
-        with self.wire.changed:
-            self.wire.changed.wait_for(lambda: self.wire.dead or there() == len(keys), patience)
-            self.wire.look("get")
-            came = keys[: there()]
-            self.wire.claims.difference_update((request, key) for key in came)
-            short = None if len(came) == len(keys) else error_of("get", Code.NOT_FOUND)
-            return Pages(self.wire, [bytearray(self.wire.chunks[key]) for key in came], short)
-
-    def fetch(self, keys: list[str], scatter: Any, *, request: str, patience: float) -> Prefix:
-        with self.get(keys, request=request, patience=patience) as pages:
-            for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
-                scatter(i, [np.frombuffer(content, np.uint8)])
-            return Prefix(len(pages), pages.short)
-
-    def abandon(self, request: str) -> None:
-        self.wire.look("abandon")
-        with self.wire.changed:
-            self.wire.abandoned.append(request)
-            self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}
-
-    @property
-    def here(self) -> dict[str, bytes]:
-        return self.wire.shared.setdefault(self.path, {})
-
-    def contains(self, keys: list[str]) -> int:
-        self.wire.look("contains")
-        return _prefix(keys, self.here)
-
-    def lookup(self, keys: list[str]) -> Lookup:
-        self.wire.look("lookup")
-        if not self.wire.directory:
-            raise error_of("lookup", Code.UNREACHABLE)
-        return Lookup(_prefix(keys, self.here), max(_prefix(keys, other) for other in self.wire.shared.values()))
-
-    def store(self, keys: list[str], pages: Pages) -> None:
-        self.wire.look("store")
-        for key, content in zip(keys, pages.contents, strict=True):
-            assert key not in self.here
-            self.here[key] = bytes(content)
-
-    def shared_get(self, keys: list[str], *, request: str, patience: float) -> Pages:
-        assert request
-        assert patience > 0
-        self.wire.look("shared_get")
-        source = max(self.wire.shared.values(), key=lambda other: _prefix(keys, other))
-        came = keys[: _prefix(keys, source)]
-        self.here.update((key, source[key]) for key in came)
-        short = None if len(came) == len(keys) else error_of("shared_get", Code.NOT_FOUND)
-        return Pages(self.wire, [bytearray(source[key]) for key in came], short)
-
-    def close(self) -> None:
-        pass
-
-
-def _prefix(keys: list[str], of: dict[str, bytes]) -> int:
-    found = [key in of for key in keys]
-    return found.index(False) if False in found else len(keys)
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Wire]:
-    double.install(monkeypatch)
-    made = Wire()
-    monkeypatch.setattr(client, "connect", lambda path, **__: Agent(made, path))
-    yield made
-    # What fails on a thread is only logged.
-    assert not [r for r in caplog.get_records("call") if r.getMessage().startswith("BUG")]
-
-
-class Pair:
-    """A prefill and a decode engine."""
-
-    def __init__(self, wire: Wire, **extra: Any) -> None:
-        import kvferry.vllm
-
-        self.wire = wire
-        connector = kvferry.vllm.KvferryConnector
-        self.prefill = Engine(connector, "kv_producer", **extra)
-        self.decode = Engine(connector, "kv_consumer", **extra)
-
-    def params(self, name: str) -> dict[str, Any]:
-        spec = {"req_id": name, "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
-        return {"disagg_spec": spec}
-
-    def to_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
-        """Compute a prompt, and have it sent; give what the decode engine is told."""
-        request = self.prefill.add(Request(f"{name}-0a", prompt, self.params(name)))
-        self.prefill.run(lambda: request.request_id not in self.prefill.requests)
-        params = self.prefill.outputs[request.request_id]
-        assert params is not None
-        return params
-
-    def to_decode(self, name: str, prompt: list[int], params: dict[str, Any] | None = None) -> Request:
-        wants = {**self.params(name), "do_remote_prefill": True}
-        return self.decode.add(Request(f"{name}-0b", prompt, wants if params is None else params))
-
-    def settle(self) -> None:
-        """Have all end, and see that nothing is held."""
-        for engine in (self.prefill, self.decode):
-            engine.close()
-        assert self.wire.held == 0
-
-
-def prompt(seed: int, length: int) -> list[int]:
-    drawn = np.random.default_rng(seed)
-    return [int(t) for t in drawn.integers(0, 1 << 31, length)]
+    from collections.abc import Callable
 
 
 LENGTHS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 50]
@@ -518,8 +319,8 @@ def test_names_are_the_same_in_every_process_and_differ_where_kv_does() -> None:
     plain = Prompt((1, 2, 3, 4, 5))
     keys = names.keys(plain)
     assert keys == [
-        "m@2@1@cd29d9aa89e1df015668e5b6cfdf747609491c406fae711e6e2d8fe3fa14d9bc@bfloat16",
-        "m@2@1@a618ed38815074b835cec9e4dd601a0d6eece3caac89b20bedb13e6418c625b7@bfloat16",
+        "m@2@1@e2827dae77fa07b89faa5c0aafc305ac33ad17bbd16a50e2a751db193c187d8f@bfloat16",
+        "m@2@1@99fa6a3ab25a67f850b293dbeb7b2bb10891d9883c88f9982dec07fe69518cbc@bfloat16",
     ]
     assert names.keys(Prompt((1, 2, 3, 4)))[0] == keys[0]
     assert names.keys(Prompt((1, 2, 3, 4, 5, 6)))[1] != keys[1]
@@ -705,15 +506,19 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     from kvferry.vllm import connector
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Duties
-    from kvferry.vllm.words import Load, Prompt, Receiver, Save, Store, Work
+    from kvferry.vllm.words import Load, Part, Prompt, Push, Receiver, Save, Store, Work
 
     some = Prompt((1, 2), "beside")
+    to = Receiver("h", (1,), (2,))
     work = Work(
-        [Save("a", "b", some, (1,), Receiver("h", (1,), (2,)))],
-        [Load("a", "b", some, (1,), 0, shared=True)],
-        [Store("a", some, (1,))],
-        ["a"],
-        ["b"],
+        saves=[Save("a", "b", some, (1,), to)],
+        loads=[Load("a", "b", some, (1,), 0, shared=True)],
+        stores=[Store("a", some, (1,))],
+        pushes=[Push("a", "b", some, to)],
+        parts=[Part("a", 0, (1,), 2, last=True)],
+        preempts=["a"],
+        cancels=["a"],
+        abandons=["b"],
     )
     metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
     assert metadata.work == work

@@ -36,6 +36,7 @@ pd_skip_proxy_notification: true
 pd_buffer_size: {bytes}
 pd_buffer_device: cpu
 chunk_size: {chunk}
+use_layerwise: {layered}
 extra_config:
   kvferry:
     layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
@@ -46,13 +47,15 @@ SIDES = {"prefill": "sender", "decode": "receiver"}
 class Hosts:
     """The agents of a prefill's and a decode's host."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = ()) -> None:
+        """Run them; those of some sides go layer by layer."""
         self._folder = folder
         self.ports = ports(2)
         self.agents: dict[str, agent.Agent] = {}
         for side, role in SIDES.items():
             text = FILE.format(
                 role=role,
+                layered=str(side in layered).lower(),
                 bytes=64 * double.PAGE_BYTES,
                 chunk=double.CHUNK * double.BLOCK,
                 layers=double.LAYERS,
@@ -84,17 +87,17 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[Hosts]:
+def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
     double.install(monkeypatch)
-    made = Hosts(tmp_path)
+    made = Hosts(tmp_path, getattr(request, "param", ()))
     yield made
     made.stop()
 
 
-def engines(hosts: Hosts, **extra: Any) -> tuple[Engine, Engine]:
+def engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
     from kvferry.vllm import KvferryConnector
 
-    prefill = Engine(KvferryConnector, "kv_producer", socket=hosts.socket("prefill"), grace=0.2, **extra)
+    prefill = Engine(KvferryConnector, "kv_producer", budget=budget, socket=hosts.socket("prefill"), grace=0.2, **extra)
     return prefill, Engine(KvferryConnector, "kv_consumer", socket=hosts.socket("decode"), grace=0.2, **extra)
 
 
@@ -103,10 +106,11 @@ def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
     return {"req_id": name, "receiver_host": HOST, **ports}
 
 
+@pytest.mark.parametrize("hosts", [(), ("prefill",), ("prefill", "decode")], indirect=True)
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
     """Whatever an agent does, both engines end with the KV that they would have computed, and nothing stays held."""
-    prefill, decode = engines(hosts, load_patience=2 if killed else 20)
+    prefill, decode = engines(hosts, 23, load_patience=2 if killed else 20)
     drawn = random.Random(5)
     stems = [[drawn.randrange(1 << 31) for _ in range(40)] for _ in range(2)]
     made: list[Request] = []
@@ -136,6 +140,28 @@ def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
         engine.close()
     assert decode.counts["loaded_requests"] + decode.counts.get("failed_loads", 0) == 40
     assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+@pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
+def test_a_prefill_that_is_preempted_or_ends_half_way(hosts: Hosts) -> None:
+    prefill, decode = engines(hosts, 16)
+    specs = [{"disagg_spec": spec_of(hosts, f"r{i}")} for i in range(2)]
+    made = [prefill.add(Request(f"r{i}-p", list(range(i, i + 45)), specs[i])) for i in range(2)]
+    prefill.step()
+    prefill.preempt(made[0])
+    prefill.add(Request("other", list(range(90))))
+    prefill.step()
+    prefill.abort(made[1])
+    prefill.run(prefill.idle)
+    request = decode.add(Request("r0-d", list(range(45)), prefill.outputs["r0-p"]))
+    decode.run(decode.idle)
+    assert request.worked == 1
+    for engine in (prefill, decode):
+        engine.close()
+    until = time.monotonic() + double.PATIENCE
+    while any(hosts.held(side) for side in SIDES):  # What the peer was promised of the one that ended.
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_an_abort_leaves_nothing(hosts: Hosts) -> None:

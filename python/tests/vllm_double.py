@@ -133,6 +133,8 @@ class Request:
     local: int = 0
     # Tokens that were computed here: those of the prompt are more than one if KV did not come.
     worked: int = 0
+    # Some were computed here since it was scheduled from the start.
+    begun: bool = False
     ready: bool = False
     failed: bool = False
 
@@ -143,6 +145,22 @@ class Blocks:
 
     def get_block_ids(self) -> tuple[list[int], ...]:
         return (list(self._ids),)
+
+
+@dataclass
+class Output:
+    """vLLM's SchedulerOutput, which is its own table of blocks here."""
+
+    num_scheduled_tokens: dict[str, int]
+    preempted_req_ids: set[str]
+    tables: dict[str, list[int]]
+
+    @property
+    def kv_connector_block_state(self) -> Output:
+        return self
+
+    def get_block_ids(self, req_id: str) -> tuple[list[int], ...] | None:
+        return (list(self.tables[req_id]),) if req_id in self.num_scheduled_tokens else None
 
 
 class FullAttentionSpec:
@@ -179,7 +197,9 @@ def kv_of(tokens: list[int], layer: int) -> npt.NDArray[np.float32]:
 class Engine:
     """One engine, with both halves of its connector in one process."""
 
-    def __init__(self, connector: Callable[..., Any], role: str, blocks: int = 64, **extra: Any) -> None:
+    def __init__(
+        self, connector: Callable[..., Any], role: str, blocks: int = 64, budget: int = 1 << 20, **extra: Any
+    ) -> None:
         vllm, cache = config(role, **extra), cache_config(blocks)
         self.scheduler = connector(vllm, Role.SCHEDULER, cache)
         self.worker = connector(vllm, Role.WORKER, cache)
@@ -189,6 +209,15 @@ class Engine:
         self.worker.register_kv_caches(self.layers)
         self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
         self.free = list(range(1, blocks))
+        # Tokens that one step computes at most; whether it says so of each layer.
+        self._budget = budget
+        self.hooks = True
+        # Called between two layers.
+        self.between: Callable[[], None] = lambda: None
+        # Blocks that are written over when the next step begins, and those of prompts that are there from before.
+        self._stale: list[int] = []
+        self._hits: list[tuple[Request, int]] = []
+        self._preempted: set[str] = set()
         self.requests: dict[str, Request] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
@@ -211,16 +240,21 @@ class Engine:
     def preempt(self, request: Request) -> None:
         self._running.remove(request)
         self._release(request)
-        request.num_computed_tokens, request.status = 0, Status.WAITING
+        self._preempted.add(request.request_id)
+        request.num_computed_tokens, request.status, request.begun = 0, Status.WAITING, False
         self._waiting.insert(0, request)
 
     def step(self, finish: bool = True) -> None:
         """Schedule, work, and take what came of it. Requests end when their prompt is computed, if they may."""
         scheduled = self._schedule()
-        metadata = self.scheduler.build_connector_meta(None)
+        tables = {request.request_id: request.blocks for request, _ in scheduled}
+        tokens = {request.request_id: end - request.num_computed_tokens for request, end in scheduled}
+        metadata = self.scheduler.build_connector_meta(Output(tokens, self._preempted, tables))
+        self._preempted = set()
+        self.worker.handle_preemptions(metadata)
+        self._overwrite()
         self.worker.bind_connector_metadata(metadata)
-        for request in scheduled:
-            self._compute(request)
+        self._compute(scheduled)
         self.worker.start_load_kv(None)
         self.worker.wait_for_save()
         ended, self._finished = self._finished, set()
@@ -232,7 +266,7 @@ class Engine:
         self.worker.clear_connector_metadata()
         self._take(sent or set(), received or set(), bad)
         if finish:
-            for request in list(self._running):
+            for request in [r for r in self._running if r.num_computed_tokens >= len(r.prompt_token_ids)]:
                 self._running.remove(request)
                 request.status = Status.FINISHED_LENGTH_CAPPED
                 self._end(request, False)
@@ -263,7 +297,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """See that a request's blocks have what this engine would have computed."""
-        prompt = request.prompt_token_ids
+        prompt = request.prompt_token_ids[: request.num_computed_tokens]
         for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
             for i, layer in enumerate(self.layers.values()):
                 wanted = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
@@ -271,8 +305,14 @@ class Engine:
 
     # ---- within ----
 
-    def _schedule(self) -> list[Request]:
-        scheduled = []
+    def _schedule(self) -> list[tuple[Request, int]]:
+        """Say what is computed, and up to which token."""
+        scheduled, budget = [], self._budget
+        for request in self._running:
+            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            if more:
+                scheduled.append((request, request.num_computed_tokens + more))
+                budget -= more
         for request in list(self._waiting):
             if request.status == Status.WAITING_FOR_REMOTE_KVS:
                 if not request.ready:
@@ -283,6 +323,8 @@ class Engine:
                 request.failed = False
                 if request.num_computed_tokens == len(request.prompt_token_ids):
                     request.num_computed_tokens -= 1
+            if not budget:
+                break
             external, later = 0, False
             if request.num_computed_tokens == 0:
                 external, later = self.scheduler.get_num_new_matched_tokens(request, request.local * BLOCK)
@@ -293,8 +335,7 @@ class Engine:
             if needed > len(self.free):
                 break
             request.blocks += [self.free.pop(0) for _ in range(needed)]
-            for place in range(request.local):
-                self._write(request, place)
+            self._hits += [(request, place) for place in range(request.local)]
             self.scheduler.update_state_after_alloc(request, Blocks(request.blocks), external)
             request.num_computed_tokens += external + request.local * BLOCK
             request.local = 0
@@ -304,25 +345,42 @@ class Engine:
             self._waiting.remove(request)
             self._running.append(request)
             request.status = Status.RUNNING
-            scheduled.append(request)
+            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            scheduled.append((request, request.num_computed_tokens + more))
+            budget -= more
         return scheduled
 
-    def _compute(self, request: Request) -> None:
-        prompt, begin = request.prompt_token_ids, request.num_computed_tokens
-        for place in range(-(-begin // BLOCK), len(request.blocks)):
-            # Of a block that is there in part, only the rest would be written: it must be right already.
-            self._write(request, place)
-        for name, layer in self.layers.items():
-            self.worker.wait_for_layer_load(name)
-            self.worker.save_kv_layer(name, layer, None)
-        request.worked += len(prompt) - begin
-        request.num_computed_tokens = len(prompt)
-        self.check(request)
+    def _overwrite(self) -> None:
+        """Have others write what is theirs now; what is there from before, was there from before."""
+        for block in self._stale:
+            for layer in self.layers.values():
+                layer.array[block] = -1.0
+        for request, place in self._hits:
+            for i in range(LAYERS):
+                self._write(request, place, i, len(request.prompt_token_ids))
+        self._stale, self._hits = [], []
 
-    def _write(self, request: Request, place: int) -> None:
-        prompt = request.prompt_token_ids
-        for i, layer in enumerate(self.layers.values()):
-            layer.array[request.blocks[place]] = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+    def _compute(self, scheduled: list[tuple[Request, int]]) -> None:
+        for i, name in enumerate(self.layers):
+            if scheduled and self.hooks:
+                self.worker.wait_for_layer_load(name)
+            for request, end in scheduled:
+                begin = request.num_computed_tokens
+                # Of a block that came in part, only the rest would be written: it must be right already.
+                first = begin // BLOCK if request.begun else -(-begin // BLOCK)
+                for place in range(first, -(-end // BLOCK)):
+                    self._write(request, place, i, end)
+            if scheduled and self.hooks:
+                self.worker.save_kv_layer(name, self.layers[name], None)
+            self.between()
+        for request, end in scheduled:
+            request.worked += end - request.num_computed_tokens
+            request.num_computed_tokens, request.begun = end, True
+            self.check(request)
+
+    def _write(self, request: Request, place: int, layer: int, end: int) -> None:
+        known = request.prompt_token_ids[: min(end, (place + 1) * BLOCK)]
+        list(self.layers.values())[layer].array[request.blocks[place]] = kv_of(known, layer)
 
     def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
         for request in self._waiting:
@@ -355,8 +413,6 @@ class Engine:
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        for block in request.blocks:  # Nobody may rely on what they had.
-            for layer in self.layers.values():
-                layer.array[block] = -1.0
+        self._stale += request.blocks  # Nobody may rely on what they had.
         self.free += request.blocks
         request.blocks = []

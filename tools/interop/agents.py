@@ -1,6 +1,6 @@
 """Two vLLM engines with KvferryConnector and two agents, against the tokens of a single engine.
 
-usage: agents.py --work DIRECTORY --kvferry FILE [--requests N] ...
+usage: agents.py --work DIRECTORY --kvferry FILE [--requests N] [--layerwise | --pull [--delayed]] ...
 
 The prefill engine computes each prompt and has its agent push the KV to the decode engine's agent, of which the decode
 engine takes it. Some requests come to the decode engine first, prompts begin alike, and greedy tokens must be those of
@@ -54,7 +54,8 @@ extra_config:
     retention: {retention}
     layout: {{num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: float}}
 """
-# What a file has more of where the decode's agent reads instead.
+# What a file has more of where layers go one by one, and where the decode's agent reads instead.
+LAYERWISE = "use_layerwise: true"
 PULL = "pd_pull_mode: true"
 DELAYED = "pd_delay_pull: true"
 DONE = "pd_peer_host: {host}\npd_pull_done_port: [{done}]"
@@ -266,6 +267,7 @@ def connected(asked: argparse.Namespace, role: str, name: str, agent: Agent, **m
         "--failure-policy=recompute",
         "--prefix-caching",
         *((f"--num-blocks={asked.num_blocks}",) if asked.num_blocks else ()),
+        *((f"--batched-tokens={asked.batched_tokens}",) if asked.batched_tokens else ()),
         f"--extra={json.dumps(extra)}",
     )
 
@@ -309,7 +311,8 @@ def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Ag
             elif asked.pull:
                 peer = DONE.format(host=HOST, done=ports[2])
             delayed = f"\n{DELAYED}" if asked.delayed and side == "decode" else ""
-            text = FILE.format(role=role, peer=peer, mode=PULL + delayed if asked.pull else "", retention=RETENTION)
+            mode = PULL + delayed if asked.pull else LAYERWISE if asked.layerwise else ""
+            text = FILE.format(role=role, peer=peer, mode=mode, retention=RETENTION)
             made[side] = Agent(asked.kvferry, side, text, Path(asked.work))
         yield made
     finally:
@@ -385,6 +388,7 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--new-tokens", type=int, default=16, help="that an engine makes of each prompt")
     parser.add_argument("--patience", type=float, default=180, help="with each answer, in seconds")
     parser.add_argument("--num-blocks", type=int, help="of each engine's cache: with few, requests are preempted")
+    parser.add_argument("--batched-tokens", type=int, help="of a step: with few, prompts take several")
     parser.add_argument("--load-patience", type=float, default=5, help="of the connector, in seconds")
     return parser
 
@@ -394,7 +398,10 @@ def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
     parser.add_argument("--delayed", action="store_true", help="with --pull: when the engine fetches")
+    parser.add_argument("--layerwise", action="store_true", help="each layer goes while the next is computed")
     asked = parser.parse_args()
+    if asked.layerwise and asked.pull:
+        parser.error("layers are pushed: --layerwise and --pull exclude each other")
     try:
         return 0 if tried_all(asked) else 1
     except (GoneError, SilentError, kvferry.Error) as error:

@@ -63,7 +63,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=5600, help="of the side channel")
     parser.add_argument("--block-size", type=int, help="in tokens, if not as the engine would choose")
     parser.add_argument("--num-blocks", type=int, help="of the cache, if not as many as fit into 1 GiB")
-    parser.add_argument("--longest", type=int, default=4096, help="request, in tokens; one step computes so many")
+    parser.add_argument("--longest", type=int, default=4096, help="request, in tokens")
+    parser.add_argument("--batched-tokens", type=int, help="that a step computes at most, if not the longest request")
     parser.add_argument("--failure-policy", choices=("fail", "recompute"), default="fail")
     parser.add_argument("--prefix-caching", action="store_true", help="reuse blocks of earlier requests")
     parser.add_argument("--connector", default="NixlPushConnector", metavar="CLASS")
@@ -110,7 +111,7 @@ def build(asked: argparse.Namespace) -> LLMEngine:
         "dtype": "float32",
         "max_model_len": asked.longest,
         "max_num_seqs": 16,
-        "max_num_batched_tokens": asked.longest,
+        "max_num_batched_tokens": asked.batched_tokens or asked.longest,
         "seed": 0,
         "enable_prefix_caching": asked.prefix_caching,
     }

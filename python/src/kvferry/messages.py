@@ -37,7 +37,7 @@ class Attached:
     offset: int = 0
     page_bytes: int = 0
     pages: int = 0
-    # Pages of a chunk that comes layer by layer; 0: none does.
+    # Pages of a chunk that comes layer by layer; 1: none does.
     layers: int = 0
     # Calls that may be open at a time; keys of one; bytes of one message to the agent.
     window: int = 0

@@ -1,19 +1,21 @@
 """An engine's KV cache, as bytes of blocks.
 
-A page of the agent's pool has a chunk, block after block, and of each block what every layer has of it. So the part of
-a chunk that has fewer blocks is the beginning of its page. What the bytes of a block mean is the engine's own matter:
-blocks are copied whole.
+A page of the agent's pool has a chunk, or one layer of it. A layer has the chunk's blocks, one after the other. In a
+page of all layers are the first halves of what each layer has, in the layers' order, and then the second ones: an agent
+puts it together so where the other end has layers. With one latent head (mla) there are no halves. A part of a chunk
+has fewer blocks, and no gaps. What the bytes of a block mean is the engine's own matter: all of them are copied.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from kvferry.errors import wrong
 from kvferry.vllm.settings import Engine, refused
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,6 +33,8 @@ class Cache:
             raise refused("kv_caches", "none", "a tensor for each layer", "use a model with attention")
         self._tensors = dict(layers)  # Their memory is used for as long as this is.
         self._rows: list[Bytes] = []
+        # Which of them a layer has that computes its own.
+        self.places: dict[str, int] = {}
         said, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
         for name, tensor in self._tensors.items():
             self._check(name, tensor, engine)
@@ -38,9 +42,12 @@ class Cache:
             said.append(f"{name} {list(tensor.shape[1:])} {list(tensor.stride()[1:])} {dtype}")
             if tensor.data_ptr() not in seen:  # Layers may share what one of them computes.
                 seen.add(tensor.data_ptr())
+                self.places[name] = len(self._rows)
                 self._rows.append(_rows(tensor))
         self.dtype = str(next(iter(self._tensors.values())).dtype)
         self.layout = "; ".join(said)
+        # Parts of what a layer has, by which pages of all layers are put together: the agent knows.
+        self.stripes = 1
         # Of one block in all layers.
         self.block_bytes: int = sum(row.shape[1] for row in self._rows)
 
@@ -74,21 +81,61 @@ class Cache:
                 "choose another attention backend: this one pads its blocks, or splits them",
             )
 
+    @property
+    def layers(self) -> int:
+        """Count the layers that compute KV of their own."""
+        return len(self._rows)
+
+    @property
+    def layer_bytes(self) -> int:
+        """Say how many bytes one layer has of a block."""
+        return self.block_bytes // self.layers
+
     def gather(self, blocks: Sequence[int], page: Bytes) -> None:
-        """Copy blocks to the beginning of a page."""
-        at = 0
-        for block in blocks:
-            for row in self._rows:
-                page[at : at + row.shape[1]] = row[block]
-                at += row.shape[1]
+        """Copy blocks, in all layers, to the beginning of a page."""
+        for layer, row in enumerate(self._rows):
+            for place, block in enumerate(blocks):
+                for at, of, size in self._pieces(layer, place, len(blocks)):
+                    page[at : at + size] = row[block, of : of + size]
 
     def scatter(self, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
-        """Copy from a page, without its first blocks, to blocks."""
-        at = skip * self.block_bytes
-        for block in blocks:
-            for row in self._rows:
-                row[block] = page[at : at + row.shape[1]]
-                at += row.shape[1]
+        """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
+        has = len(page) // self.block_bytes
+        for layer, row in enumerate(self._rows):
+            for place, block in enumerate(blocks, skip):
+                for at, of, size in self._pieces(layer, place, has):
+                    row[block, of : of + size] = page[at : at + size]
+
+    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes) -> None:
+        """Copy what one layer has of blocks to the beginning of a page."""
+        row, width = self._rows[layer], self.layer_bytes
+        for place, block in enumerate(blocks):
+            page[place * width : (place + 1) * width] = row[block]
+
+    def scatter_layer(self, layer: int, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
+        """Copy from a page that has one layer of a chunk."""
+        row, width = self._rows[layer], self.layer_bytes
+        for place, block in enumerate(blocks, skip):
+            row[block] = page[place * width : (place + 1) * width]
+
+    def _pieces(self, layer: int, place: int, blocks: int) -> Iterator[tuple[int, int, int]]:
+        """Say where in a page of so many blocks what a layer has of one lies: at, from which byte of it on, bytes."""
+        begin, end = place * self.layer_bytes, (place + 1) * self.layer_bytes
+        stripe_bytes = blocks * self.layer_bytes // self.stripes
+        while begin < end:
+            stripe, at = divmod(begin, stripe_bytes)
+            size = min(end - begin, stripe_bytes - at)
+            yield (stripe * self.layers + layer) * stripe_bytes + at, begin - place * self.layer_bytes, size
+            begin += size
+
+    def fits(self, size: int, blocks: int, of_block: int = 0) -> None:
+        """Refuse pages of an agent that was started anew with another file, and chunks that somebody else made.
+
+        Of a block they have so many bytes; 0: those of all layers.
+        """
+        wanted = blocks * (of_block or self.block_bytes)
+        if size != wanted:
+            raise wrong("copy", "page", f"{size} bytes", f"{wanted}", "start the agent with the file that it had")
 
 
 def _rows(tensor: Any) -> Bytes:
@@ -100,16 +147,28 @@ def _rows(tensor: Any) -> Bytes:
     return np.lib.stride_tricks.as_strided(np.frombuffer(memory, np.uint8), (count, width), (apart, 1), writeable=True)
 
 
-def chunk_blocks(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int]) -> int:
-    """Say how many blocks a page of the agent has; refuse pages that do not have whole ones."""
-    blocks, rest = divmod(page_bytes, cache.block_bytes)
+def chunk_blocks(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int], layers: int) -> int:
+    """Say how many blocks a page of the agent has; refuse pages that do not have whole ones.
+
+    Layers is how many pages a chunk has, one for each layer; 0: one has all layers.
+    """
+    if layers not in (0, cache.layers):
+        raise refused(
+            "layers of the agent",
+            str(layers),
+            f"{cache.layers}, as the engine has at a rank",
+            "mend layout.num_layers of the agent's file",
+        )
+    of_block = cache.layer_bytes if layers else cache.block_bytes
+    of_layers = "one layer" if layers else "all layers"
+    blocks, rest = divmod(page_bytes, of_block)
     if rest or not blocks:
-        token, rest = divmod(cache.block_bytes, engine.block_tokens)
-        of_token = f"{token} bytes of a token" if not rest else f"{cache.block_bytes} bytes of a block"
+        token, rest = divmod(of_block, engine.block_tokens)
+        of_token = f"{token} bytes of a token" if not rest else f"{of_block} bytes of a block"
         raise refused(
             "page of the agent",
             f"{page_bytes} bytes, a chunk of shape {list(shape)}",
-            f"a multiple of {cache.block_bytes} bytes, a block of {engine.block_tokens} tokens in all layers",
+            f"a multiple of {of_block} bytes, a block of {engine.block_tokens} tokens in {of_layers}",
             f"mend layout and chunk_size of the agent's file: the engine has {of_token} at a rank",
         )
     tokens = blocks * engine.block_tokens

@@ -24,6 +24,7 @@ from kvferry.vllm import counts
 from kvferry.vllm.cache import Cache, chunk_blocks
 from kvferry.vllm.finding import Finding
 from kvferry.vllm.keys import Names, dtype_name
+from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.scheduling import Request, Scheduling
 from kvferry.vllm.settings import Duties, Engine, Settings, refused
 from kvferry.vllm.words import Work
@@ -131,8 +132,10 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         attached = self._attached(engine.rank)
         try:
             info = attached.info
-            duties = Duties.of(engine.role, info.sides)
-            blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape)
+            layers = info.layers if info.layers > 1 else 0  # A chunk of one layer is one page in any case.
+            duties = Duties.of(engine.role, info.sides, layers)
+            blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape, layers)
+            cache.stripes = info.shape[0]
         except BaseException:
             attached.close()
             raise
@@ -147,14 +150,19 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         )
         self._handshake = Handshake(names, duties)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
-        self._working = Working(attached, cache, names, blocks, self._settings)
+        self._working = Working(attached, cache, names, blocks, self._settings, layers)
 
     def get_handshake_metadata(self) -> Handshake | None:
         """Tell the scheduler's side how chunks are named."""
         return self._handshake
 
+    def handle_preemptions(self, kv_connector_metadata: Metadata) -> None:
+        """Know what the step computes, before it writes blocks that were others'."""
+        if self._working is not None:
+            self._working.before(kv_connector_metadata.work)
+
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begin with what the step asks for. Saves are of requests whose last step is over."""
+        """Begin with what the step asks for. Its forward pass is over: no load here is one that it would wait for."""
         del forward_context, kwargs
         if self._working is not None:
             self._working.begin(self._get_connector_metadata().work)
@@ -163,7 +171,10 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Do nothing: a request is not scheduled before its KV is there."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: KV goes when the request is computed."""
+        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing."""
+        del kv_layer, attn_metadata, kwargs
+        if self._working is not None:
+            self._working.computed(layer_name)
 
     def wait_for_save(self) -> None:
         """Do nothing: blocks are kept until they were read."""
@@ -205,7 +216,9 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         told = metadata[min(metadata)]
         if told.duties.shares:
             self._finding = Finding(self._attached(told.names.rank), told.names)
-        self._scheduling = Scheduling(told.duties, self._engine.block_tokens, self._finding)
+        tokens = self._engine.block_tokens
+        pushes = Pushes(tokens, told.names.chunk) if told.duties.layers else None
+        self._scheduling = Scheduling(told.duties, tokens, self._finding, pushes)
 
     def _attached(self, rank: int) -> client.Client:
         return client.connect(
@@ -225,8 +238,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> Metadata:
         """Give what the workers are to do."""
-        del scheduler_output
-        return Metadata(work=self._of_scheduler.step())
+        return Metadata(work=self._of_scheduler.step(scheduler_output))
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Know what the workers have done."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvferry.vllm.words import Prompt
 
 # Changes whenever what lies in a page does.
-_FORM = "kvferry.vllm/1"
+_FORM = "kvferry.vllm/2"
 
 # torch's names of types, and those of keys.
 _DTYPES = {

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kvferry.vllm.pushes import Output, Pushes
 from kvferry.vllm.settings import Duties
-from kvferry.vllm.words import Load, Prompt, Receiver, Save, Store, Work
+from kvferry.vllm.words import Load, Prompt, Push, Receiver, Save, Store, Work
 
 log = logging.getLogger("kvferry.vllm")
 
@@ -47,11 +48,14 @@ class ParamsError(ValueError):
 class Scheduling:
     """See the module. One object serves all requests of an engine."""
 
-    def __init__(self, duties: Duties, block_tokens: int, finder: Finder | None = None) -> None:
-        """Serve an engine. Where it shares, there is a finder."""
+    def __init__(
+        self, duties: Duties, block_tokens: int, finder: Finder | None = None, pushes: Pushes | None = None
+    ) -> None:
+        """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes."""
         self._duties = duties
         self._block_tokens = block_tokens
         self._finder = finder
+        self._pushes = pushes
         self._next = Work()
         # Requests whose KV was asked for, once: what did not come then is computed.
         self._asked: set[str] = set()
@@ -81,6 +85,8 @@ class Scheduling:
     def allocated(self, request: Request, blocks: Sequence[int], external: int) -> None:
         """Know the blocks of a request: with external tokens those that are to be filled are among them."""
         name = request.request_id
+        if self._pushes is not None:
+            self._follow(self._pushes, request)
         here, end = self._matched.pop(name, (0, 0))
         shared = self._looks(request)
         if shared and self._finder is not None:  # Once: what is not had now is computed.
@@ -100,9 +106,11 @@ class Scheduling:
         both = uuid.uuid4().hex if shared else _shared_name(request)
         self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared))
 
-    def step(self) -> Work:
-        """Give what there is to do, once."""
+    def step(self, output: Output) -> Work:
+        """Give what there is to do, once, with a step of vLLM's."""
         work, self._next = self._next, Work()
+        if self._pushes is not None:
+            self._pushes.step(output, work)
         return work
 
     def reported(self, received: Sequence[str] | set[str] | None) -> None:
@@ -122,16 +130,16 @@ class Scheduling:
         if self._finder is not None:
             self._finder.forget(name)
         try:
-            save = self._save(request, blocks)
+            prompt = self._sent(request, blocks)
         except ParamsError as error:
             log.warning("request %s: %s; its KV goes nowhere", name, error)
-            return False, None
-        if save is None:
-            return self._stored(request, blocks), None
-        self._next.saves.append(save)
+            prompt = None
+        stored = self._stored(request, blocks)
+        if prompt is None:
+            return stored, None
         params = dict(_params(request))
         params.pop("do_remote_decode", None)
-        return True, {**params, "do_remote_prefill": True, "remote_tokens": len(save.prompt.tokens)}
+        return True, {**params, "do_remote_prefill": True, "remote_tokens": len(prompt.tokens)}
 
     # ---- within ----
 
@@ -170,23 +178,43 @@ class Scheduling:
         self._next.stores.append(Store(request.request_id, prompt, tuple(blocks[:whole])))
         return True
 
-    def _save(self, request: Request, blocks: Sequence[int]) -> Save | None:
+    def _follow(self, pushes: Pushes, request: Request) -> None:
+        """Have a request that begins to be computed sent meanwhile. What is wrong with it is said when it ends."""
+        try:
+            receiver = self._receiver(request)
+            if receiver is not None:
+                prompt = _prompt(request, len(request.prompt_token_ids or ()))
+                push = Push(request.request_id, _shared_name(request), prompt, receiver)
+                pushes.add(push, lambda: request.num_computed_tokens)
+        except ParamsError:
+            return
+
+    def _receiver(self, request: Request) -> Receiver | None:
+        """Say where a request's KV is to go; None: nowhere."""
         params = _params(request)
-        if not self._duties.saves:
+        if not self._duties.saves or not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
             return None
-        if not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
+        if not request.prompt_token_ids:
+            raise ParamsError("prompt_token_ids: none, want tokens; prompts of embeddings have no names")
+        return receiver_of(params)
+
+    def _sent(self, request: Request, blocks: Sequence[int]) -> Prompt | None:
+        """Have what a request's decode engine needs sent; give it, or None where nothing is sent."""
+        well = request.status.name in _WELL
+        if self._pushes is not None and (push := self._pushes.end(request.request_id)) is not None:
+            (self._next.ends if well else self._next.drops).append(request.request_id)
+            return push.prompt if well else None
+        receiver = self._receiver(request)
+        if receiver is None or not well:
             return None
-        if request.status.name not in _WELL:
-            return None
-        receiver = receiver_of(params)
         prompt = _prompt(request, len(request.prompt_token_ids or ()))
         needed = -(-len(prompt.tokens) // self._block_tokens)
-        if not needed:
-            raise ParamsError("prompt_token_ids: none, want tokens; prompts of embeddings have no names")
-        if request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
+        if self._pushes is not None or request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
             log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
             return None
-        return Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
+        save = Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
+        self._next.saves.append(save)
+        return prompt
 
 
 def _params(request: Request) -> Mapping[str, Any]:

@@ -67,20 +67,27 @@ class Duties:
     # Send the KV of requests that say where to; fetch that of those that say that it was sent.
     saves: bool = False
     loads: bool = False
+    # What is sent goes layer by layer, and is followed while it is computed.
+    layers: bool = False
     # Store what is computed where others find it, and look for what others have.
     shares: bool = False
 
     @classmethod
-    def of(cls, role: str, sides: Collection[str]) -> Duties:
-        """Say what there is to do in a role, with an agent that has these sides; refuse one that is of no use."""
+    def of(cls, role: str, sides: Collection[str], layers: int) -> Duties:
+        """Say what there is to do in a role, with an agent that has these sides, and so many layers of a chunk apart.
+
+        One that is of no use is refused.
+        """
         if not any(needed <= set(sides) for needed in NEEDS[role]):
             wanted = " or ".join(" and ".join(sorted(needed)) for needed in NEEDS[role])
             raise refused(
                 "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
             )
         both = role == "kv_both"
+        saves = "sender" in sides and (both or role == "kv_producer")
         return cls(
-            saves="sender" in sides and (both or role == "kv_producer"),
+            saves=saves,
+            layers=saves and layers > 0,
             loads="receiver" in sides and (both or role == "kv_consumer"),
             shares="sharing" in sides and both,
         )

@@ -37,6 +37,30 @@ class Save:
 
 
 @dataclass(frozen=True)
+class Push:
+    """A request whose KV goes layer by layer begins to be computed."""
+
+    # As of a Save.
+    ours: str
+    request: str
+    prompt: Prompt
+    receiver: Receiver
+
+
+@dataclass(frozen=True)
+class Part:
+    """This step makes chunks of a Push whole, or computes its last tokens."""
+
+    ours: str
+    # The first of those chunks, by its place in the prompt, and the blocks from that one on.
+    first: int
+    blocks: tuple[int, ...]
+    # Tokens that the blocks up to its end have room for: whole chunks of them, but for the last ones of a prompt.
+    tokens: int
+    last: bool
+
+
+@dataclass(frozen=True)
 class Load:
     """The KV of a request is to be had."""
 
@@ -67,6 +91,13 @@ class Work:
     saves: list[Save] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    pushes: list[Push] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    # Pushes, by our names: those whose blocks others have from this step on, and that are computed anew; those that
+    # ended so; and those whose blocks are kept until they were read, which is reported.
+    preempts: list[str] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
     # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
     cancels: list[str] = field(default_factory=list)
     # Requests, by the names that both engines know, that nobody will come for.

@@ -1,0 +1,94 @@
+"""What workers use of an agent's client, and what they say where a call did not end well."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kvferry.errors import Error, wrong
+from kvferry.values import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvferry.vllm.cache import Bytes
+    from kvferry.vllm.words import Receiver
+
+    Scatter = Callable[[int, list[Bytes]], None]
+
+log = logging.getLogger("kvferry.vllm")
+
+# What a call is given whose time is over, in seconds.
+SOON = 0.001
+
+
+class Client(Protocol):
+    """What is used of kvferry.Client."""
+
+    def reserve(self, count: int, *, patience: float | None = None) -> Any:
+        """See kvferry.Client, as for the others."""
+
+    def put(
+        self,
+        *,
+        peer: Peer,
+        keys: Sequence[str],
+        pages: Any,
+        request: str = "",
+        first: int = 0,
+        tokens: int = 0,
+        last: bool = False,
+        patience: float | None = None,
+    ) -> Any:
+        """Push chunks."""
+
+    def begin_prefill(self, *, keys: Sequence[str], request: str, peer: Peer | None = None) -> Any:
+        """Begin with a request whose chunks go layer by layer."""
+
+    def get(self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0) -> Any:
+        """Wait for chunks."""
+
+    def fetch(self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None) -> Any:
+        """Have chunks handed over."""
+
+    def abandon(self, request: str) -> None:
+        """Give up what is kept."""
+
+    def contains(self, keys: Sequence[str]) -> int:
+        """Count the chunks that are here."""
+
+    def store(self, keys: Sequence[str], pages: Any, first: int = 0) -> None:
+        """Give pages to the cache."""
+
+    def shared_get(self, keys: Sequence[str], *, request: str, patience: float | None = None) -> Any:
+        """Have chunks that are here, or that peers have."""
+
+    def close(self) -> None:
+        """Detach."""
+
+
+def peer_of(to: Receiver, rank: int) -> Peer:
+    """Say where a rank sends; a receiver that has no such rank is refused."""
+    if rank >= len(to.init_ports):
+        raise wrong(
+            "put",
+            "disagg_spec.receiver_init_port",
+            f"{len(to.init_ports)} ports",
+            f"one for rank {rank}",
+            "give each rank one",
+        )
+    return Peer(to.host, to.init_ports[rank], to.alloc_ports[rank])
+
+
+def left(until: float) -> float:
+    """Give the time that is left; what is too late is asked for all the same, and ends at once."""
+    return max(SOON, until - time.monotonic())
+
+
+def say(what: str, request: str, error: Exception | None) -> None:
+    """Log how a request fared: a defect of ours with its trace, what agents and peers do in one line."""
+    if error is None or isinstance(error, Error):
+        log.warning("request %s: %s%s", request, what, f": {error}" if error else "")
+    else:
+        log.error("BUG: request %s: %s", request, what, exc_info=error)

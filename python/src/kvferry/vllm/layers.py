@@ -1,0 +1,248 @@
+"""The worker's side of prompts that go layer by layer: each layer is copied and pushed while the next is computed.
+
+The engine's thread only notes what is computed. Copies and calls run on threads, for one request one after the other.
+Blocks are not kept for that while a prompt is computed. A copy counts only if its blocks were still the request's
+after it: vLLM says that others have them before anybody writes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from kvferry.vllm.agents import left, peer_of, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from kvferry.vllm.agents import Client
+    from kvferry.vllm.cache import Cache
+    from kvferry.vllm.counts import Counts
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.words import Part, Push, Work
+
+
+@dataclass
+class _Copy:
+    """A part of a run, in one epoch."""
+
+    part: Part
+    epoch: int
+    # Layers that were not noted yet, and those that were not saved.
+    unsaid: set[int]
+    unsaved: int
+    pages: Any = None
+
+
+@dataclass
+class _Run:
+    """A request."""
+
+    push: Push
+    # Grows when what was computed is lost: copies of another epoch mean nothing.
+    epoch: int = 0
+    # The last part was given, in this epoch; all of it was copied, or never will be; vLLM keeps the blocks for that.
+    last: bool = False
+    read: bool = False
+    ended: bool = False
+    # What is to be done next, by the one thread that works for it.
+    queue: deque[Callable[[], None]] = field(default_factory=deque)
+    busy: bool = False
+    # Of that thread alone.
+    prefill: Any = None
+    over: bool = False
+    copies: list[_Copy] = field(default_factory=list)
+    bytes: int = 0
+
+
+class Layers:
+    """Serves one rank. What the engine calls here returns at once."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        names: Names,
+        chunk_blocks: int,
+        patience: float,
+        counts: Counts,
+        threads: Executor,
+        read: Callable[[str], None],
+    ) -> None:
+        """Work on these threads. Read is told of each request that has ended, when its blocks are not needed."""
+        self._client, self._cache, self._names, self._counts = client, cache, names, counts
+        self._chunk_blocks = chunk_blocks
+        self._patience = patience
+        self._threads, self._told = threads, read
+        self._lock = Lock()
+        self._runs: dict[str, _Run] = {}
+        # What this step computes.
+        self._step: list[tuple[_Run, _Copy]] = []
+
+    # ---- for the engine, in the order of a step ----
+
+    def before(self, work: Work) -> None:
+        """Know what a step computes, and whose blocks others may write from now on."""
+        self._step = []
+        for name in work.preempts:
+            if (lost := self._runs.get(name)) is not None and self._lost(lost):
+                self._queue(lost, partial(self._again, lost))
+        for name in work.drops:
+            if (dropped := self._runs.pop(name, None)) is not None and self._lost(dropped):
+                self._queue(dropped, partial(self._over, dropped))
+        for push in work.pushes:
+            self._runs[push.ours] = _Run(push)
+        for part in work.parts:
+            run = self._runs.get(part.ours)
+            if run is not None and not run.read:
+                run.last = part.last
+                copy = _Copy(part, run.epoch, set(range(self._cache.layers)), self._cache.layers)
+                self._step.append((run, copy))
+
+    def computed(self, name: str) -> None:
+        """Know that the step has computed a layer."""
+        if self._step and (layer := self._cache.places.get(name)) is not None:
+            for run, copy in self._step:
+                self._layer(run, copy, layer)
+
+    def after(self, work: Work) -> None:
+        """Know that the step has computed all layers, whatever was said of each; and which requests have ended."""
+        for name in self._cache.places:
+            self.computed(name)
+        self._step = []
+        for name in work.ends:
+            run = self._runs.get(name)
+            if run is None:
+                self._told(name)
+                continue
+            with self._lock:
+                run.ended, whole = True, run.last or run.read
+                read = run.read
+            if read:
+                self._forget(run)
+            elif not whole:  # Its prompt was never computed to its end.
+                self._queue(run, partial(self._over, run))
+
+    def close(self) -> None:
+        """Give up what is half done."""
+        for run in list(self._runs.values()):
+            if self._lost(run):
+                self._queue(run, partial(self._over, run))
+
+    # ---- within ----
+
+    def _layer(self, run: _Run, copy: _Copy, layer: int) -> None:
+        if layer in copy.unsaid:
+            copy.unsaid.discard(layer)
+            self._queue(run, partial(self._save, run, copy, layer))
+
+    def _lost(self, run: _Run) -> bool:
+        """Know that a run's blocks are others' from now on; say whether that matters to it."""
+        with self._lock:
+            if run.read:
+                return False
+            run.epoch, run.last = run.epoch + 1, False
+            return True
+
+    def _queue(self, run: _Run, what: Callable[[], None]) -> None:
+        with self._lock:
+            run.queue.append(what)
+            if run.busy:
+                return
+            run.busy = True
+        self._threads.submit(self._work, run)
+
+    def _work(self, run: _Run) -> None:
+        while True:
+            with self._lock:
+                if not run.queue:
+                    run.busy = False
+                    return
+                what = run.queue.popleft()
+            try:
+                what()
+            except Exception as error:
+                self._failed(run, error)
+
+    def _save(self, run: _Run, copy: _Copy, layer: int) -> None:
+        """Copy and push one layer of a part; with the last one of all, finish."""
+        if run.over or copy.epoch != run.epoch:
+            return
+        count = self._cache.layers
+        if run.prefill is None:
+            keys = self._names.keys(run.push.prompt)
+            peer = peer_of(run.push.receiver, self._names.rank)
+            run.prefill = self._client.begin_prefill(keys=keys, request=run.push.request, peer=peer)
+        if copy.pages is None:
+            chunks = -(-len(copy.part.blocks) // self._chunk_blocks)
+            copy.pages = self._client.reserve(chunks * count, patience=self._patience)
+            run.copies.append(copy)
+        for begin in range(0, len(copy.part.blocks), self._chunk_blocks):
+            blocks = copy.part.blocks[begin : begin + self._chunk_blocks]
+            page = copy.pages[begin // self._chunk_blocks * count + layer].array()
+            self._cache.fits(len(page), self._chunk_blocks, self._cache.layer_bytes)
+            self._cache.gather_layer(layer, blocks, page)
+        copy.unsaved -= 1
+        with self._lock:
+            if copy.epoch != run.epoch:  # Somebody else's bytes may be among them.
+                return
+            run.read = copy.part.last and copy.unsaved == 0
+        run.prefill.save_layer(layer, copy.part.tokens, copy.pages)
+        run.bytes += len(copy.part.blocks) * self._cache.layer_bytes
+        if run.read:
+            self._finish(run)
+        elif copy.unsaved == 0 and not copy.part.last:
+            self._release(run)
+
+    def _finish(self, run: _Run) -> None:
+        self._forget(run)
+        run.prefill.finish(patience=left(time.monotonic() + self._patience))
+        run.over = True
+        self._release(run)
+        self._counts.add(saved_requests=1, saved_bytes=run.bytes)
+
+    def _forget(self, run: _Run) -> None:
+        """Say once that a run that has ended needs its blocks no more."""
+        with self._lock:
+            if not (run.read and run.ended) or self._runs.get(run.push.ours) is not run:
+                return
+            del self._runs[run.push.ours]
+        self._told(run.push.ours)
+
+    def _again(self, run: _Run) -> None:
+        """Begin anew. What is whole at the peer stays there."""
+        run.bytes = 0
+        self._release(run)
+        if run.prefill is not None and not run.over:
+            run.prefill.preempt()
+
+    def _over(self, run: _Run) -> None:
+        """End a run of which nothing more goes."""
+        run.over = True
+        self._release(run)
+        prefill, run.prefill = run.prefill, None
+        with self._lock:
+            run.read = True
+        self._forget(run)
+        if prefill is not None and not prefill.released:
+            prefill.drop()
+
+    def _failed(self, run: _Run, error: Exception) -> None:
+        self._counts.add(failed_saves=1)
+        say("its KV did not get to the decode engine", run.push.ours, error)
+        try:
+            self._over(run)
+        except Exception as again:
+            say("what was sent of it was not given up", run.push.ours, again)
+
+    def _release(self, run: _Run) -> None:
+        """Give pages back. Who reads them may take its time."""
+        copies, run.copies = run.copies, []
+        for copy in copies:
+            if not copy.pages.released:
+                copy.pages.release(0)

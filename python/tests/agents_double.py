@@ -1,0 +1,313 @@
+"""A double of the agents of a prefill's and a decode's host, and two engines over it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import vllm_double as double
+from kvferry.codes import Code
+from kvferry.errors import error_of, lost
+from kvferry.values import Lookup, Prefix
+from vllm_double import Engine, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK_TOKENS = double.CHUNK * double.BLOCK
+
+
+class Wire:
+    """Both agents: what was put and not yet taken, and what may go wrong."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.chunks: dict[str, bytes] = {}
+        self.claims: set[tuple[str, str]] = set()
+        self.abandoned: list[str] = []
+        self.held = 0
+        self.dead = False
+        self.holding = False
+        self.refuse_after: int | None = None
+        # Whether chunks go layer by layer at each end, and how many layers of chunks did so.
+        self.layers = {"kv_producer": 0, "kv_consumer": 0}
+        self.layered = 0
+        self.prefills: set[str] = set()
+        # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
+        self.shared: dict[str, dict[str, bytes]] = {}
+        self.directory = True
+
+    def look(self, op: str) -> None:
+        if self.dead:
+            raise lost(op)
+
+
+class Pages:
+    """Pages of either agent."""
+
+    def __init__(self, wire: Wire, contents: list[bytearray], short: Any = None) -> None:
+        self._wire, self.contents, self.short = wire, contents, short
+        self.released = self.put = False
+        with wire.changed:
+            wire.held += 1
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def __getitem__(self, index: int) -> Any:
+        return SimpleNamespace(array=lambda: np.frombuffer(self.contents[index], np.uint8))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __enter__(self) -> Pages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.released:
+            self.release()
+
+    def release(self, patience: float | None = None) -> None:
+        assert not self.released
+        assert patience == (0 if self.put else None)  # What was put may still be read, for long.
+        self.released = True
+        with self._wire.changed:
+            self._wire.held -= 1
+
+
+class Prefill:
+    """A request that goes layer by layer: a chunk is there when all of its layers are."""
+
+    def __init__(self, agent: Agent, keys: list[str], request: str) -> None:
+        assert request not in agent.wire.prefills
+        self._agent, self._keys, self._request = agent, keys, request
+        agent.wire.prefills.add(request)
+        self._layers: dict[str, dict[int, bytes]] = {}
+        self._firsts: dict[Pages, int] = {}
+        self._tokens = [0] * double.LAYERS
+        self._last: Pages | None = None
+        self.released = False
+
+    def save_layer(self, layer: int, tokens: int, pages: Pages) -> None:
+        wire = self._agent.wire
+        wire.look("save_layer")
+        assert not self.released
+        assert not pages.released
+        assert self._tokens[layer] <= tokens
+        first = self._firsts.setdefault(pages, self._tokens[layer] // CHUNK_TOKENS)
+        for chunk in range(self._tokens[layer] // CHUNK_TOKENS, tokens // CHUNK_TOKENS):
+            self._save(chunk, layer, bytes(pages.contents[(chunk - first) * double.LAYERS + layer]))
+        self._tokens[layer], self._last = tokens, pages
+
+    def _save(self, chunk: int, layer: int, content: bytes) -> None:
+        wire = self._agent.wire
+        if wire.refuse_after is not None:
+            if wire.refuse_after == 0:
+                raise error_of("save_layer", Code.PEER_LOST)
+            wire.refuse_after -= 1
+        key = self._keys[chunk]
+        layers = self._layers.setdefault(key, {})
+        layers[layer] = content
+        wire.layered += 1
+        if len(layers) == double.LAYERS:
+            with wire.changed:
+                half = len(content) // 2  # First the keys of all layers, then their values.
+                each = [layers[i] for i in range(double.LAYERS)]
+                wire.chunks[key] = b"".join([*(one[:half] for one in each), *(one[half:] for one in each)])
+                wire.claims.add((self._request, key))
+                wire.changed.notify_all()
+
+    def preempt(self) -> None:
+        self._agent.wire.look("preempt")
+        self._firsts, self._last = {}, None
+        self._tokens = [0] * double.LAYERS
+
+    def finish(self, patience: float) -> None:
+        wire, (tokens, *others) = self._agent.wire, self._tokens
+        assert patience > 0
+        wire.look("finish")
+        with wire.changed:
+            wire.changed.wait_for(lambda: not wire.holding, double.PATIENCE)
+        assert set(others) <= {tokens}
+        chunk, rest = divmod(tokens, CHUNK_TOKENS)
+        if rest:
+            assert self._last is not None
+            assert not self._last.released
+            first = self._firsts[self._last]
+            for layer in range(double.LAYERS):
+                content = self._last.contents[(chunk - first) * double.LAYERS + layer]
+                self._save(chunk, layer, bytes(content[: rest * len(content) // CHUNK_TOKENS]))
+        assert all(len(self._layers.get(key, {})) == double.LAYERS for key in self._keys)
+        self._end()
+
+    def drop(self) -> None:
+        assert not self.released
+        self._end()
+
+    def _end(self) -> None:
+        self.released = True
+        self._agent.wire.prefills.discard(self._request)
+
+
+@dataclass
+class Agent:
+    """A client of an agent."""
+
+    wire: Wire
+    path: str = ""
+    layers: int = 0
+    page_bytes: int = 0
+    info: Any = field(default_factory=SimpleNamespace)
+
+    def __post_init__(self) -> None:
+        self.page_bytes = double.PAGE_BYTES // max(1, self.layers)
+        sides = ("sender", "receiver") if self.layers else ("sender", "receiver", "sharing")
+        vars(self.info).update(page_bytes=self.page_bytes, shape=double.SHAPE, sides=sides, layers=max(1, self.layers))
+
+    def reserve(self, count: int, *, patience: float | None = None) -> Pages:
+        del patience
+        self.wire.look("reserve")
+        made = Pages(self.wire, [bytearray(b"\xee" * self.page_bytes) for _ in range(count)])
+        made.put = self.layers > 0
+        return made
+
+    def begin_prefill(self, *, keys: list[str], request: str, peer: Any) -> Prefill:
+        assert self.layers
+        assert peer
+        self.wire.look("begin_prefill")
+        return Prefill(self, keys, request)
+
+    def put(self, *, keys: list[str], pages: Pages, request: str, tokens: int, last: bool, **_: Any) -> None:
+        assert isinstance(last, bool)
+        assert not self.layers
+        with self.wire.changed:
+            self.wire.changed.wait_for(lambda: not self.wire.holding, double.PATIENCE)
+            for i, (key, content) in enumerate(zip(keys, pages.contents, strict=True)):
+                pages.put = False  # An error may be waited for.
+                self.wire.look("put")
+                if self.wire.refuse_after is not None:
+                    if self.wire.refuse_after == 0:
+                        raise error_of("put", Code.PEER_LOST)
+                    self.wire.refuse_after -= 1
+                part = tokens if tokens and i == len(keys) - 1 else double.CHUNK * double.BLOCK
+                self.wire.chunks[key] = bytes(content[: part * self.page_bytes // (double.CHUNK * double.BLOCK)])
+                self.wire.claims.add((request, key))
+            pages.put = True
+            self.wire.changed.notify_all()
+
+    def get(self, keys: list[str], *, request: str, patience: float, layered: bool = False) -> Pages:
+        assert layered == (self.layers > 0)
+
+        def there() -> int:
+            found = [(request, key) in self.wire.claims for key in keys]
+            return found.index(False) if False in found else len(keys)
+
+        with self.wire.changed:
+            self.wire.changed.wait_for(lambda: self.wire.dead or there() == len(keys), patience)
+            self.wire.look("get")
+            came = keys[: there()]
+            self.wire.claims.difference_update((request, key) for key in came)
+            short = None if len(came) == len(keys) else error_of("get", Code.NOT_FOUND)
+            each = [self.wire.chunks[key] for key in came]
+            if layered:
+                each = [_layer(content, layer) for content in each for layer in range(double.LAYERS)]
+            return Pages(self.wire, [bytearray(content) for content in each], short)
+
+    def fetch(self, keys: list[str], scatter: Any, *, request: str, patience: float) -> Prefix:
+        with self.get(keys, request=request, patience=patience) as pages:
+            for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
+                scatter(i, [np.frombuffer(content, np.uint8)])
+            return Prefix(len(pages), pages.short)
+
+    def abandon(self, request: str) -> None:
+        self.wire.look("abandon")
+        with self.wire.changed:
+            self.wire.abandoned.append(request)
+            self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}
+
+    @property
+    def here(self) -> dict[str, bytes]:
+        return self.wire.shared.setdefault(self.path, {})
+
+    def contains(self, keys: list[str]) -> int:
+        self.wire.look("contains")
+        return _prefix(keys, self.here)
+
+    def lookup(self, keys: list[str]) -> Lookup:
+        self.wire.look("lookup")
+        if not self.wire.directory:
+            raise error_of("lookup", Code.UNREACHABLE)
+        return Lookup(_prefix(keys, self.here), max(_prefix(keys, other) for other in self.wire.shared.values()))
+
+    def store(self, keys: list[str], pages: Pages) -> None:
+        self.wire.look("store")
+        for key, content in zip(keys, pages.contents, strict=True):
+            assert key not in self.here
+            self.here[key] = bytes(content)
+
+    def shared_get(self, keys: list[str], *, request: str, patience: float) -> Pages:
+        assert request
+        assert patience > 0
+        self.wire.look("shared_get")
+        source = max(self.wire.shared.values(), key=lambda other: _prefix(keys, other))
+        came = keys[: _prefix(keys, source)]
+        self.here.update((key, source[key]) for key in came)
+        short = None if len(came) == len(keys) else error_of("shared_get", Code.NOT_FOUND)
+        return Pages(self.wire, [bytearray(source[key]) for key in came], short)
+
+    def close(self) -> None:
+        pass
+
+
+def _layer(chunk: bytes, layer: int) -> bytes:
+    half = len(chunk) // 2 // double.LAYERS
+    return b"".join(chunk[at * half : (at + 1) * half] for at in (layer, double.LAYERS + layer))
+
+
+def _prefix(keys: list[str], of: dict[str, bytes]) -> int:
+    found = [key in of for key in keys]
+    return found.index(False) if False in found else len(keys)
+
+
+class Pair:
+    """A prefill and a decode engine."""
+
+    def __init__(self, wire: Wire, budget: int = 1 << 20, blocks: int = 64, **extra: Any) -> None:
+        import kvferry.vllm
+
+        self.wire = wire
+        connector = kvferry.vllm.KvferryConnector
+        self.prefill = Engine(connector, "kv_producer", blocks, budget, **extra)
+        self.decode = Engine(connector, "kv_consumer", **extra)
+
+    def params(self, name: str) -> dict[str, Any]:
+        spec = {"req_id": name, "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
+        return {"disagg_spec": spec}
+
+    def to_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
+        """Compute a prompt, and have it sent; give what the decode engine is told."""
+        request = self.prefill.add(Request(f"{name}-0a", prompt, self.params(name)))
+        self.prefill.run(lambda: request.request_id not in self.prefill.requests)
+        params = self.prefill.outputs[request.request_id]
+        assert params is not None
+        return params
+
+    def to_decode(self, name: str, prompt: list[int], params: dict[str, Any] | None = None) -> Request:
+        wants = {**self.params(name), "do_remote_prefill": True}
+        return self.decode.add(Request(f"{name}-0b", prompt, wants if params is None else params))
+
+    def settle(self) -> None:
+        """Have all end, and see that nothing is held."""
+        for engine in (self.prefill, self.decode):
+            engine.close()
+        assert self.wire.held == 0
+        assert not self.wire.prefills
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    drawn = np.random.default_rng(seed)
+    return [int(t) for t in drawn.integers(0, 1 << 31, length)]
