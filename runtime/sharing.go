@@ -114,9 +114,10 @@ type SharedGet struct {
 // order, as chunks from the first key on. They are only to be read; release the handle then.
 //
 // Where a chunk is missing the error is NotFound and says which is the first, beside the prefix; compute from it on. So
-// it is where directories are down, know of nobody or name who has nothing any more. With From that peer is asked
-// alone, and what became of it is the error: Unreachable, Expired, or as it says. NoMemory and TooMany are this node's
-// own. Chunks beyond what one message holds come in parts, one after the other.
+// it is where directories are down, know of nobody or name who has nothing any more. TooMany: who has them serves as
+// many others as it may (p2p_max_concurrent_gets), or this node does; ask again. With From that peer is asked alone,
+// and what became of it is the error: Unreachable, Expired, or as it says. NoMemory is this node's own. Chunks beyond
+// what one message holds come in parts, one after the other.
 func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	n := s.node
 	if err := n.checkSharedGet("get", &g); err != nil {

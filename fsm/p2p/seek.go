@@ -206,9 +206,13 @@ func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 	case e.Now >= s.deadline:
 		s.code = effects.Expired
 	default:
+		crowded := s.code == effects.TooMany
 		s.code = effects.NotFound // Whoever could not be asked, or had less than was said: it costs a miss.
 		if l.asks(e, f, h, here) {
 			return
+		}
+		if crowded && s.code == effects.NotFound {
+			s.code = effects.TooMany // Whoever has it may serve it later.
 		}
 	}
 	l.finish(e, h, here)
