@@ -73,7 +73,7 @@ class Pages:
 
     def release(self, patience: float | None = None) -> None:
         assert not self.released
-        assert patience == (0 if self.put else None)  # What was put may still be read, for long.
+        assert patience == 0 or not self.put  # What was put may still be read, for long.
         self.released = True
         with self._wire.changed:
             self._wire.held -= 1
@@ -91,6 +91,13 @@ class Prefill:
         self._tokens = [0] * double.LAYERS
         self._last: Pages | None = None
         self.released = False
+
+    def __enter__(self) -> Prefill:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.released:
+            self.drop()
 
     def save_layer(self, layer: int, tokens: int, pages: Pages) -> None:
         wire = self._agent.wire
@@ -199,7 +206,7 @@ class Agent:
             pages.put = True
             self.wire.changed.notify_all()
 
-    def get(self, keys: list[str], *, request: str, patience: float, layered: bool = False) -> Pages:
+    def get(self, keys: list[str], *, request: str, patience: float = 0, layered: bool = False) -> Pages:
         assert layered == (self.layers > 0)
 
         def there() -> int:
@@ -282,7 +289,7 @@ class Pair:
         self.wire = wire
         connector = kvferry.vllm.KvferryConnector
         self.prefill = Engine(connector, "kv_producer", blocks, budget, **extra)
-        self.decode = Engine(connector, "kv_consumer", **extra)
+        self.decode = Engine(connector, "kv_consumer", max(blocks, 64), **extra)
 
     def params(self, name: str) -> dict[str, Any]:
         spec = {"req_id": name, "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}

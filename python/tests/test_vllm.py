@@ -14,8 +14,11 @@ import pytest
 import vllm_double as double
 from agents_double import Agent, Pair, Wire, prompt
 from kvferry import InvalidError, client
+from kvferry.codes import Code
+from kvferry.errors import error_of
 from kvferry.values import Lookup
-from vllm_double import Engine, Request, Status
+from kvferry.vllm import working
+from vllm_double import Engine, Gate, Request, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,13 +128,13 @@ def test_agents_that_are_gone(wire: Wire) -> None:
 
 
 def test_an_agent_that_comes_back_with_other_pages(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, tokens = Pair(wire, load_patience=0.2), prompt(1, 33)
+    pair, tokens = Pair(wire, load_patience=600), prompt(1, 33)
     monkeypatch.setattr(pair.prefill.worker._working._client, "page_bytes", 2 * double.PAGE_BYTES)
     request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
     assert request.worked == 33
     pair.settle()
-    assert not wire.chunks
+    assert not wire.claims
 
 
 @pytest.mark.parametrize("when", ["before", "while", "after"])
@@ -152,13 +155,45 @@ def test_an_abort_at_the_decode(wire: Wire, when: str) -> None:
 
 
 def test_an_abort_at_the_prefill(wire: Wire) -> None:
-    pair = Pair(wire)
+    """The decode engine hears of it: it would wait for long."""
+    pair = Pair(wire, load_patience=600)
     request = pair.prefill.add(Request("r-0a", prompt(1, 9), pair.params("r")))
+    waiting = pair.to_decode("r", prompt(1, 9))
+    pair.decode.step()
     pair.prefill.step(finish=False)
     pair.prefill.abort(request)
     assert pair.prefill.outputs["r-0a"] is None
     pair.settle()
-    assert not wire.chunks
+    assert waiting.worked == 9
+    assert wire.abandoned == ["r"]
+    assert not wire.claims
+
+
+@pytest.mark.parametrize("decode_first", [False, True])
+@pytest.mark.parametrize("came", [0, 1])
+def test_a_save_that_fails_is_told(wire: Wire, monkeypatch: pytest.MonkeyPatch, decode_first: bool, came: int) -> None:
+    """What came before it is used."""
+    put, calls = Agent.put, []
+
+    def once(self: Agent, **more: Any) -> None:
+        calls.append(more)
+        if len(calls) == came + 1:
+            raise error_of("put", Code.EXPIRED)
+        put(self, **more)
+
+    monkeypatch.setattr(Agent, "put", once)
+    pair, tokens = Pair(wire, blocks=128, load_patience=600), prompt(1, 300)
+    if decode_first:
+        request = pair.to_decode("r", tokens)
+        pair.decode.step()
+        pair.to_prefill("r", tokens)
+    else:
+        request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
+    pair.decode.run(lambda: not pair.decode.requests)
+    assert request.worked == 300 - 256 * came
+    pair.settle()
+    assert pair.prefill.counts["failed_saves"] == 1
+    assert not wire.claims
 
 
 def test_a_request_that_is_preempted_is_computed_the_second_time(wire: Wire) -> None:
@@ -384,10 +419,10 @@ def test_closing_ends_loads_that_wait(wire: Wire) -> None:
 # ---- engines that share ----
 
 
-def sharing(hosts: int) -> list[Engine]:
+def sharing(hosts: int, **extra: Any) -> list[Engine]:
     from kvferry.vllm import KvferryConnector
 
-    return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock") for i in range(2)]
+    return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock", **extra) for i in range(2)]
 
 
 def run(engine: Engine, name: str, tokens: list[int]) -> Request:
@@ -488,8 +523,44 @@ def test_a_request_that_names_a_receiver_is_sent_also_by_who_shares(wire: Wire) 
     request = engines[1].add(Request("d", tokens, engines[0].outputs["p"]))
     engines[1].run(engines[1].idle)
     assert request.worked == 1
+    assert run(engines[1], "another", [*tokens[:48], 1, 2]).worked == 2  # It was stored as well.
     ended(engines, wire)
     assert not wire.claims
+
+
+@pytest.mark.parametrize("late", ["put", "store"])
+def test_blocks_are_kept_until_all_have_read_them(wire: Wire, monkeypatch: pytest.MonkeyPatch, late: str) -> None:
+    engines, tokens = sharing(1), prompt(1, 60)
+    gate = Gate(monkeypatch, *((working, "peer_of") if late == "put" else (Agent, "contains")))
+    spec = {"req_id": "r", "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
+    request = engines[0].add(Request("p", tokens, {"disagg_spec": spec}))
+    word = "stored_bytes" if late == "put" else "saved_requests"
+    engines[0].run(lambda: gate.reached.is_set() and word in engines[0].counts)
+    engines[0].step()
+    assert request.blocks
+    gate.go.set()
+    ended(engines, wire)
+    assert not request.blocks
+
+
+@pytest.mark.parametrize("patience", [20, 0.1])
+def test_a_source_that_has_enough_others_is_asked_again(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    engines, tokens = sharing(2, load_patience=patience), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    get, asked = Agent.shared_get, []
+
+    def crowded(self: Agent, keys: list[str], **rest: Any) -> Any:
+        asked.append(len(keys))
+        pages = get(self, keys[: len(asked) % 2 if patience > 1 else 0], **rest)  # Each second time one chunk comes.
+        pages.short = error_of("shared_get", Code.TOO_MANY) if len(pages) < len(keys) else None
+        return pages
+
+    monkeypatch.setattr(Agent, "shared_get", crowded)
+    assert run(engines[1], "two", tokens).worked == (60 - 48 if patience > 1 else 60)
+    assert asked[:5] == ([3, 2, 2, 1, 1] if patience > 1 else [3, 3, 3, 3, 3][: len(asked)])
+    ended(engines, wire)
 
 
 def test_short_names_for_directories() -> None:
@@ -506,7 +577,7 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     from kvferry.vllm import connector
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Duties
-    from kvferry.vllm.words import Load, Part, Prompt, Push, Receiver, Save, Store, Work
+    from kvferry.vllm.words import Gone, Load, Part, Prompt, Push, Receiver, Save, Store, Work
 
     some = Prompt((1, 2), "beside")
     to = Receiver("h", (1,), (2,))
@@ -517,6 +588,7 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
         pushes=[Push("a", "b", some, to)],
         parts=[Part("a", 0, (1,), 2, last=True)],
         preempts=["a"],
+        gone=[Gone("b", to)],
         cancels=["a"],
         abandons=["b"],
     )

@@ -142,26 +142,37 @@ def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
     assert [hosts.held(side) for side in SIDES] == [0, 0]
 
 
-@pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
-def test_a_prefill_that_is_preempted_or_ends_half_way(hosts: Hosts) -> None:
-    prefill, decode = engines(hosts, 16)
-    specs = [{"disagg_spec": spec_of(hosts, f"r{i}")} for i in range(2)]
-    made = [prefill.add(Request(f"r{i}-p", list(range(i, i + 45)), specs[i])) for i in range(2)]
+@pytest.mark.parametrize("hosts", [(), ("prefill",), ("prefill", "decode")], indirect=True)
+def test_a_prefill_that_ends_early_is_told(hosts: Hosts) -> None:
+    prefill, decode = engines(hosts, 16, load_patience=600)
+    spec, tokens = {"disagg_spec": spec_of(hosts, "r")}, list(range(45))
+    request = decode.add(Request("r-d", tokens, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    sent = prefill.add(Request("r-p", tokens, spec))
     prefill.step()
-    prefill.preempt(made[0])
-    prefill.add(Request("other", list(range(90))))
-    prefill.step()
-    prefill.abort(made[1])
+    prefill.abort(sent)
     prefill.run(prefill.idle)
-    request = decode.add(Request("r0-d", list(range(45)), prefill.outputs["r0-p"]))
+    decode.run(decode.idle)
+    assert request.worked > 1
+    for engine in (prefill, decode):
+        engine.close()
+    assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+@pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
+def test_a_prefill_that_is_preempted_half_way(hosts: Hosts) -> None:
+    prefill, decode = engines(hosts, 16)
+    sent = prefill.add(Request("r-p", list(range(45)), {"disagg_spec": spec_of(hosts, "r")}))
+    prefill.step()
+    prefill.preempt(sent)
+    prefill.add(Request("other", list(range(90))))
+    prefill.run(prefill.idle)
+    request = decode.add(Request("r-d", list(range(45)), prefill.outputs["r-p"]))
     decode.run(decode.idle)
     assert request.worked == 1
     for engine in (prefill, decode):
         engine.close()
-    until = time.monotonic() + double.PATIENCE
-    while any(hosts.held(side) for side in SIDES):  # What the peer was promised of the one that ended.
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert [hosts.held(side) for side in SIDES] == [0, 0]
 
 
 def test_an_abort_leaves_nothing(hosts: Hosts) -> None:
@@ -208,6 +219,7 @@ pd_buffer_size: {bytes}
 pd_buffer_device: cpu
 chunk_size: {chunk}
 extra_config:
+  p2p_max_concurrent_gets: 1
   kvferry:
     layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
 """
@@ -278,4 +290,28 @@ def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> 
         worked(first, name)
     assert away.counts["loaded_bytes"] == 4 * double.PAGE_BYTES
     for engine in (first, beside, away):
+        engine.close()
+
+
+def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:
+    """However few of them its agent serves at a time."""
+    from kvferry.vllm import KvferryConnector
+    from kvferry.vllm.words import Prompt
+
+    here, away = (Engine(KvferryConnector, "kv_both", 256, socket=path, hash_bits=64) for path in sharers)
+    prompts = [list(range(100 * i, 100 * i + 65)) for i in range(7)]
+    for i, tokens in enumerate(prompts):
+        here.add(Request(f"here-{i}", tokens))
+    here.run(here.idle)
+    names = away.worker.get_handshake_metadata().names
+    until = time.monotonic() + double.PATIENCE
+    with kvferry.connect(sharers[1]) as client:
+        for tokens in prompts:
+            while client.lookup(names.keys(Prompt(tuple(tokens)))[:4]).elsewhere < 4:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+    made = [away.add(Request(f"away-{i}", tokens)) for i, tokens in enumerate(prompts)]
+    away.run(away.idle)
+    assert [request.worked for request in made] == [1] * 7
+    for engine in (here, away):
         engine.close()

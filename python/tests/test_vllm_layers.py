@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,7 @@ from kvferry.errors import error_of
 from kvferry.vllm.cache import Cache
 from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.words import Part, Prompt, Push, Receiver, Work
-from vllm_double import Output, Request, Status
+from vllm_double import Gate, Output, Request, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,23 +119,6 @@ def test_blocks_are_kept_until_they_were_read_and_no_longer(layered: Wire) -> No
     pair.settle()
 
 
-class Gate:
-    """Holds up a thread at a place, until it is told to go on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, skip: int = 0) -> None:
-        self.reached, self.go = threading.Event(), threading.Event()
-        former, left = getattr(owner, name), [skip]
-
-        def gate(*args: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] == -1:
-                self.reached.set()
-                assert self.go.wait(double.PATIENCE)
-            return former(*args, **more)
-
-        patch.setattr(owner, name, gate)
-
-
 PLACES = [(Agent, "begin_prefill", 0), (Agent, "reserve", 0), (Cache, "gather_layer", 0), (Cache, "gather_layer", 1)]
 
 
@@ -169,8 +151,10 @@ def test_a_request_that_is_preempted_half_way(
 def test_a_request_that_is_aborted_half_way(
     layered: Wire, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, skip: int
 ) -> None:
-    pair, tokens = Pair(layered, 16), prompt(1, 45)
+    pair, tokens = Pair(layered, 16, load_patience=600), prompt(1, 45)
     gate = Gate(monkeypatch, owner, name, skip)
+    request = pair.to_decode("r", tokens)
+    pair.decode.step()
     sent = pair.prefill.add(Request("r-0a", tokens, pair.params("r")))
     pair.prefill.step()
     assert gate.reached.wait(double.PATIENCE)
@@ -181,7 +165,9 @@ def test_a_request_that_is_aborted_half_way(
     pair.prefill.step()
     gate.go.set()
     pair.settle()
+    assert request.worked > 1  # It was told.
     assert "saved_requests" not in pair.prefill.counts
+    assert not layered.claims
 
 
 def test_a_request_that_is_preempted_when_it_was_sent(layered: Wire) -> None:
@@ -218,7 +204,7 @@ def test_a_call_that_fails_ends_its_request_alone(layered: Wire, monkeypatch: py
         return reserve(self, count, patience=patience)
 
     monkeypatch.setattr(Agent, "reserve", once)
-    pair = Pair(layered, load_patience=0.2)
+    pair = Pair(layered, load_patience=600)  # The decode engine hears of it.
     made = []
     for i in range(2):
         params = pair.to_prefill(f"r{i}", prompt(i, 45))

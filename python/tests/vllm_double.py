@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import sys
+import threading
 import time
 import types
 from dataclasses import dataclass, field
@@ -416,3 +417,20 @@ class Engine:
         self._stale += request.blocks  # Nobody may rely on what they had.
         self.free += request.blocks
         request.blocks = []
+
+
+class Gate:
+    """Holds up a thread of the connector's at a place, until it is told to go on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, skip: int = 0) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+        former, left = getattr(owner, name), [skip]
+
+        def gate(*args: Any, **more: Any) -> Any:
+            left[0] -= threading.current_thread().name.startswith("kvferry-save")
+            if left[0] == -1 and not self.reached.is_set():
+                self.reached.set()
+                assert self.go.wait(PATIENCE)
+            return former(*args, **more)
+
+        patch.setattr(owner, name, gate)

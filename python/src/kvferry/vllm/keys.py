@@ -53,13 +53,19 @@ class Names:
         A hash is of all tokens up to the end of the chunk. The last chunk may be a part of one.
         """
         state = hashlib.sha256("\0".join((_FORM, self.layout, prompt.beside)).encode()).digest()
-        before, behind = f"{self.model}@{self.ranks}@{self.rank}@", f"@{self.dtype}"
         tokens = np.asarray(prompt.tokens, "<u4")
         made = []
         for begin in range(0, len(tokens), self.chunk):
             state = hashlib.sha256(state + tokens[begin : begin + self.chunk].tobytes()).digest()
-            made.append(before + state.hex()[: self.bits // 4] + behind)
+            made.append(self._key(state))
         return made
+
+    def end(self, request: str) -> str:
+        """Name the chunk that says that no more comes of a request. It is no name of tokens."""
+        return self._key(hashlib.sha256("\0".join((_FORM, "end", request)).encode()).digest())
+
+    def _key(self, state: bytes) -> str:
+        return f"{self.model}@{self.ranks}@{self.rank}@{state.hex()[: self.bits // 4]}@{self.dtype}"
 
 
 def dtype_name(of_torch: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kvferry.vllm.agents import Client
     from kvferry.vllm.cache import Cache
     from kvferry.vllm.counts import Counts
+    from kvferry.vllm.ends import Ends
     from kvferry.vllm.keys import Names
     from kvferry.vllm.words import Part, Push, Work
 
@@ -73,9 +74,14 @@ class Layers:
         counts: Counts,
         threads: Executor,
         read: Callable[[str], None],
+        ends: Ends,
     ) -> None:
-        """Work on these threads. Read is told of each request that has ended, when its blocks are not needed."""
+        """Work on these threads. Read is told of each request that has ended, when its blocks are not needed.
+
+        Who waits for what never comes of a request is told by ends.
+        """
         self._client, self._cache, self._names, self._counts = client, cache, names, counts
+        self._ends = ends
         self._chunk_blocks = chunk_blocks
         self._patience = patience
         self._threads, self._told = threads, read
@@ -231,6 +237,7 @@ class Layers:
         self._forget(run)
         if prefill is not None and not prefill.released:
             prefill.drop()
+        self._ends.tell(run.push.request, run.push.receiver)
 
     def _failed(self, run: _Run, error: Exception) -> None:
         self._counts.add(failed_saves=1)

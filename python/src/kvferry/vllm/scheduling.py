@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kvferry.vllm.pushes import Output, Pushes
 from kvferry.vllm.settings import Duties
-from kvferry.vllm.words import Load, Prompt, Push, Receiver, Save, Store, Work
+from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
 
 log = logging.getLogger("kvferry.vllm")
 
@@ -205,12 +205,16 @@ class Scheduling:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None
         receiver = self._receiver(request)
-        if receiver is None or not well:
+        if receiver is None:
+            return None
+        if not well:
+            self._next.gone.append(Gone(_shared_name(request), receiver))
             return None
         prompt = _prompt(request, len(request.prompt_token_ids or ()))
         needed = -(-len(prompt.tokens) // self._block_tokens)
         if self._pushes is not None or request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
             log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
+            self._next.gone.append(Gone(_shared_name(request), receiver))
             return None
         save = Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
         self._next.saves.append(save)

@@ -61,6 +61,14 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """No KV of a request goes to its decode engine, which may wait for it."""
+
+    request: str
+    receiver: Receiver
+
+
+@dataclass(frozen=True)
 class Load:
     """The KV of a request is to be had."""
 
@@ -98,6 +106,7 @@ class Work:
     preempts: list[str] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
     # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
     cancels: list[str] = field(default_factory=list)
     # Requests, by the names that both engines know, that nobody will come for.

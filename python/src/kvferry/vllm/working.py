@@ -17,6 +17,7 @@ from kvferry.codes import Code
 from kvferry.errors import Error
 from kvferry.vllm.agents import SOON, left, peer_of, say
 from kvferry.vllm.counts import Counts
+from kvferry.vllm.ends import Ends
 from kvferry.vllm.layers import Layers
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ log = logging.getLogger("kvferry.vllm")
 
 # So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
 _LOOK = 0.5
+# How long a load waits that is turned away because its source has enough others, in seconds.
+_CROWDED = 0.02
 # Chunks that are reserved and put at once: others need pages too.
 _BATCH = 16
 
@@ -64,10 +67,19 @@ class Working:
         self._loading = ThreadPoolExecutor(settings.loads, "kvferry-load")
         # Pages of a chunk.
         self._layers = layers
+        self._ends = Ends(client, names, self._block_tokens, layers)
         self._pushing: Layers | None = None
         if layers:
             self._pushing = Layers(
-                client, cache, names, chunk_blocks, settings.save_patience, self.counts, self._saving, self._read
+                client,
+                cache,
+                names,
+                chunk_blocks,
+                settings.save_patience,
+                self.counts,
+                self._saving,
+                self._read,
+                self._ends,
             )
         self._begun: Work | None = None
 
@@ -105,6 +117,8 @@ class Working:
         for name in work.cancels:
             if (unneeded_too := self._cancelled.get(name)) is not None:
                 unneeded_too.set()
+        for gone in work.gone:
+            self._saving.submit(self._ends.tell, gone.request, gone.receiver)
         for request in work.abandons:
             self._loading.submit(self._abandon, request)
 
@@ -146,6 +160,8 @@ class Working:
         except Exception as error:
             self.counts.add(failed_saves=1)
             say("its KV did not get to the decode engine", save.ours, error)
+            reads()
+            self._ends.tell(save.request, save.receiver)
         finally:
             reads()
 
@@ -201,21 +217,33 @@ class Working:
                 self._sent.add(ours)
 
     def _load(self, load: Load, unneeded: threading.Event, begun: float, until: float) -> None:
-        chunks = 0
+        chunks, ended = 0, False
         error: Exception | None = None
         keys: list[str] = []
         try:
             keys = self._names.keys(load.prompt)
             while chunks < len(keys) and not unneeded.is_set() and not self._stopping.is_set():
                 rest = until - time.monotonic()
-                came, short = self._come(load, keys, chunks, max(SOON, rest))
+                came, short = self._come(load, keys, chunks, SOON if ended else max(SOON, rest))
                 chunks, error = chunks + came, short
-                if rest <= _LOOK or load.shared or (short is not None and short.code != Code.NOT_FOUND):
+                if ended or not self._goes_on(load, short, rest, unneeded):
                     break
+                # What came before that is still to be had.
+                ended = not load.shared and chunks < len(keys) and self._ends.told(load.request)
         except Exception as raised:
             error = raised
         finally:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
+            if not load.shared and (ended or not keys or chunks < len(keys)):  # What comes later waits for nobody.
+                self._abandon(load.request)
+
+    def _goes_on(self, load: Load, short: Error | None, rest: float, unneeded: threading.Event) -> bool:
+        """Say whether more is to be asked for, having waited where others are to be served first."""
+        if not load.shared:
+            return rest > _LOOK and (short is None or short.code == Code.NOT_FOUND)
+        if short is None or short.code != Code.TOO_MANY:
+            return False
+        return rest > _CROWDED and not unneeded.wait(_CROWDED)
 
     def _come(self, load: Load, keys: list[str], begin: int, rest: float) -> tuple[int, Error | None]:
         """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not."""
@@ -272,8 +300,6 @@ class Working:
             say(f"{chunks} of {wanted} chunks came in {seconds:.1f} s; the rest is computed", load.ours, error)
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)
-        if not load.shared and (not wanted or chunks < wanted):  # What comes later waits for nobody.
-            self._abandon(load.request)
 
     def _abandon(self, request: str) -> None:
         try:
