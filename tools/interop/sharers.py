@@ -46,7 +46,6 @@ pd_buffer_size: 256MiB
 pd_buffer_device: cpu
 chunk_size: 256
 extra_config:
-  p2p_max_concurrent_gets: 32
   kvferry:
     layout: {{num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: float}}
 """
@@ -107,7 +106,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
             left = [clear(agent, 20) for agent in agents]
             good = good and result.same == len(some) and not any(left)
             if way == "shared":  # Else all may have been computed, and nothing was tried.
-                good = good and counts.get("loaded_requests", 0) > 0
+                good = good and counts.get("loaded_requests", 0) > 0 and not counts.get("failed_loads")
             print(f"{way}: {result.same} of {len(some)} same, different {result.different}, failed {result.failed}")
             print(f"  {took:.0f} s; held at the end: {left}; so far: {json.dumps(counts)}")
     return good
