@@ -107,6 +107,7 @@ class Prefill:
         assert self._tokens[layer] <= tokens
         first = self._firsts.setdefault(pages, self._tokens[layer] // CHUNK_TOKENS)
         for chunk in range(self._tokens[layer] // CHUNK_TOKENS, tokens // CHUNK_TOKENS):
+            assert chunk >= first
             self._save(chunk, layer, bytes(pages.contents[(chunk - first) * double.LAYERS + layer]))
         self._tokens[layer], self._last = tokens, pages
 
@@ -118,6 +119,8 @@ class Prefill:
             wire.refuse_after -= 1
         key = self._keys[chunk]
         layers = self._layers.setdefault(key, {})
+        if len(layers) == double.LAYERS:
+            return  # It is whole there, and stays as it is.
         layers[layer] = content
         wire.layered += 1
         if len(layers) == double.LAYERS:
@@ -131,6 +134,7 @@ class Prefill:
     def preempt(self) -> None:
         self._agent.wire.look("preempt")
         self._firsts, self._last = {}, None
+        self._layers = {key: layers for key, layers in self._layers.items() if len(layers) == double.LAYERS}
         self._tokens = [0] * double.LAYERS
 
     def finish(self, patience: float) -> None:
