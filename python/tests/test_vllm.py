@@ -15,7 +15,7 @@ import vllm_double as double
 from agents_double import Agent, Pair, Wire, prompt
 from kvferry import InvalidError, client
 from kvferry.codes import Code
-from kvferry.errors import error_of
+from kvferry.errors import error_of, lost
 from kvferry.values import Lookup
 from kvferry.vllm import working
 from vllm_double import Engine, Gate, Request, Status
@@ -525,6 +525,22 @@ def test_a_request_that_names_a_receiver_is_sent_also_by_who_shares(wire: Wire) 
     assert request.worked == 1
     assert run(engines[1], "another", [*tokens[:48], 1, 2]).worked == 2  # It was stored as well.
     ended(engines, wire)
+    assert not wire.claims
+
+
+def test_an_agent_that_is_lost_when_all_was_sent(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = Agent.put
+
+    def lost_then(self: Agent, **more: Any) -> None:
+        put(self, **more)
+        more["pages"].put = False
+        raise lost("put")
+
+    monkeypatch.setattr(Agent, "put", lost_then)
+    pair, tokens = Pair(wire), prompt(1, 45)
+    request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
+    pair.settle()
+    assert request.worked == 1
     assert not wire.claims
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import vllm_double as double
-from agents_double import Agent, Pair, Wire, prompt
+from agents_double import Agent, Pair, Prefill, Wire, prompt
 from kvferry import InvalidError, client
 from kvferry.codes import Code
-from kvferry.errors import error_of
+from kvferry.errors import error_of, lost
 from kvferry.vllm.cache import Cache
 from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.words import Part, Prompt, Push, Receiver, Work
@@ -223,6 +223,22 @@ def test_an_agent_that_is_gone(layered: Wire) -> None:
     pair.decode.run(lambda: not pair.decode.requests)
     assert (sent.worked, request.worked) == (45, 45)
     pair.settle()
+
+
+def test_an_agent_that_is_lost_when_all_was_sent(layered: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says that it failed: it may all be there, and then nobody waits to hear that."""
+    finish = Prefill.finish
+
+    def lost_then(self: Prefill, patience: float) -> None:
+        finish(self, patience)
+        raise lost("finish_prefill")
+
+    monkeypatch.setattr(Prefill, "finish", lost_then)
+    pair, tokens = Pair(layered), prompt(1, 45)
+    request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
+    pair.settle()
+    assert request.worked == 1
+    assert not layered.claims
 
 
 def test_an_engine_that_ends_gives_up_what_is_half_done(layered: Wire) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from kvferry.errors import LostError
 from kvferry.vllm.agents import left, peer_of, say
 
 if TYPE_CHECKING:
@@ -227,8 +228,8 @@ class Layers:
         if run.prefill is not None and not run.over:
             run.prefill.preempt()
 
-    def _over(self, run: _Run) -> None:
-        """End a run of which nothing more goes."""
+    def _over(self, run: _Run, tell: bool = True) -> None:
+        """End a run of which nothing more goes, and tell who waits for it."""
         run.over = True
         self._release(run)
         prefill, run.prefill = run.prefill, None
@@ -237,13 +238,16 @@ class Layers:
         self._forget(run)
         if prefill is not None and not prefill.released:
             prefill.drop()
-        self._ends.tell(run.push.request, run.push.receiver)
+        if tell:
+            self._ends.tell(run.push.request, run.push.receiver)
 
     def _failed(self, run: _Run, error: Exception) -> None:
         self._counts.add(failed_saves=1)
         say("its KV did not get to the decode engine", run.push.ours, error)
+        # With an agent that is lost at the very end all of it may be there.
+        unknown = run.read and isinstance(error, LostError)
         try:
-            self._over(run)
+            self._over(run, not unknown)
         except Exception as again:
             say("what was sent of it was not given up", run.push.ours, again)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
-from kvferry.errors import Error
+from kvferry.errors import Error, LostError
 from kvferry.vllm.agents import SOON, left, peer_of, say
 from kvferry.vllm.counts import Counts
 from kvferry.vllm.ends import Ends
@@ -160,8 +160,11 @@ class Working:
         except Exception as error:
             self.counts.add(failed_saves=1)
             say("its KV did not get to the decode engine", save.ours, error)
+            # With an agent that is lost at the very end all of it may be there.
+            unknown = reads.done and isinstance(error, LostError)
             reads()
-            self._ends.tell(save.request, save.receiver)
+            if not unknown:
+                self._ends.tell(save.request, save.receiver)
         finally:
             reads()
 
@@ -316,6 +319,11 @@ class _Once:
 
     def __init__(self, what: Callable[[], None]) -> None:
         self._what: Callable[[], None] | None = what
+
+    @property
+    def done(self) -> bool:
+        """Whether it was called."""
+        return self._what is None
 
     def __call__(self) -> None:
         what, self._what = self._what, None
