@@ -81,6 +81,9 @@ def tried_all(asked: argparse.Namespace) -> bool:
         engines = {side: stack.enter_context(served(asked, side)) for side in both}
         for child in engines.values():
             report(child.wait("ready", START))
+        # The first request of an engine takes seconds, in which others would be given up.
+        engines["prefill"].say("add", id="warm", prompt=[1, 2, 3], new_tokens=1)
+        engines["prefill"].wait("done", asked.patience, id="warm")
         known = {}
         for some in ways.values():
             for trial in some:
