@@ -277,6 +277,7 @@ REQUESTS ?= 200
 .PHONY: interop-agent
 interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
+	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/device.py
 	for way in agents.py 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
 			sharers.py ranks.py 'ranks.py --layerwise'; do \
 		echo "== $$way"; \

@@ -8,14 +8,15 @@ has fewer blocks, and no gaps. What the bytes of a block mean is the engine's ow
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kvferry.errors import wrong
+from kvferry.vllm.device import Device
+from kvferry.vllm.host import Host
 from kvferry.vllm.settings import Engine, refused
 
 Bytes = npt.NDArray[np.uint8]
@@ -32,30 +33,33 @@ class Cache:
         if not layers:
             raise refused("kv_caches", "none", "a tensor for each layer", "use a model with attention")
         self._tensors = dict(layers)  # Their memory is used for as long as this is.
-        self._rows: list[Bytes] = []
+        own: list[Any] = []
         # Which of them a layer has that computes its own.
         self.places: dict[str, int] = {}
         said, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
+        device = next(iter(self._tensors.values())).device
         for name, tensor in self._tensors.items():
-            self._check(name, tensor, engine)
+            self._check(name, tensor, engine, str(device))
             dtype = str(tensor.dtype)
             said.append(f"{name} {list(tensor.shape[1:])} {list(tensor.stride()[1:])} {dtype}")
             if tensor.data_ptr() not in seen:  # Layers may share what one of them computes.
                 seen.add(tensor.data_ptr())
-                self.places[name] = len(self._rows)
-                self._rows.append(_rows(tensor))
+                self.places[name] = len(own)
+                own.append(tensor)
         self.dtype = str(next(iter(self._tensors.values())).dtype)
         self.layout = "; ".join(said)
         # Parts of what a layer has, by which pages of all layers are put together: the agent knows.
         self.stripes = 1
-        # Of one block in all layers.
-        self.block_bytes: int = sum(row.shape[1] for row in self._rows)
+        # How many layers compute KV of their own; bytes that one of them has of a block, and that all have.
+        self.layers = len(own)
+        self.layer_bytes = engine.block_bytes
+        self.block_bytes = self.layers * self.layer_bytes
+        self._mover = Host(own) if kind_of_device(own[0]) == "cpu" else Device(own)
 
     @staticmethod
-    def _check(name: str, tensor: Any, engine: Engine) -> None:
-        device = str(tensor.device).split(":", maxsplit=1)[0]
-        if device != "cpu":
-            raise refused(f"device of {name}", device, "cpu", "this version copies blocks of host memory alone")
+    def _check(name: str, tensor: Any, engine: Engine, device: str) -> None:
+        if str(tensor.device) != device:
+            raise refused(f"device of {name}", str(tensor.device), device, "give a rank one device")
         shape = list(tensor.shape)
         if len(shape) < 2 or shape[0] != engine.blocks:
             raise refused(
@@ -65,7 +69,7 @@ class Cache:
                 "choose an attention backend whose cache is one tensor a layer, blocks first",
             )
         block = tensor[0]
-        if not block.is_contiguous():
+        if not _dense(block):
             raise refused(
                 f"strides of {name}",
                 str(list(tensor.stride())),
@@ -81,52 +85,25 @@ class Cache:
                 "choose another attention backend: this one pads its blocks, or splits them",
             )
 
-    @property
-    def layers(self) -> int:
-        """Count the layers that compute KV of their own."""
-        return len(self._rows)
-
-    @property
-    def layer_bytes(self) -> int:
-        """Say how many bytes one layer has of a block."""
-        return self.block_bytes // self.layers
+    def mark(self) -> None:
+        """Have later copies wait for what the engine was given to compute up to now. Its thread calls it."""
+        self._mover.mark()
 
     def gather(self, blocks: Sequence[int], page: Bytes) -> None:
         """Copy blocks, in all layers, to the beginning of a page."""
-        for layer, row in enumerate(self._rows):
-            for place, block in enumerate(blocks):
-                for at, of, size in self._pieces(layer, place, len(blocks)):
-                    page[at : at + size] = row[block, of : of + size]
+        self._mover.gather(blocks, page, self.stripes)
 
     def scatter(self, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
         """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
-        has = len(page) // self.block_bytes
-        for layer, row in enumerate(self._rows):
-            for place, block in enumerate(blocks, skip):
-                for at, of, size in self._pieces(layer, place, has):
-                    row[block, of : of + size] = page[at : at + size]
+        self._mover.scatter(page, skip, blocks, self.stripes)
 
     def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes) -> None:
         """Copy what one layer has of blocks to the beginning of a page."""
-        row, width = self._rows[layer], self.layer_bytes
-        for place, block in enumerate(blocks):
-            page[place * width : (place + 1) * width] = row[block]
+        self._mover.gather_layer(layer, blocks, page)
 
     def scatter_layer(self, layer: int, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
         """Copy from a page that has one layer of a chunk."""
-        row, width = self._rows[layer], self.layer_bytes
-        for place, block in enumerate(blocks, skip):
-            row[block] = page[place * width : (place + 1) * width]
-
-    def _pieces(self, layer: int, place: int, blocks: int) -> Iterator[tuple[int, int, int]]:
-        """Say where in a page of so many blocks what a layer has of one lies: at, from which byte of it on, bytes."""
-        begin, end = place * self.layer_bytes, (place + 1) * self.layer_bytes
-        stripe_bytes = blocks * self.layer_bytes // self.stripes
-        while begin < end:
-            stripe, at = divmod(begin, stripe_bytes)
-            size = min(end - begin, stripe_bytes - at)
-            yield (stripe * self.layers + layer) * stripe_bytes + at, begin - place * self.layer_bytes, size
-            begin += size
+        self._mover.scatter_layer(layer, page, skip, blocks)
 
     def fits(self, size: int, blocks: int, of_block: int = 0) -> None:
         """Refuse pages of an agent that was started anew with another file, and chunks that somebody else made.
@@ -138,13 +115,19 @@ class Cache:
             raise wrong("copy", "page", f"{size} bytes", f"{wanted}", "start the agent with the file that it had")
 
 
-def _rows(tensor: Any) -> Bytes:
-    """View a tensor's memory, a row for each block. Blocks of a layer may be apart from each other."""
-    width = tensor[0].numel() * tensor.element_size()
-    apart = tensor.stride()[0] * tensor.element_size()
-    count = tensor.shape[0]
-    memory = (ctypes.c_uint8 * ((count - 1) * apart + width)).from_address(tensor.data_ptr())
-    return np.lib.stride_tricks.as_strided(np.frombuffer(memory, np.uint8), (count, width), (apart, 1), writeable=True)
+def kind_of_device(tensor: Any) -> str:
+    """Say where a tensor is; cpu: in host memory."""
+    return str(tensor.device).split(":", maxsplit=1)[0]
+
+
+def _dense(block: Any) -> bool:
+    """Say whether a block has no gaps, in whatever order its bytes are."""
+    wanted = 1
+    for apart, count in sorted(zip(block.stride(), block.shape, strict=True)):
+        if count > 1 and apart != wanted:
+            return False
+        wanted *= count
+    return True
 
 
 def chunk_blocks(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int], layers: int) -> int:

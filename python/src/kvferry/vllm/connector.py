@@ -21,7 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 
 from kvferry import client
 from kvferry.vllm import counts
-from kvferry.vllm.cache import Cache, chunk_blocks
+from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
 from kvferry.vllm.keys import Names, dtype_name
 from kvferry.vllm.pushes import Pushes
@@ -128,9 +128,11 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Take the cache, attach to the agent, and see whether both fit."""
         engine = self._engine
-        cache = Cache(kv_caches, engine, machine())
+        cache = Cache(kv_caches, engine, machine(kv_caches))
         attached = self._attached(engine.rank)
         try:
+            if any(kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()):
+                log.info("kvferry: %s", attached.pin_memory().text)
             info = attached.info
             layers = info.layers if info.layers > 1 else 0  # A chunk of one layer is one page in any case.
             duties = Duties.of(engine.role, info.sides, layers)
@@ -292,8 +294,11 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
     )
 
 
-def machine() -> str:
+def machine(layers: Mapping[str, Any]) -> str:
     """Say what the order of bytes in a block depends on, beside what tensors say: of a CPU, what it can do."""
+    for tensor in layers.values():
+        if (kind := kind_of_device(tensor)) != "cpu":
+            return kind
     torch = importlib.import_module("torch")
     amx = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return f"{torch.backends.cpu.get_cpu_capability()}{' amx' if amx is not None and amx() else ''}"

@@ -114,6 +114,7 @@ class Layers:
     def computed(self, name: str) -> None:
         """Know that the step has computed a layer."""
         if self._step and (layer := self._cache.places.get(name)) is not None:
+            self._cache.mark()
             for run, copy in self._step:
                 self._layer(run, copy, layer)
 

@@ -101,6 +101,8 @@ class Working:
         if self._begun is not work:
             self.before(work)
         self._begun = None
+        if work.saves or work.stores or work.loads:
+            self._cache.mark()
         now = time.monotonic()
         with self._lock:
             for name in (*work.ends, *(save.ours for save in work.saves), *(store.ours for store in work.stores)):

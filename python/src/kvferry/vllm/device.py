@@ -1,0 +1,130 @@
+"""Copies between pages and an engine's KV cache in the memory of a device, by torch.
+
+Blocks are put together on the device, so that a page is one copy between device and host. Copies run on streams of
+their own, behind all that the engine's stream was given before; the engine's stream waits for none of them. The calling
+thread waits for its copy: who is told that it is done need not know of streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kvferry.pool import torch_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvferry.vllm.cache import Bytes
+
+# Copies at once: two fill the bus. Each takes a page or two of the device's memory, which the engine has nearly all of.
+_STAGES = 2
+
+
+class Stage:
+    """A stream, for one copy at a time."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        """Make the stream."""
+        self._torch, self._device = torch, device
+        self._streams = torch.get_device_module(device)
+        self.stream = self._streams.Stream(device)
+
+    def room(self, *shape: int) -> Any:
+        """Give memory of the device for so many bytes, which the stream's next copies may have again."""
+        return self._torch.empty(shape, dtype=self._torch.uint8, device=self._device)
+
+    def places(self, blocks: Sequence[int]) -> Any:
+        """Say on the device which blocks."""
+        return self._torch.tensor(list(blocks), dtype=self._torch.int64, device=self._device)
+
+    def wait(self) -> None:
+        """Wait until the stream has done all that it was given."""
+        event = self._streams.Event()
+        event.record(self.stream)
+        event.synchronize()
+
+
+class Device:
+    """Copies blocks of one rank, on its device."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        """Take the tensors of the layers: blocks first, each without gaps."""
+        torch = torch_module()
+        self._torch = torch
+        self._device = tensors[0].device
+        self._streams = torch.get_device_module(self._device)
+        self._rows = [_rows(torch, tensor) for tensor in tensors]
+        self._stages: queue.SimpleQueue[Stage] = queue.SimpleQueue()
+        for _ in range(_STAGES):
+            self._stages.put(Stage(torch, self._device))
+        self.mark()
+
+    def mark(self) -> None:
+        """Have later copies wait for what the engine's stream was given up to now. The engine's thread calls it."""
+        event = self._streams.Event()
+        event.record(self._streams.current_stream(self._device))
+        self._marked = event
+
+    def gather(self, blocks: Sequence[int], page: Bytes, stripes: int) -> None:
+        """Copy blocks, in all layers, to the beginning of a page."""
+        with self._stage() as stage:
+            places = stage.places(blocks)
+            layers = stage.room(len(self._rows), len(blocks), self._width)
+            for layer, row in enumerate(self._rows):
+                self._torch.index_select(row, 0, places, out=layers[layer])
+            striped = layers.view(len(self._rows), stripes, -1).transpose(0, 1).contiguous().view(-1)
+            self._host(page, striped.numel()).copy_(striped, non_blocking=True)
+
+    def scatter(self, page: Bytes, skip: int, blocks: Sequence[int], stripes: int) -> None:
+        """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
+        with self._stage() as stage:
+            places = stage.places(blocks)
+            striped = stage.room(stripes, len(self._rows), len(page) // (stripes * len(self._rows)))
+            striped.view(-1).copy_(self._host(page, striped.numel()), non_blocking=True)
+            layers = striped.transpose(0, 1).reshape(len(self._rows), -1, self._width)
+            for layer, row in enumerate(self._rows):
+                row.index_copy_(0, places, layers[layer, skip : skip + len(blocks)])
+
+    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes) -> None:
+        """Copy what one layer has of blocks to the beginning of a page."""
+        with self._stage() as stage:
+            found = self._rows[layer].index_select(0, stage.places(blocks)).view(-1)
+            self._host(page, found.numel()).copy_(found, non_blocking=True)
+
+    def scatter_layer(self, layer: int, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
+        """Copy from a page that has one layer of a chunk."""
+        with self._stage() as stage:
+            found = stage.room(len(blocks), self._width)
+            found.view(-1).copy_(self._host(page[skip * self._width :], found.numel()), non_blocking=True)
+            self._rows[layer].index_copy_(0, stage.places(blocks), found)
+
+    @property
+    def _width(self) -> int:
+        return int(self._rows[0].shape[1])
+
+    @contextmanager
+    def _stage(self) -> Iterator[Stage]:
+        stage = self._stages.get()
+        try:
+            with self._streams.stream(stage.stream):
+                stage.stream.wait_event(self._marked)
+                yield stage
+        finally:
+            stage.wait()  # Also for what failed half-way: its memory and its page are others' then.
+            self._stages.put(stage)
+
+    def _host(self, page: Bytes, size: int) -> Any:
+        # By address: torch has no tensors that are only to be read, and says so of what a get gave.
+        memory = (ctypes.c_uint8 * size).from_address(page[:size].ctypes.data)
+        return self._torch.frombuffer(memory, dtype=self._torch.uint8)
+
+
+def _rows(torch: Any, tensor: Any) -> Any:
+    """View a tensor's memory as bytes, a row for each block."""
+    size = tensor.element_size()
+    width, apart = tensor[0].numel() * size, tensor.stride()[0] * size
+    memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return memory.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (tensor.shape[0], width), (apart, 1))
