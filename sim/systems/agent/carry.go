@@ -312,7 +312,7 @@ func (h *host) giveBack(x *work) {
 	of := w.Commands[t-1]
 	c := pd.Command{Want: plan.WantRelease, Target: t, Body: &engine.Release{Reserved: t}}
 	patience := effects.Duration(0)
-	switch of.Want {
+	switch of.Want { //nolint:exhaustive // The others give pages of a Reserve.
 	case plan.WantGet:
 		c.Want, c.Body = plan.WantUnpin, &engine.Unpin{Got: t}
 	case p2p.Shares:

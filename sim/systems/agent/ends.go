@@ -50,7 +50,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	a := &protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Hits: e.Hits, Sent: e.Sent, Skipped: e.Skipped}
 	stands := x.ends != nil && e.Code != effects.OK
-	switch want {
+	switch want { //nolint:exhaustive // The others bring nothing.
 	case plan.WantReserve, plan.WantGet:
 		for _, p := range e.Pages {
 			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
@@ -173,7 +173,7 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	t := ticketOf(w, c)
 	x, want := h.tickets[t], c.Want
 	delete(h.tickets, t)
-	switch want {
+	switch want { //nolint:exhaustive // The others are puts.
 	case layerwise.Saves, layerwise.Finishes:
 		if layerwise.Back(w, n, c); w.Failure != nil {
 			return
@@ -212,14 +212,11 @@ func (h *host) isBack(t effects.Ticket) {
 // onward goes on with calls that waited for pages, and with what is given back.
 func (h *host) onward() {
 	for _, x := range h.waiting() {
-		x.waits = false
-		switch {
-		case x.op == protocol.CallAwaitReturn:
+		if x.waits = false; x.op == protocol.CallAwaitReturn {
 			h.end(x, &protocol.EngineAnswer{}, false)
 			return // It goes on with the others.
-		default:
-			h.giveBack(x)
 		}
+		h.giveBack(x)
 	}
 }
 

@@ -92,18 +92,16 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 		return
 	}
 	next := c.From
-	switch {
-	case e.Code == effects.OK:
+	if e.Code == effects.OK {
 		w.Result.Chunks += uint64(c.Count)
 		if next += int(c.Count); next == len(j.Keys) {
 			j.served = true
 			return
 		}
 	}
-	if c.Attached {
-		return
-	}
 	switch {
+	case c.Attached:
+		return
 	case e.Code == effects.OK:
 	case (e.Begun || c.From > 0) && j.givesUp(w, n, c):
 		return

@@ -75,6 +75,14 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) bool {
 	to := t.Remote.Node
 	g := to.Grants[t.Grant]
+	if g == nil && !t.Read && n.Lends && ready(n, e.Pairs) {
+		or.void(checkPushOf) // Who had asked is gone, and so is its grant: nothing lands there.
+		for _, p := range e.Pairs {
+			n.Pool.Pages[p.Local.Index].Readers++
+			n.Pool.Touch(p.Local.Index)
+		}
+		return true
+	}
 	if t.Read || g == nil || len(g.Shared) == 0 || !n.Lends {
 		return false
 	}
@@ -107,6 +115,14 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 			all, most)
 	}
 	return true
+}
+
+// ready says whether pages that are to be read are no engine's, and are what they were.
+func ready(n *world.Node, pairs []effects.Pair) bool {
+	return !slices.ContainsFunc(pairs, func(p effects.Pair) bool {
+		src := &n.Pool.Pages[p.Local.Index]
+		return src.Reserved != 0 || src.Last != p.Local.Generation
+	})
 }
 
 // pushAnswered checks the answer to a question that granted pages, as it leaves: nothing is written any more.
