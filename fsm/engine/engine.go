@@ -130,6 +130,12 @@ func (x *Engine) Enter(v *env.Env, id []byte) (table.Handle, effects.Code, *effe
 	return x.requests.join(v, id, false)
 }
 
+// MayEnter says whether Enter would do so. It changes nothing.
+func (x *Engine) MayEnter(v *env.Env, id []byte) (effects.Code, *effects.Why) {
+	_, code, why := x.requests.admit(v, id)
+	return code, why
+}
+
 // Last notes that no batch of a request follows those that are in.
 func (x *Engine) Last(request table.Handle) { x.requests.of(request).last = true }
 

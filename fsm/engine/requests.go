@@ -59,29 +59,36 @@ func (x *requests) emptied(cfg requestsConfig) requests {
 
 // join counts a batch into the request with an id, which may be none.
 func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects.Code, *effects.Why) {
-	if len(id) == 0 {
-		return 0, effects.OK, nil
+	h, code, why := x.admit(v, id)
+	if len(id) == 0 || code != effects.OK {
+		return 0, code, why
 	}
-	h := x.find(id)
 	if h == 0 {
-		if h = x.add(v, id); h == 0 {
-			v.Out.Mark(MarkRequestsFull)
-			return 0, effects.TooMany, &effects.Why{
-				Field: "tables.commands", Ours: "enough for " + number(x.slab.Max()) + " requests, and as many are open",
-				Remedy: "retry when the last batch of one has ended, or raise tables.commands",
-			}
-		}
+		h = x.add(v, id)
 	}
 	r := x.slab.Get(h)
-	if r.last {
+	r.last = last
+	r.puts++
+	v.Timers.Stop(&r.timer)
+	return h, effects.OK, nil
+}
+
+// admit says whether a batch of a request may join, and gives the request if it is known. It changes nothing.
+func (x *requests) admit(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
+	h := x.find(id)
+	switch {
+	case h == 0 && x.slab.Full() && x.told.Front() == 0 && len(id) > 0:
+		v.Out.Mark(MarkRequestsFull)
+		return 0, effects.TooMany, &effects.Why{
+			Field: "tables.commands", Ours: "enough for " + number(x.slab.Max()) + " requests, and as many are open",
+			Remedy: "retry when the last batch of one has ended, or raise tables.commands",
+		}
+	case h != 0 && x.slab.Get(h).last:
 		v.Out.Mark(MarkRequestEnded)
 		return 0, effects.Ended, &effects.Why{
 			Field: "Request", Theirs: effects.Words(id), Ours: "one that had no last batch",
 		}
 	}
-	r.last = last
-	r.puts++
-	v.Timers.Stop(&r.timer)
 	return h, effects.OK, nil
 }
 

@@ -199,15 +199,14 @@ func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *
 	if c.Peer.Host == "" {
 		e.Out.Mark(MarkNowhere)
 	} else {
-		var code effects.Code
-		var why *effects.Why
+		// Whoever is refused leaves no trace: nobody is called for it.
+		if code, why := e.Commands.MayEnter(&e.Env, c.Request); code != effects.OK {
+			return code, why
+		}
 		if to = e.Links.Want(&e.Env, link.Where(c.Peer)); to == 0 {
 			return effects.TooMany, peersFull(e.Cfg.PeersMax)
 		}
-		if request, code, why = e.Commands.Enter(&e.Env, c.Request); code != effects.OK {
-			e.Links.Unwant(to)
-			return code, why
-		}
+		request, _, _ = e.Commands.Enter(&e.Env, c.Request)
 		f.waiting++
 	}
 	h, r := f.runs.Add()

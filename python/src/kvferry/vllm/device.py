@@ -113,8 +113,10 @@ class Device:
                 stage.stream.wait_event(self._marked)
                 yield stage
         finally:
-            stage.wait()  # Also for what failed half-way: its memory and its page are others' then.
-            self._stages.put(stage)
+            try:
+                stage.wait()  # Also for what failed half-way: its memory and its page are others' then.
+            finally:
+                self._stages.put(stage)
 
     def _host(self, page: Bytes, size: int) -> Any:
         # By address: torch has no tensors that are only to be read, and says so of what a get gave.
