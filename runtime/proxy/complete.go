@@ -29,7 +29,7 @@ func (p *Proxy) complete(chat bool) http.HandlerFunc {
 		defer done()
 		req, err := parse(body, chat)
 		if err != nil {
-			refuse(w, http.StatusBadRequest, err.Error())
+			p.refuse(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		p.stats.requests.Add(1)
@@ -59,7 +59,7 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 		p.log.Warn("a request is refused: there is no room", "", "limit", what,
 			"remedy", "raise the limit, or run another proxy beside this one")
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, "there are too many requests under way; try again")
+		p.refuse(w, http.StatusServiceUnavailable, "there are too many requests under way; try again")
 		return nil, nil, false
 	}
 	select {
@@ -73,7 +73,7 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 	}
 	if size > p.config.BodyBytes {
 		<-p.slots
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has %d bytes, of at most %d", size,
+		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has %d bytes, of at most %d", size,
 			p.config.BodyBytes))
 		return nil, nil, false
 	}
@@ -94,10 +94,10 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 	done()
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
+		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
 	} else {
 		w.Header().Set("Connection", "close")
-		refuse(w, http.StatusRequestTimeout, "the body did not come whole, or in time")
+		p.refuse(w, http.StatusRequestTimeout, "the body did not come whole, or in time")
 	}
 	return nil, nil, false
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -69,34 +70,44 @@ func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
 	}
 	p.stats.failed.Add(1)
 	if ctx.Err() != nil {
-		refuse(w, http.StatusGatewayTimeout, "the decode engine did not answer in time")
+		p.refuse(w, http.StatusGatewayTimeout, "the decode engine did not answer in time")
 		return
 	}
 	p.log.Warn("a decode engine does not answer", "", "err", err)
-	refuse(w, http.StatusBadGateway, "no decode engine answers")
+	p.refuse(w, http.StatusBadGateway, "no decode engine answers")
 }
 
-// hop are headers of one connection, which are not passed on.
+// hop are headers of one connection, which are not passed on. Connection names others.
 var hop = map[string]bool{"Connection": true, "Keep-Alive": true, "Transfer-Encoding": true, "Trailer": true,
 	"Upgrade": true, "Proxy-Connection": true, "Te": true}
+
+// patience begins the time in which a client is to take the next piece of its answer.
+func (p *Proxy) patience(w http.ResponseWriter) *http.ResponseController {
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(p.config.WriteTimeout))
+	return rc
+}
 
 // pass copies an engine's answer to the client, each piece as soon as it is there.
 func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
 	defer func() { _ = res.Body.Close() }()
+	for _, names := range res.Header["Connection"] {
+		for name := range strings.SplitSeq(names, ",") {
+			res.Header.Del(strings.TrimSpace(name))
+		}
+	}
 	for name, values := range res.Header {
 		if !hop[name] {
 			w.Header()[name] = values
 		}
 	}
-	rc := http.NewResponseController(w)
-	deadline := func() { _ = rc.SetWriteDeadline(time.Now().Add(p.config.WriteTimeout)) }
-	deadline()
+	rc := p.patience(w)
 	w.WriteHeader(res.StatusCode)
 	piece := make([]byte, 16<<10)
 	for {
 		n, err := res.Body.Read(piece)
 		if n > 0 {
-			deadline()
+			p.patience(w)
 			if _, writeErr := w.Write(piece[:n]); writeErr != nil {
 				panic(http.ErrAbortHandler)
 			}
@@ -106,6 +117,7 @@ func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			p.patience(w) // For its end: the last piece may be long ago.
 			return
 		case err != nil:
 			panic(http.ErrAbortHandler) // The client sees that it is not whole.
@@ -128,7 +140,8 @@ func (p *Proxy) models(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse answers with an error in OpenAI's words.
-func refuse(w http.ResponseWriter, status int, message string) {
+func (p *Proxy) refuse(w http.ResponseWriter, status int, message string) {
+	p.patience(w)
 	kind := "invalid_request_error"
 	if status >= http.StatusInternalServerError {
 		kind = "server_error"

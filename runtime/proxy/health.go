@@ -40,6 +40,7 @@ func (p *Proxy) health(w http.ResponseWriter, _ *http.Request) {
 	if known.Decodes.Up == 0 {
 		status = http.StatusServiceUnavailable
 	}
+	p.patience(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(known)

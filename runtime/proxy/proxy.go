@@ -77,8 +77,9 @@ func Listen(c Config) (*Proxy, error) {
 			MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
 		}}
 	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
-		ReadTimeout: c.ReadTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		ReadTimeout:  c.ReadTimeout,
+		WriteTimeout: c.WriteTimeout, // Of what the server says itself; patience has that of all else.
+		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withClient}
 	// Behind another proxy all connections are of one address.
@@ -124,7 +125,7 @@ func (p *Proxy) routes() http.Handler {
 	m.Handle("GET /v1/models", p.counted(p.models))
 	m.Handle("GET /health", p.counted(p.health))
 	m.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound,
+		p.refuse(w, http.StatusNotFound,
 			"there are POST /v1/completions, POST /v1/chat/completions, GET /v1/models and GET /health")
 	})
 	return m
@@ -140,7 +141,7 @@ func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 		}
 		p.mu.Unlock()
 		if closing {
-			refuse(w, http.StatusServiceUnavailable, "the proxy is stopping")
+			p.refuse(w, http.StatusServiceUnavailable, "the proxy is stopping")
 			return
 		}
 		defer p.working.Done()

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A client that asks and asks, and reads no answer, is cut off, also where no engine answers.
+func TestClientThatReadsNothing(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+	for _, path := range []string{"/health", "/elsewhere", "//health"} {
+		conn := dial(t, p)
+		requests := []byte(strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
+		var err error
+		for err == nil {
+			_, err = conn.Write(requests)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: the connection stays", path)
+		}
+	}
+}
+
+// An answer that comes later than a client would have to take a piece of it is taken nevertheless.
+func TestLateRefusal(t *testing.T) {
+	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
+		c.WriteTimeout, c.Timeout = time.Millisecond, 20*time.Millisecond
+	})
+	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	want(t, res, http.StatusGatewayTimeout, "in time")
+}
+
+// An answer whose end comes long after its last piece is whole.
+func TestLateEnd(t *testing.T) {
+	const short = 50 * time.Millisecond
+	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "data: one\n")
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(2 * short) // The time for that piece is over.
+	})
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = short })
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "data: one")
+}
+
+// Headers of the engine's connection stay there, also those that Connection names.
+func TestHeadersOfAnswers(t *testing.T) {
+	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "x-hop, X-Other")
+		w.Header().Set("X-Hop", "1")
+		w.Header().Set("X-Other", "1")
+		w.Header().Set("Keep-Alive", "timeout=5")
+		w.Header().Set("X-Kept", "1")
+		_, _ = io.WriteString(w, `{"data": []}`)
+	})
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	for _, method := range []string{http.MethodHead, http.MethodGet} {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.Addr().String()+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := to(t).Do(r)
+		if err != nil {
+			t.Errorf("%s: %v", method, err)
+			continue
+		}
+		want(t, res, http.StatusOK, "")
+		_ = res.Body.Close()
+		h := res.Header
+		if h.Get("X-Kept") != "1" || h.Get("X-Hop") != "" || h.Get("X-Other") != "" || h.Get("Keep-Alive") != "" {
+			t.Errorf("%s: got %v", method, h)
+		}
+	}
+}
