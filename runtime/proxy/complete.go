@@ -52,7 +52,7 @@ func (p *Proxy) complete(chat bool) http.HandlerFunc {
 }
 
 // read takes a request's body, when there is room for the request. It answers those that it does not take. done gives
-// the room back.
+// the room back. Nothing but its bytes is taken before a body is whole: else slow ones would keep others out.
 func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
 	full := func(what string) ([]byte, func(), bool) {
 		p.stats.refused.Add(1)
@@ -62,36 +62,34 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 		p.refuse(w, http.StatusServiceUnavailable, "there are too many requests under way; try again")
 		return nil, nil, false
 	}
-	select {
-	case p.slots <- struct{}{}:
-	default:
-		return full("requests")
-	}
-	size := r.ContentLength
-	if size < 0 {
-		size = p.config.BodyBytes
-	}
-	if size > p.config.BodyBytes {
-		<-p.slots
+	if size := r.ContentLength; size > p.config.BodyBytes {
 		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has %d bytes, of at most %d", size,
 			p.config.BodyBytes))
 		return nil, nil, false
 	}
-	done = func() {
-		p.bytes.Add(-size)
-		<-p.slots
-	}
-	if p.bytes.Add(size) > p.config.TotalBytes {
-		done()
-		return full("bytes")
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.config.BodyBytes))
+	came := &counter{from: http.MaxBytesReader(w, r.Body, p.config.BodyBytes), p: p}
+	body, err := io.ReadAll(came)
 	if err == nil {
+		select {
+		case p.slots <- struct{}{}:
+		default:
+			came.done()
+			return full("requests")
+		}
+		over := working(r)
+		done = func() {
+			over()
+			came.done()
+			<-p.slots
+		}
 		// The server's deadline would end the request later on, as a connection that is gone does.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, done, true
 	}
-	done()
+	came.done()
+	if errors.Is(err, errFull) {
+		return full("bytes")
+	}
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
 		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
@@ -101,6 +99,28 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 	}
 	return nil, nil, false
 }
+
+var errFull = errors.New("there is no room for a body")
+
+// A counter counts a body among those under way as it comes: who says that much comes, and sends little, takes little.
+type counter struct {
+	from  io.Reader
+	p     *Proxy
+	bytes int64
+}
+
+// Read implements io.Reader.
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	c.bytes += int64(n)
+	if c.p.bytes.Add(int64(n)) > c.p.config.TotalBytes {
+		return n, errFull
+	}
+	return n, err
+}
+
+// done gives the room back.
+func (c *counter) done() { c.p.bytes.Add(-c.bytes) }
 
 // identify is what a client calls its request, or a name of ours.
 func identify(r *http.Request) string {

@@ -84,3 +84,10 @@ func working(r *http.Request) (done func()) {
 	c.Work(1)
 	return func() { c.Work(-1) }
 }
+
+// known says that a client speaks HTTP: the server's limits of time are its now.
+func known(r *http.Request) {
+	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
+		c.Known()
+	}
+}

@@ -125,6 +125,31 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
+// Bodies that do not come take nothing from those that do, however long they say they are.
+func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+	for name, limit := range map[string]func(*Config){
+		"requests":    func(c *Config) { c.Requests = 1 },
+		"bytes":       func(c *Config) { c.BodyBytes, c.TotalBytes = 500, 500 },
+		"connections": func(c *Config) { c.Connections = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			decode := newEngine(t, says("answer"))
+			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
+			conn := dial(t, p)
+			_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for begun := time.Now(); p.bytes.Load() == 0; runtime.Gosched() { // It is being read.
+				if time.Since(begun) > patience {
+					t.Fatal("the body is not read")
+				}
+			}
+			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+		})
+	}
+}
+
 func TestLongHeaders(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}})

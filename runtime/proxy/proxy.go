@@ -145,7 +145,10 @@ func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 			return
 		}
 		defer p.working.Done()
-		defer working(r)()
+		known(r)
+		if r.Method != http.MethodPost { // There is no body to wait for; read has the others.
+			defer working(r)()
+		}
 		handle(w, r)
 	})
 }
