@@ -42,7 +42,7 @@ type server struct {
 }
 
 // connect makes the connection, if there is none that works. It goes on when nobody waits any more, so that it is told
-// why it fails: for twice the time to connect and twice the time to be silent at most.
+// why it fails: for the time to connect and twice the time to be silent at most.
 func (s *server) connect(life context.Context) error {
 	if s.conn != nil && s.conn.Err() == nil {
 		return nil
@@ -52,8 +52,8 @@ func (s *server) connect(life context.Context) error {
 	var err error
 	s.conn, err = redis.DialContext(life, "tcp", s.at, redis.DialUsername(s.config.User),
 		redis.DialPassword(s.config.Password), redis.DialClientName("kvferry-directory"),
-		redis.DialUseTLS(s.config.TLS != nil), redis.DialTLSConfig(s.config.TLS), redis.DialConnectTimeout(dial),
-		redis.DialTLSHandshakeTimeout(dial), redis.DialReadTimeout(stalled), redis.DialWriteTimeout(stalled))
+		redis.DialContextFunc(dialer(dial, s.config.TLS)), redis.DialReadTimeout(stalled),
+		redis.DialWriteTimeout(stalled))
 	if err != nil {
 		s.conn = nil // Otherwise it may be an interface that holds a nil pointer.
 	}
