@@ -120,6 +120,10 @@ func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
 			p.patience(w) // For its end: the last piece may be long ago.
 			return
 		case err != nil:
+			if asked := res.Request; !errors.Is(asked.Context().Err(), context.Canceled) {
+				p.stats.failed.Add(1)
+				p.log.Warn("an engine's answer breaks off", asked.URL.Host, "request", asked.Header.Get(idHeader), "err", err)
+			}
 			panic(http.ErrAbortHandler) // The client sees that it is not whole.
 		}
 	}

@@ -51,7 +51,7 @@ type Stats struct {
 	Requests uint64 // that were read
 	Sent     uint64 // whose cache a prefill engine sent
 	Computed uint64 // whose prompt the decode engine computed
-	Failed   uint64 // that no engine answered
+	Failed   uint64 // that no engine answered, or not to the end
 	Refused  uint64 // for which there was no room
 }
 

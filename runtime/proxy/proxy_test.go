@@ -207,6 +207,9 @@ func TestDecodeThatDies(t *testing.T) {
 	if text, err := io.ReadAll(post(t, p, "/v1/completions", completion).Body); err == nil {
 		t.Errorf("the answer is %q, and whole", text)
 	}
+	if got := p.Stats().Failed; got != 1 {
+		t.Errorf("%d failed", got)
+	}
 }
 
 // A decode engine that cannot be reached is passed over: another one computes. One that got the request is not.
