@@ -82,3 +82,35 @@ func TestHeadersOfAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Which models there are is asked of any decode engine that can be reached, and is nobody's turn.
+func TestModelsAreNoTurn(t *testing.T) {
+	var c Config
+	var decodes []*engine
+	for range 3 {
+		decodes = append(decodes, newEngine(t, says("answer")))
+		c.Decodes = append(c.Decodes, decodes[len(decodes)-1].at("h"))
+	}
+	decodes[0].Close()
+	p := start(t, c)
+	for range 4 {
+		res, err := to(t).Get("http://" + p.Addr().String() + "/v1/models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, res, http.StatusOK, "answer")
+		_ = res.Body.Close()
+		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	}
+	for i, e := range decodes[1:] {
+		n := 0
+		for _, a := range e.all() {
+			if a.path == "/v1/completions" {
+				n++
+			}
+		}
+		if n != 2 {
+			t.Errorf("engine %d answers %d completions of 4", i+1, n)
+		}
+	}
+}

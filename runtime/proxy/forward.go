@@ -129,18 +129,22 @@ func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
 	}
 }
 
-// models says what a decode engine serves.
+// models says what the first decode engine that answers serves.
 func (p *Proxy) models(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), p.config.ReadTimeout)
 	defer cancel()
-	at := p.decodes.take(time.Now(), true, nil)
 	c := call{path: r.URL.Path, headers: passed(r.Header, identify(r))}
-	res, err := p.ask(ctx, http.MethodGet, p.config.Decodes[at].URL, c, nil)
-	if err != nil {
-		p.fail(ctx, w, err)
-		return
+	tried := map[int]bool{}
+	var err error
+	for at := p.decodes.look(time.Now(), nil); at >= 0 && ctx.Err() == nil; at = p.decodes.look(time.Now(), tried) {
+		var res *http.Response
+		if res, err = p.ask(ctx, http.MethodGet, p.config.Decodes[at].URL, c, nil); err == nil {
+			p.pass(w, res)
+			return
+		}
+		tried[at] = true
 	}
-	p.pass(w, res)
+	p.fail(ctx, w, err)
 }
 
 // refuse answers with an error in OpenAI's words.

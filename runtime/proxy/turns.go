@@ -19,11 +19,26 @@ func newTurns(count int, rest time.Duration) *turns {
 	return &turns{rest: rest, until: make([]time.Time, count)}
 }
 
+// look is take for a question that is no turn: a client that asks it before each of its requests would otherwise have
+// all of them at one engine.
+func (t *turns) look(now time.Time, tried map[int]bool) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.next
+	i := t.choose(now, true, tried)
+	t.next = at
+	return i
+}
+
 // take gives the engine whose turn it is, of those that were not tried. With anyway one that rests is better than none.
 // -1 is none.
 func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.choose(now, anyway, tried)
+}
+
+func (t *turns) choose(now time.Time, anyway bool, tried map[int]bool) int {
 	resting := -1
 	for range t.until {
 		i := t.next
