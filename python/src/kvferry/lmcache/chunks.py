@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvferry.codes import Code
-from kvferry.errors import Error, wrong
+from kvferry.errors import Error, Why, error_of, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,7 @@ class Chunks:
 
     def store(self, names: Sequence[str], views: Sequence[Any], until: float) -> None:
         """Give the agent's cache those that it has not. It raises where one is not stored."""
+        in_time("store", until)
         for begin in range(self._client.contains(names), len(names), BATCH):
             some = range(begin, min(begin + BATCH, len(names)))
             with self._client.reserve(len(some), patience=left(until)) as pages:
@@ -72,11 +73,12 @@ class Chunks:
         done = 0
         try:
             with self._client.get(names, request=ANYBODY) as pages:  # What is here needs no directory.
-                done, short = _taken(pages, take, at), pages.short
+                done, short = _taken(pages, take, at, pages.short)
                 here = len(pages)
             if shared and done == here < len(names):
                 with self._client.shared_get(names[done:], request=ANYBODY, patience=left(until)) as pages:
-                    done, short = done + _taken(pages, take, at + done), pages.short
+                    more, short = _taken(pages, take, at + done, pages.short)
+                    done += more
         except Error as error:
             short = error
         if short is None:
@@ -86,11 +88,15 @@ class Chunks:
         return done
 
 
-def _taken(pages: Any, take: Take, at: int) -> int:
+def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, Error | None]:
+    """Count what is taken, also before a chunk that cannot be: who took it has it. Say why it is not more."""
     for place, page in enumerate(pages):
-        if not take(at + place, page):
-            return place
-    return len(pages)
+        try:
+            if not take(at + place, page):
+                return place, short
+        except Error as error:
+            return place, error
+    return len(pages), short
 
 
 def fill(page: Page, view: Any) -> None:
@@ -110,6 +116,17 @@ def same_size(page: Page, size: int) -> None:
     if page.nbytes != size:
         remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
         raise wrong("copy", "size of a chunk", f"{size} bytes", f"the agent's {page.nbytes}", remedy)
+
+
+def in_time(work: str, until: float) -> None:
+    """Refuse work whose time was over before it began: one call after the other to an agent that is stopped takes long.
+
+    Memory of LMCache's waits for it meanwhile.
+    """
+    if time.monotonic() >= until:
+        remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
+        why = Why(stage="command", field="the batch", theirs="late before it began", remedy=remedy)
+        raise error_of(work, Code.EXPIRED, why)
 
 
 def left(until: float) -> float:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kvferry.given import read
-from kvferry.lmcache.chunks import Chunks, drain
+from kvferry.lmcache.chunks import Chunks, drain, in_time
 from kvferry.lmcache.complaints import Complaints
 from kvferry.lmcache.settings import Settings, attach
 
@@ -132,6 +132,7 @@ class KvferryL2:
 
     def _exists(self, keys: list[str], _: Sequence[memoryview], until: float) -> list[bool]:
         found = [False] * len(keys)
+        in_time("find", until)
         for places in chains(keys):
             count = self._chunks.find([name_of(keys[place]) for place in places], until)
             for place in places[:count]:

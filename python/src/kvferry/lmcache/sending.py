@@ -15,7 +15,7 @@ import msgpack
 import numpy as np
 
 from kvferry.errors import wrong
-from kvferry.lmcache.chunks import BATCH, Chunks, left
+from kvferry.lmcache.chunks import BATCH, Chunks, in_time, left
 from kvferry.values import Peer
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class Sending:
     def _send(self, batch: Batch) -> int:
         sent = 0
         try:
+            in_time("put", batch.until)
             sent = self._store(batch) if batch.peer is None else self._put(batch, batch.peer)
             self._complaints.well("put")
         except Exception as error:

@@ -1,0 +1,89 @@
+"""Chunks of LMCache where a page cannot be read, or the time was over before the work began. No agent is needed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kvferry
+from kvferry.errors import lost
+from kvferry.lmcache.chunks import Chunks
+from kvferry.lmcache.complaints import Complaints
+from kvferry.lmcache.l2 import KvferryL2
+from kvferry.lmcache.sending import Batch, Sending
+from kvferry.values import Peer
+
+
+class Agent:
+    """A client that has what is asked for, and counts calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.info = SimpleNamespace(page_bytes=64, pages=64)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any, **_: Any) -> Any:
+            self.calls.append(name)
+            return Pages(len(given[0]))
+
+        return call
+
+
+class Pages(list[int]):
+    short = None
+
+    def __init__(self, count: int) -> None:
+        super().__init__(range(count))
+
+    def __enter__(self) -> Pages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("broken", [0, 3, 19])
+def test_what_was_taken_counts_before_a_page_that_is_void(broken: int) -> None:
+    """Else it is asked for once more, and the memory that it was copied to is nobody's."""
+    agent: Any = Agent()
+    taken: list[int] = []
+
+    def take(place: int, _: object) -> bool:
+        if place == broken:
+            raise lost("array")
+        taken.append(place)
+        return True
+
+    names = [f"m@1@0@{i:x}@half" for i in range(20)]
+    assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == broken
+    assert taken == list(range(broken))
+
+
+def test_late_work_asks_for_nothing() -> None:
+    """With an agent that is stopped each call takes its time, and what waits behind it holds memory of LMCache's."""
+    agent: Any = Agent()
+    late = time.monotonic() - 1
+    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
+        Chunks(agent, Complaints()).store(["m@1@0@1@half"], [b""], late)
+    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
+        KvferryL2._exists(object.__new__(KvferryL2), ["m@1@0@1"], (), late)
+    sending = Sending(agent, 4, 1, None, Complaints())
+    given: list[int] = []
+    held = SimpleNamespace(ref_count_down=lambda: given.append(1))
+    batch = Batch(
+        keys=[1],
+        names=["n"],
+        objects=deque([held]),
+        peer=Peer("h", 1, 2),
+        request="r",
+        last=True,
+        done=None,
+        until=late,
+    )
+    assert sending.submit(batch).result(60) == 0
+    sending.close()
+    assert (given, agent.calls, sending.has("n")) == ([1], [], False)
