@@ -121,6 +121,8 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
         for engine in (prefill, narrow):
             engine.backend.close()
             assert engine.local.live == 0
+        assert await narrow.backend.batched_async_contains("id", keys) == 0  # As late as that.
+        assert await narrow.backend.batched_get_non_blocking("id", keys) == []
 
     asyncio.run(play())
 

@@ -156,7 +156,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
         """Do the same without waiting. Nothing is pinned: LMCache would unpin the objects that it gets, not these."""
         del lookup_id, pin
-        return await self._apart(self.batched_contains, keys)
+        return await self._apart(0, self.batched_contains, keys)
 
     def get_blocking(self, key: Any) -> Any:
         """Give a chunk in an object of LMCache's, with a reference; None where it does not come."""
@@ -180,7 +180,8 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
         """Give the chunks, from the first one on, that come."""
         del lookup_id, transfer_spec
-        got = await self._apart(self.batched_get_blocking, keys)
+        nothing: list[Any] = []
+        got = await self._apart(nothing, self.batched_get_blocking, keys)
         return [found for found in got if found is not None]
 
     def _taker(self, got: list[Any], begin: int) -> Callable[[int, Page], bool]:
@@ -258,11 +259,14 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
             self._complaints.say(work, "a miss", error)
             return miss
 
-    def _apart(self, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
-        """Do what waits on a thread."""
+    async def _apart(self, miss: T, work: Callable[..., T], *given: Any) -> T:
+        """Do what waits on a thread. After the end, of which LMCache's loop may not know yet, it is a miss."""
         assert self.loop is not None  # noqa: S101 # LMCache gives it to whoever is asked like this.
-        under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, work, *given)
-        return under_way
+        try:
+            under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, work, *given)
+        except RuntimeError:
+            return miss
+        return await under_way
 
 
 def text_of(key: Any) -> str:
