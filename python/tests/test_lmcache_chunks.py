@@ -14,6 +14,7 @@ from kvferry.errors import lost
 from kvferry.lmcache.chunks import Chunks
 from kvferry.lmcache.complaints import Complaints
 from kvferry.lmcache.l2 import KvferryL2
+from kvferry.lmcache.pins import Pins
 from kvferry.lmcache.sending import Batch, Sending
 from kvferry.values import Peer
 
@@ -87,3 +88,21 @@ def test_late_work_asks_for_nothing() -> None:
     assert sending.submit(batch).result(60) == 0
     sending.close()
     assert (given, agent.calls, sending.has("n")) == ([1], [], False)
+
+
+def test_unpinning_does_not_wait_for_the_agent() -> None:
+    """The engine's thread unpins: with an agent that is stopped its step would wait as long as a call may take."""
+    agent: Any = Agent()
+    waits: list[float | None] = []
+
+    class Pinned(Pages):
+        def release(self, patience: float | None = None) -> None:
+            waits.append(patience)
+
+    agent.get = lambda names: Pinned(len(names))
+    pins = Pins(agent)
+    assert (pins.pin(["a", "b"]), pins.pin(["c"])) == (2, 1)
+    assert (pins.unpin("a"), waits) == (True, [])
+    assert (pins.unpin("b"), waits) == (True, [0])
+    pins.close()
+    assert (pins.unpin("c"), waits) == (False, [0, 0])

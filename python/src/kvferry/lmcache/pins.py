@@ -56,7 +56,7 @@ class Pins:
         return count
 
     def unpin(self, name: str) -> bool:
-        """End one pin; say whether there was one."""
+        """End one pin; say whether there was one. The agent is not waited for: the engine's step would wait as well."""
         with self._lock:
             holds = self._holds.get(name)
             if not holds:
@@ -68,7 +68,7 @@ class Pins:
             hold.pinned -= 1
             over = not hold.pinned
         if over:
-            hold.pages.release()
+            hold.pages.release(0)
         return True
 
     def close(self) -> None:
@@ -79,6 +79,6 @@ class Pins:
             self._held = 0
         for hold in all_.values():
             try:
-                hold.pages.release()
+                hold.pages.release(0)
             except Error:  # Then the agent takes them back with the session.
                 return
