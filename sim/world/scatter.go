@@ -20,7 +20,7 @@ func (n *Node) scatter(w *World, e *effects.Scatter) {
 	if !w.Judges.OnScatter(n, e) {
 		return
 	}
-	if w.System.Engine.Scatter(w, n, e) {
+	if take := w.System.Engine.Scatter; take != nil && take(w, n, e) {
 		return
 	}
 	name := w.System.Engine.Named(w, n, e.Ticket)

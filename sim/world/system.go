@@ -47,7 +47,7 @@ type Engine struct {
 	Tell   func(w *World, n *Node, body []byte, taken bool) (ok bool)
 
 	// What belongs to the phases of a run, once its faults have ended.
-	// Scatter hands chunks over whose engine's device code is not modelled here; false: it is.
+	// Scatter hands chunks over whose engine's device code is not modelled here; false: it is. nil: all is.
 	Scatter    func(w *World, n *Node, e *effects.Scatter) bool
 	Patience   func(w *World) effects.Duration // longer than anything takes that has a deadline
 	Keeps      func(w *World) effects.Duration // for how long at the most it is kept what nobody comes for

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"reflect"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
@@ -76,15 +77,27 @@ func draws(d *expand.Draft) {
 		}
 		// What clocks may be off by depends on the lease.
 		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
-		p.Timeouts.Lead = min(p.Timeouts.Lead, p.Timeouts.PullTTL/2)
-		p.Timeouts.Loan = max(p.Timeouts.Loan, p.Timeouts.PullTTL)
 		if d.Topology.Delay = nil; at.Again().Permille(600) {
 			for i := range p.Topology.Receivers {
 				d.Topology.Delay = append(d.Topology.Delay, p.Receiver(i))
 			}
 		}
+		bounds(p)
 	}
 	d.Topology.Said, d.Topology.HostPages = d.Topology.Said.With(word), 0
+}
+
+// bounds draws within which bounds is pulled.
+func bounds(p *plan.Plan) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 19, n) }
+	p.Timeouts.Read = at(2).Time(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.Fetch = at(3).Time(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.Lead = at(4).Time(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
+	p.Timeouts.Loan = at(5).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
+	if at(6).Permille(150) { // Tables so small that being full is an ordinary event.
+		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
+		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
+	}
 }
 
 func jobs(d *expand.Draft) {
