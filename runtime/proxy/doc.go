@@ -11,7 +11,8 @@
 // nothing of a cache, and for requests whose cache cannot be sent (choice.go says which), the decode engine computes
 // the prompt.
 //
-// Engines take turns. One that cannot be reached, or fails, is left out for Config.Rest.
+// Engines take turns. A prefill engine that fails or is slow, and a decode engine that cannot be reached, are left out
+// for Config.Rest. A decode engine that breaks off keeps its turns.
 //
 // Clients are not trusted: connections, requests under way, bytes and times are bounded (Config), kv_transfer_params of
 // a client are dropped, and the name by which both engines know a request is drawn here, so that no client can take
