@@ -19,7 +19,7 @@ var (
 func checkKey(b []byte) error {
 	k, err := protocol.ParseKey(b)
 	if check := protocol.CheckKey(b, len(b)); (check == nil) != (err == nil) {
-		return fmt.Errorf("ParseKey: %v, CheckKey: %v", err, check) //nolint:errorlint // one of the two is nil
+		return fmt.Errorf("ParseKey: %v, CheckKey: %v", err, check) // one of the two is nil
 	}
 	if err != nil {
 		var refused *protocol.KeyError

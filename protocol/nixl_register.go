@@ -264,7 +264,7 @@ func (r *reader) requestName() []byte {
 	id := r.text()
 	if r.ok() {
 		if err := CheckNixlRequest(id, r.lim); err != nil {
-			why := err.(*DecodeError) //nolint:errorlint // It is one.
+			why := err.(*DecodeError) // It is one.
 			r.fail(why.Code, at, why.Found, why.Want)
 		}
 	}

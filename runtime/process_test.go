@@ -111,7 +111,7 @@ func (c *child) serve(in io.Reader) error {
 	for lines := json.NewDecoder(in); ; {
 		var o order
 		if err := lines.Decode(&o); err != nil {
-			return nil //nolint:nilerr // The parent has closed the pipe: it wants nothing more.
+			return nil // The parent has closed the pipe: it wants nothing more.
 		}
 		if err := c.out.Encode(c.carryOut(&o)); err != nil {
 			return fmt.Errorf("answer %s: %w", o.Op, err)

@@ -59,7 +59,7 @@ func (g *core) read(body []byte, w *geometry.Worker) (
 
 // unfit is what is said of an error of geometry's.
 func unfit(err error) effects.Why {
-	x, ok := err.(*geometry.Error) //nolint:errorlint // It is one.
+	x, ok := err.(*geometry.Error) // It is one.
 	if !ok {
 		return effects.Why{Field: "metadata", Theirs: err.Error()}
 	}

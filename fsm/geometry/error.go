@@ -38,7 +38,7 @@ func refuse(code Code, field, value, remedy string) error {
 
 // of says whose error it is.
 func of(side string, err error) error {
-	if e, ok := err.(*Error); ok { //nolint:errorlint // Ours are never wrapped.
+	if e, ok := err.(*Error); ok { // Ours are never wrapped.
 		e.Side = side
 	}
 	return err

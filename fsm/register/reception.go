@@ -165,7 +165,7 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 ) {
 	list, err := all.ConsumerPages(blocks)
 	if err != nil {
-		if x, ok := err.(*geometry.Error); ok { //nolint:errorlint // It is one.
+		if x, ok := err.(*geometry.Error); ok { // It is one.
 			x.Side = "" // The command's: there is no other.
 		}
 		code, why = unpaired(err)

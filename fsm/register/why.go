@@ -21,7 +21,7 @@ var keys = [...][2]string{
 
 // unpaired is what is said of an error of geometry's, and with which code.
 func unpaired(err error) (effects.Code, *effects.Why) {
-	x, ok := err.(*geometry.Error) //nolint:errorlint // It is one.
+	x, ok := err.(*geometry.Error) // It is one.
 	if !ok {
 		return effects.Mismatch, &effects.Why{
 			Field: "kvf_geometry", Theirs: err.Error(), Remedy: "make register.* of both engines agree",
@@ -79,7 +79,7 @@ func badName(field string, name []byte, err error) *effects.Why {
 		Field: field, Theirs: effects.Words(name), Ours: "a name that words on requests can have",
 		Remedy: "use letters, digits, dashes and points alone",
 	}
-	if x, ok := err.(*protocol.DecodeError); ok { //nolint:errorlint // It is one.
+	if x, ok := err.(*protocol.DecodeError); ok { // It is one.
 		w.Theirs = x.Found
 		if x.Want != "" {
 			w.Ours = x.Want
