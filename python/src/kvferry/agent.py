@@ -126,7 +126,7 @@ def _first_line(process: subprocess.Popen[bytes], timeout: float) -> dict[str, A
             raise _no_agent(Code.EXPIRED, f"it does not serve after {timeout:g} s")
         piece = os.read(fd, 4096)
         if not piece:
-            raise _no_agent(Code.FAULTED, f"it ended with status {process.wait()}")
+            raise _silent(process, until)
         line += piece
         if len(line) > _LINE_MAX:
             raise _no_agent(Code.MALFORMED, "its first line has no end")
@@ -137,6 +137,14 @@ def _first_line(process: subprocess.Popen[bytes], timeout: float) -> dict[str, A
     if not isinstance(said, dict):
         raise _no_agent(Code.MALFORMED, "its first line is no JSON object")
     return said
+
+
+def _silent(process: subprocess.Popen[bytes], until: float) -> Error:
+    """Make the error of a process that says nothing more. It may have closed its output, and go on."""
+    try:
+        return _no_agent(Code.FAULTED, f"it ended with status {process.wait(max(0.0, until - time.monotonic()))}")
+    except subprocess.TimeoutExpired:
+        return _no_agent(Code.EXPIRED, "it closed its output, and does not end")
 
 
 def _no_agent(code: Code, said: str) -> Error:
