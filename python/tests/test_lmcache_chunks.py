@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import kvferry
-from kvferry.errors import lost
-from kvferry.lmcache.chunks import Chunks
+from kvferry.codes import Code
+from kvferry.errors import error_of, lost
+from kvferry.lmcache.chunks import BATCH, Chunks
 from kvferry.lmcache.complaints import Complaints
 from kvferry.lmcache.l2 import KvferryL2
 from kvferry.lmcache.pins import Pins
@@ -36,6 +37,11 @@ class Agent:
 
 class Pages(list[int]):
     short = None
+    void = False
+
+    def look(self, op: str) -> None:
+        if self.void:
+            raise lost(op)
 
     def __init__(self, count: int) -> None:
         super().__init__(range(count))
@@ -48,20 +54,34 @@ class Pages(list[int]):
 
 
 @pytest.mark.parametrize("broken", [0, 3, 19])
-def test_what_was_taken_counts_before_a_page_that_is_void(broken: int) -> None:
+def test_what_was_taken_counts_before_a_page_that_is_refused(broken: int) -> None:
     """Else it is asked for once more, and the memory that it was copied to is nobody's."""
     agent: Any = Agent()
     taken: list[int] = []
 
     def take(place: int, _: object) -> bool:
         if place == broken:
-            raise lost("array")
+            raise error_of("array", Code.MISMATCH)
         taken.append(place)
         return True
 
     names = [f"m@1@0@{i:x}@half" for i in range(20)]
     assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == broken
     assert taken == list(range(broken))
+
+
+@pytest.mark.parametrize("at", [0, 15, 16, 19])
+def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The batches before it do."""
+    names = [f"m@1@0@{i:x}@half" for i in range(20)]
+
+    def take(place: int, _: object) -> bool:
+        if place == at:
+            monkeypatch.setattr(Pages, "void", True)
+        return True
+
+    agent: Any = Agent()
+    assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == at // BATCH * BATCH
 
 
 def test_late_work_asks_for_nothing() -> None:

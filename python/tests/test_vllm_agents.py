@@ -47,10 +47,10 @@ SIDES = {"prefill": "sender", "decode": "receiver"}
 class Hosts:
     """The agents of a prefill's and a decode's host."""
 
-    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = ()) -> None:
-        """Run them; those of some sides go layer by layer."""
+    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, delayed: bool = False) -> None:
+        """Run them; those of some sides go layer by layer. Delayed: the decode's reads, when its engine fetches."""
         self._folder = folder
-        self.ports = ports(2)
+        self.ports = ports(3)
         self.agents: dict[str, agent.Agent] = {}
         for side, role in SIDES.items():
             text = FILE.format(
@@ -66,6 +66,10 @@ class Hosts:
                 text += (
                     f"pd_peer_host: {HOST}\npd_peer_init_port: {self.ports[0]}\npd_peer_alloc_port: {self.ports[1]}\n"
                 )
+                text += "pd_delay_pull: true\n" if delayed else ""
+            elif delayed:
+                text += f"pd_peer_host: {HOST}\npd_pull_done_port: [{self.ports[2]}]\n"
+            text += "pd_pull_mode: true\n" if delayed else ""
             (folder / f"{side}.yaml").write_text(text)
             self.start(side)
 
@@ -74,6 +78,14 @@ class Hosts:
 
     def start(self, side: str) -> None:
         self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
+
+    def anew(self, side: str, attached: kvferry.Client) -> None:
+        """Kill an agent and start it anew, and have a client of it know."""
+        before, changed = attached.epoch, attached._driver.changed
+        self.agents[side].kill()
+        self.start(side)
+        with changed:
+            assert changed.wait_for(lambda: attached.epoch != before and attached.attached, double.PATIENCE)
 
     def held(self, side: str) -> int:
         """Count what is claimed, pinned or lent at an agent."""
@@ -89,7 +101,8 @@ class Hosts:
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
     double.install(monkeypatch)
-    made = Hosts(tmp_path, getattr(request, "param", ()))
+    modes = getattr(request, "param", ())
+    made = Hosts(tmp_path, modes, delayed="delayed" in modes)
     yield made
     made.stop()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,6 +80,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         tokens = self._engine.chunk_tokens
         self._sending = Sending(self._client, tokens, self._settings.saves, proxy, self._complaints)
         self._loading = ThreadPoolExecutor(self._settings.loads, "kvferry-load")
+        self._closing = threading.Event()
         log.info("kvferry: chunks of %d tokens, %d bytes; %s", tokens, self._engine.chunk_bytes, ", ".join(sides))
 
     def __str__(self) -> str:
@@ -165,9 +167,10 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
         """Give chunks, of which those that do not come are None: all behind the first one of those."""
         until, got = time.monotonic() + self._settings.load_patience, [None] * len(keys)
+        count = 0
 
         def load() -> None:
-            count = 0
+            nonlocal count
             for name, shared in self._ways:
                 if count < len(keys):
                     take = self._taker(got, count)
@@ -175,6 +178,10 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
 
         if self._local is not None:
             self._missing("load", load, None)
+        for place in range(count, len(keys)):  # Copied, and of no use.
+            found, got[place] = got[place], None
+            if found is not None:
+                found.ref_count_down()
         return got
 
     async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
@@ -245,8 +252,9 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         return self._local
 
     def close(self) -> None:
-        """End. What was put goes within its patience."""
-        self._loading.shutdown(wait=True, cancel_futures=True)
+        """End. What was put goes within its patience. Who still waits for a load has a miss."""
+        self._closing.set()
+        self._loading.shutdown(wait=True)
         self._sending.close()
         self._pins.close()
         self._client.close()
@@ -262,8 +270,12 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     async def _apart(self, miss: T, work: Callable[..., T], *given: Any) -> T:
         """Do what waits on a thread. After the end, of which LMCache's loop may not know yet, it is a miss."""
         assert self.loop is not None  # noqa: S101 # LMCache gives it to whoever is asked like this.
+
+        def begun() -> T:
+            return miss if self._closing.is_set() else work(*given)
+
         try:
-            under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, work, *given)
+            under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, begun)
         except RuntimeError:
             return miss
         return await under_way

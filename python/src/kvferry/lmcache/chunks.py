@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvferry.holding import Page
     from kvferry.lmcache.complaints import Complaints
 
-    # Takes a chunk by its place; gives false where it has no room.
+    # Takes a chunk by its place; gives false where it has no room. What it took may not count in the end.
     Take = Callable[[int, Page], bool]
 
 # Pages that are held at once for one batch: others need some too.
@@ -89,14 +89,25 @@ class Chunks:
 
 
 def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, Error | None]:
-    """Count what is taken, also before a chunk that cannot be: who took it has it. Say why it is not more."""
-    for place, page in enumerate(pages):
-        try:
+    """Count what is taken, also before a chunk that cannot be: who took it has it. Say why it is not more.
+
+    What was void before all was copied may have been others' bytes: nothing counts then.
+    """
+    taken = 0
+    try:
+        for place, page in enumerate(pages):
             if not take(at + place, page):
-                return place, short
-        except Error as error:
-            return place, error
-    return len(pages), short
+                break
+            taken += 1
+    except Error as error:
+        short = error
+    if not taken:
+        return 0, short
+    try:
+        pages.look("get")
+    except Error as error:
+        return 0, error
+    return taken, short
 
 
 def fill(page: Page, view: Any) -> None:

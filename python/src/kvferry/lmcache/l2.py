@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 OP = "start KvferryL2"
 
+# Why a task fails that has not begun when the adapter ends.
+_CLOSED = "the adapter is closed"
+
 
 class KvferryL2:
     """See the module. It takes the fields of kvferry.lmcache.settings.Settings."""
@@ -46,7 +49,8 @@ class KvferryL2:
         self._lock = threading.Lock()
         self._tasks = 0
         self._done: list[Completion] = []
-        self._closed = False
+        # Nothing begins any more; nothing is under way, and the eventfd is closed.
+        self._closed = self._ended = False
         self._complaints = Complaints()
         self._chunks = Chunks(self._client, self._complaints)
         self._storing = ThreadPoolExecutor(settings.saves, "kvferry-store")
@@ -76,23 +80,26 @@ class KvferryL2:
         return self._submit(self._finding, "delete", lambda names, *_: [False] * len(names), keys, (), 0)
 
     def drain_completions(self) -> list[Completion]:
-        """Give what was done since the last time."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._event)
+        """Give what was done since the last time; after the end what was not given yet."""
         with self._lock:
+            with contextlib.suppress(BlockingIOError):
+                if not self._ended:
+                    os.eventfd_read(self._event)
             done, self._done = self._done, []
         return done
 
     def close(self) -> None:
-        """End: what has begun ends within its patience, what waits is not done. On return no view is touched."""
+        """End: what has begun ends within its patience, what waits is a miss. On return no view is touched."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         for some in (self._finding, self._loading, self._storing):
-            some.shutdown(wait=True, cancel_futures=True)
+            some.shutdown(wait=True)
         self._client.close()
-        os.close(self._event)
+        with self._lock:
+            self._ended = True
+            os.close(self._event)
 
     # ---- on threads ----
 
@@ -107,21 +114,31 @@ class KvferryL2:
     ) -> int:
         with self._lock:
             self._tasks += 1
-            if not self._closed:  # Else nobody waits for it.
+            if self._closed:
+                self._end((self._tasks, False, _CLOSED, [False] * len(keys)))
+            else:
                 until = time.monotonic() + patience
                 threads.submit(self._run, self._tasks, name, work, list(keys), list(views), until)
             return self._tasks
 
     def _run(self, task: int, name: str, work: Work, keys: list[str], views: list[memoryview], until: float) -> None:
         well, why, came = True, "", [False] * len(keys)
-        try:
-            came = work(keys, views, until)
-        except Exception as error:
-            self._complaints.say(name, "a miss", error)
-            well, why = False, str(error)
+        if self._closed:
+            well, why = False, _CLOSED
+        else:
+            try:
+                came = work(keys, views, until)
+            except Exception as error:
+                self._complaints.say(name, "a miss", error)
+                well, why = False, str(error)
         with self._lock:
-            self._done.append((task, well, why, came))
-        os.eventfd_write(self._event, 1)
+            self._end((task, well, why, came))
+
+    def _end(self, completion: Completion) -> None:
+        """Say what became of a task, with the lock held."""
+        self._done.append(completion)
+        if not self._ended:
+            os.eventfd_write(self._event, 1)
 
     def _set(self, keys: list[str], views: Sequence[memoryview], until: float) -> list[bool]:
         """Store those that are not there. It raises where one is not stored."""
