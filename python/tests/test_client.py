@@ -108,6 +108,39 @@ def test_what_scatter_raises_ends_the_fetch(stub: StubAgent) -> None:
         assert client.stats() == {}
 
 
+def test_a_fetch_that_is_not_wanted_is_aborted(stub: StubAgent) -> None:
+    """What it came to is waited for: it may be reading."""
+    stub.agent.executes = silent
+    asked: list[int] = []
+
+    def wanted() -> bool:
+        asked.append(1)
+        return len(asked) < 2
+
+    def answer() -> None:
+        call = stub.heard("fetch")
+        assert stub.heard("abort")["target"] == call["id"]
+        stub.do(lambda agent: agent.answer(call["id"], code=2))
+
+    agent = threading.Thread(target=answer)
+    with kvferry.connect(stub.path) as client:
+        agent.start()
+        prefix = client.fetch(["k"], lambda *_: None, patience=600.0, wanted=wanted)
+        agent.join(PATIENCE)
+    assert prefix.count == 0
+    assert prefix.short is not None
+    assert prefix.short.code == Code.CANCELLED
+    assert len(asked) == 2  # And no more.
+
+
+def test_a_fetch_that_is_not_wanted_waits_for_no_agent_that_is_stopped(stub: StubAgent) -> None:
+    stub.agent.executes = silent
+    with kvferry.connect(stub.path, bound=0.1) as client:
+        with pytest.raises(kvferry.ExpiredError):
+            client.fetch(["k"], lambda *_: None, patience=600.0, wanted=lambda: False)
+        stub.agent.executes = None
+
+
 def test_a_cut_while_chunks_are_read_does_not_show_them_again(stub: StubAgent) -> None:
     seen: list[int] = []
 

@@ -224,6 +224,17 @@ def test_a_prefill_goes_layer_by_layer(stub: StubAgent) -> None:
         assert wire_of(stub.heard("drop_prefill")) == {"prefill": prefill.number}
 
 
+def test_a_prefill_is_dropped_without_a_wait(stub: StubAgent) -> None:
+    """By an agent that answers nothing, too."""
+    with kvferry.connect(stub.path) as client:
+        prefill = client.begin_prefill(keys=["a"], request="r")
+        stub.agent.executes = silent
+        prefill.drop(wait=False)
+        assert prefill.released
+        assert wire_of(stub.heard("drop_prefill")) == {"prefill": prefill.number}
+        stub.agent.executes = None
+
+
 def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
     stub.agent.executes = answers(Case("save_layer", {}, {}, {"code": 8}, lambda r: r, None))
     with kvferry.connect(stub.path) as client, client.begin_prefill(keys=["a"], request="r") as prefill:

@@ -39,6 +39,11 @@ __all__ = ["SOCKET_VARIABLE", "Client", "Pages", "Pending", "Prefill", "PutResul
 
 T = TypeVar("T")
 
+# How often it is asked whether a fetch is still wanted that brings nothing, in seconds.
+_LOOK = 0.5
+# What comes of a fetch when it is time to ask that.
+_NOTHING: tuple[int, list[Any]] = (-1, [])
+
 
 class Client(Attachment):
     """A process's attachment to the agent of its host; see connect.
@@ -167,14 +172,21 @@ class Client(Attachment):
         return self._run(operations.contains(keys))
 
     def fetch(
-        self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None
+        self,
+        keys: Sequence[str],
+        scatter: Scatter,
+        *,
+        request: str = "",
+        patience: float | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> Prefix:
         """Hand chunks to scatter batch by batch, those that are at their senders included.
 
         It is called as scatter(first, chunks) on this thread: chunk i is that of key first+i, only to be read, and only
-        until the call returns. What it raises ends the fetch, and is raised here.
+        until the call returns. What it raises ends the fetch, and is raised here. Wanted is asked twice a second while
+        nothing comes: once it is false the fetch is aborted. One that had not begun to read leaves all as it was.
         """
-        return self._fetch(operations.fetch(keys, request, patience), scatter)
+        return self._fetch(operations.fetch(keys, request, patience), scatter, wanted)
 
     def abandon(self, request: str) -> None:
         """Give up what is kept for a request that will not come for it."""
@@ -307,22 +319,30 @@ class Client(Attachment):
         waiting = Waiting[Future[None]](Future)
         return Pending(self, ask, self._driver.begin(ask, waiting), waiting)
 
-    def _fetch(self, ask: Ask[Prefix], scatter: Scatter) -> Prefix:
+    def _fetch(self, ask: Ask[Prefix], scatter: Scatter, wanted: Callable[[], bool] | None = None) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: queue.SimpleQueue[Chunks | None] = queue.SimpleQueue()
         waiting = Waiting[Future[None]](Future, inbox.put, lambda _: inbox.put(None))
         failed: Exception | None = None
+        code = Code.OK
         call = self._driver.begin(ask, waiting)
         seconds = self._seconds(ask)
         until = time.monotonic() + seconds
         try:
-            while (shown := inbox.get(timeout=max(0.0, until - time.monotonic()))) is not None:
+            while (shown := _next(inbox, until, seconds if wanted is None else _LOOK)) is not None:
+                if shown is _NOTHING:
+                    if wanted is not None and code == Code.OK and not wanted():
+                        code = Code.CANCELLED
+                        self._driver.tell(ask.op, Calls.abort, call)
+                        until = min(until, time.monotonic() + self._options.bound)
+                    continue
                 first, chunks = shown
-                try:
-                    scatter(first, chunks)
-                except Exception as error:
-                    failed = error
-                self._driver.tell(ask.op, Calls.shown, call, first, Code.FAULTED if failed else Code.OK)
+                if code == Code.OK:
+                    try:
+                        scatter(first, chunks)
+                    except Exception as error:
+                        failed, code = error, Code.FAULTED
+                self._driver.tell(ask.op, Calls.shown, call, first, code)
         except queue.Empty:
             self._driver.forget(call)
             raise unanswered(ask.op, seconds) from None
@@ -333,6 +353,17 @@ class Client(Attachment):
         if failed is not None:
             raise failed
         return ask.read(reply)
+
+
+def _next(inbox: queue.SimpleQueue[Chunks | None], until: float, pause: float) -> Chunks | None:
+    """Wait for what is shown next, or for the end, no longer than a pause. When the time is over it raises Empty."""
+    left = until - time.monotonic()
+    try:
+        return inbox.get(timeout=max(0.0, min(left, pause)))
+    except queue.Empty:
+        if left <= pause:
+            raise
+        return _NOTHING
 
 
 def connect(path: str | os.PathLike[str] | None = None, **options: Any) -> Client:

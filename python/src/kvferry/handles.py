@@ -154,9 +154,12 @@ class Prefill(PrefillBase):
         """
         return self._client._put(self._finish(patience))
 
-    def drop(self) -> None:
-        """End it; nothing more of it goes, and the proxy is not told. TOO_MANY says that it is not done yet."""
-        self._client._run_if(self._drop())
+    def drop(self, *, wait: bool = True) -> None:
+        """End it; nothing more of it goes, and the proxy is not told. TOO_MANY says that it is not done yet.
+
+        With wait=False it returns at once, and is done when the agent comes to it.
+        """
+        self._client._run_if(self._drop(wait=wait))
 
     def __enter__(self) -> Prefill:
         """Drop it at the end of the block, unless it was finished."""

@@ -311,8 +311,11 @@ class PrefillBase(Handle):
         waits = waits_of("finish_prefill", patience)
         return Ask("finish_prefill", {"prefill": self._number, "patience_ns": waits}, patience, read)
 
-    def _drop(self) -> Ask[None] | None:
-        """Ask to end it; None: the agent has nothing of it."""
+    def _drop(self, *, wait: bool = True) -> Ask[None] | None:
+        """Ask to end it; None: there is nothing to wait for."""
         if not self._disarm("drop_prefill"):
+            return None
+        if not wait:
+            self._core.leak("drop_prefill", self._number, self._epoch)
             return None
         return Ask("drop_prefill", {"prefill": self._number}, 0.0, self._ended, void)
