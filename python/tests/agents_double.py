@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,11 @@ class Wire:
         # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
         self.shared: dict[str, dict[str, bytes]] = {}
         self.directory = True
+        # Which threads asked for what.
+        self.calls: list[tuple[str, str]] = []
 
     def look(self, op: str) -> None:
+        self.calls.append((threading.current_thread().name.rpartition("_")[0], op))
         if self.dead:
             raise lost(op)
 
@@ -51,7 +55,7 @@ class Pages:
 
     def __init__(self, wire: Wire, contents: list[bytearray], short: Any = None) -> None:
         self._wire, self.contents, self.short = wire, contents, short
-        self.released = self.put = False
+        self.released = self.put = self.void = False
         with wire.changed:
             wire.held += 1
 
@@ -70,6 +74,11 @@ class Pages:
     def __exit__(self, *_: object) -> None:
         if not self.released:
             self.release()
+
+    def look(self, op: str) -> None:
+        assert not self.released
+        if self.void:
+            raise lost(op)
 
     def release(self, patience: float | None = None) -> None:
         assert not self.released
@@ -98,6 +107,10 @@ class Prefill:
     def __exit__(self, *_: object) -> None:
         if not self.released:
             self.drop()
+
+    def look(self, op: str) -> None:
+        self._agent.wire.look(op)
+        assert not self.released
 
     def save_layer(self, layer: int, tokens: int, pages: Pages) -> None:
         wire = self._agent.wire
@@ -155,7 +168,8 @@ class Prefill:
         assert all(len(self._layers.get(key, {})) == double.LAYERS for key in self._keys)
         self._end()
 
-    def drop(self) -> None:
+    def drop(self, *, wait: bool = True) -> None:
+        del wait
         assert not self.released
         self._end()
 
@@ -228,8 +242,22 @@ class Agent:
                 each = [_layer(content, layer) for content in each for layer in range(double.LAYERS)]
             return Pages(self.wire, [bytearray(content) for content in each], short)
 
-    def fetch(self, keys: list[str], scatter: Any, *, request: str, patience: float) -> Prefix:
-        with self.get(keys, request=request, patience=patience) as pages:
+    def fetch(
+        self, keys: list[str], scatter: Any, *, request: str, patience: float, wanted: Any = lambda: True
+    ) -> Prefix:
+        """Wait for all of them, and begin then. A fetch that never began leaves all as it was."""
+
+        def there() -> bool:
+            return self.wire.dead or all((request, key) in self.wire.claims for key in keys)
+
+        with self.wire.changed:
+            until = time.monotonic() + patience
+            while not self.wire.changed.wait_for(there, 0.01) and time.monotonic() < until:
+                if not wanted():
+                    return Prefix(0, error_of("fetch", Code.CANCELLED))
+            if not there():
+                return Prefix(0, error_of("fetch", Code.NOT_FOUND))
+        with self.get(keys, request=request) as pages:
             for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
                 scatter(i, [np.frombuffer(content, np.uint8)])
             return Prefix(len(pages), pages.short)
@@ -246,7 +274,9 @@ class Agent:
 
     def contains(self, keys: list[str]) -> int:
         self.wire.look("contains")
-        return _prefix(keys, self.here)
+        with self.wire.changed:
+            claimed = {key for _, key in self.wire.claims}
+        return _prefix(keys, {**self.here, **dict.fromkeys(claimed, b"")})
 
     def lookup(self, keys: list[str]) -> Lookup:
         self.wire.look("lookup")

@@ -191,7 +191,7 @@ def test_what_does_not_come_is_computed(layered: Wire, came: int, budget: int) -
     pair.settle()
     assert 1 < request.worked <= 45
     assert pair.prefill.counts["failed_saves"] == pair.decode.counts["failed_loads"] == 1
-    assert layered.abandoned == ["r"]
+    assert "r" in layered.abandoned
 
 
 def test_a_call_that_fails_ends_its_request_alone(layered: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

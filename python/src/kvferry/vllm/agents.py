@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvferry.errors import Error, wrong
+from kvferry.codes import Code
+from kvferry.errors import Error, Why, error_of, wrong
 from kvferry.values import Peer
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvferry.vllm")
 
-# What a call is given whose time is over, in seconds.
+# What a get is given that waits for nothing more, in seconds.
 SOON = 0.001
 
 
@@ -49,7 +50,15 @@ class Client(Protocol):
     def get(self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0) -> Any:
         """Wait for chunks."""
 
-    def fetch(self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None) -> Any:
+    def fetch(
+        self,
+        keys: Sequence[str],
+        scatter: Scatter,
+        *,
+        request: str = "",
+        patience: float | None = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> Any:
         """Have chunks handed over."""
 
     def abandon(self, request: str) -> None:
@@ -81,9 +90,17 @@ def peer_of(to: Receiver, rank: int) -> Peer:
     return Peer(to.host, to.init_ports[rank], to.alloc_ports[rank])
 
 
-def left(until: float) -> float:
-    """Give the time that is left; what is too late is asked for all the same, and ends at once."""
-    return max(SOON, until - time.monotonic())
+def left(op: str, until: float) -> float:
+    """Give the time that is left for a call. One that is late is not made: it raises.
+
+    A stopped agent takes its time over each call, and blocks and threads wait for it.
+    """
+    rest = until - time.monotonic()
+    if rest > 0:
+        return rest
+    remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
+    why = Why(stage="command", field="the call", theirs="late before it began", remedy=remedy)
+    raise error_of(op, Code.EXPIRED, why)
 
 
 def say(what: str, request: str, error: Exception | None) -> None:

@@ -1,15 +1,19 @@
 """How a decode engine hears that no more comes of a request: by a chunk whose name says so.
 
-It goes as all chunks do, is kept for the request as they are, and has no bytes that mean anything. So nothing depends
-on it: where it does not come, what is awaited is computed when the patience is over.
+It goes as all chunks do, and has no bytes that mean anything. So nothing depends on it: where it does not come, what is
+awaited is computed when the patience is over. Agents take nothing more of a request that had its last batch, be it
+that this failed: so the chunk is of a request of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from kvferry.vllm.agents import peer_of
+from kvferry.vllm.agents import left, peer_of
 
 if TYPE_CHECKING:
     from kvferry.values import Peer
@@ -19,48 +23,81 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvferry.vllm")
 
-# How long telling may take, in seconds: others wait to be saved.
+# How long one of the calls that tell may take, in seconds, and how many requests are told of at a time.
 _PATIENCE = 2.0
+_THREADS = 2
 
 
 class Ends:
-    """Tells, and asks, for one rank. Both wait for the agent."""
+    """Tells, and asks, for one rank. It tells on threads of its own: saves do not wait for that."""
 
-    def __init__(self, client: Client, names: Names, block_tokens: int, layers: int) -> None:
-        """Use an agent whose chunks have a page for each of so many layers; 0: one page."""
+    def __init__(self, client: Client, names: Names, block_tokens: int, layers: int, patience: float) -> None:
+        """Use an agent whose chunks have a page for each of so many layers; 0: one page.
+
+        What is not told within the patience, in seconds, is not told at all.
+        """
         self._client = client
         self._names = names
         self._block_tokens = block_tokens
         self._layers = layers
+        self._patience = patience
+        self._closing = float("inf")
+        self._threads = ThreadPoolExecutor(_THREADS, "kvferry-end")
 
     def tell(self, request: str, receiver: Receiver) -> None:
-        """Tell a decode engine that no more comes of a request, if that can be told."""
-        keys = [self._names.end(request)]
+        """Have a decode engine told that no more comes of a request, if that can be told. It returns at once."""
+        with contextlib.suppress(RuntimeError):  # It is closed.
+            self._threads.submit(self._tell, request, receiver, time.monotonic() + self._patience)
+
+    def close(self) -> None:
+        """End. What is not told soon is not told."""
+        self._closing = time.monotonic() + _PATIENCE
+        self._threads.shutdown(wait=True)
+
+    def _tell(self, request: str, receiver: Receiver, until: float) -> None:
+        keys, name = [self._names.end(request)], self._name(request)
         try:
             peer = peer_of(receiver, self._names.rank)
-            pages = self._client.reserve(max(1, self._layers), patience=_PATIENCE)
+            pages = self._client.reserve(max(1, self._layers), patience=self._left("reserve", until))
             try:
                 for page in pages:
                     page.array()[:] = 0
-                self._put(keys, request, peer, pages)
+                self._put(keys, name, peer, pages, until)
             finally:
                 pages.release(0)
         except Exception as error:
             log.debug("request %s: its decode engine was not told that it failed: %s", request, error)
 
-    def _put(self, keys: list[str], request: str, peer: Peer, pages: Any) -> None:
+    def _left(self, op: str, until: float) -> float:
+        return min(_PATIENCE, left(op, min(until, self._closing)))
+
+    def _put(self, keys: list[str], name: str, peer: Peer, pages: Any, until: float) -> None:
         if not self._layers:
             tokens = self._block_tokens % self._names.chunk
+            patience = self._left("put", until)
             self._client.put(
-                peer=peer, keys=keys, pages=pages, request=request, tokens=tokens, last=True, patience=_PATIENCE
+                peer=peer, keys=keys, pages=pages, request=name, tokens=tokens, last=True, patience=patience
             )
             return
-        with self._client.begin_prefill(keys=keys, request=request, peer=peer) as prefill:
+        self._left("begin_prefill", until)
+        with self._client.begin_prefill(keys=keys, request=name, peer=peer) as prefill:
             for layer in range(self._layers):
+                self._left("save_layer", until)
                 prefill.save_layer(layer, self._block_tokens, pages)
-            prefill.finish(patience=_PATIENCE)
+            prefill.finish(patience=self._left("finish_prefill", until))
 
-    def told(self, request: str) -> bool:
-        """Say whether a prefill engine told so of a request."""
-        with self._client.get([self._names.end(request)], request=request, layered=self._layers > 0) as pages:
+    def told(self, request: str, *, delayed: bool = False) -> bool:
+        """Say whether a prefill engine told so of a request; delayed: its chunk may be with its sender."""
+        key = self._names.end(request)
+        if delayed:
+            return self._client.contains([key]) > 0
+        with self._client.get([key], request=self._name(request), layered=self._layers > 0) as pages:
             return len(pages) > 0
+
+    def abandon(self, request: str) -> None:
+        """Give up what was told of a request, and what is told of it soon."""
+        self._client.abandon(self._name(request))
+
+    def _name(self, request: str) -> str:
+        """Give the name of the request that the chunk is of: the hash in its key."""
+        return self._names.end(request).split("@")[3]

@@ -46,6 +46,8 @@ class _Run:
     """A request."""
 
     push: Push
+    # When all that is computed of it so far is to be at the peer. No call is made later than that.
+    until: float
     # Grows when what was computed is lost: copies of another epoch mean nothing.
     epoch: int = 0
     # The last part was given, in this epoch; all of it was copied, or never will be; vLLM keeps the blocks for that.
@@ -95,15 +97,16 @@ class Layers:
 
     def before(self, work: Work) -> None:
         """Know what a step computes, and whose blocks others may write from now on."""
-        self._step = []
+        self._step, until = [], time.monotonic() + self._patience
         for name in work.preempts:
             if (lost := self._runs.get(name)) is not None and self._lost(lost):
+                lost.until = until
                 self._queue(lost, partial(self._again, lost))
         for name in work.drops:
             if (dropped := self._runs.pop(name, None)) is not None and self._lost(dropped):
                 self._queue(dropped, partial(self._over, dropped))
         for push in work.pushes:
-            self._runs[push.ours] = _Run(push)
+            self._runs[push.ours] = _Run(push, until)
         for part in work.parts:
             run = self._runs.get(part.ours)
             if run is not None and not run.read:
@@ -147,6 +150,7 @@ class Layers:
     def _layer(self, run: _Run, copy: _Copy, layer: int) -> None:
         if layer in copy.unsaid:
             copy.unsaid.discard(layer)
+            run.until = time.monotonic() + self._patience
             self._queue(run, partial(self._save, run, copy, layer))
 
     def _lost(self, run: _Run) -> bool:
@@ -183,12 +187,13 @@ class Layers:
             return
         count = self._cache.layers
         if run.prefill is None:
+            left("begin_prefill", run.until)
             keys = self._names.keys(run.push.prompt)
             peer = peer_of(run.push.receiver, self._names.rank)
             run.prefill = self._client.begin_prefill(keys=keys, request=run.push.request, peer=peer)
         if copy.pages is None:
             chunks = -(-len(copy.part.blocks) // self._chunk_blocks)
-            copy.pages = self._client.reserve(chunks * count, patience=self._patience)
+            copy.pages = self._client.reserve(chunks * count, patience=left("reserve", run.until))
             run.copies.append(copy)
         for begin in range(0, len(copy.part.blocks), self._chunk_blocks):
             blocks = copy.part.blocks[begin : begin + self._chunk_blocks]
@@ -196,6 +201,9 @@ class Layers:
             self._cache.fits(len(page), self._chunk_blocks, self._cache.layer_bytes)
             self._cache.gather_layer(layer, blocks, page)
         copy.unsaved -= 1
+        left("save_layer", run.until)
+        for handle in (run.prefill, copy.pages):  # Before the blocks are given up: what is void is certainly not there.
+            handle.look("save_layer")
         with self._lock:
             if copy.epoch != run.epoch:  # Somebody else's bytes may be among them.
                 return
@@ -209,7 +217,7 @@ class Layers:
 
     def _finish(self, run: _Run) -> None:
         self._forget(run)
-        run.prefill.finish(patience=left(time.monotonic() + self._patience))
+        run.prefill.finish(patience=left("finish_prefill", run.until))
         run.over = True
         self._release(run)
         self._counts.add(saved_requests=1, saved_bytes=run.bytes)
@@ -227,18 +235,19 @@ class Layers:
         run.bytes = 0
         self._release(run)
         if run.prefill is not None and not run.over:
+            left("preempt_prefill", run.until)
             run.prefill.preempt()
 
     def _over(self, run: _Run, tell: bool = True) -> None:
-        """End a run of which nothing more goes, and tell who waits for it."""
+        """End a run of which nothing more goes, and have who waits for it told. It waits for no agent."""
         run.over = True
-        self._release(run)
         prefill, run.prefill = run.prefill, None
         with self._lock:
             run.read = True
         self._forget(run)
+        self._release(run)
         if prefill is not None and not prefill.released:
-            prefill.drop()
+            prefill.drop(wait=False)
         if tell:
             self._ends.tell(run.push.request, run.push.receiver)
 

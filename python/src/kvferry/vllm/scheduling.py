@@ -124,7 +124,7 @@ class Scheduling:
         if name in self._open:  # It was aborted. vLLM keeps the blocks until the worker has reported it.
             self._open.discard(name)
             self._next.cancels.append(name)
-        elif self._end(request):  # Its KV was never asked for.
+        elif self._sent_here(request):  # What still comes of it waits for nobody, be it the word that it failed.
             self._next.abandons.append(_shared_name(request))
         self._asked.discard(name)
         if self._finder is not None:
@@ -146,12 +146,7 @@ class Scheduling:
     def _end(self, request: Request) -> int:
         """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
         params = _params(request)
-        if (
-            not self._duties.loads
-            or not params
-            or not params.get("do_remote_prefill")
-            or request.request_id in self._asked
-        ):
+        if not self._duties.loads or not params.get("do_remote_prefill") or request.request_id in self._asked:
             return 0
         try:
             _shared_name(request)
@@ -161,6 +156,13 @@ class Scheduling:
             self._asked.add(request.request_id)
             return 0
         return min(tokens, len(request.prompt_token_ids or ()))
+
+    def _sent_here(self, request: Request) -> bool:
+        """Say whether a request's KV is sent to this engine."""
+        try:
+            return self._duties.loads and bool(_params(request).get("do_remote_prefill") and _shared_name(request))
+        except ParamsError:
+            return False
 
     def _looks(self, request: Request) -> bool:
         """Say whether a request's KV is looked for where engines share it: once, and if it is not sent for it."""

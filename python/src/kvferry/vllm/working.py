@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
-from kvferry.errors import Error, LostError
+from kvferry.errors import Error, LostError, error_of
 from kvferry.vllm.agents import SOON, left, peer_of, say
 from kvferry.vllm.counts import Counts
 from kvferry.vllm.ends import Ends
@@ -34,8 +34,8 @@ log = logging.getLogger("kvferry.vllm")
 
 # So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
 _LOOK = 0.5
-# How long a load waits that is turned away because its source has enough others, in seconds.
-_CROWDED = 0.02
+# How long a load waits at first that is turned away because its source has enough others, and at most, in seconds.
+_CROWDED, _CROWDED_MOST = 0.02, 1.0
 # Chunks that are reserved and put at once: others need pages too.
 _BATCH = 16
 
@@ -67,7 +67,7 @@ class Working:
         self._loading = ThreadPoolExecutor(settings.loads, "kvferry-load")
         # Pages of a chunk.
         self._layers = layers
-        self._ends = Ends(client, names, self._block_tokens, layers)
+        self._ends = Ends(client, names, self._block_tokens, layers, settings.save_patience)
         self._pushing: Layers | None = None
         if layers:
             self._pushing = Layers(
@@ -120,7 +120,7 @@ class Working:
             if (unneeded_too := self._cancelled.get(name)) is not None:
                 unneeded_too.set()
         for gone in work.gone:
-            self._saving.submit(self._ends.tell, gone.request, gone.receiver)
+            self._ends.tell(gone.request, gone.receiver)
         for request in work.abandons:
             self._loading.submit(self._abandon, request)
 
@@ -146,6 +146,7 @@ class Working:
             self._pushing.close()
         self._loading.shutdown(wait=True, cancel_futures=True)
         self._saving.shutdown(wait=True)
+        self._ends.close()
         self._client.close()
 
     # ---- on threads ----
@@ -173,8 +174,10 @@ class Working:
     def _put(self, save: Save, peer: Peer, keys: list[str], chunks: range, last: _Once | None, until: float) -> int:
         """Copy and push some chunks; give their bytes. Who puts the last ones, of which one may be a part, says so."""
         part = [self._blocks_of(save.blocks, chunk) for chunk in chunks]
-        with self._client.reserve(len(chunks), patience=left(until)) as pages:
+        with self._client.reserve(len(chunks), patience=left("reserve", until)) as pages:
             self._gather(pages, part)
+            pages.look("put")  # Before the blocks are given up: what is void is certainly not there.
+            patience = left("put", until)
             if last is not None:
                 last()
             tokens = len(part[-1]) * self._block_tokens if len(part[-1]) < self._chunk_blocks else 0
@@ -185,7 +188,7 @@ class Working:
                 request=save.request,
                 tokens=tokens,
                 last=last is not None,
-                patience=left(until),
+                patience=patience,
             )
             pages.release(0)  # Who reads them may take its time.
         return sum(map(len, part)) * self._cache.block_bytes
@@ -194,11 +197,13 @@ class Working:
         """Give the cache those whole chunks that it has not."""
         try:
             keys = self._names.keys(store.prompt)[: len(store.prompt.tokens) // self._names.chunk]
+            left("contains", until)
             here = self._client.contains(keys) if keys else 0
             for begin in range(here, len(keys), _BATCH):
                 chunks = range(begin, min(begin + _BATCH, len(keys)))
-                with self._client.reserve(len(chunks), patience=left(until)) as pages:
+                with self._client.reserve(len(chunks), patience=left("reserve", until)) as pages:
                     self._gather(pages, [self._blocks_of(store.blocks, chunk) for chunk in chunks])
+                    left("store", until)
                     self._client.store(keys[chunks.start : chunks.stop], pages)
                 self.counts.add(stored_bytes=len(chunks) * self._page_bytes)
         except Exception as error:
@@ -225,41 +230,39 @@ class Working:
         chunks, ended = 0, False
         error: Exception | None = None
         keys: list[str] = []
+        pace, delayed = _Pace(), self._settings.delayed and not load.shared
         try:
             keys = self._names.keys(load.prompt)
             while chunks < len(keys) and not unneeded.is_set() and not self._stopping.is_set():
-                rest = until - time.monotonic()
-                came, short = self._come(load, keys, chunks, SOON if ended else max(SOON, rest))
-                chunks, error = chunks + came, short
-                if ended or not self._goes_on(load, short, rest, unneeded):
+                if delayed:
+                    came, error, ended = self._fetch(load, keys, chunks, unneeded, until)
+                else:
+                    rest = SOON if ended else max(SOON, until - time.monotonic())
+                    came, error = self._come(load, keys, chunks, rest)
+                chunks += came
+                if ended or not self._goes_on(load, error, pace.after(came), until, unneeded):
                     break
                 # What came before that is still to be had.
-                ended = not load.shared and chunks < len(keys) and self._ends.told(load.request)
+                ended = not load.shared and not delayed and chunks < len(keys) and self._ends.told(load.request)
         except Exception as raised:
             error = raised
         finally:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
-            if not load.shared and (ended or not keys or chunks < len(keys)):  # What comes later waits for nobody.
+            # What comes later waits for nobody.
+            if not load.shared and (ended or unneeded.is_set() or not keys or chunks < len(keys)):
                 self._abandon(load.request)
 
-    def _goes_on(self, load: Load, short: Error | None, rest: float, unneeded: threading.Event) -> bool:
+    def _goes_on(self, load: Load, short: Error | None, pause: float, until: float, unneeded: threading.Event) -> bool:
         """Say whether more is to be asked for, having waited where others are to be served first."""
+        rest = until - time.monotonic()
         if not load.shared:
-            return rest > _LOOK and (short is None or short.code == Code.NOT_FOUND)
+            return rest > 0 and (short is None or short.code == Code.NOT_FOUND)
         if short is None or short.code != Code.TOO_MANY:
             return False
-        return rest > _CROWDED and not unneeded.wait(_CROWDED)
+        return rest > _CROWDED and not unneeded.wait(min(pause, rest / 2))
 
     def _come(self, load: Load, keys: list[str], begin: int, rest: float) -> tuple[int, Error | None]:
         """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not."""
-        if self._settings.delayed and not load.shared:
-
-            def take(first: int, chunks: list[Bytes]) -> None:
-                for place, chunk in enumerate(chunks, begin + first):
-                    self._fill(load, place, [chunk])
-
-            prefix = self._client.fetch(keys[begin:], take, request=load.request, patience=rest)
-            return prefix.count, prefix.short
         if load.shared:
             pages = self._client.shared_get(keys[begin:], request=load.request, patience=rest)
         else:
@@ -270,7 +273,40 @@ class Working:
             of_chunk = max(1, self._layers)
             for place in range(0, len(each), of_chunk):
                 self._fill(load, begin + place // of_chunk, each[place : place + of_chunk])
+            if each:
+                pages.look("get")  # What was void meanwhile may have been others' bytes.
             return len(each) // of_chunk, pages.short
+
+    def _fetch(
+        self, load: Load, keys: list[str], begin: int, unneeded: threading.Event, until: float
+    ) -> tuple[int, Error | None, bool]:
+        """Have chunks that are at their sender, as _come does; say also whether no more comes.
+
+        To wait for them and to read them is one call: in slices, it would be cut off while it reads. So it is aborted.
+        """
+        ended = False
+
+        def over() -> bool:
+            return unneeded.is_set() or self._stopping.is_set()
+
+        def wanted() -> bool:
+            nonlocal ended
+            ended = self._ends.told(load.request, delayed=True)
+            return not ended and not over()
+
+        def take(first: int, chunks: list[Bytes]) -> None:
+            if over():
+                raise error_of("fetch", Code.CANCELLED)
+            for place, chunk in enumerate(chunks, begin + first):
+                self._fill(load, place, [chunk])
+
+        patience = left("fetch", until)
+        prefix = self._client.fetch(keys[begin:], take, request=load.request, patience=patience, wanted=wanted)
+        # What came before that is still to be had.
+        if ended and not prefix.count and (there := self._client.contains(keys[begin:])):
+            patience = left("fetch", until)
+            prefix = self._client.fetch(keys[begin : begin + there], take, request=load.request, patience=patience)
+        return prefix.count, prefix.short, ended
 
     def _fill(self, load: Load, chunk: int, pages: list[Bytes]) -> None:
         """Copy a chunk, of one page or of one for each layer, to those of its blocks that are to be filled."""
@@ -309,11 +345,25 @@ class Working:
     def _abandon(self, request: str) -> None:
         try:
             self._client.abandon(request)
+            self._ends.abandon(request)
         except Exception as error:
             log.debug("request %s could not be abandoned: %s", request, error)
 
     def _blocks_of(self, blocks: Sequence[int], chunk: int) -> Sequence[int]:
         return blocks[chunk * self._chunk_blocks : (chunk + 1) * self._chunk_blocks]
+
+
+class _Pace:
+    """How long a load waits that is turned away because its source has enough others: longer each time."""
+
+    def __init__(self) -> None:
+        self._pause = _CROWDED
+
+    def after(self, came: int) -> float:
+        """Give the next pause. Where something came, the source has room again."""
+        pause = _CROWDED if came else self._pause
+        self._pause = min(_CROWDED_MOST, 2 * pause)
+        return pause
 
 
 class _Once:

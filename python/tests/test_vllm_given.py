@@ -1,0 +1,186 @@
+"""What the connector of vLLM is given: engines, caches and requests that it refuses; and what it makes names of."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import vllm_double as double
+from agents_double import Agent, Pair, Wire, prompt
+from kvferry import InvalidError, client
+from vllm_double import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        "r",
+        {},
+        {"req_id": ""},
+        {"req_id": "r" * 129},
+        {"req_id": "r", "receiver_host": 5},
+        {"req_id": "r", "receiver_host": "d", "receiver_init_port": [], "receiver_alloc_port": []},
+        {"req_id": "r", "receiver_host": "d", "receiver_init_port": [1, 2], "receiver_alloc_port": [1]},
+        {"req_id": "r", "receiver_host": "d", "receiver_init_port": 0, "receiver_alloc_port": 70000},
+    ],
+)
+def test_parameters_of_no_use_end_no_engine(wire: Wire, spec: Any, caplog: pytest.LogCaptureFixture) -> None:
+    pair, tokens = Pair(wire, load_patience=0.1), prompt(1, 9)
+    sent = pair.prefill.add(Request("p", tokens, {"disagg_spec": spec}))
+    wanted = pair.decode.add(Request("d", tokens, {"disagg_spec": spec, "do_remote_prefill": True}))
+    pair.settle()
+    assert sent.worked == wanted.worked == 9
+    assert pair.prefill.outputs["p"] is None
+    assert "disagg_spec" in caplog.text or "port" in caplog.text
+    assert not wire.chunks
+
+
+@pytest.mark.parametrize("params", ["do_remote_prefill", 1, ["disagg_spec"]])
+def test_parameters_that_are_no_object_are_none(wire: Wire, params: Any) -> None:
+    pair, tokens = Pair(wire), prompt(1, 9)
+    for engine in (pair.prefill, pair.decode):
+        request = engine.add(Request("r", tokens, params))
+        engine.run(engine.idle)
+        assert request.worked == 9
+        assert engine.outputs["r"] is None
+    pair.settle()
+
+
+def test_engines_that_are_not_supported_are_refused_by_name(wire: Wire) -> None:
+    from kvferry.vllm.connector import KvferryConnector
+
+    def made(change: Callable[[Any, Any], None], role: str = "kv_producer") -> None:
+        vllm, cache = double.config(role), double.cache_config(8)
+        change(vllm, cache)
+        KvferryConnector(vllm, double.Role.SCHEDULER, cache)
+
+    group = double.cache_config(8).kv_cache_groups[0]
+    sliding = SimpleNamespace(kv_cache_spec=type("SlidingWindowSpec", (double.FullAttentionSpec,), {})())
+    for field_, change in (
+        ("kv_cache_groups", lambda _, c: c.kv_cache_groups.append(group)),
+        ("kv_cache_groups", lambda _, c: c.kv_cache_groups.clear()),
+        ("SlidingWindowSpec", lambda _, c: c.kv_cache_groups.__setitem__(0, sliding)),
+        ("pipeline_parallel_size", lambda v, _: setattr(v.parallel_config, "pipeline_parallel_size", 2)),
+        ("kv_role", lambda v, _: setattr(v.kv_transfer_config, "kv_role", "kv_none")),
+        ("model", lambda v, _: setattr(v.model_config, "model", "a@b")),
+        ("loadpatience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loadpatience=1)),
+        ("load_patience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(load_patience="1")),
+        ("delayed", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(delayed=1)),
+        ("loads", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loads=True)),
+        ("hash_bits", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(hash_bits=128)),
+        ("saves", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(saves=0)),
+    ):
+        with pytest.raises(InvalidError, match=field_):
+            made(change)
+
+
+def test_caches_that_are_not_supported_are_refused_by_name(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvferry.vllm.connector import KvferryConnector
+
+    whole = np.zeros((2, 8, double.HEADS, double.BLOCK, 2 * double.HEAD), np.float32)
+
+    def registered(layers: dict[str, double.Tensor]) -> None:
+        vllm, cache = double.config("kv_producer"), double.cache_config(8)
+        KvferryConnector(vllm, double.Role.WORKER, cache).register_kv_caches(layers)
+
+    good = {"a": double.Tensor(whole[0]), "b": double.Tensor(whole[1])}
+    registered(good)
+    registered({**good, "c": double.Tensor(whole[0])})  # A layer that has another one's.
+    registered({**good, "b": double.Tensor(whole[1].swapaxes(1, 2))})  # Tokens first: without gaps all the same.
+    for field_, tensor in (
+        ("device of b", double.Tensor(whole[1], "cuda:0")),
+        ("shape of b", double.Tensor(whole[1].swapaxes(0, 1))),
+        ("strides of b", double.Tensor(whole.repeat(2, 4)[1][..., ::2])),
+        ("bytes of a block of b", double.Tensor(np.zeros((8, 3), np.float32))),
+    ):
+        with pytest.raises(InvalidError, match=field_):
+            registered({**good, "b": tensor})
+    with pytest.raises(InvalidError, match="page of the agent"):
+        registered({**good, "c": double.Tensor(whole[0] + 0)})
+    for change, field_ in (
+        ({"sides": ("receiver",)}, "sides of the agent"),
+        ({"shape": (2, 2, 32, 4)}, "chunk_size of the agent"),
+    ):
+        agent = Agent(wire)
+        vars(agent.info).update(change)
+        monkeypatch.setattr(client, "connect", lambda *_, agent=agent, **__: agent)
+        with pytest.raises(InvalidError, match=field_):
+            registered(good)
+
+
+def test_names_are_the_same_in_every_process_and_differ_where_kv_does() -> None:
+    from dataclasses import replace
+
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.words import Prompt
+
+    names = Names("m", 2, 1, "bfloat16", "layout", 4)
+    plain = Prompt((1, 2, 3, 4, 5))
+    keys = names.keys(plain)
+    assert keys == [
+        "m@2@1@e2827dae77fa07b89faa5c0aafc305ac33ad17bbd16a50e2a751db193c187d8f@bfloat16",
+        "m@2@1@99fa6a3ab25a67f850b293dbeb7b2bb10891d9883c88f9982dec07fe69518cbc@bfloat16",
+    ]
+    assert names.keys(Prompt((1, 2, 3, 4)))[0] == keys[0]
+    assert names.keys(Prompt((1, 2, 3, 4, 5, 6)))[1] != keys[1]
+    others = [names.keys(Prompt(plain.tokens, "x")), replace(names, layout="other").keys(plain)]
+    assert all(other[0] != keys[0] and other[1] != keys[1] for other in others)
+
+
+def test_what_beside_tokens_changes_kv_changes_names() -> None:
+    from kvferry.vllm.scheduling import beside_of
+
+    position = SimpleNamespace(offset=3, length=4)
+    found = {
+        beside_of(SimpleNamespace(**given))
+        for given in (
+            {},
+            {"cache_salt": "s"},
+            {"lora_request": SimpleNamespace(lora_name="a")},
+            {"mm_features": [SimpleNamespace(identifier="i", mm_position=position)]},
+        )
+    }
+    assert len(found) == 4
+
+
+def test_short_names_for_directories() -> None:
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.words import Prompt
+
+    some = Prompt(tuple(range(9)))
+    long, short = (Names("m", 1, 0, "half", "l", 4, bits).keys(some) for bits in (256, 64))
+    assert [key.split("@")[3] for key in short] == [key.split("@")[3][:16] for key in long]
+
+
+def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
+    """Scheduler and workers may be processes of their own."""
+    from kvferry.vllm import connector
+    from kvferry.vllm.keys import Names
+    from kvferry.vllm.settings import Duties
+    from kvferry.vllm.words import Gone, Load, Part, Prompt, Push, Receiver, Save, Store, Work
+
+    some = Prompt((1, 2), "beside")
+    to = Receiver("h", (1,), (2,))
+    work = Work(
+        saves=[Save("a", "b", some, (1,), to)],
+        loads=[Load("a", "b", some, (1,), 0, shared=True)],
+        stores=[Store("a", some, (1,))],
+        pushes=[Push("a", "b", some, to)],
+        parts=[Part("a", 0, (1,), 2, last=True)],
+        preempts=["a"],
+        gone=[Gone("b", to)],
+        cancels=["a"],
+        abandons=["b"],
+    )
+    metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
+    assert metadata.work == work
+    told = connector.Handshake(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))
+    assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301

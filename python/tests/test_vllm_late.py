@@ -1,0 +1,201 @@
+"""The connector of vLLM, over doubles of it and of the agents: what is late is not asked for, and waits for nobody."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import vllm_double as double
+from agents_double import Agent, Pair, Prefill, Wire, prompt
+from kvferry.codes import Code
+from kvferry.errors import error_of
+from kvferry.vllm import agents, ends, layers, working
+from kvferry.vllm.words import Receiver
+from test_vllm_sharing import ended, run, sharing
+from vllm_double import Gate, Request
+
+PATIENCE = 20.0  # What the double of vLLM configures, in seconds.
+
+
+class Clock:
+    """The connector's time, which goes on when it is told to."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (agents, ends, layers, working):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.fixture
+def clock(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    del wire  # It is installed before.
+    return Clock(monkeypatch)
+
+
+def saved(wire: Wire, since: int) -> list[str]:
+    """Say what saving threads asked for."""
+    return [op for thread, op in wire.calls[since:] if thread == "kvferry-save"]
+
+
+def test_saves_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    pair, gate = Pair(wire, saves=1), Gate(monkeypatch, Agent, "reserve")
+    for i in range(5):
+        pair.prefill.add(Request(f"r{i}-0a", prompt(i, 33), pair.params(f"r{i}")))
+    pair.prefill.step()
+    pair.prefill.step()
+    assert gate.reached.wait(double.PATIENCE)
+    since, clock.now = len(wire.calls), clock.now + PATIENCE
+    gate.go.set()
+    pair.prefill.run(lambda: not pair.prefill.requests)
+    assert saved(wire, since) == ["reserve"]  # That which had begun.
+    pair.settle()
+    assert pair.prefill.counts["failed_saves"] == 5
+
+
+def test_stores_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    (engine, other), gate = sharing(1, saves=1), Gate(monkeypatch, Agent, "contains")
+    for i in range(5):
+        engine.add(Request(f"r{i}", prompt(i, 33)))
+    engine.run(lambda: gate.reached.is_set() and not (engine._running or engine._waiting))
+    engine.step()
+    since, clock.now = len(wire.calls), clock.now + PATIENCE
+    gate.go.set()
+    engine.run(engine.idle)
+    assert saved(wire, since) == ["contains"]
+    ended([engine, other], wire)
+
+
+def test_a_run_has_one_deadline(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """However often it asks for pages: from the last layer that was computed on."""
+    wire.layers = dict.fromkeys(wire.layers, double.LAYERS)
+    pair, gate = Pair(wire, 16), Gate(monkeypatch, Agent, "begin_prefill")
+    reserve = Agent.reserve
+    given: list[float] = []
+
+    def slow(self: Agent, count: int, *, patience: float) -> Any:
+        pages = reserve(self, count, patience=patience)
+        if count > double.LAYERS or len(given) < 3:  # Not that of the chunk that tells.
+            given.append(patience)
+            clock.now += 8
+        return pages
+
+    monkeypatch.setattr(Agent, "reserve", slow)
+    pair.prefill.add(Request("r-0a", prompt(1, 45), pair.params("r")))
+    pair.prefill.step()
+    assert gate.reached.wait(double.PATIENCE)
+    for _ in range(3):
+        pair.prefill.step()
+    assert not pair.prefill._running
+    since = len(wire.calls)
+    gate.go.set()
+    pair.prefill.run(lambda: not pair.prefill.requests)
+    assert given == [PATIENCE, PATIENCE - 8, PATIENCE - 16]
+    assert saved(wire, since)[-1] == "reserve"  # Nothing after the last one, whose pages came too late.
+    pair.settle()
+    assert pair.prefill.counts["failed_saves"] == 1
+
+
+def test_runs_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    wire.layers = dict.fromkeys(wire.layers, double.LAYERS)
+    pair, gate = Pair(wire, saves=1), Gate(monkeypatch, Agent, "begin_prefill")
+    for i in range(5):
+        pair.prefill.add(Request(f"r{i}-0a", prompt(i, 33), pair.params(f"r{i}")))
+    pair.prefill.step()
+    assert gate.reached.wait(double.PATIENCE)
+    since, clock.now = len(wire.calls), clock.now + PATIENCE
+    gate.go.set()
+    pair.prefill.run(lambda: not pair.prefill.requests)
+    assert saved(wire, since) == ["begin_prefill"]
+    pair.settle()
+
+
+def test_telling_holds_up_no_save(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, put = Pair(wire, saves=1), Agent.put
+    end = pair.prefill.worker.get_handshake_metadata().names.end
+    gate = SimpleNamespace(reached=threading.Event(), go=threading.Event())
+
+    def held(self: Agent, **more: Any) -> None:
+        if more["keys"] == [end("gone")]:
+            gate.reached.set()
+            assert gate.go.wait(2 * double.PATIENCE)
+        put(self, **more)
+
+    monkeypatch.setattr(Agent, "put", held)
+    request = pair.prefill.add(Request("gone-0a", prompt(1, 9), pair.params("gone")))
+    pair.prefill.step(finish=False)
+    pair.prefill.abort(request)
+    pair.prefill.run(gate.reached.is_set)
+    for i in range(3):
+        pair.to_prefill(f"r{i}", prompt(i, 33))
+    gate.go.set()
+    pair.settle()
+
+
+@pytest.mark.parametrize("layered", [0, double.LAYERS])
+def test_what_is_told_too_late_is_not_told(wire: Wire, clock: Clock, layered: int) -> None:
+    wire.layers = dict.fromkeys(wire.layers, layered)
+    pair, since = Pair(wire), len(wire.calls)
+    some = pair.prefill.worker._working._ends
+    to = Receiver("d", (1,), (2,))
+    some._tell("r", to, clock.now)
+    assert wire.calls[since:] == []
+    some._tell("r", to, clock.now + 1)
+    assert wire.calls[since:]
+    pair.settle()
+
+
+def test_what_becomes_late_while_it_is_told_goes_no_further(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    wire.layers = dict.fromkeys(wire.layers, double.LAYERS)
+    pair, since, save = Pair(wire), len(wire.calls), Prefill.save_layer
+
+    def slow(self: Prefill, layer: int, *rest: Any) -> None:
+        save(self, layer, *rest)
+        clock.now += 1
+
+    monkeypatch.setattr(Prefill, "save_layer", slow)
+    pair.prefill.worker._working._ends._tell("r", Receiver("d", (1,), (2,)), clock.now + 1)
+    assert [op for _, op in wire.calls[since:]] == ["reserve", "begin_prefill", "save_layer"]
+    pair.settle()
+
+
+def test_a_load_asks_no_more_when_its_time_is_over(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    engines, tokens = sharing(2), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    get, asked = Agent.shared_get, []
+
+    def crowded(self: Agent, keys: list[str], **rest: Any) -> Any:
+        asked.append(rest["patience"])
+        clock.now += PATIENCE
+        pages = get(self, keys[:0], **rest)
+        pages.short = error_of("shared_get", Code.TOO_MANY)
+        return pages
+
+    monkeypatch.setattr(Agent, "shared_get", crowded)
+    assert run(engines[1], "two", tokens).worked == 60
+    assert asked == [PATIENCE]
+    ended(engines, wire)
+
+
+def test_a_source_that_has_enough_others_is_asked_less_and_less_often(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow this machine is, not more often than pauses that double have room for."""
+    engines, tokens = sharing(2, load_patience=1), prompt(1, 60)
+    run(engines[0], "one", tokens)
+    get, asked = Agent.shared_get, []
+
+    def crowded(self: Agent, keys: list[str], **rest: Any) -> Any:
+        asked.append(rest["patience"])
+        pages = get(self, keys[:0], **rest)
+        pages.short = error_of("shared_get", Code.TOO_MANY)
+        return pages
+
+    monkeypatch.setattr(Agent, "shared_get", crowded)
+    assert run(engines[1], "two", tokens).worked == 60
+    assert 1 <= len(asked) <= 12
+    ended(engines, wire)

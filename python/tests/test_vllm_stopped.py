@@ -1,0 +1,243 @@
+"""The connector of vLLM, below a double of it, over real agents that are stopped, or started anew in the middle.
+
+It runs where KVFERRY_BIN names the command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kvferry
+import test_vllm_agents as vllm_agents
+import vllm_double as double
+from kvferry import agent, client
+from kvferry.client import Client
+from kvferry.vllm.cache import Cache
+from kvferry.vllm.words import Receiver
+from test_vllm_agents import HOST, SIDES, Hosts, engines, spec_of
+from vllm_double import Engine, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+
+hosts = vllm_agents.hosts
+PUSHES = pytest.mark.parametrize("hosts", [(), ("prefill", "decode")], indirect=True)
+DELAYED = pytest.mark.parametrize("hosts", [("delayed",)], indirect=True)
+TOKENS = list(range(45))
+
+
+def ended(hosts: Hosts, *some: Engine) -> None:
+    for engine in some:
+        engine.close()
+    assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+def wait(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + double.PATIENCE
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def once(patch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], None], after: int = 0) -> None:
+    """Do something when a method has returned so many times and once more."""
+    former, left = getattr(owner, name), [after]
+
+    def called(*args: Any, **more: Any) -> Any:
+        result = former(*args, **more)
+        left[0] -= 1
+        if left[0] == -1:
+            then()
+        return result
+
+    patch.setattr(owner, name, called)
+
+
+# ---- stopped ----
+
+
+@PUSHES
+def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not one after the other: what is late asks for nothing, so the engine has its blocks back."""
+    connect, asked = client.connect, []
+    monkeypatch.setattr(client, "connect", lambda path, **more: connect(path, bound=0.3, **more))
+    prefill, decode = engines(hosts, save_patience=0.5, saves=1)
+    former = Client._wait
+
+    def counted(self: Client, ask: Any) -> Any:
+        asked.append((threading.current_thread().name.rpartition("_")[0], ask.op))
+        return former(self, ask)
+
+    monkeypatch.setattr(Client, "_wait", counted)
+    requests = 12
+    for i in range(requests):
+        spec = {"disagg_spec": spec_of(hosts, f"r{i}")}
+        prefill.add(Request(f"r{i}-p", [i, *range(11)], spec))
+    process = hosts.agents["prefill"].process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        prefill.run(prefill.idle)
+        # Each that asks waits for more than half of the patience.
+        assert 1 <= sum(thread == "kvferry-save" for thread, _ in asked) < requests
+    finally:
+        process.send_signal(signal.SIGCONT)
+    for engine in (prefill, decode):
+        engine.close()
+    assert hosts.held("prefill") == 0
+    assert prefill.counts["failed_saves"] == requests
+
+
+# ---- delayed ----
+
+
+@DELAYED
+def test_kv_is_read_when_it_is_fetched(hosts: Hosts) -> None:
+    prefill, decode = engines(hosts, delayed=True)
+    spec = {"disagg_spec": spec_of(hosts, "r")}
+    request = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    prefill.add(Request("r-p", TOKENS, spec))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    assert request.worked == 1
+    ended(hosts, prefill, decode)
+
+
+@DELAYED
+def test_a_cancel_is_noticed_while_a_fetch_waits(hosts: Hosts) -> None:
+    prefill, decode = engines(hosts, delayed=True, load_patience=600, loads=1)
+    specs = [{"disagg_spec": spec_of(hosts, name), "do_remote_prefill": True} for name in ("gone", "r")]
+    gone = decode.add(Request("gone-d", TOKENS, specs[0]))
+    decode.step()
+    decode.abort(gone)
+    decode.run(decode.idle)  # Its blocks are back, and its thread serves others.
+    request = decode.add(Request("r-d", TOKENS, specs[1]))
+    decode.step()
+    prefill.add(Request("r-p", TOKENS, {"disagg_spec": specs[1]["disagg_spec"]}))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    assert request.worked == 1
+    ended(hosts, prefill, decode)
+
+
+@DELAYED
+@pytest.mark.parametrize("came", [0, 1])
+def test_a_prefill_that_fails_is_told_while_a_fetch_waits(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, came: int
+) -> None:
+    """What it offered before is read all the same."""
+    put, calls = Client.put, []
+
+    def fails(self: Client, **more: Any) -> Any:
+        calls.append(more)
+        if len(calls) == came + 1:
+            raise kvferry.ExpiredError("put", kvferry.Code.EXPIRED)
+        return put(self, **more)
+
+    monkeypatch.setattr(Client, "put", fails)
+    prefill, decode = engines(hosts, delayed=True, load_patience=600, blocks=128)
+    spec, tokens = {"disagg_spec": spec_of(hosts, "r")}, list(range(300))  # Two batches of chunks.
+    request = decode.add(Request("r-d", tokens, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    prefill.add(Request("r-p", tokens, spec))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    assert request.worked == 300 - 256 * came
+    ended(hosts, prefill, decode)
+
+
+# ---- void ----
+
+
+@pytest.mark.parametrize("hosts", [(), ("prefill", "decode"), ("delayed",)], indirect=True)
+def test_a_load_whose_agent_was_another_at_the_end_does_not_count(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """What was read may have been written by others meanwhile."""
+    modes = request.node.callspec.params["hosts"]
+    prefill, decode = engines(hosts, delayed="delayed" in modes)
+    spec = {"disagg_spec": spec_of(hosts, "r")}
+    prefill.add(Request("r-p", TOKENS, spec))
+    prefill.run(prefill.idle)
+    name, last = ("scatter_layer", 3 * double.LAYERS - 1) if "decode" in modes else ("scatter", 2)
+    once(monkeypatch, Cache, name, lambda: hosts.anew("decode", decode.worker._working._client), last)
+    wanted = decode.add(Request("r-d", TOKENS, prefill.outputs["r-p"]))
+    decode.run(decode.idle)
+    assert wanted.worked == 45
+    ended(hosts, prefill, decode)
+    assert decode.counts["failed_loads"] == 1
+
+
+@PUSHES
+def test_a_save_whose_agent_was_another_at_the_end_is_told(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """It was certainly not sent: who waits for it need not."""
+    prefill, decode = engines(hosts, load_patience=600)
+    spec = {"disagg_spec": spec_of(hosts, "r")}
+    wanted = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    layered = "prefill" in request.node.callspec.params["hosts"]
+    name, last = ("gather_layer", double.LAYERS - 1) if layered else ("gather", 2)
+    once(monkeypatch, Cache, name, lambda: hosts.anew("prefill", prefill.worker._working._client), last)
+    prefill.add(Request("r-p", TOKENS, spec))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    assert wanted.worked == 45
+    ended(hosts, prefill, decode)
+    assert prefill.counts["failed_saves"] == 1
+
+
+# ---- what is told ----
+
+
+@pytest.mark.parametrize("hosts", [(), ("delayed",)], indirect=True)
+def test_a_prefill_whose_last_batch_fails_is_told(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """For its agent the request is over by then."""
+    prefill, decode = engines(
+        hosts, load_patience=600, delayed="delayed" in request.node.callspec.params["hosts"], blocks=128
+    )
+    put = Client.put
+    calls: list[Any] = []
+
+    def astray(self: Client, **more: Any) -> Any:
+        calls.append(more)
+        if len(calls) == 1:
+            more["peer"] = kvferry.Peer(HOST, *vllm_agents.ports(2))
+        return put(self, **more)
+
+    monkeypatch.setattr(Client, "put", astray)
+    spec = {"disagg_spec": spec_of(hosts, "r")}
+    wanted = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    prefill.add(Request("r-p", TOKENS, spec))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    assert wanted.worked == 45
+    ended(hosts, prefill, decode)
+
+
+@pytest.mark.parametrize("hosts", [(), ("prefill", "decode"), ("delayed",)], indirect=True)
+def test_what_is_told_after_all_has_come_does_not_stay(hosts: Hosts, request: pytest.FixtureRequest) -> None:
+    prefill, decode = engines(hosts, delayed="delayed" in request.node.callspec.params["hosts"])
+    spec = {"disagg_spec": spec_of(hosts, "r")}
+    prefill.add(Request("r-p", TOKENS, spec))
+    prefill.run(prefill.idle)
+    wanted = decode.add(Request("r-d", TOKENS, prefill.outputs["r-p"]))
+    decode.run(lambda: wanted.worked == 1, finish=False)
+    wait(lambda: hosts.held("decode") == hosts.held("prefill") == 0)
+    to = Receiver(HOST, (hosts.ports[0],), (hosts.ports[1],))
+    prefill.worker._working._ends.tell("r", to)
+    wait(lambda: hosts.held("prefill" if "delayed" in request.node.callspec.params["hosts"] else "decode") > 0)
+    decode.run(decode.idle)
+    ended(hosts, decode, prefill)
