@@ -6,6 +6,7 @@ In each round every way serves the same new prompt, in another order each time, 
 
     computed    one engine without a connector
     push, pull  a prefill and a decode engine with KvferryConnector, over two agents
+    layerwise   the same, with agents that push each layer while the next one is computed
     nixl-pull   the same two with NixlConnector
     nixl-push   with NixlPushConnector
 
@@ -32,8 +33,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agents import DONE, PEER, PULL, Agent
 from children import Child, GoneError, SilentError
+from hosts import DONE, LAYERWISE, PEER, PULL, Agent
 from interop import HOST, free_ports
 from model import HEAD, MODELS
 from served import BLOCK, Way, measured, table
@@ -58,7 +59,8 @@ extra_config:
 """
 CHUNK = 256
 
-KVFERRY = ("push", "pull")
+# Ways over agents, and what their files have more.
+KVFERRY = {"push": "", "pull": PULL, "layerwise": LAYERWISE}
 NIXL = {"nixl-pull": "NixlConnector", "nixl-push": "NixlPushConnector"}
 
 
@@ -92,7 +94,7 @@ class Kvferry(Way):
                 peer=peer,
                 pool=-(-2 * max(self._asked.lengths) * sizes.token_bytes // (1 << 20)),
                 chunk=CHUNK,
-                mode=PULL if self.name == "pull" else "",
+                mode=KVFERRY[self.name],
                 layers=sizes.layers,
                 heads=sizes.kv_heads,
                 head=HEAD,

@@ -24,9 +24,10 @@ import kvferry
 import msgpack
 import zmq
 
-from agents import FILE, PEER, RETENTION, SIDES, Agent, Result, Trial, arguments, clear, engine, references, trials
 from children import Child, GoneError, SilentError
+from hosts import FILE, PEER, RETENTION, SIDES, Agent, clear, engine
 from interop import HOST, START, free_ports, report
+from trials import Result, Trial, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse

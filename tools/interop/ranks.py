@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import kvferry
 
-from agents import ABREAST, FILE, HERE, LAYERWISE, PEER, RETENTION, SIDES, Agent, Pair, Trial, arguments, clear, trials
-from agents import counted as counts_of
 from children import Child, GoneError, SilentError
+from hosts import FILE, HERE, LAYERWISE, PEER, RETENTION, SIDES, Agent, clear
+from hosts import counted as counts_of
 from interop import HOST, START, free_ports, report
+from trials import ABREAST, Pair, Trial, arguments, trials
 
 if TYPE_CHECKING:
     import argparse

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 
 import kvferry
 
-from agents import Agent, Trial, arguments, clear, engine, references, trials
 from children import Child, GoneError, SilentError
+from hosts import Agent, clear, engine
 from interop import HOST, START, free_ports, prompt, report
 from sharers import FILE, run
+from trials import Trial, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse

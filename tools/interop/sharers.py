@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import kvferry
 
-from agents import ABREAST, Agent, Result, Trial, arguments, clear, connected, counted, references, trials
 from children import Child, GoneError, SilentError
+from hosts import Agent, clear, connected, counted
 from interop import HOST, START, free_ports, report
+from trials import ABREAST, Result, Trial, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import kvferry
 
-from agents import DONE, FILE, PEER, PULL, SIDES, Agent, arguments, clear
 from children import Child, GoneError, SilentError
 from engine import SETTINGS, settle_llvmlite
+from hosts import DONE, FILE, PEER, PULL, SIDES, Agent, clear
 from interop import HOST, START, free_ports, report
+from trials import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,189 @@
+"""Requests that are tried by a prefill and a decode engine, and what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from children import Child, SilentError
+from hosts import engine
+from interop import HOST, START, prompt, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import kvferry
+
+# Requests that are under way at a time.
+ABREAST = 8
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One request."""
+
+    name: str
+    prompt: list[int]
+    decode_first: bool
+
+
+@dataclass
+class Result:
+    """What came of requests."""
+
+    same: int = 0
+    different: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def judge(self, trial: Trial, done: dict[str, Any], reference: list[int]) -> None:
+        """Compare."""
+        if done["finish_reason"] != "length":
+            self.failed.append(trial.name)
+        elif done["tokens"] == reference:
+            self.same += 1
+        else:
+            self.different.append(trial.name)
+
+
+def trials(way: str, count: int, seed: int, tails: int = 0) -> list[Trial]:
+    """Draw requests: lengths from a few tokens to several chunks; half of them begin as another does.
+
+    No engine has seen any of another seed: it would have the KV. With other tails they begin alike and end differently.
+    """
+    drawn = random.Random(seed + tails)  # noqa: S311 # Nothing is to be kept secret.
+    stems = [prompt(seed * 100_000 + 50_000 + stem, 700) for stem in range(max(3, count // 8))]
+    made = []
+    for i in range(count):
+        tokens = prompt(seed * 100_000 + tails * 10_000 + i, drawn.choice((5, 100, 128, 129, 256, 300, 512, 700, 1000)))
+        if i % 2:
+            tokens = drawn.choice(stems)[: drawn.choice((128, 256, 384, 700))] + tokens
+        made.append(Trial(f"{way}-{i}", tokens, i % 4 == 3))
+    return made
+
+
+class Pair:
+    """Two engines and their agents."""
+
+    def __init__(self, prefill: Child, decode: Child, ports: list[int], asked: argparse.Namespace) -> None:
+        """Send requests to both."""
+        self._prefill, self._decode = prefill, decode
+        self._ports, self._asked = ports, asked
+
+    def run(
+        self, tried: list[Trial], references: dict[str, list[int]], between: Callable[[int], None] | None = None
+    ) -> Result:
+        """Try requests, some at a time. While they are under way something is done, which is told how often it was."""
+        result = Result()
+        for begin in range(0, len(tried), ABREAST):
+            batch = tried[begin : begin + ABREAST]
+            for trial in batch:
+                if trial.decode_first:
+                    self.to_decode(trial)
+                self.to_prefill(trial)
+            if between is not None:
+                between(begin // ABREAST)
+            for trial in batch:
+                done = self._prefill.wait("done", self._asked.patience, id=trial.name)
+                if not trial.decode_first:
+                    self.to_decode(trial, done["kv_transfer_params"])
+            for trial in batch:
+                done = self._decode.wait("done", self._asked.patience, id=trial.name)
+                result.judge(trial, done, references[trial.name])
+        return result
+
+    def control(self, trial: Trial, reference: list[int], decode: kvferry.Client) -> bool:
+        """Write over what came before the decode engine reads it; say whether its tokens differ."""
+        before = decode.stats()["node"]["Claims"]
+        self.to_prefill(trial)
+        done = self._prefill.wait("done", self._asked.patience, id=trial.name)
+        until = time.monotonic() + self._asked.patience
+        chunks = -(-len(trial.prompt) // 256)
+        while decode.stats()["node"]["Claims"] < before + chunks:  # It is pushed after the engine has answered.
+            if time.monotonic() > until:
+                raise SilentError("the control's KV did not come")
+            time.sleep(0.01)
+        pool = decode.pool()
+        pool.view("<f4")[:] *= -1.0
+        self.to_decode(trial, done["kv_transfer_params"])
+        done = self._decode.wait("done", self._asked.patience, id=trial.name)
+        return bool(done["tokens"] != reference)
+
+    def aborted(self, tried: list[Trial]) -> None:
+        """Have requests end at the decode engine while it waits; the prefill engine computes them all the same."""
+        for trial in tried:
+            self.to_decode(trial)
+            self._decode.wait("begun", self._asked.patience, id=trial.name)
+            self._decode.say("abort", id=trial.name)
+            self.to_prefill(trial)
+        for trial in tried:
+            self._prefill.wait("done", self._asked.patience, id=trial.name)
+
+    def prefill_gone(self, tried: list[Trial], references: dict[str, list[int]]) -> Result:
+        """Kill the prefill engine while the decode engine waits for it."""
+        result = Result()
+        for trial in tried:
+            self.to_decode(trial)
+            self.to_prefill(trial)
+        self._prefill.kill()
+        for trial in tried:
+            done = self._decode.wait("done", self._asked.patience, id=trial.name)
+            result.judge(trial, done, references[trial.name])
+        return result
+
+    def decode_gone(self, tried: list[Trial]) -> None:
+        """Kill the decode engine while it waits."""
+        for trial in tried:
+            self.to_decode(trial)
+            self._decode.wait("begun", self._asked.patience, id=trial.name)
+        self._decode.kill()
+
+    def to_prefill(self, trial: Trial) -> None:
+        """Have the prefill engine compute a request."""
+        self._prefill.say(
+            "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
+        )
+
+    def _params(self, trial: Trial) -> dict[str, Any]:
+        init, alloc, _ = self._ports
+        spec = {
+            "req_id": trial.name,
+            "receiver_host": HOST,
+            "receiver_init_port": [init],
+            "receiver_alloc_port": [alloc],
+        }
+        return {"disagg_spec": spec}
+
+    def to_decode(self, trial: Trial, params: dict[str, Any] | None = None) -> None:
+        """Have the decode engine go on with a request; without what the prefill said it is the first."""
+        wanted = {**self._params(trial), "do_remote_prefill": True} if params is None else params
+        self._decode.say(
+            "add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens, kv_transfer_params=wanted
+        )
+
+
+def references(asked: argparse.Namespace, tried: list[Trial]) -> dict[str, list[int]]:
+    """Ask a single engine for all tokens, one request at a time."""
+    found = {}
+    with engine(asked, "single", "single") as single:
+        report(single.wait("ready", START))
+        for trial in tried:
+            single.say("add", id=trial.name, prompt=trial.prompt, new_tokens=asked.new_tokens)
+            found[trial.name] = single.wait("done", asked.patience, id=trial.name)["tokens"]
+    return found
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Say what command lines have in common."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the folder model; logs go there")
+    parser.add_argument("--kvferry", required=True, metavar="FILE", help="the command")
+    parser.add_argument("--requests", type=int, default=10)
+    parser.add_argument("--new-tokens", type=int, default=16, help="that an engine makes of each prompt")
+    parser.add_argument("--patience", type=float, default=180, help="with each answer, in seconds")
+    parser.add_argument("--num-blocks", type=int, help="of each engine's cache: with few, requests are preempted")
+    parser.add_argument("--batched-tokens", type=int, help="of a step: with few, prompts take several")
+    parser.add_argument("--load-patience", type=float, default=5, help="of the connector, in seconds")
+    return parser
