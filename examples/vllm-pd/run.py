@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -24,7 +25,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from kvferry import agent
+from kvferry import Error, agent
 
 HERE = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
@@ -147,7 +148,9 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
     work.mkdir(parents=True, exist_ok=True)
     model, begun = work / "model", time.monotonic()
     if not (model / "tokenizer.json").exists():
-        subprocess.run([sys.executable, str(HERE / "tiny.py"), str(model)], check=True)  # noqa: S603
+        done = subprocess.run([sys.executable, str(HERE / "tiny.py"), str(model)], check=False)  # noqa: S603
+        if done.returncode:
+            raise FailedError(f"tiny.py made no model, and ended with status {done.returncode}; what it said is above")
     texts = prompts(asked.requests)
     with Process("single", engine("single", model), work) as single:
         single.serves(PORTS["single"])
@@ -156,7 +159,10 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
         sockets = {name: str(work / f"{name}.sock") for name in ROLES}
         for name, socket in sockets.items():
             log = stack.enter_context((work / f"{name}-agent.log").open("wb"))
-            stack.enter_context(agent.start(HERE / f"{name}.yaml", socket, stderr=log))
+            try:
+                stack.enter_context(agent.start(HERE / f"{name}.yaml", socket, stderr=log))
+            except Error as error:
+                raise FailedError(f"{name}'s agent: {error}; its log is {log.name}") from error
         started = {
             name: stack.enter_context(Process(name, connected(name, model, sockets[name]), work)) for name in ROLES
         }
@@ -196,7 +202,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         found = tried(asked)
-    except (FailedError, urllib.error.URLError, OSError) as error:
+    except (FailedError, Error, urllib.error.URLError, http.client.HTTPException, OSError) as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 1
     for what, value in found.items():
