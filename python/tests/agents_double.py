@@ -228,7 +228,8 @@ class Agent:
         assert layered == (self.layers > 0)
 
         def there() -> int:
-            found = [(request, key) in self.wire.claims for key in keys]
+            claimed = {key for _, key in self.wire.claims}
+            found = [key in claimed for key in keys]  # Others' it may look at, and does not consume.
             return found.index(False) if False in found else len(keys)
 
         with self.wire.changed:

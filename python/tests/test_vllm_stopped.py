@@ -199,24 +199,25 @@ def test_a_save_whose_agent_was_another_at_the_end_is_told(
 # ---- what is told ----
 
 
-@pytest.mark.parametrize("hosts", [(), ("delayed",)], indirect=True)
+@pytest.mark.parametrize("hosts", [(), ("prefill", "decode"), ("delayed",)], indirect=True)
 def test_a_prefill_whose_last_batch_fails_is_told(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """For its agent the request is over by then."""
-    prefill, decode = engines(
-        hosts, load_patience=600, delayed="delayed" in request.node.callspec.params["hosts"], blocks=128
-    )
-    put = Client.put
+    prefill, decode = engines(hosts, load_patience=600, delayed="delayed" in request.node.callspec.params["hosts"])
     calls: list[Any] = []
 
-    def astray(self: Client, **more: Any) -> Any:
-        calls.append(more)
-        if len(calls) == 1:
-            more["peer"] = kvferry.Peer(HOST, *vllm_agents.ports(2))
-        return put(self, **more)
+    def astray(former: Any) -> Any:
+        def sent(self: Client, **more: Any) -> Any:
+            calls.append(more)
+            if len(calls) == 1:
+                more["peer"] = kvferry.Peer(HOST, *vllm_agents.ports(2))
+            return former(self, **more)
 
-    monkeypatch.setattr(Client, "put", astray)
+        return sent
+
+    for name in ("put", "begin_prefill"):
+        monkeypatch.setattr(Client, name, astray(getattr(Client, name)))
     spec = {"disagg_spec": spec_of(hosts, "r")}
     wanted = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
     decode.step()

@@ -2,7 +2,7 @@
 
 It goes as all chunks do, and has no bytes that mean anything. So nothing depends on it: where it does not come, what is
 awaited is computed when the patience is over. Agents take nothing more of a request that had its last batch, be it
-that this failed: so the chunk is of a request of its own.
+that this failed: then the chunk is of a request of its own. Else it is that request's last one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from kvferry.codes import Code
+from kvferry.errors import Error
 from kvferry.vllm.agents import left, peer_of
 
 if TYPE_CHECKING:
@@ -55,14 +57,19 @@ class Ends:
         self._threads.shutdown(wait=True)
 
     def _tell(self, request: str, receiver: Receiver, until: float) -> None:
-        keys, name = [self._names.end(request)], self._name(request)
+        keys = [self._names.end(request)]
         try:
             peer = peer_of(receiver, self._names.rank)
             pages = self._client.reserve(max(1, self._layers), patience=self._left("reserve", until))
             try:
                 for page in pages:
                     page.array()[:] = 0
-                self._put(keys, name, peer, pages, until)
+                try:
+                    self._put(keys, request, peer, pages, until)
+                except Error as error:
+                    if error.code != Code.ENDED:
+                        raise
+                    self._put(keys, self._name(request), peer, pages, until)
             finally:
                 pages.release(0)
         except Exception as error:
@@ -95,9 +102,9 @@ class Ends:
             return len(pages) > 0
 
     def abandon(self, request: str) -> None:
-        """Give up what was told of a request, and what is told of it soon."""
+        """Give up what was told of a request that is over for its agent, and what is told of it soon."""
         self._client.abandon(self._name(request))
 
     def _name(self, request: str) -> str:
-        """Give the name of the request that the chunk is of: the hash in its key."""
+        """Give the name of a request of its own: the hash in its key."""
         return self._names.end(request).split("@")[3]

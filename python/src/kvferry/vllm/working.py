@@ -240,7 +240,7 @@ class Working:
                     rest = SOON if ended else max(SOON, until - time.monotonic())
                     came, error = self._come(load, keys, chunks, rest)
                 chunks += came
-                if ended or not self._goes_on(load, error, pace.after(came), until, unneeded):
+                if ended or (delayed and came) or not self._goes_on(load, error, pace.after(came), until, unneeded):
                     break
                 # What came before that is still to be had.
                 ended = not load.shared and not delayed and chunks < len(keys) and self._ends.told(load.request)
