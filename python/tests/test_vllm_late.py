@@ -134,6 +134,26 @@ def test_telling_holds_up_no_save(wire: Wire, monkeypatch: pytest.MonkeyPatch) -
     pair.settle()
 
 
+def test_giving_up_holds_up_no_load(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, abandon = Pair(wire, loads=1), Agent.abandon
+    reached, go = threading.Event(), threading.Event()
+
+    def held(self: Agent, request: str) -> None:
+        reached.set()
+        assert go.wait(2 * double.PATIENCE)
+        abandon(self, request)
+
+    monkeypatch.setattr(Agent, "abandon", held)
+    for i in range(3):
+        tokens = prompt(i, 33)
+        request = pair.to_decode(f"r{i}", tokens, pair.to_prefill(f"r{i}", tokens))
+        pair.decode.run(lambda: not pair.decode.requests)
+        assert request.worked == 1
+    pair.decode.run(reached.is_set)
+    go.set()
+    pair.settle()
+
+
 @pytest.mark.parametrize("layered", [0, double.LAYERS])
 def test_what_is_told_too_late_is_not_told(wire: Wire, clock: Clock, layered: int) -> None:
     wire.layers = dict.fromkeys(wire.layers, layered)

@@ -1,4 +1,4 @@
-"""How a decode engine hears that no more comes of a request: by a chunk whose name says so.
+"""How requests end between engines. A decode engine hears that no more comes of one by a chunk whose name says so.
 
 It goes as all chunks do, and has no bytes that mean anything. So nothing depends on it: where it does not come, what is
 awaited is computed when the patience is over. Agents take nothing more of a request that had its last batch, be it
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvferry.vllm")
 
-# How long one of the calls that tell may take, in seconds, and how many requests are told of at a time.
+# How long one of the calls that tell may take, in seconds, and how many requests are served at a time.
 _PATIENCE = 2.0
 _THREADS = 2
 
 
 class Ends:
-    """Tells, and asks, for one rank. It tells on threads of its own: saves do not wait for that."""
+    """Tells, asks and forgets, for one rank. It has threads of its own: saves and loads do not wait for that."""
 
     def __init__(self, client: Client, names: Names, block_tokens: int, layers: int, patience: float) -> None:
         """Use an agent whose chunks have a page for each of so many layers; 0: one page.
 
-        What is not told within the patience, in seconds, is not told at all.
+        What is not done within the patience, in seconds, is not done at all.
         """
         self._client = client
         self._names = names
@@ -50,6 +50,11 @@ class Ends:
         """Have a decode engine told that no more comes of a request, if that can be told. It returns at once."""
         with contextlib.suppress(RuntimeError):  # It is closed.
             self._threads.submit(self._tell, request, receiver, time.monotonic() + self._patience)
+
+    def abandon(self, request: str) -> None:
+        """Have all given up that is kept of a request, and what comes of it soon. It returns at once."""
+        with contextlib.suppress(RuntimeError):
+            self._threads.submit(self._abandon, request, time.monotonic() + self._patience)
 
     def close(self) -> None:
         """End. What is not told soon is not told."""
@@ -74,6 +79,14 @@ class Ends:
                 pages.release(0)
         except Exception as error:
             log.debug("request %s: its decode engine was not told that it failed: %s", request, error)
+
+    def _abandon(self, request: str, until: float) -> None:
+        try:
+            for name in (request, self._name(request)):
+                self._left("abandon", until)
+                self._client.abandon(name)
+        except Exception as error:
+            log.debug("request %s could not be abandoned: %s", request, error)
 
     def _left(self, op: str, until: float) -> float:
         return min(_PATIENCE, left(op, min(until, self._closing)))
@@ -100,10 +113,6 @@ class Ends:
             return self._client.contains([key]) > 0
         with self._client.get([key], request=self._name(request), layered=self._layers > 0) as pages:
             return len(pages) > 0
-
-    def abandon(self, request: str) -> None:
-        """Give up what was told of a request that is over for its agent, and what is told of it soon."""
-        self._client.abandon(self._name(request))
 
     def _name(self, request: str) -> str:
         """Give the name of a request of its own: the hash in its key."""

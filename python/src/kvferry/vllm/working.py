@@ -7,7 +7,6 @@ engine.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Settings
     from kvferry.vllm.words import Load, Save, Store, Work
-
-log = logging.getLogger("kvferry.vllm")
 
 # So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
 _LOOK = 0.5
@@ -122,7 +119,7 @@ class Working:
         for gone in work.gone:
             self._ends.tell(gone.request, gone.receiver)
         for request in work.abandons:
-            self._loading.submit(self._abandon, request)
+            self._ends.abandon(request)
 
     def results(self) -> tuple[set[str], set[str]]:
         """Give the requests whose blocks were read, and those whose blocks are written, or never will be; once each."""
@@ -250,7 +247,7 @@ class Working:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
             # What comes later waits for nobody.
             if not load.shared and (ended or unneeded.is_set() or not keys or chunks < len(keys)):
-                self._abandon(load.request)
+                self._ends.abandon(load.request)
 
     def _goes_on(self, load: Load, short: Error | None, pause: float, until: float, unneeded: threading.Event) -> bool:
         """Say whether more is to be asked for, having waited where others are to be served first."""
@@ -341,13 +338,6 @@ class Working:
             say(f"{chunks} of {wanted} chunks came in {seconds:.1f} s; the rest is computed", load.ours, error)
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)
-
-    def _abandon(self, request: str) -> None:
-        try:
-            self._client.abandon(request)
-            self._ends.abandon(request)
-        except Exception as error:
-            log.debug("request %s could not be abandoned: %s", request, error)
 
     def _blocks_of(self, blocks: Sequence[int], chunk: int) -> Sequence[int]:
         return blocks[chunk * self._chunk_blocks : (chunk + 1) * self._chunk_blocks]
