@@ -5,6 +5,7 @@ It runs where KVFERRY_BIN names the command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -24,7 +25,7 @@ from test_vllm_agents import HOST, SIDES, Hosts, engines, spec_of
 from vllm_double import Engine, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
 
@@ -93,6 +94,47 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
         engine.close()
     assert hosts.held("prefill") == 0
     assert prefill.counts["failed_saves"] == requests
+
+
+@contextlib.contextmanager
+def stopped_at(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    """Have an agent stopped when a copy of its pages was made the first time, and go on at the end."""
+    process = hosts.agents[side].process
+
+    def stop() -> None:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    once(patch, Cache, name, stop)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def test_pages_of_an_agent_that_is_stopped_are_given_back_later(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other saves would wait for that, and the engine for its blocks."""
+    connect = client.connect
+    monkeypatch.setattr(client, "connect", lambda path, **more: connect(path, bound=0.3, **more))
+    prefill, decode = engines(hosts, save_patience=0.5, saves=1, load_patience=600)
+    for i in range(3):
+        prefill.add(Request(f"r{i}-p", [i, *TOKENS], {"disagg_spec": spec_of(hosts, f"r{i}")}))
+    with stopped_at(hosts, "prefill", monkeypatch, "gather"):
+        prefill.run(prefill.idle)
+    for engine in (prefill, decode):
+        engine.close()
+    assert hosts.held("prefill") == 0
+
+
+def test_a_load_has_come_though_its_agent_is_stopped_then(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, decode = engines(hosts)
+    prefill.add(Request("r-p", TOKENS[:16], {"disagg_spec": spec_of(hosts, "r")}))
+    prefill.run(prefill.idle)
+    request = decode.add(Request("r-d", TOKENS[:16], prefill.outputs["r-p"]))
+    with stopped_at(hosts, "decode", monkeypatch, "scatter"):
+        decode.run(decode.idle)
+        assert request.worked == 1
+    ended(hosts, prefill, decode)
 
 
 # ---- delayed ----

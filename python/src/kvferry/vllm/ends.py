@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
 from kvferry.errors import Error
-from kvferry.vllm.agents import left, peer_of
+from kvferry.vllm.agents import briefly, left, peer_of
 
 if TYPE_CHECKING:
     from kvferry.values import Peer
@@ -65,8 +65,8 @@ class Ends:
         keys = [self._names.end(request)]
         try:
             peer = peer_of(receiver, self._names.rank)
-            pages = self._client.reserve(max(1, self._layers), patience=self._left("reserve", until))
-            try:
+            patience = self._left("reserve", until)
+            with briefly(self._client.reserve(max(1, self._layers), patience=patience)) as pages:
                 for page in pages:
                     page.array()[:] = 0
                 try:
@@ -75,8 +75,6 @@ class Ends:
                     if error.code != Code.ENDED:
                         raise
                     self._put(keys, self._name(request), peer, pages, until)
-            finally:
-                pages.release(0)
         except Exception as error:
             log.debug("request %s: its decode engine was not told that it failed: %s", request, error)
 
@@ -111,7 +109,7 @@ class Ends:
         key = self._names.end(request)
         if delayed:
             return self._client.contains([key]) > 0
-        with self._client.get([key], request=self._name(request), layered=self._layers > 0) as pages:
+        with briefly(self._client.get([key], request=self._name(request), layered=self._layers > 0)) as pages:
             return len(pages) > 0
 
     def _name(self, request: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
 from kvferry.errors import Error, LostError, error_of
-from kvferry.vllm.agents import SOON, left, peer_of, say
+from kvferry.vllm.agents import SOON, briefly, left, peer_of, say
 from kvferry.vllm.counts import Counts
 from kvferry.vllm.ends import Ends
 from kvferry.vllm.layers import Layers
@@ -171,7 +171,7 @@ class Working:
     def _put(self, save: Save, peer: Peer, keys: list[str], chunks: range, last: _Once | None, until: float) -> int:
         """Copy and push some chunks; give their bytes. Who puts the last ones, of which one may be a part, says so."""
         part = [self._blocks_of(save.blocks, chunk) for chunk in chunks]
-        with self._client.reserve(len(chunks), patience=left("reserve", until)) as pages:
+        with briefly(self._client.reserve(len(chunks), patience=left("reserve", until))) as pages:
             self._gather(pages, part)
             pages.look("put")  # Before the blocks are given up: what is void is certainly not there.
             patience = left("put", until)
@@ -187,7 +187,6 @@ class Working:
                 last=last is not None,
                 patience=patience,
             )
-            pages.release(0)  # Who reads them may take its time.
         return sum(map(len, part)) * self._cache.block_bytes
 
     def _store(self, store: Store, until: float) -> None:
@@ -198,7 +197,7 @@ class Working:
             here = self._client.contains(keys) if keys else 0
             for begin in range(here, len(keys), _BATCH):
                 chunks = range(begin, min(begin + _BATCH, len(keys)))
-                with self._client.reserve(len(chunks), patience=left("reserve", until)) as pages:
+                with briefly(self._client.reserve(len(chunks), patience=left("reserve", until))) as pages:
                     self._gather(pages, [self._blocks_of(store.blocks, chunk) for chunk in chunks])
                     left("store", until)
                     self._client.store(keys[chunks.start : chunks.stop], pages)
@@ -265,7 +264,7 @@ class Working:
         else:
             layered = self._layers > 0
             pages = self._client.get(keys[begin:], request=load.request, layered=layered, patience=min(rest, _LOOK))
-        with pages:
+        with briefly(pages):
             each = [page.array() for page in pages]
             of_chunk = max(1, self._layers)
             for place in range(0, len(each), of_chunk):
