@@ -46,11 +46,8 @@ class Pages(list[int]):
     def __init__(self, count: int) -> None:
         super().__init__(range(count))
 
-    def __enter__(self) -> Pages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def release(self, patience: float) -> None:
+        assert patience == 0  # An agent that is stopped is not waited for.
 
 
 @pytest.mark.parametrize("broken", [0, 3, 19])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from kvferry.asking import done, unanswered
@@ -14,6 +15,7 @@ from kvferry.thread import wait
 from kvferry.waiting import Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Any
 
@@ -58,6 +60,15 @@ class Pages(PagesBase):
             if error is None:
                 raise
             log.warning("%s", failed)  # The block's own error says more.
+
+
+@contextmanager
+def briefly(pages: Pages) -> Iterator[Pages]:
+    """Hold pages for a while. That they are given back is not waited for: their agent may be stopped."""
+    try:
+        yield pages
+    finally:
+        pages.release(0)
 
 
 class Shared(SharedBase):

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvferry.codes import Code
 from kvferry.errors import Error, Why, error_of, wrong
+from kvferry.handles import briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class Chunks:
         in_time("store", until)
         for begin in range(self._client.contains(names), len(names), BATCH):
             some = range(begin, min(begin + BATCH, len(names)))
-            with self._client.reserve(len(some), patience=left(until)) as pages:
+            with briefly(self._client.reserve(len(some), patience=left(until))) as pages:
                 for page, at in zip(pages, some, strict=True):
                     fill(page, views[at])
                 self._client.store(names[some.start : some.stop], pages)
@@ -72,11 +73,12 @@ class Chunks:
     def _come(self, names: Sequence[str], at: int, take: Take, until: float, *, shared: bool) -> int:
         done = 0
         try:
-            with self._client.get(names, request=ANYBODY) as pages:  # What is here needs no directory.
+            with briefly(self._client.get(names, request=ANYBODY)) as pages:  # What is here needs no directory.
                 done, short = _taken(pages, take, at, pages.short)
                 here = len(pages)
             if shared and done == here < len(names):
-                with self._client.shared_get(names[done:], request=ANYBODY, patience=left(until)) as pages:
+                rest = self._client.shared_get(names[done:], request=ANYBODY, patience=left(until))
+                with briefly(rest) as pages:
                     more, short = _taken(pages, take, at + done, pages.short)
                     done += more
         except Error as error:

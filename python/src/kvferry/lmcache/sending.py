@@ -15,6 +15,7 @@ import msgpack
 import numpy as np
 
 from kvferry.errors import wrong
+from kvferry.handles import briefly
 from kvferry.lmcache.chunks import BATCH, Chunks, in_time, left
 from kvferry.values import Peer
 
@@ -153,13 +154,12 @@ class Sending:
         """
         for begin in range(0, len(batch.names), BATCH):
             names = batch.names[begin : begin + BATCH]
-            with self._client.reserve(len(names), patience=left(batch.until)) as pages:
+            with briefly(self._client.reserve(len(names), patience=left(batch.until))) as pages:
                 for page in pages:
                     size = self._copy(page, batch.objects[0], end=len(batch.objects) == 1)
                     batch.objects.popleft().ref_count_down()
                 tokens = size // self._token_bytes if size < self._page_bytes else 0
                 self._client.put(peer=peer, keys=names, pages=pages, tokens=tokens, patience=left(batch.until))
-                pages.release(0)  # Who reads them may take its time.
         return len(batch.names)
 
     def _store(self, batch: Batch) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvferry.codes import Code
@@ -12,7 +11,7 @@ from kvferry.errors import Error, Why, error_of, wrong
 from kvferry.values import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from kvferry.vllm.cache import Bytes
     from kvferry.vllm.words import Receiver
@@ -102,15 +101,6 @@ def left(op: str, until: float) -> float:
     remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
     why = Why(stage="command", field="the call", theirs="late before it began", remedy=remedy)
     raise error_of(op, Code.EXPIRED, why)
-
-
-@contextmanager
-def briefly(pages: Any) -> Iterator[Any]:
-    """Hold pages for a while. That they are given back is not waited for: who reads them may take its time."""
-    try:
-        yield pages
-    finally:
-        pages.release(0)
 
 
 def say(what: str, request: str, error: Exception | None) -> None:

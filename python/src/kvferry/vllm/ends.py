@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
 from kvferry.errors import Error
-from kvferry.vllm.agents import briefly, left, peer_of
+from kvferry.handles import briefly
+from kvferry.vllm.agents import left, peer_of
 
 if TYPE_CHECKING:
     from kvferry.values import Peer

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
 from kvferry.errors import Error, LostError, error_of
-from kvferry.vllm.agents import SOON, briefly, left, peer_of, say
+from kvferry.handles import briefly
+from kvferry.vllm.agents import SOON, left, peer_of, say
 from kvferry.vllm.counts import Counts
 from kvferry.vllm.ends import Ends
 from kvferry.vllm.layers import Layers
