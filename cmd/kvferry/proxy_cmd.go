@@ -40,8 +40,13 @@ GET /health asks the engines; it answers 200 if a decode engine does. GET /v1/mo
 a decode engine's. When it serves it prints one line of JSON. There is no TLS: clients
 come by a network that is trusted, or by what ends it.
 
-SIGTERM and SIGINT let requests under way end, for --drain at the most. A second signal
-ends it at once.`,
+A decode engine that cannot be reached, breaks off, or says nothing for --silence, nor of
+its health, is left out for --rest, and longer when it fails again. A stream that breaks
+off ends with an error.
+
+SIGTERM and SIGINT let requests under way end, for --drain at the most: less than the
+30 s after which Kubernetes kills what it stops, so that clients are told. For a longer
+one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 		Example: `  kvferry proxy --listen :8000 --prefill http://10.0.0.1:8100 \
     --decode http://10.0.0.2:8200=10.0.0.2:7300:7400`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -98,8 +103,9 @@ ends it at once.`,
 	f.DurationVar(&to.WriteTimeout, "write-timeout", to.WriteTimeout, "for a client to take a piece of its answer")
 	f.DurationVar(&to.PrefillTimeout, "prefill-timeout", to.PrefillTimeout, "for a prefill engine; then decode computes")
 	f.DurationVar(&to.Timeout, "timeout", to.Timeout, "for all of a request")
-	f.DurationVar(&to.Rest, "rest", to.Rest, "how long an engine that failed is left out")
-	f.DurationVar(&drain, "drain", 30*time.Second, "for requests under way, when it is told to stop")
+	f.DurationVar(&to.Silence, "silence", to.Silence, "of a decode engine that is to answer; then its health is asked")
+	f.DurationVar(&to.Rest, "rest", to.Rest, "how long an engine that failed is left out at first; up to 16 times that")
+	f.DurationVar(&drain, "drain", 20*time.Second, "for requests under way, when it is told to stop")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&asJSON, "log-json", false, "log JSON instead of text")
 	return cmd

@@ -31,14 +31,14 @@ func TestClientThatReadsNothing(t *testing.T) {
 func TestLateRefusal(t *testing.T) {
 	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
-		c.WriteTimeout, c.Timeout = time.Millisecond, 20*time.Millisecond
+		c.WriteTimeout, c.Timeout = 100*time.Millisecond, 300*time.Millisecond
 	})
 	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusGatewayTimeout, "in time")
+	want(t, res, http.StatusGatewayTimeout, "300ms (--timeout)")
 }
 
 // An answer whose end comes long after its last piece is whole.
@@ -103,13 +103,7 @@ func TestModelsAreNoTurn(t *testing.T) {
 		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 	}
 	for i, e := range decodes[1:] {
-		n := 0
-		for _, a := range e.all() {
-			if a.path == "/v1/completions" {
-				n++
-			}
-		}
-		if n != 2 {
+		if n := e.completions(); n != 2 {
 			t.Errorf("engine %d answers %d completions of 4", i+1, n)
 		}
 	}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 )
 
 // A request is what a client wants, as it says it: fields that are not known here go to the engines as they came.
+// Values are parts of the body that came: bodies may be long, and many, and are not copied.
 type request struct {
 	fields map[string]json.RawMessage
 	chat   bool
@@ -26,31 +29,61 @@ const paramsField = "kv_transfer_params"
 // parse reads a body. What a client says of caches is left out: it would name agents, or another request's cache.
 func parse(body []byte, chat bool) (request, error) {
 	r := request{chat: chat, fields: map[string]json.RawMessage{}}
-	wrong := errors.New("the body is no JSON object")
-	d := json.NewDecoder(bytes.NewReader(body))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return r, wrong
+	rest, isObject := bytes.CutPrefix(bytes.TrimLeft(body, space), []byte("{"))
+	if !json.Valid(body) || !isObject {
+		return r, errors.New("the body is no JSON object")
 	}
-	for d.More() {
-		if len(r.fields) >= fieldsMax {
-			return r, fmt.Errorf("the body has more than %d fields", fieldsMax)
+	for count := 0; ; count++ {
+		rest = bytes.TrimLeft(rest, space+",")
+		if rest[0] == '}' {
+			break
 		}
-		name, err := d.Token()
-		text, ok := name.(string)
-		var value json.RawMessage
-		if err != nil || !ok || d.Decode(&value) != nil {
-			return r, wrong
+		if count >= fieldsMax {
+			return r, fmt.Errorf("the body has more than %d fields: give fewer", fieldsMax)
 		}
-		r.fields[text] = value
-	}
-	if _, err := d.Token(); err != nil { // The object's end.
-		return r, wrong
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r, wrong
+		var name string
+		end := valueEnd(rest)
+		if err := json.Unmarshal(rest[:end], &name); err != nil {
+			return r, err
+		}
+		rest = bytes.TrimLeft(rest[end:], space+":")
+		end = valueEnd(rest)
+		r.fields[name] = json.RawMessage(rest[:end:end])
+		rest = rest[end:]
 	}
 	delete(r.fields, paramsField)
 	return r, r.withoutArgument()
+}
+
+// space is what JSON has between values.
+const space = " \t\r\n"
+
+// valueEnd says where the first value of valid JSON ends. Something follows it.
+func valueEnd(text []byte) int {
+	depth, quoted := 0, false
+	for i := 0; ; i++ {
+		c := text[i]
+		switch {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+			if !quoted && depth == 0 {
+				return i + 1
+			}
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1
+			} else if depth < 0 { // The end of what it is in.
+				return i
+			}
+		case depth == 0 && strings.IndexByte(space+",", c) >= 0:
+			return i
+		}
+	}
 }
 
 // withoutArgument drops the other place from which vLLM takes parameters of caches.
@@ -109,7 +142,7 @@ var notForPrefill = []string{"stream_options", "min_tokens", "n", "best_of", "lo
 	"return_token_ids", "return_tokens_as_token_ids"}
 
 // forPrefill is the body by which a prefill engine computes the prompt, and sends its cache.
-func (r request) forPrefill(name string, d Decode) ([]byte, error) {
+func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	fields := maps.Clone(r.fields)
 	for _, name := range notForPrefill {
 		delete(fields, name)
@@ -125,17 +158,55 @@ func (r request) forPrefill(name string, d Decode) ([]byte, error) {
 	if r.chat {
 		fields["max_completion_tokens"] = json.RawMessage("1")
 	}
-	return json.Marshal(fields)
+	return joined(fields), nil
 }
 
 // forDecode is the body by which a decode engine answers: with params it takes the cache, without it computes.
-func (r request) forDecode(params json.RawMessage) ([]byte, error) {
+func (r request) forDecode(params json.RawMessage) pieces {
 	fields := r.fields
 	if params != nil {
 		fields = maps.Clone(fields)
 		fields[paramsField] = params
 	}
-	return json.Marshal(fields)
+	return joined(fields)
+}
+
+// pieces are a body that is sent, one after the other.
+type pieces [][]byte
+
+// joined is a JSON object of fields.
+func joined(fields map[string]json.RawMessage) pieces {
+	p, before := pieces{}, "{"
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		quoted, _ := json.Marshal(name) // It never fails.
+		p = append(p, fmt.Appendf(nil, "%s%s:", before, quoted), fields[name])
+		before = ","
+	}
+	if len(p) == 0 {
+		return pieces{[]byte("{}")}
+	}
+	return append(p, []byte("}"))
+}
+
+func (p pieces) len() (n int64) {
+	for _, piece := range p {
+		n += int64(len(piece))
+	}
+	return n
+}
+
+// pieceBytes bounds bodies that are copied, to be written at once.
+const pieceBytes = 16 << 10
+
+func (p pieces) reader() io.ReadCloser {
+	if p.len() <= pieceBytes {
+		return io.NopCloser(bytes.NewReader(bytes.Join(p, nil)))
+	}
+	readers := make([]io.Reader, len(p))
+	for i, piece := range p {
+		readers[i] = bytes.NewReader(piece)
+	}
+	return io.NopCloser(io.MultiReader(readers...))
 }
 
 // answered is what a prefill engine says of the cache that it sent; nil if it sent none.

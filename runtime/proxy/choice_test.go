@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,34 @@ func TestComputed(t *testing.T) {
 	}
 }
 
+func text(p pieces) string {
+	text, _ := io.ReadAll(p.reader())
+	if int64(len(text)) != p.len() {
+		return "of another length"
+	}
+	return string(text)
+}
+
+// Fields get to the engine as they came, whatever they have in them, and those that nobody knows.
+func TestFields(t *testing.T) {
+	for body, want := range map[string]string{
+		"{}":                               `{}`,
+		" \t\r\n{ \n}\n ":                  `{}`,
+		`{"b" : 1.5e+3 , "a" :null}`:       `{"a":null,"b":1.5e+3}`,
+		`{"a": true,"b":-1}`:               `{"a":true,"b":-1}`,
+		`{"a":"}\"],{\\","b":"\\\\"}`:      `{"a":"}\"],{\\","b":"\\\\"}`,
+		`{"a":[{"x":"]"},[[]],{}],"b":{}}`: `{"a":[{"x":"]"},[[]],{}],"b":{}}`,
+		`{"a":1,"\u0061":2}`:               `{"a":2}`,
+		`{"a\"b":[1 , 2]}`:                 `{"a\"b":[1 , 2]}`,
+		`{"a":{"b":{"c":[]}}}`:             `{"a":{"b":{"c":[]}}}`,
+	} {
+		r, err := parse([]byte(body), false)
+		if got := text(r.forDecode(nil)); err != nil || got != want {
+			t.Errorf("%s becomes %s, %v", body, got, err)
+		}
+	}
+}
+
 // Whatever a client says of caches does not get to an engine.
 func TestClientsSayNothingOfCaches(t *testing.T) {
 	for _, body := range []string{
@@ -53,9 +82,9 @@ func TestClientsSayNothingOfCaches(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 			continue
 		}
-		out, err := r.forDecode(nil)
-		if err != nil || strings.Contains(string(out), "transfer_params") || !strings.Contains(string(out), `"prompt":"x"`) {
-			t.Errorf("%s becomes %s, %v", body, out, err)
+		out := text(r.forDecode(nil))
+		if strings.Contains(out, "transfer_params") || !strings.Contains(out, `"prompt":"x"`) {
+			t.Errorf("%s becomes %s", body, out)
 		}
 	}
 }
@@ -84,18 +113,27 @@ func FuzzBody(f *testing.F) {
 		if err != nil {
 			return
 		}
+		var as map[string]json.RawMessage
+		if json.Unmarshal(body, &as) != nil {
+			t.Errorf("%q is taken", body)
+		}
+		for name, value := range as {
+			if name != paramsField && name != "vllm_xargs" && string(r.fields[name]) != string(value) {
+				t.Errorf("%q: %q is %q, want %q", body, name, r.fields[name], value)
+			}
+		}
 		r.computed()
 		r.chat = false
 		r.computed()
 		first, err := r.forPrefill("r", d)
 		var out map[string]json.RawMessage
-		if err != nil || json.Unmarshal(first, &out) != nil || string(out["max_tokens"]) != "1" {
+		if err != nil || json.Unmarshal([]byte(text(first)), &out) != nil || string(out["max_tokens"]) != "1" {
 			t.Errorf("%q becomes %q, %v", body, first, err)
 		}
-		second, err := r.forDecode(nil)
+		second := text(r.forDecode(nil))
 		out = nil
-		if err != nil || json.Unmarshal(second, &out) != nil || out[paramsField] != nil {
-			t.Errorf("%q becomes %q, %v", body, second, err)
+		if json.Unmarshal([]byte(second), &out) != nil || out[paramsField] != nil {
+			t.Errorf("%q becomes %q", body, second)
 		}
 	})
 }
@@ -116,12 +154,12 @@ func TestTurns(t *testing.T) {
 			t.Errorf("got %d, want %d", got, want)
 		}
 	}
-	turns.failed(1, now)
+	turns.failed(1, now, now, 0)
 	if got := take(0, false); got != 2 {
 		t.Errorf("got %d, want the one after that which rests", got)
 	}
-	turns.failed(0, now.Add(time.Millisecond))
-	turns.failed(2, now.Add(time.Millisecond))
+	turns.failed(0, now, now.Add(time.Millisecond), 0)
+	turns.failed(2, now, now.Add(time.Millisecond), 0)
 	if got := take(0, false); got != -1 {
 		t.Errorf("got %d of engines that rest", got)
 	}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,11 +10,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 )
 
 // answerBytes bounds what is read of a prefill engine's answer: one token, and parameters.
-const answerBytes = 1 << 20
+const answerBytes = 256 << 10
 
 const idHeader = "X-Request-Id"
 
@@ -41,6 +41,10 @@ func (p *Proxy) complete(chat bool) http.HandlerFunc {
 		chosen := p.decodes.take(time.Now(), true, nil)
 		begun := time.Now()
 		params, why := p.prefill(ctx, c, id, req, p.config.Decodes[chosen])
+		if ctx.Err() != nil {
+			p.fail(ctx, w, ctx.Err())
+			return
+		}
 		if params != nil {
 			p.stats.sent.Add(1)
 		} else {
@@ -51,51 +55,67 @@ func (p *Proxy) complete(chat bool) http.HandlerFunc {
 	}
 }
 
+// enter takes the room of a request, or answers that there is none. exit gives it back.
+func (p *Proxy) enter(w http.ResponseWriter) bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+		p.full(w, fmt.Sprintf("%d requests are under way, as many as may be (--requests)", p.config.Requests))
+		return false
+	}
+}
+
+func (p *Proxy) exit() { <-p.slots }
+
+// full answers a request for which there is no room.
+func (p *Proxy) full(w http.ResponseWriter, why string) {
+	p.stats.refused.Add(1)
+	p.log.Warn("a request is refused: there is no room", "", "limit", why,
+		"remedy", "raise the limit, or run another proxy beside this one")
+	w.Header().Set("Retry-After", "1")
+	p.refuse(w, http.StatusServiceUnavailable, why+": try again, raise it, or run another proxy beside this one")
+}
+
 // read takes a request's body, when there is room for the request. It answers those that it does not take. done gives
 // the room back. Nothing but its bytes is taken before a body is whole: else slow ones would keep others out.
 func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
-	full := func(what string) ([]byte, func(), bool) {
-		p.stats.refused.Add(1)
-		p.log.Warn("a request is refused: there is no room", "", "limit", what,
-			"remedy", "raise the limit, or run another proxy beside this one")
-		w.Header().Set("Retry-After", "1")
-		p.refuse(w, http.StatusServiceUnavailable, "there are too many requests under way; try again")
-		return nil, nil, false
-	}
-	if size := r.ContentLength; size > p.config.BodyBytes {
-		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has %d bytes, of at most %d", size,
-			p.config.BodyBytes))
+	large := fmt.Sprintf("the body has more than %d bytes (--body): send less, or raise it", p.config.BodyBytes)
+	if r.ContentLength > p.config.BodyBytes {
+		p.refuse(w, http.StatusRequestEntityTooLarge, large)
 		return nil, nil, false
 	}
 	came := &counter{from: http.MaxBytesReader(w, r.Body, p.config.BodyBytes), p: p}
 	body, err := io.ReadAll(came)
 	if err == nil {
-		select {
-		case p.slots <- struct{}{}:
-		default:
+		if !p.enter(w) {
 			came.done()
-			return full("requests")
+			return nil, nil, false
 		}
 		over := working(r)
 		done = func() {
 			over()
 			came.done()
-			<-p.slots
+			p.exit()
 		}
 		// The server's deadline would end the request later on, as a connection that is gone does.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, done, true
 	}
 	came.done()
-	if errors.Is(err, errFull) {
-		return full("bytes")
-	}
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		p.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
-	} else {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, errFull):
+		p.full(w, fmt.Sprintf("bodies of %d bytes are under way, as many as may be (--bodies)", p.config.TotalBytes))
+	case errors.As(err, &tooLarge):
+		p.refuse(w, http.StatusRequestEntityTooLarge, large)
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		p.refuse(w, http.StatusRequestTimeout, "the body did not come whole, or in time")
+		p.refuse(w, http.StatusRequestTimeout, fmt.Sprintf(
+			"the body did not come whole within %v (--read-timeout): send it faster, or raise it", p.config.ReadTimeout))
+	default:
+		w.Header().Set("Connection", "close")
+		p.refuse(w, http.StatusBadRequest, "the body did not come whole, or is not chunked as it says: send it again")
 	}
 	return nil, nil, false
 }
@@ -159,13 +179,22 @@ func passed(from http.Header, id string) http.Header {
 }
 
 // ask sends a call to an engine. Redirects are not followed.
-func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call, body []byte) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, engine.JoinPath(c.path).String(), bytes.NewReader(body))
+func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call, body pieces) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, engine.JoinPath(c.path).String(), nil)
 	if err != nil {
 		return nil, err
 	}
+	if body != nil {
+		r.Body, r.ContentLength = body.reader(), body.len()
+		r.GetBody = func() (io.ReadCloser, error) { return body.reader(), nil }
+	}
 	r.Header = c.headers
-	return p.transport.RoundTrip(r)
+	res, err := p.transport.RoundTrip(r)
+	if err == nil && res.StatusCode < http.StatusOK {
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("it answers %d, which is no answer", res.StatusCode)
+	}
+	return res, err
 }
 
 // prefill has a prompt computed by a prefill engine, which sends the cache to the decode engine d. It gives what d is
@@ -174,7 +203,8 @@ func (p *Proxy) prefill(ctx context.Context, c call, id string, r request, d Dec
 	if why := r.computed(); why != "" {
 		return nil, why
 	}
-	at := p.prefills.take(time.Now(), false, nil)
+	begun := time.Now()
+	at := p.prefills.take(begun, false, nil)
 	if at < 0 {
 		return nil, "no prefill engine"
 	}
@@ -187,7 +217,13 @@ func (p *Proxy) prefill(ctx context.Context, c call, id string, r request, d Dec
 	short, cancel := context.WithTimeout(ctx, p.config.PrefillTimeout)
 	defer cancel()
 	params, code, err := p.prefilled(short, c, p.config.Prefills[at], body)
-	if params != nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return nil, ""
+	}
+	if err == nil && code < http.StatusInternalServerError {
+		p.prefills.answered(at, begun, true)
+	}
+	if params != nil {
 		return params, ""
 	}
 	why := fmt.Sprintf("the prefill engine answers %d without kv_transfer_params", code)
@@ -195,13 +231,13 @@ func (p *Proxy) prefill(ctx context.Context, c call, id string, r request, d Dec
 		why = err.Error()
 	}
 	if err != nil || code >= http.StatusInternalServerError {
-		p.prefills.failed(at, time.Now())
+		p.prefills.failed(at, begun, time.Now(), 0)
 	}
 	p.log.Warn("a prompt is computed by the decode engine", p.config.Prefills[at].String(), "request", id, "why", why)
 	return nil, why
 }
 
-func (p *Proxy) prefilled(ctx context.Context, c call, engine *url.URL, body []byte) (json.RawMessage, int, error) {
+func (p *Proxy) prefilled(ctx context.Context, c call, engine *url.URL, body pieces) (json.RawMessage, int, error) {
 	res, err := p.ask(ctx, http.MethodPost, engine, c, body)
 	if err != nil {
 		return nil, 0, err

@@ -20,13 +20,14 @@ type Config struct {
 	Connections int   // at a time
 	Requests    int   // under way
 	BodyBytes   int64 // of one request
-	TotalBytes  int64 // of the bodies of all requests under way; they take a few times that in memory
+	TotalBytes  int64 // of the bodies of all requests under way; they take up to twice that in memory
 
 	ReadTimeout    time.Duration // for a request to come whole
 	WriteTimeout   time.Duration // for a client to take a piece of its answer
 	PrefillTimeout time.Duration // for the prefill engine's answer
 	Timeout        time.Duration // for all of a request
-	Rest           time.Duration // for which an engine that failed is left out; 0: none is
+	Silence        time.Duration // of a decode engine, before its health is asked while it is to answer
+	Rest           time.Duration // for which an engine that failed is left out, longer each time; 0: none is
 
 	Log *slog.Logger // nil: nothing
 }
@@ -35,7 +36,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{Address: ":8000", Connections: 4096, Requests: 1024, BodyBytes: 8 << 20, TotalBytes: 256 << 20,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PrefillTimeout: 30 * time.Second,
-		Timeout: 10 * time.Minute, Rest: 5 * time.Second}
+		Timeout: 10 * time.Minute, Silence: 10 * time.Second, Rest: 5 * time.Second}
 }
 
 // A Decode is a decode engine and the agents that receive for it, one for each of its ranks.
@@ -99,6 +100,9 @@ func ParseDecode(text string) (Decode, error) {
 	return d, nil
 }
 
+// restMax bounds Rest, and it times 16 with it.
+const restMax = 24 * time.Hour
+
 // Check says what is wrong with c, or nil.
 func (c *Config) Check() error {
 	if len(c.Decodes) == 0 {
@@ -116,13 +120,14 @@ func (c *Config) Check() error {
 		{"connections", int64(c.Connections)}, {"requests", int64(c.Requests)}, {"bytes of a body", c.BodyBytes},
 		{"read timeout", int64(c.ReadTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 		{"prefill timeout", int64(c.PrefillTimeout)}, {"timeout", int64(c.Timeout)},
+		{"silence", int64(c.Silence)},
 	} {
 		if limit.value <= 0 {
 			return fmt.Errorf("%s: %d; give more than 0", limit.name, limit.value)
 		}
 	}
-	if c.Rest < 0 {
-		return fmt.Errorf("rest: %v; give 0 or more", c.Rest)
+	if c.Rest < 0 || c.Rest > restMax {
+		return fmt.Errorf("rest: %v; give 0 to %v", c.Rest, restMax)
 	}
 	if c.TotalBytes < c.BodyBytes {
 		return fmt.Errorf("bytes of all bodies: %d, less than the %d of one; give more", c.TotalBytes, c.BodyBytes)

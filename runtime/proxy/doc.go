@@ -11,8 +11,9 @@
 // nothing of a cache, and for requests whose cache cannot be sent (choice.go says which), the decode engine computes
 // the prompt.
 //
-// Engines take turns. A prefill engine that fails or is slow, and a decode engine that cannot be reached, are left out
-// for Config.Rest. A decode engine that breaks off keeps its turns.
+// Engines take turns. A prefill engine that fails or is slow, and a decode engine that cannot be reached, breaks off or
+// hangs, are left out for Config.Rest, twice as long each time they fail again, up to 16 times. Then one request finds
+// out. Of a decode engine that got a request no other one is asked it: it may be what ended the first.
 //
 // Clients are not trusted: connections, requests under way, bytes and times are bounded (Config), kv_transfer_params of
 // a client are dropped, and the name by which both engines know a request is drawn here, so that no client can take

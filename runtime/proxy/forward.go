@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,15 +19,12 @@ func (p *Proxy) decode(
 ) {
 	tried := map[int]bool{}
 	for {
-		res, err := p.answer(ctx, c, r, chosen, params)
+		err := p.decodeAt(ctx, w, c, r, chosen, params)
 		if err == nil {
-			p.pass(w, res)
 			return
 		}
 		if ctx.Err() == nil && isDial(err) {
 			// It was not asked, so another one may be. A request that ends an engine must not end them all.
-			p.decodes.failed(chosen, time.Now())
-			p.log.Warn("a decode engine cannot be reached", p.config.Decodes[chosen].URL.String(), "err", err)
 			tried[chosen] = true
 			if chosen = p.decodes.take(time.Now(), true, tried); chosen >= 0 {
 				params = nil
@@ -38,16 +36,56 @@ func (p *Proxy) decode(
 	}
 }
 
+// decodeAt is decode by one engine. With an error the client has nothing of an answer yet.
+func (p *Proxy) decodeAt(
+	ctx context.Context, w http.ResponseWriter, c call, r request, at int, params json.RawMessage,
+) error {
+	begun := time.Now()
+	defer p.watch(ctx, at, begun)()
+	res, err := p.answer(ctx, c, r, at, params)
+	if err != nil {
+		p.blame(ctx, at, begun, err)
+		return err
+	}
+	p.pulses[at].beat()
+	broken := res.StatusCode >= http.StatusInternalServerError
+	if !broken {
+		p.decodes.answered(at, begun, false)
+	}
+	if had, err := p.pass(w, res, &p.pulses[at]); err != nil {
+		p.blame(ctx, at, begun, err)
+		if had == nothing {
+			return err
+		}
+		p.breakOff(ctx, w, res, had, err)
+	}
+	if !broken {
+		p.decodes.answered(at, begun, true)
+	} else if p.ill(ctx, at) { // Requests of a client that only fail themselves have no engine rest.
+		p.blame(ctx, at, begun, fmt.Errorf("it answers %d, and is not well", res.StatusCode))
+	}
+	return nil
+}
+
+// blame has a decode engine rest that did not answer, or not to the end; but not for what its client left, nor for an
+// answer that takes longer than Config.Timeout while the engine gives signs of life.
+func (p *Proxy) blame(ctx context.Context, at int, begun time.Time, err error) {
+	if canceled(ctx) || ctx.Err() != nil && !p.pulses[at].silent(p.config.Silence) {
+		return
+	}
+	p.decodes.failed(at, begun, time.Now(), 0)
+	p.log.Warn("a decode engine fails: others are asked for a while", p.config.Decodes[at].URL.String(), "err", err)
+}
+
+// canceled says that the client is gone, or that the proxy stops.
+func canceled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
 // answer asks one decode engine. If it answers an error with the cache, it is asked once more, without.
 func (p *Proxy) answer(
 	ctx context.Context, c call, r request, at int, params json.RawMessage,
 ) (*http.Response, error) {
 	for {
-		body, err := r.forDecode(params)
-		if err != nil {
-			return nil, err
-		}
-		res, err := p.ask(ctx, http.MethodPost, p.config.Decodes[at].URL, c, body)
+		res, err := p.ask(ctx, http.MethodPost, p.config.Decodes[at].URL, c, r.forDecode(params))
 		if err != nil || params == nil || res.StatusCode < http.StatusInternalServerError {
 			return res, err
 		}
@@ -63,18 +101,52 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+const noDecode = "no decode engine answers; see GET /health, and the log of the proxy"
+
 // fail answers a request that no engine did.
 func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		panic(http.ErrAbortHandler) // The client is gone, or the proxy stops.
+	if canceled(ctx) {
+		p.left()
 	}
 	p.stats.failed.Add(1)
 	if ctx.Err() != nil {
-		p.refuse(w, http.StatusGatewayTimeout, "the decode engine did not answer in time")
+		p.refuse(w, http.StatusGatewayTimeout, p.late())
 		return
 	}
 	p.log.Warn("a decode engine does not answer", "", "err", err)
-	p.refuse(w, http.StatusBadGateway, "no decode engine answers")
+	p.refuse(w, http.StatusBadGateway, noDecode)
+}
+
+func (p *Proxy) late() string {
+	return fmt.Sprintf("the request is not answered within %v (--timeout): raise it, or ask for less", p.config.Timeout)
+}
+
+// left ends a request whose client is gone.
+func (p *Proxy) left() {
+	p.stats.left.Add(1)
+	panic(http.ErrAbortHandler)
+}
+
+// breakOff tells a client that its answer is not whole: a stream by an error as vLLM's are, any answer by the end that
+// it lacks. In the middle of an event another one would be a part of it.
+func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.Response, had part, err error) {
+	if canceled(ctx) {
+		p.left()
+	}
+	p.stats.failed.Add(1)
+	asked := res.Request
+	p.log.Warn("an engine's answer breaks off", asked.URL.Host, "request", asked.Header.Get(idHeader), "err", err)
+	status, message := http.StatusBadGateway, "the decode engine broke off: the answer is not whole"
+	if ctx.Err() != nil {
+		status, message = http.StatusGatewayTimeout, p.late()
+	}
+	if had == events && strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		rc := p.patience(w)
+		text, _ := json.Marshal(failure(status, message)) // It never fails.
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", text)
+		_ = rc.Flush()
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // hop are headers of one connection, which are not passed on. Connection names others.
@@ -88,74 +160,81 @@ func (p *Proxy) patience(w http.ResponseWriter) *http.ResponseController {
 	return rc
 }
 
-// pass copies an engine's answer to the client, each piece as soon as it is there.
-func (p *Proxy) pass(w http.ResponseWriter, res *http.Response) {
+// A part is what a client has of an answer.
+type part int
+
+const (
+	nothing part = iota // and no status: it may be told another one
+	events              // that are whole, if it is a stream of events
+	inside
+)
+
+// pass copies an engine's answer to the client, each piece as soon as it is there. It returns why the engine broke off,
+// and what the client has then.
+func (p *Proxy) pass(w http.ResponseWriter, res *http.Response, u *pulse) (had part, err error) {
 	defer func() { _ = res.Body.Close() }()
 	for _, names := range res.Header["Connection"] {
 		for name := range strings.SplitSeq(names, ",") {
 			res.Header.Del(strings.TrimSpace(name))
 		}
 	}
-	for name, values := range res.Header {
-		if !hop[name] {
-			w.Header()[name] = values
-		}
-	}
 	rc := p.patience(w)
-	w.WriteHeader(res.StatusCode)
+	begin := func() {
+		for name, values := range res.Header {
+			if !hop[name] {
+				w.Header()[name] = values
+			}
+		}
+		w.WriteHeader(res.StatusCode)
+	}
 	piece := make([]byte, 16<<10)
+	var tail []byte
 	for {
 		n, err := res.Body.Read(piece)
 		if n > 0 {
+			u.beat()
 			p.patience(w)
+			if had == nothing {
+				begin()
+			}
 			if _, writeErr := w.Write(piece[:n]); writeErr != nil {
-				panic(http.ErrAbortHandler)
+				p.left()
 			}
 			if flushErr := rc.Flush(); flushErr != nil {
-				panic(http.ErrAbortHandler)
+				p.left()
+			}
+			tail = append(tail, piece[max(0, n-2):n]...)
+			tail = tail[max(0, len(tail)-2):]
+			if had = inside; string(tail) == "\n\n" {
+				had = events
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			p.patience(w) // For its end: the last piece may be long ago.
-			return
-		case err != nil:
-			if asked := res.Request; !errors.Is(asked.Context().Err(), context.Canceled) {
-				p.stats.failed.Add(1)
-				p.log.Warn("an engine's answer breaks off", asked.URL.Host, "request", asked.Header.Get(idHeader), "err", err)
+			if had == nothing {
+				begin()
 			}
-			panic(http.ErrAbortHandler) // The client sees that it is not whole.
+			return had, nil
+		case err != nil:
+			return had, err
 		}
 	}
 }
 
-// models says what the first decode engine that answers serves.
-func (p *Proxy) models(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), p.config.ReadTimeout)
-	defer cancel()
-	c := call{path: r.URL.Path, headers: passed(r.Header, identify(r))}
-	tried := map[int]bool{}
-	var err error
-	for at := p.decodes.look(time.Now(), nil); at >= 0 && ctx.Err() == nil; at = p.decodes.look(time.Now(), tried) {
-		var res *http.Response
-		if res, err = p.ask(ctx, http.MethodGet, p.config.Decodes[at].URL, c, nil); err == nil {
-			p.pass(w, res)
-			return
-		}
-		tried[at] = true
-	}
-	p.fail(ctx, w, err)
-}
-
-// refuse answers with an error in OpenAI's words.
+// refuse answers with an error.
 func (p *Proxy) refuse(w http.ResponseWriter, status int, message string) {
 	p.patience(w)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(failure(status, message))
+}
+
+// failure is an error in OpenAI's words.
+func failure(status int, message string) map[string]any {
 	kind := "invalid_request_error"
 	if status >= http.StatusInternalServerError {
 		kind = "server_error"
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
+	return map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}}
 }

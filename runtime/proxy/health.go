@@ -54,7 +54,7 @@ func (p *Proxy) healthy() health {
 		return c.known
 	}
 	// Not of the client that asks: others wait, too.
-	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), p.healthWait)
 	defer cancel()
 	decodes := make([]*url.URL, len(p.config.Decodes))
 	for i, d := range p.config.Decodes {
@@ -65,12 +65,7 @@ func (p *Proxy) healthy() health {
 		var n atomic.Int64
 		for _, engine := range engines {
 			asked.Go(func() {
-				res, err := p.ask(ctx, http.MethodGet, engine, call{path: "/health", headers: http.Header{}}, nil)
-				if err != nil {
-					return
-				}
-				_ = res.Body.Close()
-				if res.StatusCode == http.StatusOK {
+				if p.well(ctx, engine) {
 					n.Add(1)
 				}
 			})

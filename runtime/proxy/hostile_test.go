@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -229,4 +230,56 @@ func TestIdentify(t *testing.T) {
 	if first := identify(&http.Request{}); first == identify(&http.Request{}) {
 		t.Error("two requests have one name")
 	}
+}
+
+// A body is held once, however often it is sent: clients that fill all the room must not take many times that.
+func TestBodiesAreNotCopied(t *testing.T) {
+	body := []byte(`{"prompt": "` + strings.Repeat("x", 8<<20) + `", "n": 1}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := parse(body, false)
+	if err != nil || r.computed() != "" {
+		t.Fatal(err)
+	}
+	first, err := r.forPrefill("r", Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}})
+	second := r.forDecode(json.RawMessage(`{}`))
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; err != nil || got > 1<<20 {
+		t.Errorf("a body of %d bytes takes %d more, %v", len(body), got, err)
+	}
+	if first.len() < 8<<20 || second.len() < 8<<20 {
+		t.Errorf("%d and %d bytes are sent", first.len(), second.len())
+	}
+}
+
+// Clients that ask for the health of engines that hang, and so wait, make room for others.
+func TestHealthKeepsNobodyOut(t *testing.T) {
+	came, end := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" {
+			close(came)
+			<-end
+		}
+	})
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 1 })
+	p.healthWait = patience
+	if _, err := io.WriteString(dial(t, p), "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-came
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "")
+}
+
+// Clients that ask for models of an engine that hangs take the room of requests, and no more; and such an engine is
+// passed over.
+func TestModelsTakeRoom(t *testing.T) {
+	came := make(chan string, 1)
+	decode := newEngine(t, stalls(came))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Requests = 1 })
+	if _, err := io.WriteString(dial(t, p), "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-came
+	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable, "--requests")
 }

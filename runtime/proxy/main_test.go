@@ -70,6 +70,16 @@ func (e *engine) all() []asked {
 	return e.asked
 }
 
+// completions is how often it was asked for one.
+func (e *engine) completions() (n int) {
+	for _, a := range e.all() {
+		if a.path == "/v1/completions" {
+			n++
+		}
+	}
+	return n
+}
+
 // at is the engine as a decode engine whose agents receive at host.
 func (e *engine) at(host string) Decode {
 	return Decode{URL: e.url, Host: host, Init: []uint16{7300, 7301}, Alloc: []uint16{7400, 7401}}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	headerBytes   = 64 << 10
+	headerBytes   = 32 << 10 // of each connection
 	headerTimeout = 10 * time.Second
 	idleTimeout   = time.Minute
 	dialTimeout   = 3 * time.Second
@@ -33,11 +33,14 @@ type Proxy struct {
 	transport *http.Transport
 	prefills  *turns
 	decodes   *turns
+	pulses    []pulse // of decode engines
 	checked   check
+
+	healthWait time.Duration // for an engine's
 
 	slots chan struct{} // one for each request under way
 	bytes atomic.Int64  // of their bodies
-	stats struct{ requests, sent, computed, failed, refused atomic.Uint64 }
+	stats struct{ requests, sent, computed, failed, left, refused atomic.Uint64 }
 
 	mu      sync.Mutex
 	closing bool
@@ -52,6 +55,7 @@ type Stats struct {
 	Sent     uint64 // whose cache a prefill engine sent
 	Computed uint64 // whose prompt the decode engine computed
 	Failed   uint64 // that no engine answered, or not to the end
+	Left     uint64 // whose client left before the end; or which Close ended
 	Refused  uint64 // for which there was no room
 }
 
@@ -70,7 +74,8 @@ func Listen(c Config) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{config: c, log: seldom.New(c.Log), cancel: cancel, served: make(chan error, 1),
 		prefills: newTurns(len(c.Prefills), c.Rest), decodes: newTurns(len(c.Decodes), c.Rest),
-		slots: make(chan struct{}, c.Requests),
+		pulses: make([]pulse, len(c.Decodes)), slots: make(chan struct{}, c.Requests),
+		healthWait: healthTimeout,
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
@@ -96,7 +101,7 @@ func (p *Proxy) Addr() net.Addr { return p.gate.Addr() }
 func (p *Proxy) Stats() Stats {
 	s := &p.stats
 	return Stats{Requests: s.requests.Load(), Sent: s.sent.Load(), Computed: s.computed.Load(), Failed: s.failed.Load(),
-		Refused: s.refused.Load()}
+		Left: s.left.Load(), Refused: s.refused.Load()}
 }
 
 // Close takes no more requests, and lets those under way end until ctx does. Then it ends them.
@@ -131,7 +136,7 @@ func (p *Proxy) routes() http.Handler {
 	return m
 }
 
-// counted has Close wait for a handler, and the connection keep its place.
+// counted has Close wait for a handler.
 func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
@@ -146,9 +151,6 @@ func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 		}
 		defer p.working.Done()
 		known(r)
-		if r.Method != http.MethodPost { // There is no body to wait for; read has the others.
-			defer working(r)()
-		}
 		handle(w, r)
 	})
 }

@@ -252,7 +252,7 @@ func TestDecodeThatFailsWithACache(t *testing.T) {
 	always := newEngine(t, fails(http.StatusInternalServerError))
 	p = start(t, pair(newEngine(t, says(sent)), always))
 	want(t, post(t, p, "/v1/completions", completion), http.StatusInternalServerError, "")
-	if got := len(always.all()); got != 2 {
+	if got := always.completions(); got != 2 {
 		t.Errorf("it was asked %d times, want twice", got)
 	}
 }

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A pulse is the last sign of life of a decode engine. Computing takes long, and an engine that hangs says as little as
+// one that computes: so one that says nothing to anybody for Config.Silence is asked for its health.
+type pulse struct {
+	at     atomic.Int64 // in nanoseconds since 1970; 0: never
+	asking sync.Mutex
+}
+
+func (u *pulse) beat() { u.at.Store(time.Now().UnixNano()) }
+
+func (u *pulse) silent(since time.Duration) bool {
+	return time.Since(time.Unix(0, u.at.Load())) >= since
+}
+
+// watch has a decode engine rest while it hangs with a request that was begun, until stop is called. The request stays
+// where it is: it may be what the engine hangs of, and must not do the same to others.
+func (p *Proxy) watch(ctx context.Context, at int, begun time.Time) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(p.config.Silence)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if p.pulses[at].silent(p.config.Silence) && p.ill(ctx, at) {
+				p.decodes.failed(at, begun, time.Now(), 2*p.config.Silence+p.healthWait)
+				p.log.Warn("a decode engine hangs: others are asked", p.config.Decodes[at].URL.String(), "silence",
+					p.config.Silence)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// ill says whether a decode engine does not say that it is well. Of several requests that want to know one asks.
+func (p *Proxy) ill(ctx context.Context, at int) bool {
+	u := &p.pulses[at]
+	if !u.asking.TryLock() {
+		return false
+	}
+	defer u.asking.Unlock()
+	short, cancel := context.WithTimeout(ctx, p.healthWait)
+	defer cancel()
+	if p.well(short, p.config.Decodes[at].URL) {
+		u.beat()
+		return false
+	}
+	return ctx.Err() == nil
+}
+
+func (p *Proxy) well(ctx context.Context, engine *url.URL) bool {
+	res, err := p.ask(ctx, http.MethodGet, engine, call{path: "/health", headers: http.Header{}}, nil)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}

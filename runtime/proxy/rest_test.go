@@ -1,0 +1,311 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// until waits for what happens soon.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for begun := time.Now(); !is(); runtime.Gosched() {
+		if time.Since(begun) > patience {
+			t.Fatal(what)
+		}
+	}
+}
+
+func (t *turns) rests(i int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Before(t.engines[i].until)
+}
+
+// stalls answers nothing, and nothing of its health, until the client is gone.
+func stalls(came chan<- string) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case came <- r.URL.Path:
+		default:
+		}
+		<-r.Context().Done()
+	}
+}
+
+func cuts(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func cutsLater(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "data: one\n\n")
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// A decode engine that breaks off, before its answer or in the middle of it, or that fails and is not well, is left
+// out: others get the requests.
+func TestDecodeRests(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"it resets": cuts, "it breaks off": cutsLater, "it fails, and is not well": fails(http.StatusInternalServerError),
+		"it answers what is no answer": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n")
+				_ = conn.Close()
+			}
+		},
+		"its header has no end": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
+			}
+			for err == nil {
+				_, err = io.WriteString(conn, "X-More: "+strings.Repeat("x", 1000)+"\r\n")
+			}
+			_ = conn.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, good := newEngine(t, answer), newEngine(t, says("answer"))
+			p := start(t, Config{Decodes: []Decode{bad.at("h"), good.at("h")}}, func(c *Config) { c.Rest = time.Hour })
+			_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", completion).Body)
+			until(t, "it does not rest", func() bool { return p.decodes.rests(0) })
+			for range 3 {
+				want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			}
+			if n := bad.completions(); n != 1 {
+				t.Errorf("it was asked %d times", n)
+			}
+		})
+	}
+}
+
+// A decode engine that fails a request and is well keeps its turns: one client must not have all engines rest.
+func TestDecodeThatIsWell(t *testing.T) {
+	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Rest = time.Hour })
+	want(t, post(t, p, "/v1/completions", completion), http.StatusInternalServerError, "")
+	if got := p.decodes.take(time.Now(), false, nil); got != 0 {
+		t.Errorf("got %d: it rests", got)
+	}
+}
+
+// A decode engine that hangs is left out while it does, and the request is not asked of another one. One that computes
+// long, and says that it is well, is not left out.
+func TestDecodeThatHangs(t *testing.T) {
+	came := make(chan string, 2)
+	bad, good := newEngine(t, stalls(came)), newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{bad.at("h"), good.at("h")}}, func(c *Config) {
+		c.Silence, c.Rest = time.Millisecond, time.Hour
+	})
+	p.healthWait = 10 * time.Millisecond
+	client := to(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.Addr().String()+"/v1/completions",
+			strings.NewReader(completion))
+		if err == nil {
+			_, err = client.Do(r)
+		}
+		ended <- err
+	}()
+	until(t, "it does not rest", func() bool { return p.decodes.rests(0) })
+	for range 3 {
+		if got := p.decodes.take(time.Now(), false, nil); got != 1 {
+			t.Errorf("the turn is of %d", got)
+		}
+	}
+	if first, second := <-came, <-came; first == second {
+		t.Errorf("it was asked %s twice", first)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("what hangs was answered")
+	}
+	if got := good.completions(); got != 0 {
+		t.Errorf("the other one was asked %d times", got)
+	}
+
+	well := make(chan struct{}, 1)
+	slow := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" {
+			select {
+			case well <- struct{}{}:
+			default:
+			}
+			return
+		}
+		<-well
+		<-well // It was asked twice.
+		_, _ = io.WriteString(w, "slow")
+	})
+	p = start(t, Config{Decodes: []Decode{slow.at("h"), good.at("h")}}, func(c *Config) {
+		c.Silence, c.Rest = time.Millisecond, time.Hour
+	})
+	p.healthWait = patience
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "slow")
+	if p.decodes.rests(0) {
+		t.Error("it rests")
+	}
+}
+
+// A request that takes longer than it may is no fault of an engine that speaks, and one of an engine that never does.
+func TestTimeoutOfADecode(t *testing.T) {
+	for _, speaks := range []bool{true, false} {
+		decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+			if speaks {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: one\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		})
+		p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
+			c.Timeout, c.Silence, c.Rest = 100*time.Millisecond, time.Hour, time.Hour
+		})
+		text, err := io.ReadAll(post(t, p, "/v1/completions", completion).Body)
+		if !strings.Contains(string(text), "100ms (--timeout)") || speaks == (err == nil) {
+			t.Errorf("it speaks: %v; got %q, %v", speaks, text, err)
+		}
+		if got := p.decodes.take(time.Now(), false, nil) < 0; got == speaks {
+			t.Errorf("it speaks: %v, and rests: %v", speaks, got)
+		}
+	}
+}
+
+// A stream that breaks off between two events ends with an error; in an event it has no end.
+func TestStreamThatBreaksOff(t *testing.T) {
+	for sent, told := range map[string]bool{"data: one\n\n": true, "data: on": false, "": false} {
+		decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+			_ = http.NewResponseController(w).Flush()
+			for _, c := range []byte(sent) {
+				_, _ = w.Write([]byte{c})
+				_ = http.NewResponseController(w).Flush()
+			}
+			panic(http.ErrAbortHandler)
+		})
+		p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+		res := post(t, p, "/v1/completions", completion)
+		if sent == "" { // The client has nothing yet: it is told so by the status.
+			want(t, res, http.StatusBadGateway, noDecode)
+			continue
+		}
+		text, err := io.ReadAll(res.Body)
+		rest := strings.TrimPrefix(string(text), sent)
+		said := strings.HasPrefix(rest, `data: {"error":{"code":502`) && strings.HasSuffix(rest, "}\n\n")
+		if err == nil || said != told || !said && rest != "" {
+			t.Errorf("after %q the client has %q, %v", sent, text, err)
+		}
+	}
+}
+
+// A client that leaves while its prompt is computed is counted as one that left, and its prompt as computed by nobody.
+func TestClientThatLeavesInPrefill(t *testing.T) {
+	came := make(chan string, 1)
+	decode := newEngine(t, says("answer"))
+	p := start(t, pair(newEngine(t, stalls(came)), decode), func(c *Config) { c.Rest = time.Hour })
+	conn := dial(t, p)
+	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n"+
+		`{"prompt": "x"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-came
+	_ = conn.Close()
+	until(t, "nobody left", func() bool { return p.Stats().Left > 0 })
+	if got := p.Stats(); got != (Stats{Requests: 1, Left: 1}) || len(decode.all()) != 0 {
+		t.Errorf("counted %+v", got)
+	}
+	if got := p.prefills.take(time.Now(), false, nil); got != 0 {
+		t.Error("the prefill engine rests for what its client left")
+	}
+}
+
+// One that fails again rests longer, to a bound; one that answers does not rest, and is new when an answer was whole.
+func TestRests(t *testing.T) {
+	const rest = time.Second
+	now := time.Now()
+	turns := newTurns(1, rest)
+	rests := func() time.Duration { return turns.engines[0].until.Sub(now) }
+	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
+		turns.failed(0, now, now, 0)
+		turns.failed(0, now.Add(-1), now.Add(rest/2), 0) // Begun before: it is the same failure.
+		if got := rests(); got != pause*rest {
+			t.Errorf("after failure %d it rests for %v", i+1, got)
+		}
+		if turns.take(now.Add(pause*rest-1), false, nil) != -1 {
+			t.Error("it does not rest")
+		}
+		now = now.Add(pause * rest)
+		if turns.take(now, false, nil) != 0 || turns.take(now, false, nil) != -1 {
+			t.Error("when it has rested it does not get one request")
+		}
+	}
+	turns.answered(0, now.Add(-2*time.Hour), true)
+	if turns.take(now, false, nil) != -1 {
+		t.Error("an answer that was begun before it failed ends its rest")
+	}
+	turns.answered(0, now, false)
+	for range 2 {
+		if turns.take(now, false, nil) != 0 {
+			t.Error("one that answers rests")
+		}
+	}
+	turns.failed(0, now, now, 0)
+	if got := rests(); got != 16*rest {
+		t.Errorf("answers that were not whole have failures forgotten: it rests for %v", got)
+	}
+	turns.answered(0, now, true)
+	turns.failed(0, now, now, 0)
+	if got := rests(); got != rest {
+		t.Errorf("an answer that was whole has no failure forgotten: it rests for %v", got)
+	}
+	turns.failed(0, now.Add(-1), now, time.Hour)
+	if got := rests(); got != time.Hour {
+		t.Errorf("one that hangs rests for %v", got)
+	}
+	never := newTurns(1, 0)
+	never.failed(0, now, now, time.Hour)
+	if never.take(now, false, nil) != 0 {
+		t.Error("one that is never to rest does")
+	}
+}
+
+// A limit that is met is named, with its value and the flag that raises it.
+func TestLimitsAreNamed(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	with := func(limit func(*Config)) *Proxy { return start(t, Config{Decodes: []Decode{decode.at("h")}}, limit) }
+	p := with(func(c *Config) { c.BodyBytes = 100 })
+	want(t, post(t, p, "/v1/completions", completion), http.StatusRequestEntityTooLarge, "100 bytes (--body)")
+	p = with(func(c *Config) { c.Requests = 1 })
+	p.slots <- struct{}{}
+	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
+		"1 requests are under way, as many as may be (--requests)")
+	<-p.slots
+	p = with(func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
+	p.bytes.Add(999)
+	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
+		"1000 bytes are under way, as many as may be (--bodies)")
+	p.bytes.Add(-999)
+	conn := dial(t, with(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond }))
+	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\"")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(conn)
+	// On a machine that is slow the headers are late, too, and there is no answer.
+	if len(text) > 0 && (!strings.Contains(string(text), " 408 ") || !strings.Contains(string(text),
+		"500ms (--read-timeout)")) {
+		t.Errorf("got %q", text)
+	}
+}
