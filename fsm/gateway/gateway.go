@@ -239,6 +239,9 @@ type Way struct {
 	Who   effects.Incarnation // that its hello said
 }
 
+// Engines is how many engines write here, or may, and how many are written to.
+func (g *Gateway) Engines() (producers, consumers int) { return len(g.producers), len(g.consumers) }
+
 // Reach finds the way that a blob of a hello names; false if there is none any more.
 func (g *Gateway) Reach(key uint64) (Way, bool) {
 	for _, c := range g.consumers {

@@ -127,6 +127,7 @@ type Config struct {
 	NPU       NPU
 	HCCL      HCCL
 	NIXL      NIXL
+	Gateway   Gateway
 	Log       Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of

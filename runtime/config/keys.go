@@ -38,7 +38,7 @@ type schema struct {
 // nodeSchema is that of a rank.
 var nodeSchema = schema{
 	top:    slices.Concat(lmcacheKeys, shareKeys, laterKeys),
-	own:    slices.Concat(nodeKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys),
+	own:    slices.Concat(nodeKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys),
 	extra:  extraKeys,
 	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
 }

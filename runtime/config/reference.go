@@ -29,6 +29,7 @@ func Reference() string {
 	section("Below `extra_config.kvferry`, for sharing", shareOwnKeys)
 	section("Below `extra_config.kvferry`, for Ascend NPUs", npuKeys)
 	section("Below `extra_config.kvferry`, for libnixl", nixlKeys)
+	section("Below `extra_config.kvferry`, for a gateway to engines of vLLM, in programs that open one", gatewayKeys)
 	section("LMCache's keys of modes that this version has not", laterKeys)
 	section("A directory's: LMCache's keys of its controller", controllerKeys)
 	section("A directory's, below `extra_config.kvferry`", directoryKeys)

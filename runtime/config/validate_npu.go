@@ -31,6 +31,7 @@ func (d *draft) validatePlacing() {
 		d.forget(nixlKeys, "nixl.", fmt.Sprintf("transfer_channel is %v", c.Channel))
 		c.NIXL.Ports = nil
 	}
+	d.validateGateway()
 	if c.Leased() {
 		var but []string
 		if !c.NeedsNPU() {

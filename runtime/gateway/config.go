@@ -5,7 +5,6 @@ package gateway
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -43,22 +43,8 @@ type Config struct {
 	Names       []string
 	CacheLayout string
 	Backend     string
-	// Transports is what UCX may use, as its UCX_TLS has it, without a comma: tcp, or ^cma, which is the default.
-	Transports string
-	// Patience is how long a registration of an engine waits for its request; 480 s.
-	Patience time.Duration
-	// SideTimeout is how long a side channel may take to answer; 5 s, which is what engines wait.
-	SideTimeout time.Duration
-	// StallTimeout is the longest time in which no batch of an engine ends, before its agent is given up; 10 s.
-	StallTimeout time.Duration
-	// Engines bounds engines in each direction, each with an agent of 15 files; 16. Asks bounds our registrations with
-	// engines, Waiting those of engines here; 1024 of each.
-	Engines, Asks, Waiting int
-	// Agents bounds those that one engine may write to; 4: one, and some of which registrations were taken back. Tries is
-	// how often an engine is asked who it is, and a registration of it put; 3.
-	Agents, Tries int
-	// Window is how many registrations one rank of an engine may have of us at a time; 256.
-	Window uint16
+	// Limits are the keys gateway.* of the node's file; what is zero has their default.
+	Limits config.Gateway
 	Wire   protocol.Limits // of messages; the defaults if zero
 }
 
@@ -70,12 +56,13 @@ func (c Config) complete() (Config, error) {
 	bad := func(field, value, remedy string) (Config, error) {
 		return c, fmt.Errorf("%w: %s of the gateway is %q; %s", plane.ErrInvalid, field, value, remedy)
 	}
-	c.Transports = cmp.Or(c.Transports, "^cma")
+	limits := &c.Limits
+	limits.Transports = cmp.Or(limits.Transports, "^cma")
 	c.CacheLayout = cmp.Or(c.CacheLayout, "LBHNC")
 	g := c.Geometry
 	switch said := os.Getenv("UCX_TLS"); {
 	case said != "":
-		return bad("transports", c.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", said))
+		return bad("gateway.transports", limits.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", said))
 	case c.Library == nil:
 		return bad("library", "", "give libnixl's")
 	case c.Sides == nil:
@@ -93,8 +80,8 @@ func (c Config) complete() (Config, error) {
 			"engines of vLLM ask one side channel for all ranks of an engine: give the engine here one rank")
 	case len(c.Names) != len(g.Layers):
 		return bad("names", fmt.Sprint(len(c.Names)), fmt.Sprintf("give region_names of all %d layers", len(g.Layers)))
-	case c.Transports != "tcp" && c.Transports != "^cma":
-		return bad("transports", c.Transports,
+	case limits.Transports != "tcp" && limits.Transports != "^cma":
+		return bad("gateway.transports", limits.Transports,
 			"give tcp or ^cma: with others an engine of this host might store here by itself, and never be stopped")
 	}
 	for _, f := range []struct {
@@ -102,27 +89,27 @@ func (c Config) complete() (Config, error) {
 		value *time.Duration
 		def   time.Duration
 	}{
-		{"patience", &c.Patience, 480 * time.Second},
-		{"side timeout", &c.SideTimeout, 5 * time.Second},
-		{"stall timeout", &c.StallTimeout, 10 * time.Second},
+		{"patience", &limits.Patience, 480 * time.Second},
+		{"side_timeout", &limits.SideTimeout, 5 * time.Second},
+		{"stall_timeout", &limits.StallTimeout, 10 * time.Second},
 	} {
-		if *f.value = cmp.Or(*f.value, f.def); *f.value < 0 || *f.value > math.MaxInt64/4 {
-			return bad(f.name, f.value.String(), "give a positive time")
+		if *f.value = cmp.Or(*f.value, f.def); *f.value < 0 || *f.value > 24*time.Hour {
+			return bad("gateway."+f.name, f.value.String(), "give a positive time, of at most 24h")
 		}
 	}
 	for _, f := range []struct {
 		name     string
-		value    *int
-		def, max int
+		value    *uint32
+		def, max uint32
 	}{
-		{"engines", &c.Engines, 16, 1024}, {"asks", &c.Asks, 1024, 1 << 16}, {"waiting", &c.Waiting, 1024, 1 << 16},
-		{"agents", &c.Agents, 4, 1024}, {"tries", &c.Tries, 3, 100},
+		{"engines", &limits.Engines, 16, 1024}, {"asks", &limits.Asks, 1024, 1 << 16},
+		{"waiting", &limits.Waiting, 1024, 1 << 16}, {"agents", &limits.Agents, 4, 1024}, {"tries", &limits.Tries, 3, 100},
+		{"window", &limits.Window, 256, 1 << 15},
 	} {
-		if *f.value = cmp.Or(*f.value, f.def); *f.value < 1 || *f.value > f.max {
-			return bad(f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
+		if *f.value = cmp.Or(*f.value, f.def); *f.value > f.max {
+			return bad("gateway."+f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
 		}
 	}
-	c.Window = cmp.Or(c.Window, 256)
 	if c.Wire == (protocol.Limits{}) {
 		c.Wire = protocol.DefaultLimits()
 	}
@@ -168,15 +155,17 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 				"layers in order, from 0 on", plane.ErrInvalid, layer.Number, i)
 		}
 	}
+	l := &c.Limits
 	return machine.Config{
 		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
 		Life: env.Incarnation, Plane: Name, Layout: c.Layout,
-		Window: c.Window, Patience: effects.Duration(c.Patience), EnginesMax: c.Engines, AsksMax: c.Asks,
-		WaitingMax: c.Waiting, RanksMax: ranksMax, TiesMax: c.Agents, TriesMax: c.Tries, Wire: c.Wire,
+		Window: uint16(l.Window), Patience: effects.Duration(l.Patience), EnginesMax: int(l.Engines),
+		AsksMax: int(l.Asks), WaitingMax: int(l.Waiting), RanksMax: ranksMax, TiesMax: int(l.Agents), TriesMax: int(l.Tries),
+		Wire: c.Wire,
 	}, nil
 }
 
 // params are those of agents: see runtime/plane/nixl.
 func (c *Config) params() map[string]string {
-	return map[string]string{"engine_config": "KEEPALIVE_INTERVAL=inf,TLS=" + c.Transports}
+	return map[string]string{"engine_config": "KEEPALIVE_INTERVAL=inf,TLS=" + c.Limits.Transports}
 }

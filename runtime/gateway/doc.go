@@ -16,7 +16,7 @@
 // As of every leased plane: nobody can watch what an engine's hardware stores. An engine that we registered with may
 // write for as long as the agent lives that it was told of, and that agent's end is the proof. Over cross-memory attach
 // it would be none, as the engine's process stores by itself; so agents that may be written to never allow it
-// (Transports), and a UCX_TLS that would go before that is refused.
+// (gateway.transports), and a UCX_TLS that would go before that is refused.
 //
 // # Trust
 //

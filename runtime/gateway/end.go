@@ -53,6 +53,7 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 			stays = e.close()
 		}
 		g.inbox.Push(func(now effects.Time) {
+			g.count(func(s *Stats) { s.Made.add(err == nil) })
 			code := effects.OK
 			if stays != nil {
 				g.stays(a, stays)
@@ -81,6 +82,10 @@ func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) 
 		return nil, errors.Join(err, e.close())
 	}
 	g.ends[a] = e
+	g.count(func(s *Stats) {
+		s.Made.add(true)
+		s.Agents++
+	})
 	g.wg.Add(1)
 	go e.run()
 	return e, nil
@@ -194,7 +199,9 @@ const notesMax = 1 << 12
 // heard gives the machine a note, if that can be one and not too many wait.
 func (e *end) heard(n libnixl.Notice) {
 	g := e.g
-	if len(n.Bytes) > g.cfg.Wire.MessageBytes || e.notes.Load() >= notesMax {
+	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesMax
+	g.count(func(s *Stats) { s.Heard.add(fits) })
+	if !fits {
 		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
 		return
 	}
@@ -222,6 +229,7 @@ func (g *Gateway) load(l machine.Load) {
 			g.log.Warn("an agent's metadata cannot be loaded", "err", err)
 			code = effects.Faulted
 		}
+		g.count(func(s *Stats) { s.Loaded.add(err == nil) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, name, code, &g.out) })
 	})
 }
@@ -236,7 +244,9 @@ func (g *Gateway) say(s machine.Say) {
 		return
 	}
 	e.orders.Push(func(effects.Time) {
-		if err := e.agent.Notify(s.To, s.Body); err != nil {
+		err := e.agent.Notify(s.To, s.Body)
+		g.count(func(n *Stats) { n.Said.add(err == nil) })
+		if err != nil {
 			g.log.Warn("a note cannot be sent", "to", s.To, "err", err)
 			g.inbox.Push(unsaid)
 		}

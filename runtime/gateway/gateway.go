@@ -32,6 +32,9 @@ type Gateway struct {
 	decoy  *decoy
 	left   error // once done is closed: why memory must stay
 
+	mu    sync.Mutex
+	stats Stats
+
 	// The machine's goroutine's alone.
 	m          *machine.Gateway
 	out        machine.Out
@@ -155,6 +158,10 @@ func (g *Gateway) carryOut() {
 		delete(g.expulsions, n)
 		gone()
 	}
+	g.count(func(s *Stats) {
+		s.Producers, s.Consumers = g.m.Engines()
+		s.Agents = len(g.ends)
+	})
 	for _, ev := range out.Events {
 		g.env.Sink.Post(ev)
 	}
@@ -164,6 +171,7 @@ func (g *Gateway) carryOut() {
 func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
 	g.inbox.Push(func(now effects.Time) {
 		g.expelled++
+		g.count(func(s *Stats) { s.Expelled = g.expelled })
 		g.expulsions[g.expelled] = gone
 		g.m.Expel(now, peer, g.expelled, &g.out)
 	})
@@ -224,6 +232,7 @@ func (g *Gateway) leave() {
 		g.left = g.decoy.close()
 	}
 	g.seldom.End()
+	g.log.Info("the gateway is closed", "counts", g.Stats())
 }
 
 var (

@@ -54,6 +54,12 @@ extra_config:
 // ours is a node with a gateway; port is that of its side channel.
 func ours(tb testing.TB) (n *runtime.Node, port int) {
 	tb.Helper()
+	n, _, port = oursWith(tb)
+	return n, port
+}
+
+func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
+	tb.Helper()
 	library := libnixltest.Library(tb)
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
 	if err != nil {
@@ -62,9 +68,10 @@ func ours(tb testing.TB) (n *runtime.Node, port int) {
 	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 	port = freePort(tb)
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
-	g, err := gateway.New(gateway.Config{
+	g, err = gateway.New(gateway.Config{
 		Library: library, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), Hash: hash,
 		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: []string{"l.0", "l.1"}, Backend: "CPU_ATTN",
+		Limits: cfg.Gateway,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -82,7 +89,7 @@ func ours(tb testing.TB) (n *runtime.Node, port int) {
 			tb.Error(err)
 		}
 	})
-	return n, port
+	return n, g, port
 }
 
 // freePort is one of those that the kernel gives nobody who asks for any: until it is listened on, nobody takes it.

@@ -42,7 +42,7 @@ func (a *asking) ask(number uint64, to effects.Addr, body []byte) {
 	a.last++
 	corr := a.last
 	a.questions[corr] = &sideQuestion{number: number, body: effects.AppendPart(nil, body),
-		timer: time.AfterFunc(a.g.cfg.SideTimeout, func() {
+		timer: time.AfterFunc(a.g.cfg.Limits.SideTimeout, func() {
 			a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
 		})}
 	a.transport.Open(&effects.Open{Corr: corr, Channel: effects.ChannelMeta, Addr: to})
@@ -87,6 +87,7 @@ func (a *asking) ends(now effects.Time, corr effects.Corr, body []byte, code eff
 		return
 	}
 	delete(a.questions, corr)
+	a.g.count(func(s *Stats) { s.Asked.add(code == effects.OK) })
 	q.timer.Stop()
 	if q.conn != 0 {
 		a.transport.Close(q.conn)
@@ -126,7 +127,9 @@ func (s *side) Post(ev effects.Event) {
 	<-s.ready
 	question, rest, _ := effects.CutPart(r.Body)
 	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
-	if !ok || len(rest) > 0 {
+	ok = ok && len(rest) == 0
+	s.g.count(func(n *Stats) { n.Served.add(ok) })
+	if !ok {
 		s.g.seldom.Warn("a side channel was asked something else", "", "bytes", len(r.Body))
 		return
 	}

@@ -33,7 +33,8 @@ type job struct {
 	link     *link
 	told     bool // the machine's goroutine's: it was told its end
 	pairs    []libnixl.Pair
-	from     int // of pairs, what is not posted
+	bytes    uint64 // of them all
+	from     int    // of pairs, what is not posted
 	flying   []*libnixl.Transfer
 	remote   libnixl.Side
 	notAfter effects.Time
@@ -119,6 +120,7 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 			refused = effects.Faulted
 		}
 		if refused != effects.OK {
+			g.counted(j, refused)
 			g.out.Events = append(g.out.Events,
 				&effects.TransferDone{Corr: x.Corr, Code: refused, Settled: true, At: plane.Now()})
 			return
@@ -150,6 +152,7 @@ func (g *Gateway) lay(j *job, pairs []effects.Pair) bool {
 
 // add joins what lies side by side at both ends.
 func (j *job) add(p libnixl.Pair) {
+	j.bytes += p.Bytes
 	if n := len(j.pairs); n > 0 {
 		last := &j.pairs[n-1]
 		if last.Local+last.Bytes == p.Local && last.Remote+last.Bytes == p.Remote && last.Bytes+p.Bytes <= batchBytes {
@@ -199,7 +202,7 @@ func (e *end) write() (moved bool) {
 			e.flights = append(e.flights[:i], e.flights[i+1:]...)
 			i--
 			e.g.inbox.Push(func(effects.Time) { e.g.settle(j, code, true) })
-		case j.stop != effects.OK && now > j.by, now > j.moved.Add(effects.Duration(e.g.cfg.StallTimeout)):
+		case j.stop != effects.OK && now > j.by, now > j.moved.Add(effects.Duration(e.g.cfg.Limits.StallTimeout)):
 			e.fail(fmt.Errorf("no batch to %s ended in time", j.link.name))
 			return true
 		}
@@ -280,6 +283,7 @@ func (g *Gateway) report(j *job, code effects.Code) {
 		return
 	}
 	j.told = true
+	g.counted(j, code)
 	g.out.Events = append(g.out.Events, &effects.TransferDone{Corr: j.corr, Code: code, At: plane.Now()})
 }
 
@@ -291,6 +295,7 @@ func (g *Gateway) settle(j *job, code effects.Code, proven bool) {
 	case j.told:
 		g.out.Events = append(g.out.Events, &effects.Settled{Corr: j.corr, Code: code})
 	default:
+		g.counted(j, code)
 		g.out.Events = append(g.out.Events,
 			&effects.TransferDone{Corr: j.corr, Code: code, Settled: true, At: plane.Now()})
 	}

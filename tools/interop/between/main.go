@@ -167,7 +167,7 @@ func (b *between) start(ctx context.Context, m *message) error {
 	g, err := gateway.New(gateway.Config{
 		Library: library, Sides: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port, Hash: like.Hash,
 		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: names, CacheLayout: string(meta.Layout),
-		Backend: string(meta.Backend),
+		Backend: string(meta.Backend), Limits: cfg.Gateway,
 	})
 	if err != nil {
 		return err

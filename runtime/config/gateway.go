@@ -1,0 +1,60 @@
+package config
+
+import "time"
+
+// Gateway is how a gateway to engines of vLLM that know nothing of kvferry runs (runtime/gateway), in a program that
+// opens one. Without register.engine_id and transfer_channel nixl none of it has an effect.
+type Gateway struct {
+	// Transports is what UCX may use, as its UCX_TLS has it: tcp or ^cma.
+	Transports string
+	// Patience is how long a registration of an engine waits for its request.
+	Patience time.Duration
+	// SideTimeout is how long a side channel may take to answer; engines wait 5 s.
+	SideTimeout time.Duration
+	// StallTimeout is the longest time in which no batch to an engine ends, before its agent is given up.
+	StallTimeout time.Duration
+	// Engines bounds engines in each direction, each with an agent of 15 files; Asks our registrations with engines
+	// that are under way, Waiting those of engines here.
+	Engines, Asks, Waiting uint32
+	// Agents bounds those that one engine may write to: one, and some of which registrations were taken back. Tries is
+	// how often an engine is asked who it is, and a registration of it put.
+	Agents, Tries uint32
+	// Window is how many registrations one rank of an engine may have of us at a time.
+	Window uint32
+}
+
+// gatewayKeys are kvferry's own for a gateway, below extra_config.kvferry like nodeKeys.
+var gatewayKeys = []key{
+	{name: "gateway.transports", kind: oneOf(func(d *draft) *string { return &d.cfg.Gateway.Transports },
+		[]choice[string]{{"^cma", "^cma"}, {"tcp", "tcp"}}, 0, nil), def: "^cma",
+		doc: "what UCX may use, as its `UCX_TLS`; with others an engine of this host might store here by itself, and never " +
+			"be stopped"},
+	{name: "gateway.patience",
+		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.Patience }),
+		def:  "480", doc: "how long a registration of an engine waits for its request"},
+	{name: "gateway.side_timeout",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.SideTimeout }),
+		def:  "5", doc: "how long an engine's side channel may take to answer"},
+	{name: "gateway.stall_timeout",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.StallTimeout }),
+		def:  "10", doc: "the longest time in which no batch to an engine ends, before its agent is given up"},
+	{name: "gateway.engines", kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.Engines }),
+		def: "16", doc: "engines at a time in each direction, each with an agent of 15 files"},
+	{name: "gateway.asks", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.Asks }),
+		def: "1024", doc: "registrations with engines that are under way"},
+	{name: "gateway.waiting", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.Waiting }),
+		def: "1024", doc: "registrations of engines that wait for their requests"},
+	{name: "gateway.agents", kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.Agents }),
+		def: "4", doc: "agents that one engine may write to: one, and some whose registrations were taken back"},
+	{name: "gateway.tries", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.Gateway.Tries }),
+		def: "3", doc: "how often an engine is asked who it is, and a registration of it put"},
+	{name: "gateway.window", kind: integer(1, 1<<15, func(d *draft) *uint32 { return &d.cfg.Gateway.Window }),
+		def: "256", doc: "registrations that one rank of an engine may have of us at a time"},
+}
+
+// validateGateway notes what is said to a gateway where there can be none.
+func (d *draft) validateGateway() {
+	if c := &d.cfg; !c.Register.Enabled || c.Channel != ChannelNIXL {
+		d.forget(gatewayKeys, "gateway.", "there is no gateway without register.engine_id and transfer_channel: nixl")
+	}
+}

@@ -1,0 +1,119 @@
+//go:build cgo && linux
+
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/gateway"
+	"github.com/kvferry/kvferry/runtime/libnixl"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// What engines ask and write, and what is written to them, is counted by how it ended.
+func TestStats(t *testing.T) {
+	n, g, port := oursWith(t)
+	if got := g.Stats(); got != (gateway.Stats{Agents: 1, Made: gateway.Results{OK: 1}}) {
+		t.Errorf("of a gateway that nobody knows: %v", got)
+	}
+	p := newPlainEngine(t, "P")
+	list := []int{3, 9}
+	p.fill("in", list)
+	p.finished["in"] = list
+	r, err := n.Consumer().Register(t.Context(), registration(p, "in-0123abcd", 0, []uint32{2, 5}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.until("written", func() bool { return len(r.Done()) > 0 })
+	s := g.Stats()
+	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.Asked.OK == 0 || s.Loaded.OK == 0 || s.Said.OK == 0 ||
+		s.Heard.OK == 0 || s.Writes != (gateway.Results{}) || s.Bytes != 0 {
+		t.Errorf("of an engine that writes here: %v", s)
+	}
+
+	d := newPlainEngine(t, "D")
+	at := d.meet("127.0.0.1", port)
+	d.register(at, "out-0123abcd", []int{2, 5})
+	l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+		Request: "out-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 9}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.until("a completion", func() bool { return d.completed["out-0123abcd"] > 0 })
+	<-l.Done()
+	s = g.Stats()
+	if s.Consumers != 1 || s.Served.OK == 0 || s.Writes.OK == 0 || s.Writes.Failed != 0 ||
+		s.Bytes != layers*2*blockBytes {
+		t.Errorf("of an engine that is written to: %v", s)
+	}
+	if s.Asked.Failed+s.Served.Failed+s.Made.Failed+s.Loaded.Failed+s.Heard.Failed+s.Said.Failed > 0 {
+		t.Errorf("something failed: %v", s)
+	}
+	if got := s.String(); !strings.Contains(got, "writes=1/0 bytes=") {
+		t.Errorf("it reads %s", got)
+	}
+
+	// Nobody is there any more: what is asked fails.
+	gone := registration(p, "gone-0123abcd", 0, []uint32{7})
+	gone.Producers = []runtime.ProducerPeer{gateway.Producer("127.0.0.1", uint16(freePort(t)), 0, 1, 0, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if r, err = n.Consumer().Register(ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	p.until("a question that is not answered", func() bool { return g.Stats().Asked.Failed > 0 })
+	cancel()
+	<-r.Done()
+}
+
+// Limits are the file's, with its defaults where they are zero, and those that make no sense are refused by their key.
+func TestLimits(t *testing.T) {
+	c := gateway.Config{
+		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, Hash: hash,
+		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
+	}
+	cfg, err := config.Parse("test", []byte(nodeText), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limits := range []config.Gateway{{}, cfg.Gateway, {Transports: "tcp", Patience: 24 * time.Hour, Engines: 1024,
+		Asks: 1 << 16, Waiting: 1 << 16, Agents: 1024, Tries: 100, Window: 1 << 15}} {
+		c.Limits = limits
+		if _, err := gateway.New(c); err != nil {
+			t.Errorf("%+v: %v", limits, err)
+		}
+	}
+	c.Limits = config.Gateway{}
+	if got := gateway.Complete(t, c).Limits; !reflect.DeepEqual(got, cfg.Gateway) {
+		t.Errorf("the defaults are %+v, and those of a file %+v", got, cfg.Gateway)
+	}
+	for key, limits := range map[string]config.Gateway{
+		"gateway.transports":    {Transports: "all"},
+		"gateway.patience":      {Patience: -1},
+		"gateway.side_timeout":  {SideTimeout: 25 * time.Hour},
+		"gateway.stall_timeout": {StallTimeout: -1},
+		"gateway.engines":       {Engines: 1025},
+		"gateway.asks":          {Asks: 1<<16 + 1},
+		"gateway.waiting":       {Waiting: 1<<16 + 1},
+		"gateway.agents":        {Agents: 1025},
+		"gateway.tries":         {Tries: 101},
+		"gateway.window":        {Window: 1<<15 + 1},
+	} {
+		c.Limits = limits
+		_, err := gateway.New(c)
+		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), key+" of the gateway is") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
