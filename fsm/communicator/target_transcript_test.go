@@ -2,12 +2,11 @@ package communicator
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata/target are stories of one target and the links to it. Directives:
@@ -21,21 +20,10 @@ import (
 //	fails S / channel-ends S [proves]
 //	revoke N peer=P / closes
 func TestTranscriptsOfTargets(t *testing.T) {
-	datadriven.Walk(t, "testdata/target", func(t *testing.T, path string) {
+	transcript.Play(t, "testdata/target", func() func(transcript.Directive) string {
 		var m Target
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			number := func(key string, otherwise int) int {
-				if d.HasArg(key) {
-					d.ScanArgs(t, key, &otherwise)
-				}
-				return otherwise
-			}
-			var named []int
-			for _, arg := range d.CmdArgs {
-				if n, err := strconv.Atoi(arg.Key); err == nil {
-					named = append(named, n)
-				}
-			}
+		return func(d transcript.Directive) string {
+			number, named := d.Number, d.Numbers()
 			var ev TargetEvent
 			if len(named) > 0 {
 				ev.Session = SessionID{byte(named[0])}
@@ -74,13 +62,13 @@ func TestTranscriptsOfTargets(t *testing.T) {
 			case "closes":
 				ev.Kind = Closes
 			default:
-				t.Fatalf("no directive %q", d.Cmd)
+				d.Unknown()
 			}
 			var out TargetOut
 			m.Step(&ev, &out)
 			return told(&out, ev.Kind) + fmt.Sprintf("-- %d links, %d epochs, %d revocations wait\n",
 				m.sessions.Len(), m.epochs.Len(), m.revokes.Len())
-		})
+		}
 	})
 }
 

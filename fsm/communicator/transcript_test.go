@@ -2,12 +2,11 @@ package communicator
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata/initiator are stories of single links. Times are in ms. Directives:
@@ -25,18 +24,11 @@ import (
 //
 // After each the driver submits all that it may.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/initiator", func(t *testing.T, path string) {
-		var s story
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			s.t = t
-			return s.directive(d)
-		})
-	})
+	transcript.Play(t, "testdata/initiator", func() func(transcript.Directive) string { return (&story{}).directive })
 }
 
 // A story is one initiator with what is written about it.
 type story struct {
-	t   *testing.T
 	l   Initiator
 	out Out
 	now effects.Time
@@ -46,36 +38,10 @@ type story struct {
 
 func ms(n int) effects.Time { return effects.Time(n) * effects.Time(effects.Millisecond) }
 
-func (s *story) directive(d *datadriven.TestData) string {
+func (s *story) directive(d transcript.Directive) string {
 	s.log.Reset()
-	number := func(key string, otherwise int) int {
-		if d.HasArg(key) {
-			d.ScanArgs(s.t, key, &otherwise)
-		}
-		return otherwise
-	}
-	first := func() int {
-		n, err := strconv.Atoi(d.CmdArgs[0].Key)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		return n
-	}
+	number, first := d.Number, d.First
 	ofEpoch := func(kind EventKind) Event { return Event{Kind: kind, Epoch: uint64(first())} }
-	code := func() effects.Code {
-		var name string
-		if !d.HasArg("code") {
-			return effects.OK
-		}
-		d.ScanArgs(s.t, "code", &name)
-		for c := range effects.Code(effects.CodeCount) {
-			if c.String() == name {
-				return c
-			}
-		}
-		s.t.Fatalf("no code %q", name)
-		return 0
-	}
 	var ev Event
 	switch d.Cmd {
 	case "link":
@@ -93,19 +59,15 @@ func (s *story) directive(d *datadriven.TestData) string {
 		ev = Event{Kind: Cancel, Corr: effects.Corr(first())}
 	case "accept":
 		ev = ofEpoch(Accepted)
-		ev.Code, ev.More = code(), d.HasArg("more")
-		for _, arg := range d.CmdArgs {
-			for _, v := range arg.Vals {
-				if n, err := strconv.Atoi(v); arg.Key == "revoked" && err == nil {
-					ev.Revoked = append(ev.Revoked, effects.GrantID(n))
-				}
-			}
+		ev.Code, ev.More = d.Code(), d.HasArg("more")
+		for _, n := range d.List("revoked") {
+			ev.Revoked = append(ev.Revoked, effects.GrantID(n))
 		}
 	case "formed":
 		ev = ofEpoch(Formed)
-		ev.Code = code()
+		ev.Code = d.Code()
 	case "submits":
-		s.how = map[string]Outcome{"late": TooLate, "broken": Broken}[d.CmdArgs[0].Key]
+		s.how = map[string]Outcome{"late": TooLate, "broken": Broken}[d.Arg(0)]
 		return ""
 	case "ends":
 		ev = ofEpoch(BatchEnded)
@@ -128,7 +90,7 @@ func (s *story) directive(d *datadriven.TestData) string {
 		s.now += ms(first())
 		ev.Kind = Tick
 	default:
-		s.t.Fatalf("no directive %q", d.Cmd)
+		d.Unknown()
 	}
 	s.step(ev)
 	for b, ok := s.l.Next(); ok; b, ok = s.l.Next() {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata/stories are stories of a directory and who speaks with it. A worker is its instance and
@@ -25,10 +25,7 @@ import (
 //	wait N                                             so many seconds pass, with a tick at each deadline
 //	sweep                                              ticks until nothing is left to sweep
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		s := &stage{}
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
-	})
+	transcript.Play(t, "testdata/stories", func() func(transcript.Directive) string { return (&stage{}).play })
 }
 
 // A stage is a directory and its clock.
@@ -43,20 +40,8 @@ func wide() Config {
 	return c
 }
 
-func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
-	text := func(key string) (v string) {
-		if d.HasArg(key) {
-			d.ScanArgs(t, key, &v)
-		}
-		return v
-	}
-	number := func(key string) int64 {
-		n, err := strconv.ParseInt(text(key), 10, 64)
-		if err != nil && text(key) != "" {
-			t.Fatal(err)
-		}
-		return n
-	}
+func (s *stage) play(d transcript.Directive) string {
+	number := func(key string) int64 { return int64(d.Number(key, 0)) }
 	var who Sender
 	if len(d.CmdArgs) > 0 {
 		if name, rank, ok := strings.Cut(d.CmdArgs[0].Key, "/"); ok {
@@ -67,15 +52,15 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	at := Address{IP: []byte("10.0.0.1"), Port: 9000, URL: fmt.Appendf(nil, "%s:%d", who.Instance, 7000+who.Worker)}
 	if d.HasArg("ip") {
-		at.IP = []byte(text("ip"))
+		at.IP = []byte(d.Word("ip"))
 	}
 	if d.HasArg("port") {
 		at.Port = number("port")
 	}
 	if d.HasArg("url") {
-		at.URL = []byte(strings.TrimSuffix(text("url"), "none"))
+		at.URL = []byte(strings.TrimSuffix(d.Word("url"), "none"))
 	}
-	location, id := []byte(text("at")), []byte(text("id"))
+	location, id := []byte(d.Word("at")), []byte(d.Word("id"))
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	coded := func(code effects.Code) { say("%v", code) }
@@ -87,7 +72,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 			*bounds(&c)[a.Key] = n
 		}
 		if err := c.Check(); err != nil {
-			t.Fatal(err)
+			d.T.Fatal(err)
 		}
 		s.Directory = New(c)
 		return ""
@@ -134,8 +119,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		n, _, ok := s.Has(who, location)
 		say("%d chunks, known %v", n, ok)
 	case "wait":
-		n, _ := strconv.Atoi(d.CmdArgs[0].Key)
-		s.pass(s.now.Add(effects.Duration(n) * effects.Second))
+		s.pass(s.now.Add(effects.Duration(d.First()) * effects.Second))
 	case "sweep":
 		steps := 0
 		for s.chunks.Retired() {
@@ -145,7 +129,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		f := s.Figures()
 		say("%d rows, %d chunks, %d holders", f.Rows, f.Chunks, f.Holders)
 	default:
-		t.Fatalf("no directive %q", d.Cmd)
+		d.Unknown()
 	}
 	for _, n := range s.News() {
 		say("- %s", told(n))

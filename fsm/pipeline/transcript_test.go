@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata are stories of single fetches. Directives:
@@ -23,43 +23,20 @@ import (
 //	take N / free                      other commands take pages, and give them back
 //	run                                completes everything, oldest first
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	transcript.Play(t, "testdata", func() func(transcript.Directive) string {
 		var r *rig
 		var taken []effects.Page
 		var log strings.Builder
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		return func(d transcript.Directive) string {
 			log.Reset()
 			if r != nil {
-				r.t = t
+				r.t = d.T
 			}
-			number := func(key string) (n uint32) {
-				if d.HasArg(key) {
-					d.ScanArgs(t, key, &n)
-				}
-				return n
-			}
-			first := func() (n uint64) {
-				if _, err := fmt.Sscan(d.CmdArgs[0].Key, &n); err != nil {
-					t.Fatal(err)
-				}
-				return n
-			}
-			code := func() effects.Code {
-				if d.HasArg("code") {
-					var name string
-					d.ScanArgs(t, "code", &name)
-					for c := range effects.Code(effects.CodeCount) {
-						if c.String() == name {
-							return c
-						}
-					}
-					t.Fatalf("no code %q", name)
-				}
-				return effects.OK
-			}
+			number := func(key string) uint32 { return uint32(d.Number(key, 0)) }
+			first := func() uint64 { return uint64(d.First()) }
 			switch d.Cmd {
 			case "room":
-				r = newRig(t, number("pages"), Config{Depth: number("depth"), StagingMax: number("staging")})
+				r = newRig(d.T, number("pages"), Config{Depth: number("depth"), StagingMax: number("staging")})
 				r.onEffect = func(e effects.Effect) { describe(&log, e) }
 				r.onReport = func(said Report) { reported(&log, said) }
 			case "fetch":
@@ -80,11 +57,11 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("late") {
 					at = r.NotAfter(rd.fetch.Sources[rd.source].ID) + 1
 				}
-				r.readEnds(rd, code(), !d.HasArg("unsettled"), at)
+				r.readEnds(rd, d.Code(), !d.HasArg("unsettled"), at)
 			case "settle":
 				r.settled(r.oldest(true))
 			case "scatter":
-				r.scatterEnds(r.scatters[0], code())
+				r.scatterEnds(r.scatters[0], d.Code())
 			case "abort":
 				r.do(func(v *env.Env) { r.p.Abort(v, effects.Ticket(first())) })
 			case "advance":
@@ -107,7 +84,7 @@ func TestTranscripts(t *testing.T) {
 			case "run":
 				r.run()
 			default:
-				t.Fatalf("no directive %q", d.Cmd)
+				d.Unknown()
 			}
 			for ticket := effects.Ticket(1); ticket <= r.tickets; ticket++ {
 				if is := r.p.SituationOf(ticket); is != Gone {
@@ -123,7 +100,7 @@ func TestTranscripts(t *testing.T) {
 				return "ok"
 			}
 			return log.String()
-		})
+		}
 	})
 }
 

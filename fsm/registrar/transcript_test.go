@@ -3,15 +3,13 @@ package registrar
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata/stories are what a worker says to a directory. Directives:
@@ -29,9 +27,8 @@ import (
 //
 // Connections open, and what is told is handed over, at once.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		s := scene{conns: map[effects.Conn]effects.Channel{}}
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+	transcript.Play(t, "testdata/stories", func() func(transcript.Directive) string {
+		return (&scene{conns: map[effects.Conn]effects.Channel{}}).play
 	})
 }
 
@@ -49,18 +46,12 @@ type unanswered struct {
 	conn effects.Conn
 }
 
-func (s *scene) play(t *testing.T, d *datadriven.TestData) string {
+func (s *scene) play(d transcript.Directive) string {
 	s.said.Reset()
-	var numbers []int
-	for _, a := range d.CmdArgs {
-		n, _ := strconv.Atoi(a.Key)
-		numbers = append(numbers, n)
-	}
+	t, numbers := d.T, d.Numbers()
 	switch d.Cmd {
 	case "worker":
-		journal := 100
-		d.MaybeScanArgs(t, "journal", &journal)
-		s.rig = newRig(t, journal, func(c *Config) { c.Directories[0].Plain = d.HasArg("plain") })
+		s.rig = newRig(t, d.Number("journal", 100), func(c *Config) { c.Directories[0].Plain = d.HasArg("plain") })
 		s.hears(t, &effects.Tick{})
 	case "admit", "evict":
 		for _, n := range numbers {
@@ -85,15 +76,15 @@ func (s *scene) play(t *testing.T, d *datadriven.TestData) string {
 		s.Lookups.Ask(&v, kernel.Ref{}, keys)
 		s.carry(t)
 	case "wait":
-		s.passes(t, s.now.Add(effects.Duration(numbers[0])*effects.Millisecond))
+		s.passes(t, s.now.Add(effects.Duration(d.First())*effects.Millisecond))
 	case "answer", "lose":
-		ch, ok := effects.ChannelNamed(d.CmdArgs[0].Key)
+		ch, ok := effects.ChannelNamed(d.Arg(0))
 		if !ok {
 			t.Fatalf("no channel %s", d.CmdArgs[0])
 		}
-		s.answers(t, ch, d)
+		s.answers(ch, d)
 	case "refuse":
-		s.refused = numbers[0]
+		s.refused = d.First()
 	case "leave":
 		s.out.Reset()
 		v := s.env()
@@ -101,13 +92,14 @@ func (s *scene) play(t *testing.T, d *datadriven.TestData) string {
 		s.carry(t)
 		fmt.Fprintf(&s.said, "%d left\n", s.Registrar.Left())
 	default:
-		t.Fatalf("no directive %q", d.Cmd)
+		d.Unknown()
 	}
 	return s.said.String()
 }
 
 // answers has the directory answer the oldest question on a channel, or the connection end there.
-func (s *scene) answers(t *testing.T, ch effects.Channel, d *datadriven.TestData) {
+func (s *scene) answers(ch effects.Channel, d transcript.Directive) {
+	t := d.T
 	if d.Cmd == "lose" {
 		for id := s.last; id > 0; id-- {
 			if s.conns[id] == ch {

@@ -221,6 +221,8 @@ var rooms = []room{
 	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
+	// What tests of machines play their transcripts by; no machine may reach it.
+	{name: "tools/transcript", own: []string{"effects"}, foreign: []string{"github.com/cockroachdb/datadriven"}},
 	{name: "tools/...", own: []string{"tools/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
