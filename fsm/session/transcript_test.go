@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata are stories of an agent and its engines. Connections are c1, c2 and so on, processes p1,
@@ -28,13 +27,7 @@ import (
 //
 // What the machine wants is printed in the order in which a driver carries it out, and what stands then.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		var s story
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			s.t = t
-			return s.directive(d)
-		})
-	})
+	transcript.Play(t, "testdata", func() func(transcript.Directive) string { return (&story{}).directive })
 }
 
 // A story is one agent.
@@ -64,44 +57,12 @@ func (s *story) call(text string) Call {
 	return Call{s.number(session), s.number(id)}
 }
 
-func codeOf(name string) (effects.Code, bool) {
-	for c := range effects.Code(effects.CodeCount) {
-		if c.String() == name {
-			return c, true
-		}
-	}
-	return 0, false
-}
-
-func (s *story) directive(d *datadriven.TestData) string {
+func (s *story) directive(d transcript.Directive) string {
+	s.t = d.T
 	s.log.Reset()
 	s.out.Reset()
-	arg := func(i int) string { return d.CmdArgs[i].Key }
-	has := func(key string) bool { return d.HasArg(key) }
-	list := func(key string) (all []uint64) {
-		for _, a := range d.CmdArgs {
-			if a.Key == key {
-				for _, v := range a.Vals {
-					all = append(all, s.number(v))
-				}
-			}
-		}
-		return all
-	}
-	number := func(key string, otherwise uint64) uint64 {
-		if all := list(key); len(all) > 0 {
-			return all[0]
-		}
-		return otherwise
-	}
-	word := func(key string) string {
-		for _, a := range d.CmdArgs {
-			if a.Key == key {
-				return a.Vals[0]
-			}
-		}
-		return ""
-	}
+	arg, has, list, word := d.Arg, d.HasArg, d.List, d.Word
+	number := func(key string, otherwise int) uint64 { return uint64(d.Number(key, otherwise)) }
 	switch d.Cmd {
 	case "agent":
 		lim := protocol.DefaultLimits()
@@ -148,7 +109,7 @@ func (s *story) directive(d *datadriven.TestData) string {
 		m := protocol.EngineAnswer{ID: of.ID, Held: has("held"), Pages: list("pages")}
 		m.Lengths = make([]uint64, len(m.Pages))
 		if len(d.CmdArgs) > 1 {
-			if code, ok := codeOf(arg(1)); ok {
+			if code, ok := transcript.CodeNamed(arg(1)); ok {
 				m.Code = uint32(code)
 			}
 		}
@@ -170,7 +131,7 @@ func (s *story) directive(d *datadriven.TestData) string {
 		who := s.m.Of(Conn(s.number(arg(0))))
 		fmt.Fprintf(&s.log, "session %d, %q\n", who.ID, who.Name)
 	default:
-		s.t.Fatalf("no directive %q", d.Cmd)
+		d.Unknown()
 	}
 	return s.told()
 }
