@@ -140,7 +140,7 @@ func FuzzBody(f *testing.F) {
 
 func TestTurns(t *testing.T) {
 	now := time.Now()
-	turns := newTurns(3, time.Second)
+	turns := newTurns(3, time.Second, 0)
 	take := func(at time.Duration, anyway bool, tried ...int) int {
 		t.Helper()
 		set := map[int]bool{}
@@ -172,7 +172,7 @@ func TestTurns(t *testing.T) {
 	if got := take(time.Second, false); got != 1 {
 		t.Errorf("got %d, want that which has rested", got)
 	}
-	if got := newTurns(0, time.Second).take(now, true, nil); got != -1 {
+	if got := newTurns(0, time.Second, 0).take(now, true, nil); got != -1 {
 		t.Errorf("got %d of none", got)
 	}
 }

@@ -218,6 +218,7 @@ func (p *Proxy) prefill(ctx context.Context, c call, id string, r request, d Dec
 	defer cancel()
 	params, code, err := p.prefilled(short, c, p.config.Prefills[at], body)
 	if ctx.Err() != nil {
+		p.prefills.left(at, begun, time.Now())
 		return nil, ""
 	}
 	if err == nil && code < http.StatusInternalServerError {

@@ -71,6 +71,7 @@ func (p *Proxy) decodeAt(
 // answer that takes longer than Config.Timeout while the engine gives signs of life.
 func (p *Proxy) blame(ctx context.Context, at int, begun time.Time, err error) {
 	if canceled(ctx) || ctx.Err() != nil && !p.pulses[at].silent(p.config.Silence) {
+		p.decodes.left(at, begun, time.Now())
 		return
 	}
 	p.decodes.failed(at, begun, time.Now(), 0)

@@ -73,8 +73,9 @@ func Listen(c Config) (*Proxy, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{config: c, log: seldom.New(c.Log), cancel: cancel, served: make(chan error, 1),
-		prefills: newTurns(len(c.Prefills), c.Rest), decodes: newTurns(len(c.Decodes), c.Rest),
-		pulses: make([]pulse, len(c.Decodes)), slots: make(chan struct{}, c.Requests),
+		prefills: newTurns(len(c.Prefills), c.Rest, c.PrefillTimeout),
+		decodes:  newTurns(len(c.Decodes), c.Rest, 2*c.Silence+healthTimeout),
+		pulses:   make([]pulse, len(c.Decodes)), slots: make(chan struct{}, c.Requests),
 		healthWait: healthTimeout,
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,

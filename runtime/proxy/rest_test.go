@@ -235,7 +235,7 @@ func TestClientThatLeavesInPrefill(t *testing.T) {
 func TestRests(t *testing.T) {
 	const rest = time.Second
 	now := time.Now()
-	turns := newTurns(1, rest)
+	turns := newTurns(1, rest, 0)
 	rests := func() time.Duration { return turns.engines[0].until.Sub(now) }
 	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
 		turns.failed(0, now, now, 0)
@@ -274,10 +274,29 @@ func TestRests(t *testing.T) {
 	if got := rests(); got != time.Hour {
 		t.Errorf("one that hangs rests for %v", got)
 	}
-	never := newTurns(1, 0)
+	never := newTurns(1, 0, 0)
 	never.failed(0, now, now, time.Hour)
 	if never.take(now, false, nil) != 0 {
 		t.Error("one that is never to rest does")
+	}
+}
+
+// Who is to find out whether an engine is back has the time for it; when its client leaves another one is to.
+func TestTrial(t *testing.T) {
+	now := time.Now()
+	turns := newTurns(1, time.Second, time.Minute)
+	turns.failed(0, now, now, 0)
+	begun := now.Add(time.Second)
+	if turns.take(begun, false, nil) != 0 || turns.take(begun.Add(time.Minute-1), false, nil) != -1 {
+		t.Error("a second request is to find out what a first one has not yet")
+	}
+	turns.left(0, now.Add(-1), begun) // Begun before it failed.
+	if turns.take(begun, false, nil) != -1 {
+		t.Error("who left had to find out nothing")
+	}
+	turns.left(0, begun, begun.Add(1))
+	if turns.take(begun.Add(1), false, nil) != 0 || turns.take(begun.Add(1), false, nil) != -1 {
+		t.Error("nobody finds out what the one that left was to, or more than one does")
 	}
 }
 

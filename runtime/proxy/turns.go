@@ -8,7 +8,8 @@ import (
 // turns hands out engines in turn, by their places in the configuration. One that failed rests. When it has rested it
 // gets one request, and others once that is being answered. It may be used from any goroutine.
 type turns struct {
-	rest time.Duration
+	rest  time.Duration
+	trial time.Duration // for which that request is waited for, at least
 
 	mu      sync.Mutex
 	next    int
@@ -24,8 +25,8 @@ type turn struct {
 // doublings bounds the rest of an engine that fails again and again: 16 times the first one.
 const doublings = 4
 
-func newTurns(count int, rest time.Duration) *turns {
-	return &turns{rest: rest, engines: make([]turn, count)}
+func newTurns(count int, rest, trial time.Duration) *turns {
+	return &turns{rest: rest, trial: trial, engines: make([]turn, count)}
 }
 
 // look is take for a question that is no turn: a client that asks it before each of its requests would otherwise have
@@ -49,7 +50,7 @@ func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 		return i
 	}
 	if e := &t.engines[i]; !e.until.IsZero() && !now.Before(e.until) {
-		e.until = now.Add(t.pause(i)) // For others: this request is to find out.
+		e.until = now.Add(max(t.pause(i), t.trial)) // For others: this request is to find out.
 	}
 	return i
 }
@@ -90,6 +91,15 @@ func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	}
 	if until := now.Add(atLeast); atLeast > 0 && e.until.Before(until) {
 		e.until = until
+	}
+}
+
+// left has another request find out what one was to, whose client left.
+func (t *turns) left(i int, begun, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := &t.engines[i]; !begun.Before(e.failed) && now.Before(e.until) {
+		e.until = now
 	}
 }
 
