@@ -11,7 +11,6 @@ from kvferry.errors import Why, error_of, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     import numpy as np
     import numpy.typing as npt
@@ -29,8 +28,8 @@ class Driver(Protocol):
 
     core: Core
 
-    def locked(self, op: str) -> AbstractContextManager[Core]:
-        """Give the core, which nobody else uses meanwhile. It raises where the client serves nobody any more."""
+    def pin(self) -> Pinned:
+        """Have the core pin its pool."""
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
         """Have one of the session's calls told something."""
@@ -64,10 +63,12 @@ class Attachment:
 
     def pool(self) -> npt.NDArray[np.uint8]:
         """View all of the pool, a row for each page. Whose bytes may be touched is the caller's to know."""
-        with self._driver.locked("pool") as core:
-            if core.pool is None:
-                raise lost("pool")
-            return core.pool.bytes.reshape(core.pool.count, core.pool.page_bytes)
+        core = self._driver.core
+        core.usable("pool")
+        pool = core.pool
+        if pool is None:
+            raise lost("pool")
+        return pool.bytes.reshape(pool.count, pool.page_bytes)
 
     def pin_memory(self) -> Pinned:
         """Have CUDA know the pool, so that copies to and from devices are direct; say what was done.
@@ -75,8 +76,8 @@ class Attachment:
         It may take a second for each few GB. A pool that is mapped later, of another life of the agent, is pinned by
         itself then.
         """
-        with self._driver.locked("pin_memory") as core:
-            return core.pin()
+        self._driver.core.usable("pin_memory")
+        return self._driver.pin()
 
     def _look_attached(self) -> None:
         """Raise where the first attachment did not come about."""

@@ -31,6 +31,7 @@ GIVES_BACK = {
 class State(enum.Enum):
     """How far a call is."""
 
+    MADE = enum.auto()
     QUEUED = enum.auto()
     SENT = enum.auto()
     ANSWERED = enum.auto()  # its memory may still be touched
@@ -47,7 +48,7 @@ class Call:
     own: bool = False
     number: int = 0
     epoch: int = 0  # in which it was sent
-    state: State = State.QUEUED
+    state: State = State.MADE
     answer: Answer | None = None
     returned: bool = False
     # Its caller went away. What it brings is given back as it comes.

@@ -77,10 +77,17 @@ class Calls:
         return len(self._work.calls) + len(self._ending.calls)
 
     def submit(self, op: str, entries: Mapping[str, Any]) -> Call:
-        """Queue a call, and send it where there is room. It raises where it cannot be made; then nothing has happened.
+        """Make a call, and send it where there is room. It raises where it cannot be made; then nothing has happened.
 
         A target or prefill among its entries must be of the present epoch, which the caller has looked at.
         """
+        call = Call(op, entries)
+        self.look(call)
+        return self.add(call)
+
+    def look(self, call: Call) -> None:
+        """Raise where a call cannot be made. Nothing is changed by that."""
+        op = call.op
         if self.away:
             raise lost(op, "no agent is there; treat it as a miss, and look why the agent does not run")
         if self.waiting >= self._queue_max and op not in ENDING:
@@ -89,11 +96,11 @@ class Calls:
                 Code.TOO_MANY,
                 Why(count=self.waiting, field="queue", theirs=f"{self.waiting} calls wait", ours=f"{self._queue_max}"),
             )
-        fit(op, entries, self.info)
-        return self.add(Call(op, entries))
+        fit(op, call.entries, self.info)
 
     def add(self, call: Call) -> Call:
         """Queue a call as it is."""
+        call.state = State.QUEUED
         (self._ending if call.ending else self._work).add(call)
         self.pump()
         return call
@@ -112,9 +119,13 @@ class Calls:
             return
         if call.ending:
             call.own = True
+            if call.state is State.MADE and not self.away:
+                self.add(call)
             return
         call.forgotten = True
-        if call.state is State.QUEUED:
+        if call.state is State.MADE:
+            call.state = State.OVER
+        elif call.state is State.QUEUED:
             self._work.remove(call)
             call.state = State.OVER
         elif call.answer is not None:

@@ -6,17 +6,17 @@ import queue
 import threading
 import time
 import weakref
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvferry import operations
 from kvferry.asking import unanswered
 from kvferry.attachment import SOCKET_VARIABLE, Attachment, socket_path
+from kvferry.call import Call
 from kvferry.calls import Calls
 from kvferry.codes import Code
 from kvferry.errors import LostError
 from kvferry.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
-from kvferry.thread import Driver, wait
+from kvferry.thread import Driver, Once
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 from kvferry.waiting import Waiting
 
@@ -281,13 +281,12 @@ class Client(Attachment):
 
     # ---- within ----
 
-    def _wait(self, ask: Ask[Any]) -> Waiting[Future[None]]:
+    def _wait(self, ask: Ask[Any]) -> Waiting[Once]:
         """Make a call, and wait for its end."""
-        waiting = Waiting[Future[None]](Future)
-        call = self._driver.begin(ask, waiting)
-        seconds = self._seconds(ask)
+        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Once](Once), self._seconds(ask)
         try:
-            ended = wait(waiting.ended, seconds)
+            self._driver.begin(call, waiting)
+            ended = waiting.ended.wait(seconds)
         except BaseException:  # An interrupt: nobody will have what comes.
             self._driver.forget(call)
             raise
@@ -316,19 +315,24 @@ class Client(Attachment):
 
     def _follow(self, ask: Ask[T]) -> Pending[T]:
         """Make a call, and wait for nothing."""
-        waiting = Waiting[Future[None]](Future)
-        return Pending(self, ask, self._driver.begin(ask, waiting), waiting)
+        call, waiting = Call(ask.op, ask.entries), Waiting[Once](Once)
+        try:
+            self._driver.begin(call, waiting)
+        except BaseException:
+            self._driver.forget(call)
+            raise
+        return Pending(self, ask, call, waiting)
 
     def _fetch(self, ask: Ask[Prefix], scatter: Scatter, wanted: Callable[[], bool] | None = None) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: queue.SimpleQueue[Chunks | None] = queue.SimpleQueue()
-        waiting = Waiting[Future[None]](Future, inbox.put, lambda _: inbox.put(None))
+        waiting = Waiting[Once](Once, inbox.put, lambda _: inbox.put(None))
         failed: Exception | None = None
         code = Code.OK
-        call = self._driver.begin(ask, waiting)
-        seconds = self._seconds(ask)
+        call, seconds = Call(ask.op, ask.entries), self._seconds(ask)
         until = time.monotonic() + seconds
         try:
+            self._driver.begin(call, waiting)
             while (shown := _next(inbox, until, seconds if wanted is None else _LOOK)) is not None:
                 if shown is _NOTHING:
                     if wanted is not None and code == Code.OK and not wanted():

@@ -1,12 +1,13 @@
 """What both clients are made of: a session, its connection, its memory, and who waits for what.
 
 A core never waits and starts nothing. Its driver (a thread, or an event loop) calls turn when something may have become
-possible, and polls what it is told to. The driver sees to it that no two calls of a core run at once; leak and forked
-alone may be called anywhere.
+possible, and polls what it is told to. The driver sees to it that no two calls of a core run at once; ask, leak, look,
+usable and forked alone may be called anywhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
@@ -14,7 +15,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kvferry.call import Answered, Call, CameBack, Lost, Showing
+from kvferry.call import Answered, CameBack, Lost, Showing
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace
@@ -23,8 +24,9 @@ from kvferry.session import Broken, Joined, Refused, Session
 from kvferry.waiting import Reply, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from kvferry.call import Call
     from kvferry.session import Event
     from kvferry.values import Options, Pinned
 
@@ -56,7 +58,7 @@ class Core:
         self._waiting: dict[Call, Waiting[Any]] = {}
         self._adrift: weakref.WeakSet[Waiting[Any]] = weakref.WeakSet()  # of calls that the agent may have still
         self._adrift_in = 0  # the epoch of those
-        self._leaks: deque[tuple[str, int, int]] = deque()
+        self._asked: deque[Callable[[], None]] = deque()
         self._pace = Pace()
         self._away_since: float | None = None
         self._gave_up = False
@@ -73,7 +75,7 @@ class Core:
         """Do what can be done; say in how many seconds at most to come again, without more happening. None: never."""
         if self.closed or self.forked:
             return None
-        self._return_leaks()
+        self.act()
         if self.link is not None:
             self._listen(now)
         if self.link is None:
@@ -106,12 +108,31 @@ class Core:
             self._cut(now, str(error))
             return True
 
-    def begin(self, op: str, entries: Mapping[str, Any], waiting: Waiting[Any]) -> Call:
-        """Make a call."""
-        self.usable(op)
-        call = self.session.calls.submit(op, entries)
+    def ask(self, act: Callable[[], None]) -> None:
+        """Have something done in the next turn, in order. It may be called in the middle of anything."""
+        self._asked.append(act)
+        self._wake()
+
+    def act(self) -> None:
+        """Do what was asked for."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._asked.popleft()()
+
+    def look(self, call: Call) -> None:
+        """Raise where a call cannot be made."""
+        self.usable(call.op)
+        self.session.calls.look(call)
+
+    def begin(self, call: Call, waiting: Waiting[Any]) -> None:
+        """Make a call, or have it be lost where it cannot be made any more."""
+        try:
+            self.look(call)
+        except Error as error:
+            waiting.lost(error)
+            return
         self._waiting[call] = waiting
-        return call
+        self.session.calls.add(call)
 
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more. What it brings is given back."""
@@ -164,8 +185,7 @@ class Core:
 
     def leak(self, op: str, number: int, epoch: int) -> None:
         """Give back what a forgotten handle had. It may be called in the middle of anything: by a collection."""
-        self._leaks.append((op, number, epoch))
-        self._wake()
+        self.ask(lambda: self.session.calls.give_back(op, number, epoch))
 
     def where(self) -> str:
         """Say what is known of the agent, for people."""
@@ -176,10 +196,6 @@ class Core:
     def _gone(self) -> bool:
         """Whether the agent knows that this client closes: it ends the connection then."""
         return self.closing and self.session.detached
-
-    def _return_leaks(self) -> None:
-        while self._leaks:
-            self.session.calls.give_back(*self._leaks.popleft())
 
     def _listen(self, now: float) -> None:
         link = self.link
@@ -309,7 +325,10 @@ class Core:
             self._waiting.pop(event.call, None)
             waiting.lost(lost(event.call.op))
             return
-        waiting.answered(Reply(event.call, event.answer, self.pool, self.session.epoch))
+        reply = Reply(event.call, event.answer, self.pool, self.session.epoch)
+        if op := event.call.gives_back:
+            reply.keep(weakref.finalize(reply, self.leak, op, event.call.number, reply.epoch))
+        waiting.answered(reply)
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

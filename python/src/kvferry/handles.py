@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from kvferry.asking import done, unanswered
+from kvferry.call import Call
 from kvferry.errors import Error, ExpiredError
 from kvferry.holding import PagesBase, PrefillBase, SharedBase
 from kvferry.results import PendingBase, PutResultBase, RecallResultBase
-from kvferry.thread import wait
+from kvferry.thread import Once
 from kvferry.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -38,7 +38,13 @@ class Pages(PagesBase):
         it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
         nothing to give back. A second release raises.
         """
-        self._client._run_if(self._release(patience))
+        try:
+            self._client._run_if(self._release(patience))
+        except Error:
+            raise
+        except BaseException:  # An interrupt: perhaps it was not asked for yet.
+            self._interrupted()
+            raise
 
     def await_return(self, patience: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
@@ -96,28 +102,28 @@ class Shared(SharedBase):
 class Pending(PendingBase[T]):
     """A call that is under way. What it came to is for whoever asks; nobody has to."""
 
-    _waiting: Waiting[Future[None]]
+    _waiting: Waiting[Once]
 
     def result(self, timeout: float | None) -> T:
         """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
-        if not wait(self._waiting.ended, timeout):
+        if not self._waiting.ended.wait(timeout):
             raise unanswered(self._ask.op, timeout or 0.0)
         return self._ask.read(self._waiting.reply())
 
     def wait_returned(self, timeout: float | None) -> bool:
         """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
-        return wait(self._waiting.back, timeout)
+        return self._waiting.back.wait(timeout)
 
 
 class PutResult(PutResultBase):
     """What a put did."""
 
     _client: Client
-    _waiting: Waiting[Future[None]]
+    _waiting: Waiting[Once]
 
     def wait_returned(self, timeout: float | None) -> bool:
         """Wait until nothing reads the pages of this put any more; False where the time was over first."""
-        return wait(self._waiting.back, timeout)
+        return self._waiting.back.wait(timeout)
 
     def take_back(self) -> None:
         """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
@@ -145,7 +151,8 @@ class Prefill(PrefillBase):
         if wait:
             self._client._run(ask)
         else:
-            self._client._driver.begin(ask, Waiting[Future[None]](Future, then=self._saved))
+            call = Call(ask.op, ask.entries)
+            self._client._driver.begin(call, Waiting[Once](Once, then=self._saved))
 
     def _saved(self, waiting: Waiting[Any]) -> None:
         try:
@@ -170,7 +177,13 @@ class Prefill(PrefillBase):
 
         With wait=False it returns at once, and is done when the agent comes to it.
         """
-        self._client._run_if(self._drop(wait=wait))
+        try:
+            self._client._run_if(self._drop(wait=wait))
+        except Error:
+            raise
+        except BaseException:  # As with a release.
+            self._interrupted()
+            raise
 
     def __enter__(self) -> Prefill:
         """Drop it at the end of the block, unless it was finished."""

@@ -47,6 +47,7 @@ class Handle:
         self._guard: weakref.finalize[..., Any] | None = None
         if brought:
             self._arm()
+        reply.taken()
 
     @property
     def number(self) -> int:
@@ -76,6 +77,11 @@ class Handle:
         if self._guard is None or self._guard.detach() is None:
             raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
         return not self.void
+
+    def _interrupted(self) -> None:
+        """Have it given back, whether that was on its way or not."""
+        if self._number and self.released and not self.void:
+            self._core.leak(self.gives_back, self._number, self._epoch)
 
     def _ended(self, reply: Reply) -> None:
         """Take how giving back ended. What the agent does not know was given back before."""

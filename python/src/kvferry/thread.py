@@ -8,31 +8,54 @@ import select
 import socket
 import threading
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kvferry.attachment import warn_client
 from kvferry.core import Core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from kvferry.asking import Ask
     from kvferry.call import Call
-    from kvferry.values import Options
+    from kvferry.values import Options, Pinned
     from kvferry.waiting import Waiting
 
 log = logging.getLogger("kvferry")
 
 
-def wait(for_it: Future[None], timeout: float | None) -> bool:
-    """Wait for something so many seconds; False where the time was over first. None: for as long as it takes."""
-    try:
-        for_it.result(timeout)
-    except FutureTimeoutError:
-        return False
-    return True
+class Once:
+    """What comes to pass once. Any thread may wait for it.
+
+    A wait may end at any point by what the handler of a signal raises, and must leave no lock held, as one for a Future
+    does: the thread of the client would wait for that lock for ever. So who waits has a lock alone.
+    """
+
+    def __init__(self) -> None:
+        """Begin before it has come to pass."""
+        self._passed = False
+        self._locks: deque[threading.Lock] = deque()
+
+    def done(self) -> bool:
+        """Say whether it has come to pass."""
+        return self._passed
+
+    def set_result(self, _: None) -> None:
+        """Have it come to pass. It never waits."""
+        self._passed = True
+        while self._locks:
+            self._locks.popleft().release()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait so many seconds; False where the time was over first. None: for as long as it takes."""
+        lock = threading.Lock()
+        lock.acquire()
+        self._locks.append(lock)
+        if self._passed or lock.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
+            return True
+        with contextlib.suppress(ValueError):  # It comes to pass just now.
+            self._locks.remove(lock)
+        return self._passed
 
 
 class _Waker:
@@ -83,6 +106,7 @@ class Driver:
             with self.lock:
                 self.core.close()
                 self.changed.notify_all()
+            self.core.act()
             self.waker.close()
 
     def _turn(self) -> bool:
@@ -116,34 +140,30 @@ class Driver:
             self.stop()
             warn_client("a kvferry client")
 
-    @contextlib.contextmanager
-    def locked(self, op: str) -> Iterator[Core]:
-        """Give the core, which nobody else uses meanwhile. It raises where the client serves nobody any more."""
-        self.core.usable(op)  # Before the lock: in a child it may be held for ever.
-        with self.lock:
-            yield self.core
+    # What follows is called by threads of the caller's, where a signal's handler may raise at any point. So none of it
+    # touches the core, or takes a lock: the client's own thread does what it is asked for.
 
-    def begin(self, ask: Ask[Any], waiting: Waiting[Any]) -> Call:
+    def begin(self, call: Call, waiting: Waiting[Any]) -> None:
         """Make a call."""
-        with self.locked(ask.op) as core:
-            call = core.begin(ask.op, ask.entries, waiting)
-            all_went = core.flush(time.monotonic())
-        if not all_went:
-            self.waker()
-        return call
+        self.core.look(call)
+        self._ask(lambda: self.core.begin(call, waiting))
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
         """Have one of the session's calls told something."""
-        with self.locked(op) as core:
-            tell(core.session.calls, *what)
-            all_went = core.flush(time.monotonic())
-        if not all_went:
-            self.waker()
+        self.core.usable(op)
+        self._ask(lambda: tell(self.core.session.calls, *what))
 
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more."""
-        if self.core.forked:
-            return
+        if not self.core.forked:
+            self._ask(lambda: self.core.forget(call))
+
+    def _ask(self, act: Callable[[], None]) -> None:
+        self.core.ask(act)
+        if self.core.closed:  # The thread may have acted for the last time.
+            self.core.act()
+
+    def pin(self) -> Pinned:
+        """Have the core pin its pool."""
         with self.lock:
-            self.core.forget(call)
-        self.waker()
+            return self.core.pin()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kvferry.codes import Code
@@ -11,7 +12,6 @@ from kvferry.errors import Error, Why, error_of
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     import numpy as np
     import numpy.typing as npt
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from kvferry.call import Call
     from kvferry.messages import Answer, Show
     from kvferry.pool import Pool
+    from kvferry.thread import Once
 
     # The place of the first chunk among the keys, and the chunks, only to be read.
     Chunks = tuple[int, list[npt.NDArray[np.uint8]]]
 
 # What says that something has come: of threads, or of an event loop.
-F = TypeVar("F", "Future[None]", "asyncio.Future[None]")
+F = TypeVar("F", "Once", "asyncio.Future[None]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reply:
     """How a call was answered, and where what it brought is."""
 
@@ -35,6 +36,18 @@ class Reply:
     answer: Answer
     pool: Pool
     epoch: int
+    # Gives back what it brought, if nobody takes it: who waits may be interrupted before it has a handle.
+    _untaken: list[weakref.finalize[..., Any]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def keep(self, untaken: weakref.finalize[..., Any]) -> None:
+        """Be given what gives back what it brought."""
+        untaken.atexit = False
+        self._untaken.append(untaken)
+
+    def taken(self) -> None:
+        """Know that a handle gives back what it brought."""
+        for untaken in self._untaken:
+            untaken.detach()
 
     @property
     def error(self) -> Error | None:

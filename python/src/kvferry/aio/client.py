@@ -13,6 +13,7 @@ from kvferry.aio.handles import Pages, Pending, Prefill, PutResult, RecallResult
 from kvferry.aio.loop import Driver, wait
 from kvferry.asking import unanswered
 from kvferry.attachment import Attachment, socket_path
+from kvferry.call import Call
 from kvferry.calls import Calls
 from kvferry.codes import Code
 from kvferry.errors import LostError
@@ -239,9 +240,8 @@ class Client(Attachment):
 
     async def _wait(self, ask: Ask[Any]) -> Waiting[Future]:
         """Make a call, and wait for its end."""
-        waiting = Waiting[Future](_future)
-        call = self._driver.begin(ask, waiting)
-        seconds = self._seconds(ask)
+        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Future](_future), self._seconds(ask)
+        self._driver.begin(call, waiting)
         try:
             ended = await wait(waiting.ended, seconds)
         except BaseException:  # The task was cancelled: nobody will have what comes.
@@ -272,15 +272,17 @@ class Client(Attachment):
 
     def _follow(self, ask: Ask[T]) -> Pending[T]:
         """Make a call, and wait for nothing."""
-        waiting = Waiting[Future](_future)
-        return Pending(self, ask, self._driver.begin(ask, waiting), waiting)
+        call, waiting = Call(ask.op, ask.entries), Waiting[Future](_future)
+        self._driver.begin(call, waiting)
+        return Pending(self, ask, call, waiting)
 
     async def _fetch(self, ask: Ask[Prefix], scatter: Scatter) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: asyncio.Queue[Chunks | None] = asyncio.Queue()
         waiting = Waiting[Future](_future, inbox.put_nowait, lambda _: inbox.put_nowait(None))
         failed: Exception | None = None
-        call = self._driver.begin(ask, waiting)
+        call = Call(ask.op, ask.entries)
+        self._driver.begin(call, waiting)
         loop, seconds = asyncio.get_running_loop(), self._seconds(ask)
         until = loop.time() + seconds
         try:

@@ -11,11 +11,10 @@ from kvferry.attachment import warn_client
 from kvferry.core import Core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from kvferry.asking import Ask
     from kvferry.call import Call
-    from kvferry.values import Options
+    from kvferry.values import Options, Pinned
     from kvferry.waiting import Waiting
 
 log = logging.getLogger("kvferry")
@@ -113,17 +112,15 @@ class Driver:
             self._loop.call_soon_threadsafe(self.begin_close)
         warn_client("a kvferry.aio client")
 
-    @contextlib.contextmanager
-    def locked(self, op: str) -> Iterator[Core]:
-        """Give the core. It raises where the client serves nobody any more."""
-        self.core.usable(op)
-        yield self.core
+    def pin(self) -> Pinned:
+        """Have the core pin its pool."""
+        return self.core.pin()
 
-    def begin(self, ask: Ask[Any], waiting: Waiting[Any]) -> Call:
+    def begin(self, call: Call, waiting: Waiting[Any]) -> None:
         """Make a call."""
-        call = self.core.begin(ask.op, ask.entries, waiting)
+        self.core.look(call)
+        self.core.begin(call, waiting)
         self.turn()
-        return call
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
         """Have one of the session's calls told something."""

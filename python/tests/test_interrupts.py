@@ -1,0 +1,84 @@
+"""Tests of what a signal's handler does that raises in the middle of a call, as Ctrl-C does."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import kvferry
+from stub import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stub import StubAgent
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in this thread when so many functions have returned: there handlers of signals run."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self.came = False
+
+    def __call__(self, frame: Any, event: str, _: Any) -> None:
+        if event in ("return", "c_return") and not self.came:
+            self.left -= 1
+            if self.left < 0:
+                self.came = True
+                raise KeyboardInterrupt
+
+    def within(self, act: Callable[[], Any]) -> BaseException | None:
+        """Act, and give what came of the interrupt."""
+        sys.setprofile(self)
+        try:
+            act()
+        except KeyboardInterrupt as error:
+            return error
+        finally:
+            sys.setprofile(None)
+        return None
+
+
+def in_time(act: Callable[[], Any]) -> None:
+    """See to it that something ends, on another thread."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "it waits for ever"
+
+
+def test_an_interrupt_anywhere_leaves_the_client_whole(stub: StubAgent) -> None:
+    kept = []  # What is raised keeps every frame of it.
+    client = kvferry.connect(stub.path, bound=PATIENCE)
+    for after in itertools.count():
+        interrupt = Interrupt(after)
+        kept.append(interrupt.within(client.stats))
+        in_time(client.stats)
+        if not interrupt.came:
+            break
+    in_time(client.close)
+    assert len(kept) > 10
+
+
+def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
+    def take_and_give_back() -> None:
+        with client.reserve(1):
+            pass
+
+    client = kvferry.connect(stub.path, bound=PATIENCE)
+    for after in itertools.count():
+        interrupt = Interrupt(after)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # A handle may be forgotten by that.
+            interrupt.within(take_and_give_back)
+            gc.collect()
+        stub.wait(lambda agent: not agent.held)
+        if not interrupt.came:
+            break
+    in_time(client.close)
+    assert after > 10
