@@ -24,11 +24,13 @@ const lengthBytes = 4
 
 // A conn is a connection of an engine's. Its writer takes what is posted; nobody waits for it.
 type conn struct {
-	id   session.Conn
-	conn *net.UnixConn
-	most int // messages that may wait: more than an engine can have asked for
+	id    session.Conn
+	conn  *net.UnixConn
+	guest *door.Guest
+	most  int // messages that may wait: more than an engine can have asked for
 
 	mu      sync.Mutex
+	kept    bool // the door closes it for nobody
 	waiting []message
 	more    *sync.Cond
 	why     string // it ends when all has been sent
@@ -74,7 +76,8 @@ func (c *conn) post(body []byte, attached bool) {
 		return
 	}
 	if len(c.waiting) >= c.most {
-		c.why, c.ending, c.waiting = "the engine does not read what it is told", true, nil
+		c.why, c.waiting = "the engine does not read what it is told", nil
+		c.begone()
 		_ = c.conn.Close()
 	} else {
 		c.waiting = append(c.waiting, message{body, attached})
@@ -87,8 +90,28 @@ func (c *conn) end(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ending {
-		c.ending, c.why = true, why
+		c.why = why
+		c.begone()
 		c.more.Signal()
+	}
+}
+
+// keep has the door close it for no other: an engine that is attached does not give way to those that want to be.
+func (c *conn) keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ending {
+		c.kept = true
+		c.guest.Work(1)
+	}
+}
+
+// begone takes nothing more to be sent, and lets the door close it. With the mutex held.
+func (c *conn) begone() {
+	c.ending = true
+	if c.kept {
+		c.kept = false
+		c.guest.Work(-1)
 	}
 }
 
@@ -185,7 +208,7 @@ func (s *Server) serve(g *door.Guest) error {
 	if refused != nil {
 		longest = strangerBytes
 	}
-	c := &conn{id: accepted.id, conn: u, most: 4*s.cfg.Window + 16}
+	c := &conn{id: accepted.id, conn: u, guest: g, most: 4*s.cfg.Window + 16}
 	c.more = sync.NewCond(&c.mu)
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(int(s.mapping.File.Fd()), stallMax) })
@@ -260,7 +283,11 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 	}
 	s.step(func(m *session.Machine, out *session.Out) {
 		m.Attach(c.id, of.id, body, out)
-		if x := m.Of(c.id); x.ID != 0 && s.engines[x.ID] == nil {
+		x := m.Of(c.id)
+		if x.ID != 0 {
+			c.keep()
+		}
+		if x.ID != 0 && s.engines[x.ID] == nil {
 			of.sessions++
 			e := &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{},
 				puts:  map[uint64]*runtime.PutResult{},

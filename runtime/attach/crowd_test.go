@@ -1,0 +1,50 @@
+package attach
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/internal/door"
+)
+
+// However many want to attach: one that is attached is not closed to make room for them, idle as it may be.
+func TestAnAttachedEngineGivesWayToNobody(t *testing.T) {
+	r := newRig(t, "sender")
+	c := r.attach()
+	at := filepath.Join(t.TempDir(), "crowd")
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(chan struct{})
+	r.s.door.Serve(l, "crowd", func(g *door.Guest) error { // As those that are turned away, but slower to go.
+		defer g.Close()
+		g.Known()
+		known <- struct{}{}
+		_, err := io.Copy(io.Discard, g)
+		return err
+	})
+	for range 2 * (2*r.s.cfg.Engines + 8) {
+		conn, err := net.Dial("unix", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		<-known
+	}
+	c.ok(protocol.CallStats, protocol.EngineCall{})
+
+	// One that goes on elsewhere does.
+	old := *c
+	c.connect(protocol.AttachRequest{Version: 1, Session: c.told.Session, Life: c.told.Life, Open: []uint64{c.last}})
+	if !c.told.Resumed {
+		t.Fatal("not resumed")
+	}
+	if _, err := io.Copy(io.Discard, old.conn); err != nil {
+		t.Error(err)
+	}
+	c.ok(protocol.CallStats, protocol.EngineCall{})
+}
