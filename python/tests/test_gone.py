@@ -191,6 +191,15 @@ def test_nobody_is_there(tmp_path: pathlib.Path) -> None:
     assert not [t for t in threading.enumerate() if t.name == "kvferry"]
 
 
+def test_somebody_is_there_and_does_not_answer(tmp_path: pathlib.Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "stopped"))
+        listener.listen()
+        with pytest.raises(Error, match="stopped or overloaded") as failed:
+            kvferry.connect(tmp_path / "stopped", timeout=0.05)
+        assert failed.value.code == Code.UNREACHABLE
+
+
 def test_an_agent_may_come_later(tmp_path: pathlib.Path) -> None:
     clients: list[Client] = []
     thread = threading.Thread(target=lambda: clients.append(kvferry.connect(tmp_path / "agent.sock", timeout=PATIENCE)))

@@ -66,6 +66,7 @@ class Core:
         self._attach_until = 0.0
         self._close_until = 0.0
         self._reason = "no attempt was made yet"
+        self._reached = False  # The last attempt met somebody.
         self._said = False
         _cores.add(self)
 
@@ -225,9 +226,11 @@ class Core:
         try:
             self.link = Link.connect(self.path)
         except (OSError, ValueError) as error:
-            self._reason = str(error)
+            self._reached, self._reason = False, str(error)
             return
         self._attach_until = now + ATTACH_TIME
+        if not self._reached:  # Else how that ended says more.
+            self._reached, self._reason = True, "it takes connections and answers none; it is stopped or overloaded"
         self.session.connected()
 
     def _cut(self, now: float, reason: str) -> None:
