@@ -351,3 +351,14 @@ def test_doubles_are_ignored() -> None:
     assert talk.session.calls.doubles == 3
     assert call.answer is not None
     assert call.answer.code == 0
+
+
+def test_a_call_that_waits_for_room_is_taken_back_at_once() -> None:
+    talk = joined(ModelAgent(executes=silent, window=2))
+    sent, waits = (talk.session.calls.submit("get", {"keys": [name]}) for name in "ab")
+    (lost,) = talk.session.calls.abort(waits)
+    assert (lost.call, lost.error.code) == (waits, Code.CANCELLED)
+    assert talk.session.calls.abort(waits) == talk.session.calls.abort(sent) == []
+    talk.run()
+    assert [m.get("op") for m in talk.agent.heard[1:]] == ["get", "abort"]
+    assert talk.session.calls.waiting == 0

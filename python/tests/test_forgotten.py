@@ -166,3 +166,13 @@ def test_a_fork_does_not_keep_the_attachment(stub: StubAgent) -> None:
         stub.wait(lambda agent: not agent.connected)  # The grandchild still runs, and reads.
         process.stdin.close()
     assert [m["op"] for m in stub.agent.heard[1:]] == ["reserve", "stats"]
+
+
+def test_what_the_agent_has_no_room_to_take_back_does_not_wait_for_another_call(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client:
+        pages = client.reserve(1)
+        stub.agent.executes = coded("release", Code.TOO_MANY)
+        pages.release(patience=0)
+        stub.heard("release", 2)
+        stub.agent.executes = execute
+        stub.wait(lambda agent: not agent.held)

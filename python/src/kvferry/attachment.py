@@ -32,7 +32,7 @@ class Driver(Protocol):
         """Have the core pin its pool."""
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
-        """Have one of the session's calls told something."""
+        """Have the core told something of a call."""
 
 
 class Attachment:

@@ -135,10 +135,15 @@ class Calls:
             if call.shown_first is not None and call.shown_code is None:
                 self.shown(call, call.shown_first, Code.CANCELLED)
 
-    def abort(self, call: Call) -> None:
-        """Take a call back. It still has an answer, or is lost."""
+    def abort(self, call: Call) -> list[Lost]:
+        """Take a call back. It still has an answer, or is lost: at once, if it was not sent."""
         if call.state is State.SENT:
             self.add(Call("abort", {"target": call.number}, own=True))
+        if call.state is not State.QUEUED or call.ending:
+            return []
+        self._work.remove(call)
+        call.state = State.OVER
+        return [Lost(call, Error(call.op, Code.CANCELLED, Why(stage="command")))]
 
     def shown(self, call: Call, first: int, code: int) -> None:
         """Say that what a Showing lent is read, or with a code that it is of no use. A second word is ignored."""
@@ -341,9 +346,18 @@ class Calls:
         del self._open[call.number]
         self._done.append(call.number)
         if not call.own:  # Something has moved: there may be room now.
-            for other in self._again:
-                self._ending.add(other)
-            self._again = []
+            self.try_again()
+
+    @property
+    def put_off(self) -> bool:
+        """Whether the agent had no room for calls that give something back."""
+        return bool(self._again)
+
+    def try_again(self) -> None:
+        """Queue those."""
+        for other in self._again:
+            self._ending.add(other)
+        self._again = []
 
     def _own_answered(self, call: Call, answer: Answer) -> None:
         """Try again later what the agent had no room for: else what is given back would be lost to everybody."""

@@ -12,8 +12,8 @@ from kvferry import operations
 from kvferry.asking import unanswered
 from kvferry.attachment import SOCKET_VARIABLE, Attachment, socket_path
 from kvferry.call import Call
-from kvferry.calls import Calls
 from kvferry.codes import Code
+from kvferry.core import Core
 from kvferry.errors import LostError
 from kvferry.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
 from kvferry.thread import Driver, Once
@@ -337,7 +337,7 @@ class Client(Attachment):
                 if shown is _NOTHING:
                     if wanted is not None and code == Code.OK and not wanted():
                         code = Code.CANCELLED
-                        self._driver.tell(ask.op, Calls.abort, call)
+                        self._driver.tell(ask.op, Core.abort, call)
                         until = min(until, time.monotonic() + self._options.bound)
                     continue
                 first, chunks = shown
@@ -346,7 +346,7 @@ class Client(Attachment):
                         scatter(first, chunks)
                     except Exception as error:
                         failed, code = error, Code.FAULTED
-                self._driver.tell(ask.op, Calls.shown, call, first, code)
+                self._driver.tell(ask.op, Core.shown, call, first, code)
         except queue.Empty:
             self._driver.forget(call)
             raise unanswered(ask.op, seconds) from None

@@ -35,6 +35,9 @@ log = logging.getLogger("kvferry")
 # How long an agent may take to answer an attachment, in seconds.
 ATTACH_TIME = 5.0
 
+# How long what the agent had no room to take back waits, in seconds, while nothing else happens.
+AGAIN_TIME = 0.1
+
 # How long a client that closes waits for the agent to have everything back, in seconds. The agent goes on without it.
 DETACH_TIME = 2.0
 
@@ -65,6 +68,7 @@ class Core:
         self._next_try = 0.0
         self._attach_until = 0.0
         self._close_until = 0.0
+        self._again_at = 0.0
         self._reason = "no attempt was made yet"
         self._reached = False  # The last attempt met somebody.
         self._said = False
@@ -81,14 +85,20 @@ class Core:
             self._listen(now)
         if self.link is None:
             self._join(now)
-        self.flush(now)
+        if self.session.calls.put_off and now >= self._again_at:  # Others wait for what is to be given back.
+            self._again_at = now + AGAIN_TIME
+            self.session.calls.try_again()
+            self.session.calls.pump()
+        self._flush(now)
         if self.closing:
             if self._gone() or now >= self._close_until:
                 self.close()
                 return None
             return min(self._close_until, self._next_try if self.link is None else self._close_until) - now
         if self.link is not None:
-            return None if self.session.joined else max(0.0, self._attach_until - now)
+            until = self._again_at if self.session.calls.put_off else None
+            until = until if self.session.joined else self._attach_until
+            return None if until is None else max(0.0, until - now)
         due = self._next_try
         if self._away_since is not None and not self._gave_up:
             due = min(due, self._away_since + self.options.grace)
@@ -98,16 +108,6 @@ class Core:
         """Whether the driver is to poll for room."""
         with self.session.outgoing() as rest:
             return self.link is not None and bool(rest)
-
-    def flush(self, now: float) -> bool:
-        """Send what goes at once; say whether all of it went."""
-        if self.link is None:
-            return True
-        try:
-            return self.link.send(self.session)
-        except LinkError as error:
-            self._cut(now, str(error))
-            return True
 
     def ask(self, act: Callable[[], None]) -> None:
         """Have something done in the next turn, in order. It may be called in the middle of anything."""
@@ -134,6 +134,14 @@ class Core:
             return
         self._waiting[call] = waiting
         self.session.calls.add(call)
+
+    def abort(self, call: Call) -> None:
+        """Take a call back. It still has an answer, or is lost."""
+        self._settle(self.session.calls.abort(call))
+
+    def shown(self, call: Call, first: int, code: int) -> None:
+        """Say that what was shown is read, or with a code that it is of no use."""
+        self.session.calls.shown(call, first, code)
 
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more. What it brings is given back."""
@@ -232,6 +240,14 @@ class Core:
         if not self._reached:  # Else how that ended says more.
             self._reached, self._reason = True, "it takes connections and answers none; it is stopped or overloaded"
         self.session.connected()
+
+    def _flush(self, now: float) -> None:
+        if self.link is None:
+            return
+        try:
+            self.link.send(self.session)
+        except LinkError as error:
+            self._cut(now, str(error))
 
     def _cut(self, now: float, reason: str) -> None:
         if self.link is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kvferry.asking import Ask, done_if_there, void
-from kvferry.calls import Calls
+from kvferry.core import Core
 from kvferry.errors import Error
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class PendingBase(Generic[T]):
 
     def cancel(self) -> None:
         """Take it back. It still has a result, mostly CANCELLED."""
-        self._client._driver.tell("abort", Calls.abort, self._call)
+        self._client._driver.tell("abort", Core.abort, self._call)
 
 
 class PutResultBase:

@@ -149,9 +149,9 @@ class Driver:
         self._ask(lambda: self.core.begin(call, waiting))
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
-        """Have one of the session's calls told something."""
+        """Have the core told something of a call."""
         self.core.usable(op)
-        self._ask(lambda: tell(self.core.session.calls, *what))
+        self._ask(lambda: tell(self.core, *what))
 
     def forget(self, call: Call) -> None:
         """Know that nobody waits for a call any more."""

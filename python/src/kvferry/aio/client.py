@@ -14,8 +14,8 @@ from kvferry.aio.loop import Driver, wait
 from kvferry.asking import unanswered
 from kvferry.attachment import Attachment, socket_path
 from kvferry.call import Call
-from kvferry.calls import Calls
 from kvferry.codes import Code
+from kvferry.core import Core
 from kvferry.errors import LostError
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 from kvferry.waiting import Waiting
@@ -294,7 +294,7 @@ class Client(Attachment):
                         await ended
                 except Exception as error:
                     failed = error
-                self._driver.tell(ask.op, Calls.shown, call, first, Code.FAULTED if failed else Code.OK)
+                self._driver.tell(ask.op, Core.shown, call, first, Code.FAULTED if failed else Code.OK)
         except asyncio.TimeoutError:
             self._driver.forget(call)
             raise unanswered(ask.op, seconds) from None

@@ -123,9 +123,9 @@ class Driver:
         self.turn()
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
-        """Have one of the session's calls told something."""
+        """Have the core told something of a call."""
         self.core.usable(op)
-        tell(self.core.session.calls, *what)
+        tell(self.core, *what)
         self.turn()
 
     def forget(self, call: Call) -> None:
