@@ -26,17 +26,17 @@ type Config struct {
 	// Path is where the socket is, and the file whose lock says that it is served (Lock). Their directory must be the
 	// user's alone to write; a socket that nobody serves any more is replaced.
 	Path string
-	// Engines is how many may be attached at a time; 0: 64.
+	// Engines is how many may be attached at a time, at most 4,096; 0: 64.
 	Engines int
-	// Window is how many calls of one engine may be open at a time; 0: 256.
+	// Window is how many calls of one engine may be open at a time, at most 65,536; 0: 256.
 	Window int
-	// Holdings is how many handles one engine may hold at a time; 0: 4096.
+	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
-	// Keys is how many keys one call may name; 0: 4096.
+	// Keys is how many keys one call may name, at most 65,536; 0: 4096.
 	Keys int
 	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
-	// MessageBytes bounds a message of an engine; 0: 1 MiB.
+	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 1 MiB.
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
 	Handshake time.Duration
@@ -49,6 +49,22 @@ func orElse[T int | time.Duration](v, standard T) T {
 		return standard
 	}
 	return v
+}
+
+// within says which number is out of its bounds: of each as much may be made room for.
+func (c *Config) within() error {
+	for _, x := range []struct {
+		name        string
+		value, most int
+	}{
+		{"Engines", c.Engines, 4096}, {"Window", c.Window, 1 << 16}, {"Holdings", c.Holdings, 1 << 20},
+		{"Keys", c.Keys, 1 << 16}, {"MessageBytes", c.MessageBytes, 64 << 20},
+	} {
+		if x.value < 1 || x.value > x.most {
+			return fmt.Errorf("attach: %s is %d; give 1 to %d, or 0 for what is usual", x.name, x.value, x.most)
+		}
+	}
+	return nil
 }
 
 // A Server is a node's door for engines. All methods are safe for concurrent use.
@@ -90,6 +106,9 @@ func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
 	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 4096)
 	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 1<<20), orElse(cfg.Handshake, 5*time.Second)
+	if err := cfg.within(); err != nil {
+		return nil, err
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/protocol"
@@ -47,4 +48,26 @@ func TestAnAttachedEngineGivesWayToNobody(t *testing.T) {
 		t.Error(err)
 	}
 	c.ok(protocol.CallStats, protocol.EngineCall{})
+}
+
+// Else the first engine would end the agent.
+func TestNumbersHaveBounds(t *testing.T) {
+	r := newRig(t, "sender")
+	path := filepath.Join(t.TempDir(), "other")
+	for want, cfg := range map[string]Config{
+		"Engines is -1":             {Engines: -1},
+		"Window is -1":              {Window: -1},
+		"Window is 4294967296":      {Window: 1 << 32},
+		"Holdings is -1":            {Holdings: -1},
+		"Keys is 65537":             {Keys: 1<<16 + 1},
+		"MessageBytes is 134217728": {MessageBytes: 128 << 20},
+	} {
+		cfg.Node, cfg.Path = r.node, path
+		if s, err := Serve(cfg); err == nil {
+			t.Errorf("%s: it serves", want)
+			_ = s.Close(t.Context())
+		} else if !strings.Contains(err.Error(), want+"; give 1 to ") {
+			t.Errorf("%v instead of %s", err, want)
+		}
+	}
 }
