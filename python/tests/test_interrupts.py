@@ -76,7 +76,7 @@ def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # A handle may be forgotten by that.
             interrupt.within(take_and_give_back)
-            gc.collect()
+            gc.collect(0)
         stub.wait(lambda agent: not agent.held)
         if not interrupt.came:
             break
