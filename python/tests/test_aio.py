@@ -316,6 +316,26 @@ def test_an_agent_that_has_no_room_says_so(tmp_path: pathlib.Path) -> None:
     run(main())
 
 
+def test_what_outlives_its_loop_is_given_back_with_its_client(stub: StubAgent) -> None:
+    kept: list[aio.Client | aio.Pages] = []
+
+    async def main() -> None:
+        kept.append(await aio.connect(stub.path))
+        assert isinstance(kept[0], aio.Client)
+        kept.append(await kept[0].reserve(1))
+        stub.agent.executes = silent
+        kept[0].finished(request="r", blocks=[])  # Under way for ever.
+        await heard(stub, "finished")
+        stub.agent.executes = execute
+
+    run(main())
+    assert stub.agent.held
+    with pytest.warns(ResourceWarning, match="forgotten"):
+        kept.clear()
+        gc.collect()
+    stub.wait(lambda agent: not agent.held)
+
+
 def test_what_is_forgotten_is_given_back(stub: StubAgent) -> None:
     async def main() -> None:
         client = await aio.connect(stub.path)

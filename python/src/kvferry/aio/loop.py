@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from kvferry.attachment import warn_client
@@ -108,8 +109,16 @@ class Driver:
         """Close for a client that was forgotten. It may be called in the middle of anything."""
         if self.core.closing or self.core.forked:
             return
-        with contextlib.suppress(RuntimeError):
+        try:
             self._loop.call_soon_threadsafe(self.begin_close)
+        except RuntimeError:  # The loop is closed, so nothing else is under way: what goes at once is said here.
+            now = time.monotonic()
+            with contextlib.suppress(RuntimeError):  # Somebody waited on the loop for a call.
+                self.core.begin_close(now)
+            with contextlib.suppress(RuntimeError):
+                self.core.turn(now)
+            with contextlib.suppress(RuntimeError):
+                self.close()
         warn_client("a kvferry.aio client")
 
     def pin(self) -> Pinned:
