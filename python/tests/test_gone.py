@@ -16,8 +16,11 @@ from operations import PEER
 
 import kvferry
 from kvferry import Client, Code, Error, LostError
-from kvferry.core import ATTACH_TIME
+from kvferry.call import Call
+from kvferry.core import ATTACH_TIME, Core
 from kvferry.pool import unpin
+from kvferry.thread import Once
+from kvferry.waiting import Waiting
 from model import LIVES, ModelAgent, execute, silent
 from stub import PATIENCE, StubAgent
 
@@ -189,6 +192,21 @@ def test_nobody_is_there(tmp_path: pathlib.Path) -> None:
     assert failed.value.code == Code.UNREACHABLE
     assert "No such file" in str(failed.value)
     assert not [t for t in threading.enumerate() if t.name == "kvferry"]
+
+
+def test_what_a_call_is_about_may_be_gone_before_it_is_made(tmp_path: pathlib.Path) -> None:
+    core = Core(str(tmp_path / "none"), kvferry.Options(), lambda: None)
+    about, other = Call("put", {"target": 3}), Call("get", {"keys": ["k"]})
+    for call in (about, other):
+        core.look(call)
+    core.session.calls.epoch += 1  # As where another agent took the attachment.
+    made = {call: Waiting[Once](Once) for call in (about, other)}
+    for call, waiting in made.items():
+        core.begin(call, waiting)
+    assert [waiting.ended.done() for waiting in made.values()] == [True, False]
+    with pytest.raises(LostError, match="void"):
+        made[about].reply()
+    core.close()
 
 
 def test_somebody_is_there_and_does_not_answer(tmp_path: pathlib.Path) -> None:

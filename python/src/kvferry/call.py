@@ -47,7 +47,7 @@ class Call:
     # Nobody waits for it: the session made it.
     own: bool = False
     number: int = 0
-    epoch: int = 0  # in which it was sent
+    epoch: int = 0  # in which it was looked at, and then sent
     state: State = State.MADE
     answer: Answer | None = None
     returned: bool = False

@@ -121,14 +121,18 @@ class Core:
                 self._asked.popleft()()
 
     def look(self, call: Call) -> None:
-        """Raise where a call cannot be made."""
+        """Raise where a call cannot be made; else it is one of this session."""
         self.usable(call.op)
         self.session.calls.look(call)
+        call.epoch = self.epoch
 
     def begin(self, call: Call, waiting: Waiting[Any]) -> None:
-        """Make a call, or have it be lost where it cannot be made any more."""
+        """Make a call that was looked at, or have it be lost where it cannot be made any more."""
+        looked_at = call.epoch
         try:
             self.look(call)
+            if call.subjects and looked_at != call.epoch:
+                raise lost(call.op, "the handle is void: what it held is gone; treat it as a miss")
         except Error as error:
             waiting.lost(error)
             return
