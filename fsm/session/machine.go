@@ -86,15 +86,15 @@ type Close struct {
 
 // A Machine is the sessions of one agent. Its methods take what happened and append to an Out what is to be done.
 type Machine struct {
-	cfg      Config
+	cfg      Config `snap:"share"`
 	last     uint64 // session
 	sessions []*session
 	draining bool
 
-	attach protocol.AttachRequest
-	call   protocol.EngineCall
-	answer protocol.EngineAnswer
-	shown  protocol.EngineShown
+	attach protocol.AttachRequest `snap:"scratch"`
+	call   protocol.EngineCall    `snap:"scratch"`
+	answer protocol.EngineAnswer  `snap:"scratch"`
+	shown  protocol.EngineShown   `snap:"scratch"`
 }
 
 // New returns a machine without sessions.

@@ -110,6 +110,9 @@ func (d Of) Between(lo, hi int) int { return lo + int(d.Below(uint64(hi-lo+1))) 
 // Permille is true n times in a thousand.
 func (d Of) Permille(n int) bool { return int(d.Below(1000)) < n }
 
+// Rarely is Permille for what happens by itself: where nothing is drawn, it does not.
+func (d Of) Rarely(n int) bool { return d != Still && d != restless && d.Permille(n) }
+
 // Span returns a duration in [lo, hi].
 func (d Of) Span(lo, hi effects.Duration) effects.Duration {
 	return lo + effects.Duration(d.Below(uint64(hi-lo)+1))

@@ -11,7 +11,7 @@ import (
 
 // apply makes the choice. It returns false if it is none after all: the step has fewer
 // effects, or the fault no occasion in it.
-func (b *branch) apply(c choice) bool {
+func (b *branch) apply(s *Scope, c choice) bool {
 	w := b.w
 	if c.fault() {
 		b.left--
@@ -43,6 +43,8 @@ func (b *branch) apply(c choice) bool {
 		b.run.Leave(w.Nodes[c.node], 5*effects.Second, false)
 	case moveAbort:
 		b.run.GiveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
+	case moveHarm:
+		w.Deliver(b.run.Harms(s.Harm)[c.nth])
 	case moveCutConn:
 		cut := w.Conns[c.nth-1]
 		w.Journal.Note(w.Now, world.KindCutConn, cut.Client, cut.ID, 0, 0)

@@ -36,6 +36,7 @@ const (
 	moveAbort   // an engine changes its mind
 	moveCutConn
 	moveCutLink
+	moveHarm  // what only the run's system knows goes wrong
 	moveStall // a process stops; its hardware does not
 )
 
@@ -152,7 +153,8 @@ func (b *branch) stepper(d *world.Delivery) int32 {
 // commands says whether engines give commands in what happens there.
 func commands(k world.Kind) bool {
 	switch k {
-	case world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindPosted, world.KindItem:
+	case world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindPosted, world.KindItem,
+		world.KindAttached:
 		return true
 	default:
 		return false
@@ -219,6 +221,11 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	for t := 1; s.Abort && t <= b.run.Given(); t++ {
 		if node := b.run.Abortable(effects.Ticket(t)); node != plan.Nobody {
 			into = append(into, choice{move: moveAbort, node: node, nth: t})
+		}
+	}
+	if s.Harm != "" {
+		for i := range b.run.Harms(s.Harm) {
+			into = append(into, choice{move: moveHarm, nth: i})
 		}
 	}
 	for _, c := range w.Conns {

@@ -119,7 +119,7 @@ func (x *explorer) try(b *branch, c choice) (made bool) {
 			b.w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	return b.apply(c)
+	return b.apply(&x.o.Scope, c)
 }
 
 // enter goes on from b unless it was met before.

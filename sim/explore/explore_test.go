@@ -25,15 +25,17 @@ var (
 		"delayed-cut", "delayed-device",
 		"delayed-early", "delayed-lost", "leased-delayed", "leased-delayed-abort",
 		"leased-delayed-device",
-		"leased-delayed-lost"}
+		"leased-delayed-lost", "agent", "agent-cut"}
 	larger = []string{"leased-full", "leased-pull-crash", "leased-delayed-crash", "leased-delayed-stall",
-		"leased-delayed-drain", "delayed-stall", "delayed-crash-receiver"}
+		"leased-delayed-drain", "delayed-stall", "delayed-crash-receiver", "agent-exit", "agent-abort", "agent-detach"}
 	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost",
 		"push-device", "push-refused", "push-again", "push-any",
 		"pull-device", "pull-doubled", "pull-lost", "leased-pull-abort", "leased-pull-device", "leased-pull-lost",
-		"delayed-batch", "delayed-abandon", "delayed-device", "delayed-early", "leased-delayed", "leased-delayed-lost"}
+		"delayed-batch", "delayed-abandon", "delayed-device", "delayed-early", "leased-delayed", "leased-delayed-lost",
+		"agent"}
 	slow = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash", "pull-abort",
-		"leased-pull-stall", "delayed-abort", "delayed-crash-receiver", "leased-delayed-crash"}
+		"leased-pull-stall", "delayed-abort", "delayed-crash-receiver", "leased-delayed-crash", "agent-cut", "agent-exit",
+		"agent-abort", "agent-detach"}
 )
 
 func scope(t testing.TB, name string) explore.Scope {
@@ -167,9 +169,6 @@ func TestClonesGoOnAlike(t *testing.T) {
 		seeds = 3
 	}
 	for _, profile := range systems.Profiles() {
-		if profile == "agent" {
-			continue // No small world has attached engines, so nobody clones them.
-		}
 		for seed := range seeds {
 			want, err := sim.Run(sim.Options{Seed: seed, Profile: profile})
 			if err != nil {

@@ -119,6 +119,8 @@ func (b *branch) describe(c choice) string {
 		return fmt.Sprintf("connection %d breaks", c.nth)
 	case moveCutLink:
 		return fmt.Sprintf("link %d breaks", c.nth)
+	case moveHarm:
+		return fmt.Sprintf("harm %d of those that may come", c.nth+1)
 	case moveStall:
 		return node + " stalls"
 	}

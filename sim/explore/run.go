@@ -28,6 +28,7 @@ type Run interface {
 	Given() int                       // commands; tickets count from 1
 	Abortable(t effects.Ticket) int32 // the node whose engine may abort it; [plan.Nobody]
 	GiveAbort(*world.Node, effects.Ticket)
+	Harms(how string) []world.Delivery                          // what else may go wrong so ([Scope.Harm])
 	Leave(n *world.Node, patience effects.Duration, twice bool) // it is told to drain
 	Wanted(t effects.Ticket) string                             // what a command is, in a word
 	Ticket(t effects.Ticket) uint64                             // what it is called in every history
@@ -41,6 +42,8 @@ type Kinds struct {
 	Run      reflect.Type   // the run itself
 	Machines []reflect.Type // all that there are, as pointers
 	States   []reflect.Type // of what users' oracles remember
+	// Others are what interfaces of its own can hold, as pointers.
+	Others map[reflect.Type][]reflect.Type
 	// Bags hash fields that are lists whose order does not count, and of which not all counts.
 	Bags map[reflect.Type]func(w *world.World, h *snapshot.Hasher, p unsafe.Pointer)
 }

@@ -57,6 +57,7 @@ type Scope struct {
 	Abort         bool         // of a reserve, a put or a get
 	Cut           bool         // of a connection or a link, both ends being told
 	Stall         bool         // a process stops and goes on later; its hardware does not
+	Harm          string       // what else may go wrong, in a word of who plays: [Run]
 	Strikes       []plan.Fault // of those that campaigns draw on the fly, wherever they have an occasion
 
 	// System is what runs, if not PD. Then these are what its engines want, and the processes that may die.

@@ -56,7 +56,7 @@ func (s *shape) hash(b *branch) uint64 {
 func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.Now, -ageMax)) }
 
 func (s *shape) worldRules() []snapshot.Rule {
-	return []snapshot.Rule{
+	rules := []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
 		{Type: reflect.TypeFor[Run](), Are: []reflect.Type{s.kinds.Run}},
 		{Type: reflect.TypeFor[effects.Machine](), Are: s.kinds.Machines},
@@ -65,6 +65,10 @@ func (s *shape) worldRules() []snapshot.Rule {
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),
 	}
+	for t, are := range s.kinds.Others {
+		rules = append(rules, snapshot.Rule{Type: t, Are: are})
+	}
+	return rules
 }
 
 // compileBag hashes what is there in any order, and without what nothing can be done with

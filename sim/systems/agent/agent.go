@@ -22,7 +22,8 @@ import (
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
-	Start:    start, Fetch: fetch, Act: act, Scatter: scatter,
+	Start:    start, Fetch: fetch, Act: act, Scatter: scatter, Keeps: reflect.TypeFor[*all](),
+	Scopes: small, Harms: harms,
 	Commands: []pd.Commands{
 		{Want: plan.WantReserve, Ended: ended}, {Want: plan.WantPut, Holds: true, Ended: ended, Returned: returned},
 		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
@@ -145,17 +146,20 @@ func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 
 // What is queued.
 const (
-	goesOn = iota // an engine
-	reads         // an agent, from a stream
-	exits         // an agent is told that a process is gone
-	ends          // a process
+	goesOn   = iota // an engine
+	reads           // an agent, from a stream
+	exits           // an agent is told that a process is gone
+	ends            // a process
+	cuts            // a connection
+	aborts          // an engine, a call
+	detaches        // an engine
 )
 
 func act(w *pd.Cluster, d world.Delivery) {
 	a := of(w)
 	switch d.A {
 	case goesOn:
-		if e := a.engines[d.B]; e.wakesAt == w.Now {
+		if e := a.engines[d.B]; e.wakesAt == w.Now || a.small() {
 			e.wakesAt = 0
 			e.goOn()
 		}
@@ -169,6 +173,8 @@ func act(w *pd.Cluster, d world.Delivery) {
 		if h := a.host(w.Nodes[a.engines[d.B].node]); h != nil {
 			h.exited(a.engines[d.B])
 		}
+	default:
+		harmed(a.engines[d.B], d.A)
 	}
 }
 

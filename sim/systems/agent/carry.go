@@ -280,7 +280,7 @@ func (h *host) awaitReturn(x *work, _ *protocol.EngineCall) bool {
 
 // release gives back what an engine holds. At times a node does not take it, and the engine has it still.
 func (h *host) release(x *work, _ *protocol.EngineCall) bool {
-	if h.a.draw().Permille(60) && !h.a.w.Healed {
+	if h.a.draw().Rarely(60) && !h.a.w.Healed {
 		h.ends = append(h.ends, end{x, effects.TooMany})
 		return true
 	}

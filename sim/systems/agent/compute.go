@@ -92,7 +92,7 @@ func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
 		if !e.ends(t, protocol.CallFinishPrefill) {
 			t.phase = saves
 		}
-	case e.a.draw().Permille(100):
+	case e.a.draw().Rarely(100):
 		if e.ends(t, protocol.CallDropPrefill) {
 			e.leave(t)
 		} else {

@@ -15,13 +15,13 @@ import (
 
 // An engineProcess is an engine with a client, as docs/protocol-agent.md has it. One that lies says anything beside.
 type engineProcess struct {
-	a       *all
-	place   int // among all
+	a       *all `snap:"skip"`
+	place   int  // among all
 	node    int32
 	lies    bool
 	gone    bool
-	thaw    int64 // frozen until then
-	wakesAt int64
+	thaw    int64 `snap:"instant"` // frozen until then
+	wakesAt int64 `snap:"skip"`    // 0: not by itself
 
 	session  uint64
 	life     uint32
@@ -49,7 +49,7 @@ type asked struct {
 	hits     uint32
 	read     uint32 // chunks that were shown to it, and read
 	shown    *protocol.EngineShow
-	readsAt  int64 // it has read them then
+	readsAt  int64 `snap:"instant"` // it has read them then
 }
 
 func (x *asked) ended() bool { return x.answered && (!x.held || x.returned) }
@@ -63,7 +63,7 @@ func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
 		return a.engines[i]
 	}
 	e := &engineProcess{a: a, place: len(a.engines), node: n.ID, calls: map[uint64]*asked{}, held: map[uint64]bool{}}
-	e.lies = a.draw().Permille(80) && !a.w.Healed
+	e.lies = a.draw().Rarely(80) && !a.w.Healed
 	a.engines = append(a.engines, e)
 	a.present[at] = e.place
 	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.lies && end >= 0 { // It ends with the faults.
@@ -75,8 +75,8 @@ func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
 
 // wake has it go on in a while.
 func (e *engineProcess) wake(in effects.Duration) {
-	at := e.a.w.Now + int64(in)
-	if e.gone || e.wakesAt != 0 && e.wakesAt <= at {
+	at := max(e.a.w.Now+int64(in), 1)
+	if e.gone || e.wakesAt != 0 && (e.wakesAt <= at || e.a.small()) {
 		return
 	}
 	e.wakesAt = at
@@ -86,7 +86,7 @@ func (e *engineProcess) wake(in effects.Duration) {
 func (e *engineProcess) take(t *task) {
 	e.tasks = append(e.tasks, t)
 	e.a.w.Unfinished++
-	e.wake(e.a.draw().Heavy(effects.Millisecond))
+	e.wake(e.a.while(effects.Millisecond))
 }
 
 // over ends a task.
@@ -114,14 +114,14 @@ func (e *engineProcess) sorted(ended bool) (ids []uint64) {
 func (e *engineProcess) say(body []byte) {
 	if e.s != nil && !e.s.shutEngine {
 		e.s.up = append(e.s.up, framed(body)...)
-		e.s.soon(e.a.draw().Heavy(effects.Millisecond / 2))
+		e.s.soon(e.a.while(effects.Millisecond / 2))
 	}
 }
 
 func (e *engineProcess) connect() {
 	if e.s != nil {
 		e.s.shutEngine = true
-		e.s.soon(e.a.draw().Heavy(20 * effects.Millisecond))
+		e.s.soon(e.a.while(20 * effects.Millisecond))
 	}
 	e.s, e.attached, e.inbox = nil, false, nil
 	n := e.a.w.Nodes[e.node]
@@ -130,7 +130,7 @@ func (e *engineProcess) connect() {
 	}
 	e.s = &stream{a: e.a, id: session.Conn(len(e.a.streams) + 1), node: e.node, life: n.Life, engine: e.place}
 	e.s.since = e.a.w.Now
-	if d := e.a.draw(); d.Permille(150) && !e.a.w.Healed { // The agent is slow to serve it.
+	if d := e.a.draw(); d.Rarely(150) && !e.a.w.Healed { // The agent is slow to serve it.
 		e.s.servedAt = e.a.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
 	}
 	e.a.streams = append(e.a.streams, e.s)
@@ -196,7 +196,7 @@ func (e *engineProcess) goOn() {
 		e.wake(min(effects.Duration(e.thaw-w.Now), 100*effects.Millisecond))
 		return
 	}
-	if !w.Healed && e.mishap() {
+	if !w.Healed && !e.a.small() && e.mishap() {
 		return
 	}
 	if e.s != nil && e.s.dead() {
@@ -220,7 +220,9 @@ func (e *engineProcess) goOn() {
 			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.last)
 			return
 		}
-		e.wake(30 * effects.Millisecond)
+		if !e.a.small() {
+			e.wake(30 * effects.Millisecond)
+		}
 	}
 }
 
@@ -257,7 +259,7 @@ func (e *engineProcess) read() {
 		s.shutEngine = true
 		s.soon(0)
 		e.s, e.attached = nil, false
-		e.wake(e.a.draw().Heavy(10 * effects.Millisecond))
+		e.wake(e.a.while(10 * effects.Millisecond))
 	}
 }
 
@@ -277,7 +279,7 @@ func (e *engineProcess) heard(body []byte) {
 		}
 	case is(protocol.TagEngineShow) && show.Decode(body, &limits) == nil:
 		if x := e.calls[show.ID]; x != nil && !x.answered {
-			x.shown, x.readsAt = &show, w.Now+int64(e.a.draw().Heavy(5*effects.Millisecond))
+			x.shown, x.readsAt = &show, w.Now+int64(e.a.while(5*effects.Millisecond))
 			e.wake(effects.Duration(x.readsAt - w.Now))
 		}
 	case is(protocol.TagEngineReturned) && r.Decode(body, &limits) == nil:
@@ -322,7 +324,7 @@ func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	e.s.shutEngine = true
 	e.s.soon(0)
 	e.s = nil
-	e.wake(e.a.draw().Heavy(10 * effects.Millisecond))
+	e.wake(e.a.while(10 * effects.Millisecond))
 }
 
 // readShown has the engine read what it is shown, and say so. At times it cannot.
@@ -337,7 +339,7 @@ func (e *engineProcess) readShown() {
 			continue
 		}
 		m := protocol.EngineShown{ID: id, First: x.shown.First}
-		if e.a.draw().Permille(30) && !e.a.w.Healed {
+		if e.a.draw().Rarely(30) && !e.a.w.Healed {
 			m.Code = uint32(effects.Faulted)
 		} else {
 			x.read = max(x.read, x.shown.First+uint32(len(x.shown.Pages)))

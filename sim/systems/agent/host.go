@@ -11,15 +11,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// all is what a world has of engines in processes of their own.
+// all is what a world has of engines in processes of their own: a clone of the world has a clone of it.
 type all struct {
-	w        *pd.Cluster
+	w        *pd.Cluster `snap:"scratch"` // whose it is, as of says
 	hosts    []*host
 	engines  []*engineProcess
 	present  map[[2]int32]int // the engine of a node in a place
 	streams  []*stream
-	drawn    uint64
-	healedAt int64
+	drawn    uint64 `snap:"skip"`
+	healedAt int64  `snap:"skip"`
 
 	window, holdings, sessions int
 }
@@ -30,7 +30,20 @@ func of(w *pd.Cluster) *all {
 		w.Attached = &all{w: w, hosts: make([]*host, len(w.Nodes)), present: map[[2]int32]int{}, window: d.Between(4, 8),
 			holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4)}
 	}
-	return w.Attached.(*all)
+	a := w.Attached.(*all)
+	a.w = w
+	return a
+}
+
+// small says whether nothing is drawn: then things take no time, and happen in every order.
+func (a *all) small() bool { return a.w.Seed >= draw.RestlessSeed }
+
+// while is how long something takes.
+func (a *all) while(mean effects.Duration) effects.Duration {
+	if d := a.draw(); !a.small() {
+		return d.Heavy(mean)
+	}
+	return 0
 }
 
 // draw is what comes next of what goes wrong here.
@@ -41,11 +54,11 @@ func (a *all) draw() draw.Of {
 
 // A host is the agent of one life of a node: what runtime/attach is.
 type host struct {
-	a        *all
+	a        *all `snap:"skip"`
 	n        *world.Node
 	life     uint32
 	machine  *session.Machine
-	out      session.Out
+	out      session.Out `snap:"scratch"`
 	draining bool
 	said     map[session.Call]*said    // calls as engines sent them first
 	works    map[session.Call]*work    // calls that are carried out, or whose memory is not back
@@ -108,7 +121,7 @@ type holding struct {
 
 // A showing is chunks that an engine is shown.
 type showing struct {
-	corr  effects.Corr
+	corr  effects.Corr `snap:"skip"` // the rank knows what it is for
 	first uint32
 	pages int
 }
@@ -166,7 +179,7 @@ func (h *host) step(f func(out *session.Out)) {
 	for _, x := range out.Sends {
 		if s := h.a.streams[x.Conn-1]; !s.shutAgent {
 			s.down = append(s.down, framed(x.Body)...)
-			h.a.engines[s.engine].wake(h.a.draw().Heavy(effects.Millisecond))
+			h.a.engines[s.engine].wake(h.a.while(effects.Millisecond))
 		}
 	}
 	for _, x := range out.Begins {
@@ -187,7 +200,7 @@ func (h *host) step(f func(out *session.Out)) {
 		if e := h.a.engines[s.engine]; e.s == s && s.attached && x.Why != "" && !e.lies {
 			w.Fail(checkCalls.Property(), "node %d cuts an engine off that does nothing wrong: %s", h.n.It(), x.Why)
 		}
-		h.a.engines[s.engine].wake(h.a.draw().Heavy(effects.Millisecond))
+		h.a.engines[s.engine].wake(h.a.while(effects.Millisecond))
 	}
 	for _, id := range out.Leaves {
 		if delete(h.sessions, id); h.has(id) {

@@ -57,7 +57,7 @@ func (e *engineProcess) die() {
 	for _, t := range slices.Clone(e.tasks) {
 		e.over(t)
 	}
-	w.After(e.a.draw().Heavy(100*effects.Millisecond),
+	w.After(e.a.while(100*effects.Millisecond),
 		world.Delivery{Kind: world.KindAttached, Node: -1, A: exits, B: uint64(e.place)})
 }
 
@@ -72,14 +72,14 @@ func (e *engineProcess) detach() {
 			e.over(t)
 		}
 	}
-	if e.a.draw().Permille(300) { // Another of its threads calls still.
+	if e.a.draw().Rarely(300) { // Another of its threads calls still.
 		e.ask(protocol.EngineCall{}, protocol.CallContains, -1, 0)
 	}
 }
 
 // mayDetach has an engine leave that has nothing to do, at times.
 func (e *engineProcess) mayDetach() {
-	if len(e.tasks) == 0 && e.attached && !e.lies && e.a.draw().Permille(200) {
+	if len(e.tasks) == 0 && e.attached && !e.lies && e.a.draw().Rarely(200) {
 		e.detach()
 	}
 }
@@ -89,7 +89,7 @@ func (e *engineProcess) mayDetach() {
 func (e *engineProcess) forget() {
 	for _, t := range e.tasks {
 		x := t.call
-		if x == nil || x.answered || t.phase != comes || e.a.w.Healed || !e.a.draw().Permille(150) {
+		if x == nil || x.answered || t.phase != comes || e.a.w.Healed || !e.a.draw().Rarely(150) {
 			continue
 		}
 		delete(e.calls, x.id)

@@ -10,19 +10,20 @@ import (
 
 // A stream is a connection of an engine's to the agent of its node.
 type stream struct {
-	a          *all
+	a          *all `snap:"skip"`
 	id         session.Conn
 	node       int32
 	life       uint32 // of the agent
 	engine     int    // whose it is
 	up, down   []byte // on their ways to the agent, and to the engine
-	servedAt   int64  // it is accepted, and not read before
-	since      int64
-	first      bool // the agent has had the first message
-	attached   bool // and has taken it
-	shutAgent  bool // by the agent, or cut
-	shutEngine bool // by the engine, or cut
-	over       bool // the agent has read all
+	servedAt   int64  `snap:"instant"` // it is accepted, and not read before
+	since      int64  `snap:"skip"`
+	due        bool   `snap:"skip"` // the agent is about to read, where nothing is drawn
+	first      bool   // the agent has had the first message
+	attached   bool   // and has taken it
+	shutAgent  bool   // by the agent, or cut
+	shutEngine bool   // by the engine, or cut
+	over       bool   // the agent has read all
 }
 
 func framed(body []byte) []byte {
@@ -44,11 +45,16 @@ func next(b *[]byte) (body []byte, ok bool) {
 
 // soon has the agent read in a while.
 func (s *stream) soon(in effects.Duration) {
+	if s.due {
+		return
+	}
+	s.due = s.a.small()
 	s.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: reads, B: uint64(s.id)})
 }
 
 // arrives lets the agent read: so much that a frame may be half there.
 func (s *stream) arrives() {
+	s.due = false
 	w := s.a.w
 	n := w.Nodes[s.node]
 	h := s.a.host(n)
@@ -64,7 +70,7 @@ func (s *stream) arrives() {
 		return
 	}
 	most := len(s.up)
-	if d := s.a.draw(); d.Permille(300) && most > 0 {
+	if d := s.a.draw(); d.Rarely(300) && most > 0 {
 		most = int(d.Again().Below(uint64(most + 1)))
 		s.soon(d.Again().Again().Heavy(effects.Millisecond))
 	}
@@ -88,7 +94,7 @@ func (s *stream) cut() {
 	s.up = s.up[:s.a.draw().Below(uint64(len(s.up)+1))]
 	s.down = s.down[:s.a.draw().Below(uint64(len(s.down)+1))]
 	s.shutAgent, s.shutEngine = true, true
-	s.soon(s.a.draw().Heavy(5 * effects.Millisecond))
+	s.soon(s.a.while(5 * effects.Millisecond))
 }
 
 // dead says whether the agent at the other end is no more.

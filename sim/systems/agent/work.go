@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/layerwise"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -38,7 +41,7 @@ type task struct {
 	hasty bool   // it does not wait where it need not
 	anew  bool   // it was preempted
 	blind bool   // it gives back what it does not know whether it has
-	until int64  // it goes on no sooner
+	until int64  `snap:"instant"` // it goes on no sooner
 }
 
 // Phases of a task; each but the first waits for the call that it has made.
@@ -76,15 +79,38 @@ func (e *engineProcess) call(t *task, m protocol.EngineCall, op protocol.CallOp)
 	return x != nil
 }
 
+// patience is how long an engine waits for what it asks for.
+func (e *engineProcess) patience(d draw.Of, most effects.Duration) uint64 {
+	if e.a.small() {
+		return uint64(most)
+	}
+	return uint64(d.Span(effects.Millisecond, most))
+}
+
 // pause has a task go on in a while.
 func (e *engineProcess) pause(t *task, mean effects.Duration) {
-	t.until = e.a.w.Now + int64(e.a.draw().Heavy(mean))
+	t.until = e.a.w.Now + int64(e.a.while(mean))
 	e.wake(effects.Duration(t.until - e.a.w.Now))
 }
 
+// waits says whether a task has a call that may be aborted.
+func (t *task) waits() bool { return t.call != nil && !t.call.answered && !t.call.aborted }
+
+// waits is the first task that has one.
+func (e *engineProcess) waits() *task {
+	if i := slices.IndexFunc(e.tasks, (*task).waits); i >= 0 && e.attached {
+		return e.tasks[i]
+	}
+	return nil
+}
+
+func (e *engineProcess) abort(t *task) {
+	t.call.aborted = e.ask(protocol.EngineCall{Target: t.call.id}, protocol.CallAbort, -1, 0) != nil
+}
+
 func (e *engineProcess) work(t *task) {
-	if t.call != nil && !t.call.answered && !t.call.aborted && !e.a.w.Healed && e.a.draw().Permille(25) {
-		t.call.aborted = e.ask(protocol.EngineCall{Target: t.call.id}, protocol.CallAbort, -1, 0) != nil
+	if t.waits() && !e.a.w.Healed && e.a.draw().Rarely(25) {
+		e.abort(t)
 	}
 	switch t.phase {
 	case begins:
@@ -126,15 +152,15 @@ func (e *engineProcess) begin(t *task) {
 	case computing:
 		m.Count = uint32(len(j.Keys) * max(1, j.Together))
 	case getting:
-		op, m.PatienceNS = protocol.CallGet, uint64(d.Span(effects.Millisecond, pd.Its(n).Cfg.GetWaitMax))
+		op, m.PatienceNS = protocol.CallGet, e.patience(d, pd.Its(n).Cfg.GetWaitMax)
 	case fetching:
-		op, m.PatienceNS = protocol.CallFetch, uint64(d.Span(effects.Millisecond, pd.Its(n).Cfg.FetchTimeout))
+		op, m.PatienceNS = protocol.CallFetch, e.patience(d, pd.Its(n).Cfg.FetchTimeout)
 	case bringing:
 		if op = protocol.CallSharedGet; p2p.Delayed(n, j) {
 			op = protocol.CallSharedFetch
 		}
 	}
-	if look := d.Again(); op != protocol.CallReserve && look.Permille(150) {
+	if look := d.Again(); op != protocol.CallReserve && look.Rarely(150) {
 		how := protocol.CallContains
 		if look.Again().Permille(300) {
 			how = protocol.CallLookup
@@ -142,7 +168,7 @@ func (e *engineProcess) begin(t *task) {
 		e.ask(protocol.EngineCall{}, how, t.job, 0)
 	}
 	if e.call(t, m, op) {
-		t.phase, t.holds, t.hasty = comes, t.call.id, d.Again().Again().Permille(300)
+		t.phase, t.holds, t.hasty = comes, t.call.id, d.Again().Again().Rarely(300)
 	}
 }
 
@@ -165,7 +191,7 @@ func (e *engineProcess) came(t *task, x *asked) {
 		t.tries++
 		t.phase = begins
 		e.pause(t, 20*effects.Millisecond)
-	case t.kind != putting && x.code != effects.OK && e.a.draw().Permille(200):
+	case t.kind != putting && x.code != effects.OK && e.a.draw().Rarely(200):
 		e.ask(protocol.EngineCall{}, protocol.CallAbandon, t.job, 0)
 		e.over(t)
 	default:
@@ -178,7 +204,7 @@ func (e *engineProcess) put(t *task) {
 	d := e.a.draw()
 	x, ok := t.result()
 	switch {
-	case ok && pd.Its(e.a.w.Nodes[e.node]).Cfg.Shares && x.code == effects.OK && d.Permille(600):
+	case ok && pd.Its(e.a.w.Nodes[e.node]).Cfg.Shares && x.code == effects.OK && d.Rarely(600):
 		op := protocol.CallStore
 		if d.Again().Permille(600) {
 			op = protocol.CallShare
@@ -191,7 +217,7 @@ func (e *engineProcess) put(t *task) {
 	case ok:
 		e.fill(t, 2)
 		e.leave(t)
-	case t.call.answered && d.Permille(300), d.Permille(20) && !e.a.w.Healed:
+	case t.call.answered && d.Rarely(300), d.Rarely(20) && !e.a.w.Healed:
 		e.leave(t)
 	}
 }

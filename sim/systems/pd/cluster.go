@@ -25,11 +25,14 @@ type Cluster struct {
 	Reader      plainReader `snap:"share"`
 	encoders    encoders    `snap:"scratch"`
 	inbox       inbox       `snap:"scratch"` // messages that are read again and again
-	Attached    any         `snap:"share"`   // what a flow keeps of engines in processes of their own
+	Attached    Attached    // engines in processes of their own
 	Parted      bool        // a put that was a part of a call has ended in this step
 
 	Work
 }
+
+// Attached is what a flow keeps of engines in processes of their own: see [Flow.Keeps].
+type Attached any
 
 // inbox are messages that plain peers and the network read, one after the other.
 type inbox struct {

@@ -21,14 +21,17 @@ func (w *Cluster) Whole() *world.World { return &w.World }
 
 // Kinds are those of ranks and engines.
 func (w *Cluster) Kinds() explore.Kinds {
-	var states []reflect.Type
+	var states, attached []reflect.Type
 	for _, f := range w.known {
-		states = append(states, f.States...)
+		if states = append(states, f.States...); f.Keeps != nil {
+			attached = append(attached, f.Keeps)
+		}
 	}
 	return explore.Kinds{
 		States:   states,
 		Run:      reflect.TypeFor[*Cluster](),
 		Machines: []reflect.Type{reflect.TypeFor[*rank.Rank]()},
+		Others:   map[reflect.Type][]reflect.Type{reflect.TypeFor[Attached](): attached},
 		Bags: map[reflect.Type]func(*world.World, *snapshot.Hasher, unsafe.Pointer){
 			reflect.TypeFor[[]Command](): hashCommands,
 		},
@@ -40,6 +43,9 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 	job := int(d.A)
 	j := &w.Jobs[job]
 	n := w.Nodes[j.Receiver]
+	if flow := w.Flows.attaching(j); flow != nil && flow.Fetch(w, n, j) {
+		return
+	}
 	if n.Delays && !j.Take {
 		j.FetchChunks(w, int(d.C), d.B != 0)
 		return
@@ -58,6 +64,16 @@ func (w *Cluster) Abortable(t effects.Ticket) int32 {
 		return plan.Nobody
 	}
 	return c.Node
+}
+
+// Harms are what may go wrong with engines in processes of their own.
+func (w *Cluster) Harms(how string) (all []world.Delivery) {
+	for _, f := range w.Flows {
+		if f.Harms != nil {
+			all = append(all, f.Harms(w, how)...)
+		}
+	}
+	return all
 }
 
 // outstandingAt is where a rank keeps what it has outstanding, which it shows to nobody.

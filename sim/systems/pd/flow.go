@@ -46,6 +46,10 @@ type Flow struct {
 	Act func(w *Cluster, d world.Delivery)
 	// Scatter, of such a flow, hands chunks of a fetch over: a [world.KindScattered] follows.
 	Scatter func(w *Cluster, n *world.Node, e *effects.Scatter)
+	// Keeps, of such a flow, is what it keeps in [Cluster.Attached], as a pointer.
+	Keeps reflect.Type
+	// Harms, of such a flow, are what may go wrong with its engines in a small world now, in the way that a scope says.
+	Harms func(w *Cluster, how string) []world.Delivery
 	// Later is the engine of a job of its going on at a place that it has noted (Later).
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What goes wrong with an engine in a small world, at any moment.
+const (
+	cut    = "cut"    // its connection, with all that is on its way
+	exit   = "exit"   // its process ends
+	abort  = "abort"  // it aborts what it waits for
+	detach = "detach" // it leaves, with whatever it has
+)
+
+// small are worlds of an engine that sends a chunk, and one that reads it.
+func small() []explore.Scope {
+	all := []explore.Scope{
+		{Name: "agent", About: "an engine in a process of its own sends a chunk, and another reads it"},
+		{Name: "agent-cut", About: "likewise, and the connection of one of them is cut", Harm: cut},
+		{Name: "agent-exit", About: "likewise, and one of them ends", Harm: exit},
+		{Name: "agent-abort", About: "likewise, and one of them aborts a call", Harm: abort},
+		{Name: "agent-detach", About: "likewise, and one of them leaves", Harm: detach},
+	}
+	for i := range all {
+		s := &all[i]
+		s.Jobs, s.Shape = []explore.Job{{Chunks: []int{1}}}, ofProcesses
+		if s.Harm != "" {
+			s.Faults = 1
+		}
+	}
+	return all
+}
+
+// ofProcesses has engines in processes of their own work on all jobs of a scope.
+func ofProcesses(p *plan.Plan) {
+	p.Topology.Said = p.Topology.Said.With(word)
+	for i := range p.Jobs {
+		p.Jobs[i].Said = p.Jobs[i].Said.With(word)
+	}
+}
+
+// harms are what may go wrong in such a way now.
+func harms(w *pd.Cluster, how string) (all []world.Delivery) {
+	for _, e := range of(w).engines {
+		d := world.Delivery{Kind: world.KindAttached, Node: -1, B: uint64(e.place)}
+		switch {
+		case e.gone:
+			continue
+		case how == cut && e.s != nil:
+			d.A = cuts
+		case how == exit:
+			d.A = ends
+		case how == abort && e.waits() != nil:
+			d.A = aborts
+		case how == detach && e.attached && !e.leaving:
+			d.A = detaches
+		default:
+			continue
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// harmed has it happen.
+func harmed(e *engineProcess, what uint64) {
+	switch what {
+	case cuts:
+		if e.s != nil {
+			e.s.cut()
+		}
+	case aborts:
+		if t := e.waits(); t != nil {
+			e.abort(t)
+		}
+	case detaches:
+		e.detach()
+	}
+	e.wake(0)
+}
