@@ -88,6 +88,9 @@ func (w *trial) Kinds() explore.Kinds {
 // Called is what scopes call a node.
 func (w *trial) Called(n *world.Node) string { return called(n) }
 
+// Harms are what may go wrong with engines in a way of their own.
+func (w *trial) Harms(how string) []world.Delivery { return w.Flows.Harms(&w.Cluster, how) }
+
 // Outstanding says what a Corr of a user's machine is for: it alone knows, so the number stands for itself.
 func (w *trial) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr) {
 	if n.User {

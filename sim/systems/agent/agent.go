@@ -71,6 +71,9 @@ func draws(d *expand.Draft) {
 	p := d.Plan
 	if f := beside(p); f != nil {
 		f.Profiles[0].World(d)
+		if at := draw.Hash(p.Seed, draw.Plan, 19, 10); f == &layerwise.Flow && at.Permille(400) {
+			p.Bounds.Requests = uint32(at.Again().Between(2, 5)) // So few that many are refused.
+		}
 	} else if at := draw.Hash(p.Seed, draw.Plan, 19, 1); at.Permille(600) {
 		d.Topology.Pull = nil // Puts that are held, and fetches, are of these.
 		for i := range p.Topology.Senders {
@@ -184,6 +187,7 @@ var (
 	checkShown    = oracle.NewCheck("S1", "chunks that are shown to engines of other processes")
 	checkBounds   = oracle.NewCheck("S17", "calls and holdings of engines of other processes")
 	checkCalls    = oracle.NewCheck("L1", "calls of engines of other processes")
+	checkAgain    = oracle.NewCheck("L1", "answers that are said again")
 	checkOnce     = oracle.NewCheck("L1", "calls that are begun")
 	checkUnwanted = oracle.NewCheck("L2", "calls of engines that are gone")
 	checkDrains   = oracle.NewCheck("L6", "engines of other processes that have nothing, at a drain")

@@ -86,7 +86,7 @@ func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 	if x.op == protocol.CallSaveLayer {
 		x.uses[len(x.uses)-1].short = effects.Code(a.Code) == effects.TooMany
 	}
-	if x.answered = true; !a.Held {
+	if x.answered, h.said[x.call].ended = true, true; !a.Held {
 		h.over(x)
 	}
 	brings := rules[x.op].brings

@@ -46,6 +46,14 @@ func (a *all) while(mean effects.Duration) effects.Duration {
 	return 0
 }
 
+// patience is how long an engine waits for what it asks for.
+func (a *all) patience(d draw.Of, most effects.Duration) uint64 {
+	if a.small() {
+		return uint64(most)
+	}
+	return uint64(d.Span(effects.Millisecond, most))
+}
+
 // draw is what comes next of what goes wrong here.
 func (a *all) draw() draw.Of {
 	a.drawn++
@@ -85,6 +93,8 @@ type said struct {
 	begun           bool
 	read            uint32 // chunks that its engine was shown, and has read
 	lie             bool
+	ended           bool
+	told            session.Conn // the connection on which its answer was said last
 }
 
 // A work is a call that is carried out, or something that is given back without one.
@@ -177,6 +187,7 @@ func (h *host) step(f func(out *session.Out)) {
 	out.Reset()
 	f(out)
 	for _, x := range out.Sends {
+		answers(h, x)
 		if s := h.a.streams[x.Conn-1]; !s.shutAgent {
 			s.down = append(s.down, framed(x.Body)...)
 			h.a.engines[s.engine].wake(h.a.while(effects.Millisecond))
@@ -308,8 +319,33 @@ func (h *host) attach(s *stream, body []byte) {
 	}
 	var m protocol.AttachRequest
 	if m.Decode(body, &limits) == nil {
-		for at, x := range h.works {
-			x.unwanted = x.unwanted || at.Session == id && !x.answered && !slices.Contains(m.Open, at.ID)
+		resumes(h, s, id, m.Open)
+	}
+}
+
+// answers notes the answer that an engine is sent.
+func answers(h *host, x session.Send) {
+	var a protocol.EngineAnswer
+	if protocol.MayBe(x.Body, protocol.TagEngineAnswer, &limits) && a.Decode(x.Body, &limits) == nil {
+		if m := h.said[session.Call{Session: h.machine.Of(x.Conn).ID, ID: a.ID}]; m != nil {
+			m.ended, m.told = true, x.Conn
+		}
+	}
+}
+
+// resumes checks that an engine which goes on is told again how the calls ended that are open to it. What is not among
+// these it does not wait for any more.
+func resumes(h *host, s *stream, id uint64, open []uint64) {
+	pd.Judged(h.a.w, checkAgain)
+	for at, x := range h.works {
+		x.unwanted = x.unwanted || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
+	}
+	for _, call := range open {
+		m := h.said[session.Call{Session: id, ID: call}]
+		if m != nil && !m.lie && m.ended && m.told != s.id {
+			h.a.w.Fail(checkAgain.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
+				h.n.It(), call)
+			return
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -53,7 +55,7 @@ func harms(w *pd.Cluster, how string) (all []world.Delivery) {
 			d.A = cuts
 		case how == exit:
 			d.A = ends
-		case how == abort && e.waits() != nil:
+		case how == abort && waiting(e) != nil:
 			d.A = aborts
 		case how == detach && e.attached && !e.leaving:
 			d.A = detaches
@@ -65,6 +67,14 @@ func harms(w *pd.Cluster, how string) (all []world.Delivery) {
 	return all
 }
 
+// waiting is the first task of an engine that has a call which may be aborted.
+func waiting(e *engineProcess) *task {
+	if i := slices.IndexFunc(e.tasks, (*task).waits); i >= 0 && e.attached {
+		return e.tasks[i]
+	}
+	return nil
+}
+
 // harmed has it happen.
 func harmed(e *engineProcess, what uint64) {
 	switch what {
@@ -73,8 +83,8 @@ func harmed(e *engineProcess, what uint64) {
 			e.s.cut()
 		}
 	case aborts:
-		if t := e.waits(); t != nil {
-			e.abort(t)
+		if t := waiting(e); t != nil {
+			t.abort(e)
 		}
 	case detaches:
 		e.detach()

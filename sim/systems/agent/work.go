@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/layerwise"
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -79,14 +76,6 @@ func (e *engineProcess) call(t *task, m protocol.EngineCall, op protocol.CallOp)
 	return x != nil
 }
 
-// patience is how long an engine waits for what it asks for.
-func (e *engineProcess) patience(d draw.Of, most effects.Duration) uint64 {
-	if e.a.small() {
-		return uint64(most)
-	}
-	return uint64(d.Span(effects.Millisecond, most))
-}
-
 // pause has a task go on in a while.
 func (e *engineProcess) pause(t *task, mean effects.Duration) {
 	t.until = e.a.w.Now + int64(e.a.while(mean))
@@ -96,21 +85,13 @@ func (e *engineProcess) pause(t *task, mean effects.Duration) {
 // waits says whether a task has a call that may be aborted.
 func (t *task) waits() bool { return t.call != nil && !t.call.answered && !t.call.aborted }
 
-// waits is the first task that has one.
-func (e *engineProcess) waits() *task {
-	if i := slices.IndexFunc(e.tasks, (*task).waits); i >= 0 && e.attached {
-		return e.tasks[i]
-	}
-	return nil
-}
-
-func (e *engineProcess) abort(t *task) {
+func (t *task) abort(e *engineProcess) {
 	t.call.aborted = e.ask(protocol.EngineCall{Target: t.call.id}, protocol.CallAbort, -1, 0) != nil
 }
 
 func (e *engineProcess) work(t *task) {
 	if t.waits() && !e.a.w.Healed && e.a.draw().Rarely(25) {
-		e.abort(t)
+		t.abort(e)
 	}
 	switch t.phase {
 	case begins:
@@ -152,9 +133,9 @@ func (e *engineProcess) begin(t *task) {
 	case computing:
 		m.Count = uint32(len(j.Keys) * max(1, j.Together))
 	case getting:
-		op, m.PatienceNS = protocol.CallGet, e.patience(d, pd.Its(n).Cfg.GetWaitMax)
+		op, m.PatienceNS = protocol.CallGet, e.a.patience(d, pd.Its(n).Cfg.GetWaitMax)
 	case fetching:
-		op, m.PatienceNS = protocol.CallFetch, e.patience(d, pd.Its(n).Cfg.FetchTimeout)
+		op, m.PatienceNS = protocol.CallFetch, e.a.patience(d, pd.Its(n).Cfg.FetchTimeout)
 	case bringing:
 		if op = protocol.CallSharedGet; p2p.Delayed(n, j) {
 			op = protocol.CallSharedFetch
@@ -264,8 +245,12 @@ func (e *engineProcess) share(t *task) {
 // leave gives back what a task has.
 func (e *engineProcess) leave(t *task) {
 	t.phase = leaves
-	if t.call = nil; e.call(t, protocol.EngineCall{Target: t.holds}, protocol.CallRelease) {
-		e.held[t.holds] = false
+	if t.call = nil; !e.call(t, protocol.EngineCall{Target: t.holds}, protocol.CallRelease) {
+		return
+	}
+	e.held[t.holds] = false
+	if e.a.draw().Rarely(100) { // Another of its threads waits for them still.
+		e.ask(protocol.EngineCall{Target: t.holds}, protocol.CallAwaitReturn, t.job, 0)
 	}
 }
 

@@ -66,16 +66,6 @@ func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	return c.Node
 }
 
-// Harms are what may go wrong with engines in processes of their own.
-func (w *Cluster) Harms(how string) (all []world.Delivery) {
-	for _, f := range w.Flows {
-		if f.Harms != nil {
-			all = append(all, f.Harms(w, how)...)
-		}
-	}
-	return all
-}
-
 // outstandingAt is where a rank keeps what it has outstanding, which it shows to nobody.
 var outstandingAt = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
 

@@ -138,6 +138,16 @@ func (all Flows) attaching(j *Job) *Flow {
 	return nil
 }
 
+// Harms are what may go wrong in a small world in a way.
+func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
+	for _, f := range all {
+		if f.Harms != nil {
+			some = append(some, f.Harms(w, how)...)
+		}
+	}
+	return some
+}
+
 // Alone says whether all jobs are of one flow.
 func (all Flows) Alone() bool { return all.alone() != nil }
 

@@ -28,12 +28,15 @@ type refusedLife struct {
 	of      effects.Ticket `snap:"scratch"`
 	refused bool           `snap:"scratch"`
 	drains  bool           // it was told to before
+	last    plan.Want      `snap:"skip"` // the kind of the last one that was refused, if any was
+	any     bool           `snap:"skip"`
 }
 
 func (s *refusedLife) empty() { *s = refusedLife{} }
 
-// looked is how many commands of a thousand are looked at that nothing says of that they may be refused.
-const looked = 30
+// looked is how many commands of a thousand are looked at that nothing says of that they may be refused; lookedAgain
+// are those of the kind that was refused last: what was full often is.
+const looked, lookedAgain = 30, 500
 
 // commanded keeps n's machine as it is, if a command that it is about to get may be refused.
 func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
@@ -45,7 +48,11 @@ func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 		return
 	}
 	c := &or.w.Commands[x.Ticket-1]
-	drawn := draw.Hash(or.w.Seed, draw.Engine, uint64(c.Name), 17).Permille(looked)
+	often := looked
+	if my.any && my.last == c.Want {
+		often = lookedAgain
+	}
+	drawn := draw.Hash(or.w.Seed, draw.Engine, uint64(c.Name), 17).Permille(often)
 	if drawn || my.drains || c.Want == plan.WantConflict {
 		if or.shadows == nil {
 			or.shadows = &pd.Shadows{}
@@ -57,11 +64,13 @@ func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 
 // outcome notes that the command of this step was refused as it came.
 func (or *refusedOracle) outcome(n *world.Node, e *effects.Deliver) {
-	my := or.at(n)
-	if my.before != nil && e.Ticket == my.of {
-		// A drain that expires at once was carried out.
-		my.refused = e.Code != effects.OK && e.Code != effects.Expired && e.Why != nil && e.Why.Stage == effects.StageCommand
+	// A drain that expires at once was carried out.
+	if e.Code == effects.OK || e.Code == effects.Expired || e.Why == nil || e.Why.Stage != effects.StageCommand {
+		return
 	}
+	my := or.at(n)
+	my.last, my.any = or.w.Commands[e.Ticket-1].Want, true
+	my.refused = my.refused || my.before != nil && e.Ticket == my.of
 }
 
 // afterStep compares n's machine with what it was.
