@@ -154,6 +154,18 @@ def test_giving_up_holds_up_no_load(wire: Wire, monkeypatch: pytest.MonkeyPatch)
     pair.settle()
 
 
+def test_what_is_given_up_while_its_agent_is_away_is_given_up_when_it_is_back(wire: Wire) -> None:
+    pair = Pair(wire)
+    wire.dead = True
+    pair.decode.worker._working._ends.abandon("r")
+    pair.decode.run(lambda: wire.calls.count(("kvferry-end", "abandon")) > 1)
+    assert wire.abandoned == []
+    wire.dead = False
+    pair.decode.run(lambda: len(wire.abandoned) > 1)
+    assert wire.abandoned[0] == "r"
+    pair.settle()
+
+
 @pytest.mark.parametrize("layered", [0, double.LAYERS])
 def test_what_is_told_too_late_is_not_told(wire: Wire, clock: Clock, layered: int) -> None:
     wire.layers = dict.fromkeys(wire.layers, layered)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
-from kvferry.errors import Error
+from kvferry.errors import Error, LostError
 from kvferry.handles import briefly
 from kvferry.vllm.agents import left, peer_of
 
@@ -29,6 +30,8 @@ log = logging.getLogger("kvferry.vllm")
 # How long one of the calls that tell may take, in seconds, and how many requests are served at a time.
 _PATIENCE = 2.0
 _THREADS = 2
+# Until an agent that is away is asked again to give something up, in seconds.
+_AGAIN = 0.1
 
 
 class Ends:
@@ -45,6 +48,7 @@ class Ends:
         self._layers = layers
         self._patience = patience
         self._closing = float("inf")
+        self._over = threading.Event()
         self._threads = ThreadPoolExecutor(_THREADS, "kvferry-end")
 
     def tell(self, request: str, receiver: Receiver) -> None:
@@ -60,6 +64,7 @@ class Ends:
     def close(self) -> None:
         """End. What is not told soon is not told."""
         self._closing = time.monotonic() + _PATIENCE
+        self._over.set()
         self._threads.shutdown(wait=True)
 
     def _tell(self, request: str, receiver: Receiver, until: float) -> None:
@@ -82,10 +87,19 @@ class Ends:
     def _abandon(self, request: str, until: float) -> None:
         try:
             for name in (request, self._name(request)):
-                self._left("abandon", until)
-                self._client.abandon(name)
+                self._give_up(name, until)
         except Exception as error:
             log.debug("request %s could not be abandoned: %s", request, error)
+
+    def _give_up(self, name: str, until: float) -> None:
+        """Abandon a name, be it that its agent comes back first: what is sent by then is kept by that one."""
+        while True:
+            self._left("abandon", until)
+            try:
+                return self._client.abandon(name)
+            except LostError:
+                if self._over.wait(_AGAIN):
+                    raise
 
     def _left(self, op: str, until: float) -> float:
         return min(_PATIENCE, left(op, min(until, self._closing)))
