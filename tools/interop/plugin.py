@@ -41,6 +41,7 @@ local_cpu: false
 max_local_cpu_size: 0.25
 enable_pd: false
 save_unfull_chunk: false
+pre_caching_hash_algorithm: sha256_cbor
 storage_plugins: [kvferry]
 pd_proxy_host: {host}
 pd_proxy_port: {proxy}
@@ -139,7 +140,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
     """Try all; say whether all is as it must be."""
     ways = {way: trials(way, asked.requests, seed) for way, seed in (("sent", 31), ("killed", 32))}
     known, good = references(asked, [trial for some in ways.values() for trial in some]), True
-    os.environ |= {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0"}  # Both hash alike.
+    os.environ |= {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0"}  # What the first hash is made of.
     with contextlib.ExitStack() as stack:
         pair = Pair(asked, free_ports(3))
         pair.start(stack)
