@@ -16,6 +16,7 @@
 //	`snap:"set"`      a number that names what is hashed elsewhere: hashed only as zero or not
 //	`snap:"past"`     what the next life of a slot goes on from ([Walker.Past]); else as without
 //	`snap:"life"`     a bool: without it nothing else of its struct is hashed
+//	`snap:"beside"`   slices: told are the elements beside which, in the first slices of the field before, one lives
 //
 // A [Rule] is for a type, or gives a further word its meaning: instants that count from
 // now, names that stand for something else. A rule that matched nothing is reported by

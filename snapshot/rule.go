@@ -121,7 +121,7 @@ func generic(t reflect.Type) string {
 func (w *Walker) ruleOf(owner reflect.Type, field *reflect.StructField, t reflect.Type) (Rule, bool) {
 	if field != nil {
 		switch word := wordOf(field); word {
-		case "", tagPast, tagLife:
+		case "", tagPast, tagLife, tagBeside:
 		case tagScratch:
 			return Rule{Copy: Zero}, true
 		case tagShare:

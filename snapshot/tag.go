@@ -17,6 +17,7 @@ const (
 	tagSet     = "set"     // a number that is hashed only as zero or not
 	tagPast    = "past"    // what the next life of a slot goes on from: see Walker.Past
 	tagLife    = "life"    // a flag without which nothing of its struct is hashed
+	tagBeside  = "beside"  // of slices: told are the elements beside which, in the field before, one lives
 )
 
 func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
@@ -24,7 +25,7 @@ func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
 // known says whether the walker has a meaning for word.
 func known(word string) bool {
 	switch word {
-	case tagScratch, tagShare, tagSkip, tagSet, tagPast, tagLife:
+	case tagScratch, tagShare, tagSkip, tagSet, tagPast, tagLife, tagBeside:
 		return true
 	default:
 		return false

@@ -46,7 +46,8 @@ func Tell(v any, how Telling) (b json.RawMessage) {
 
 type teller struct {
 	Telling
-	to bytes.Buffer
+	to     bytes.Buffer
+	beside reflect.Value // of what is told next: a slice that says which elements live
 }
 
 func (t *teller) value(v reflect.Value, depth int) {
@@ -140,21 +141,31 @@ func (t *teller) fields(v reflect.Value, depth int) {
 		t.to.WriteString(strconv.Quote(field.Name) + ":")
 		if t.Secrets[field.Name] {
 			t.text(leftOut)
-		} else {
-			t.value(f, depth+1)
+			continue
 		}
+		if wordOf(&field) == tagBeside {
+			for t.beside = v.Field(i - 1); t.beside.Kind() == reflect.Struct; {
+				t.beside = t.beside.Field(0)
+			}
+		}
+		t.value(f, depth+1)
 	}
 	t.to.WriteByte('}')
 }
 
 // elements writes a slice by index, without what is zero and without slots that are not in use.
 func (t *teller) elements(v reflect.Value, depth int) {
-	life := flagOf(v.Type().Elem())
+	by := v // which elements live
+	paired := t.beside.IsValid() && t.beside.Len() >= v.Len()
+	if paired {
+		by = t.beside
+	}
+	life := flagOf(by.Type().Elem())
 	fmt.Fprintf(&t.to, `{"len":%d`, v.Len())
 	written := 0
 	for i := range v.Len() {
 		e := v.Index(i)
-		if e.IsZero() || life >= 0 && !e.Field(life).Bool() {
+		if t.beside = (reflect.Value{}); e.IsZero() || life >= 0 && !by.Index(i).Field(life).Bool() {
 			continue
 		}
 		if written++; written > elementsMax || t.to.Len() > t.Most {
@@ -162,6 +173,9 @@ func (t *teller) elements(v reflect.Value, depth int) {
 			break
 		}
 		fmt.Fprintf(&t.to, `,"%d":`, i)
+		if paired && by.Index(i).Kind() == reflect.Slice {
+			t.beside = by.Index(i)
+		}
 		t.value(e, depth+1)
 	}
 	t.to.WriteByte('}')

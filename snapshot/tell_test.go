@@ -58,6 +58,27 @@ func TestTell(t *testing.T) {
 	}
 }
 
+// What lives is said beside it, piece by piece.
+func TestTellBeside(t *testing.T) {
+	type flag struct {
+		live bool `snap:"life"`
+	}
+	type pair struct {
+		flags  struct{ pieces [][]flag }
+		values [][]string `snap:"beside"`
+		others [][]string
+	}
+	var p pair
+	p.flags.pieces = [][]flag{{{true}, {false}}, {{false}, {true}}}
+	p.values = [][]string{{"first", "dead"}, {"dead", "last"}}
+	p.others = [][]string{{"other", "other"}}
+	text := string(Tell(&p, telling))
+	if strings.Contains(text, "dead") || !strings.Contains(text, `"first"`) || !strings.Contains(text, `"1":"last"`) ||
+		strings.Count(text, "other") != 3 {
+		t.Errorf("told %s", text)
+	}
+}
+
 // What is told is bounded, and what cannot be told is said to be so.
 func TestTellEnds(t *testing.T) {
 	var large []odd

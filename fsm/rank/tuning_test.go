@@ -29,7 +29,7 @@ var untuned = map[string]string{
 	"table perBit":         "the size of a table's pieces of memory (TestLargeTables)",
 	"table piece":          "likewise",
 	"table inPiece":        "likewise",
-	"table Push 2":         "by how much the first of them grows",
+	"table pushed 2":       "by how much the first of them grows",
 	"table perPart":        "the size of an index's parts, of which each is one as small ones are (TestLargeTables)",
 	"deferred amongMost":   "which of the offers of a chunk are compared; each of them would do",
 	"store shapesMax":      "shapes of keys; others are kept whole, and found all the same (TestShapesAreShared)",

@@ -16,38 +16,17 @@ const (
 )
 
 // Emptied returns an array without values, in the memory of a, which is not used any more.
-func (a *Array[T]) Emptied() Array[T] {
-	if len(a.pieces) == 0 {
-		return Array[T]{}
-	}
-	clear(a.pieces[0]) // Behind it nothing was written, or only what is written over before anybody sees it.
-	a.pieces[0] = a.pieces[0][:0]
-	return Array[T]{pieces: a.pieces[:1]}
-}
+func (a *Array[T]) Emptied() Array[T] { return Array[T]{pieces: emptied(a.pieces)} }
 
 // Len is the number of values.
 func (a *Array[T]) Len() int { return a.n }
 
 // At is the value at i, which is one.
-func (a *Array[T]) At(i int) *T { return &a.pieces[i>>perBit][i&inPiece] }
+func (a *Array[T]) At(i int) *T { return place(a.pieces, i) }
 
 // Push adds a value at the end. There are never more than most.
 func (a *Array[T]) Push(v T, most int) {
-	n := a.n >> perBit
-	if n == len(a.pieces) {
-		a.pieces = append(a.pieces, nil)
-	}
-	last := &a.pieces[n]
-	if len(*last) == cap(*last) {
-		room := piece
-		if n == 0 {
-			room = max(1, min(max(least, 2*len(*last)), piece, most))
-		}
-		grown := make([]T, len(*last), room)
-		copy(grown, *last)
-		*last = grown
-	}
-	*last = append(*last, v)
+	a.pieces = pushed(a.pieces, a.n, v, most)
 	a.n++
 }
 
@@ -56,4 +35,37 @@ func (a *Array[T]) Pop() {
 	a.n--
 	last := &a.pieces[a.n>>perBit]
 	*last = (*last)[:a.n&inPiece]
+}
+
+// place is the value at i of pieces.
+func place[T any](pieces [][]T, i int) *T { return &pieces[i>>perBit][i&inPiece] }
+
+// pushed adds a value to n of them, of which there are never more than most.
+func pushed[T any](pieces [][]T, n int, v T, most int) [][]T {
+	in := n >> perBit
+	if in == len(pieces) {
+		pieces = append(pieces, nil)
+	}
+	last := &pieces[in]
+	if len(*last) == cap(*last) {
+		room := piece
+		if in == 0 {
+			room = max(1, min(max(least, 2*len(*last)), piece, most))
+		}
+		grown := make([]T, len(*last), room)
+		copy(grown, *last)
+		*last = grown
+	}
+	*last = append(*last, v)
+	return pieces
+}
+
+// emptied are pieces without values.
+func emptied[T any](pieces [][]T) [][]T {
+	if len(pieces) == 0 {
+		return nil
+	}
+	clear(pieces[0]) // Behind it nothing was written, or only what is written over before anybody sees it.
+	pieces[0] = pieces[0][:0]
+	return pieces[:1]
 }

@@ -32,7 +32,7 @@ func TestInsertKeepsOrder(t *testing.T) {
 		for h := l.Front(); h != 0; h = s.Next(h) {
 			got = append(got, h)
 		}
-		for h := s.listed(l.tail); h != 0; h = s.listed(s.at(h.Slot() + 1).prev) {
+		for h := listed(&s.rows, l.tail); h != 0; h = listed(&s.rows, at(&s.rows, h.Slot()+1).prev) {
 			back = append(back, h)
 		}
 		slices.Reverse(back)

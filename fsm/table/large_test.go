@@ -15,8 +15,8 @@ func TestLargeTables(t *testing.T) {
 		x.Add(hashOf(i), h)
 		c.Add(hashOf(i), h)
 	}
-	if len(x.more) != rows/perPart || len(c.more) != rows/perPart || s.cells.Len() != rows {
-		t.Fatalf("%d and %d parts beside the first, %d cells", len(x.more), len(c.more), s.cells.Len())
+	if len(x.more) != rows/perPart || len(c.more) != rows/perPart || s.rows.rows.Len() != rows {
+		t.Fatalf("%d and %d parts beside the first, %d cells", len(x.more), len(c.more), s.rows.rows.Len())
 	}
 	for round := range same {
 		for i := range all {

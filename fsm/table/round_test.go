@@ -8,7 +8,7 @@ func TestHandlesComeRound(t *testing.T) {
 	s := NewSlab[int](1)
 	h, _ := s.Add()
 	s.Remove(h)
-	s.cells.At(0).life = 1<<32 - 3
+	s.rows.rows.At(0).life = 1<<32 - 3
 	last := h
 	for n := range 6 {
 		h, v := s.Add()

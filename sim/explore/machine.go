@@ -42,26 +42,30 @@ func (s *shape) birth(b kernel.Birth) uint64 {
 
 // slab is where the parts of a table.Slab lie.
 type slab struct {
-	cells            array
+	rows             array
+	values           array
 	free, n          uintptr
-	value, life      uintptr // of a cell
-	live, prev, next uintptr
-	list             uintptr
+	live, life       uintptr // of a row
+	prev, next, list uintptr
 	element          reflect.Type
 }
 
 func layoutOf(t reflect.Type) slab {
-	at, cells := snapshot.Offset(t, "cells")
-	in := arrayOf(cells, at)
-	cell := in.element
-	value, element := snapshot.Offset(cell, "value")
-	knows(t, 5)
-	knows(cell, 6)
+	at, rows := snapshot.Offset(t, "rows")
+	inner, list := snapshot.Offset(rows, "rows")
+	in := arrayOf(list, at+inner)
+	row := in.element
+	pieces, values := snapshot.Offset(t, "values")
+	knows(t, 2)
+	knows(rows, 5)
+	knows(row, 5)
+	element := values.Elem().Elem()
 	return slab{
-		cells: in, free: snapshot.OffsetOf[int32](t, "free"), n: snapshot.OffsetOf[int](t, "n"), value: value,
-		life: snapshot.OffsetOf[uint32](cell, "life"), live: snapshot.OffsetOf[bool](cell, "live"),
-		prev: snapshot.OffsetOf[int32](cell, "prev"), next: snapshot.OffsetOf[int32](cell, "next"),
-		list: snapshot.OffsetOf[bool](cell, "list"), element: element,
+		rows: in, values: array{pieces: pieces, element: element}, element: element,
+		free: at + snapshot.OffsetOf[int32](rows, "free"), n: at + snapshot.OffsetOf[int](rows, "n"),
+		live: snapshot.OffsetOf[bool](row, "live"), life: snapshot.OffsetOf[uint32](row, "life"),
+		prev: snapshot.OffsetOf[int32](row, "prev"), next: snapshot.OffsetOf[int32](row, "next"),
+		list: snapshot.OffsetOf[bool](row, "list"),
 	}
 }
 
@@ -111,9 +115,13 @@ func (a *array) at(p unsafe.Pointer, i int) unsafe.Pointer {
 	return unsafe.Add(pieces[0].data, uintptr(i)*a.element.Size())
 }
 
-// each calls visit with every cell.
-func (s *slab) each(p unsafe.Pointer, visit func(cell unsafe.Pointer, live bool)) {
-	s.cells.each(p, func(cell unsafe.Pointer) { visit(cell, *(*bool)(unsafe.Add(cell, s.live))) })
+// each calls visit with every row and its value.
+func (s *slab) each(p unsafe.Pointer, visit func(row, value unsafe.Pointer, live bool)) {
+	i := 0
+	s.rows.each(p, func(row unsafe.Pointer) {
+		visit(row, s.values.at(p, i), *(*bool)(unsafe.Add(row, s.live)))
+		i++
+	})
 }
 
 // compileSlab hashes slots in order with their lives, because handles name them, and the
@@ -123,9 +131,8 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 	s := layoutOf(t)
 	past := w.Past(s.element)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
-		s.each(p, func(cell unsafe.Pointer, live bool) {
-			h.Word(uint64(*(*uint32)(unsafe.Add(cell, s.life))))
-			value := unsafe.Add(cell, s.value)
+		s.each(p, func(row, value unsafe.Pointer, live bool) {
+			h.Word(uint64(*(*uint32)(unsafe.Add(row, s.life))))
 			if !live {
 				if past != nil {
 					past(h, value)
@@ -133,14 +140,14 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 				h.Word(0)
 				return
 			}
-			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.prev))))
-			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.next))))
-			h.Word(1 + uint64(*(*byte)(unsafe.Add(cell, s.list))))
+			h.Word(uint64(*(*int32)(unsafe.Add(row, s.prev))))
+			h.Word(uint64(*(*int32)(unsafe.Add(row, s.next))))
+			h.Word(1 + uint64(*(*byte)(unsafe.Add(row, s.list))))
 			h.Value(s.element, value)
 		})
 		for free := *(*int32)(unsafe.Add(p, s.free)); free != 0; {
 			h.Word(uint64(free))
-			free = *(*int32)(unsafe.Add(s.cells.at(p, int(free-1)), s.next))
+			free = *(*int32)(unsafe.Add(s.rows.at(p, int(free-1)), s.next))
 		}
 		h.Word(uint64(*(*int)(unsafe.Add(p, s.n))))
 	}
@@ -252,7 +259,7 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 			one := h.Apart()
 			one.Word(s.age(mine))
 			one.Word(ahead)
-			one.Value(refType, unsafe.Add(l.cells.at(unsafe.Add(p, timers), slot), l.value+ref))
+			one.Value(refType, unsafe.Add(l.values.at(unsafe.Add(p, timers), slot), ref))
 			total += one.Sum()
 		})
 		h.Word(total)
@@ -266,10 +273,10 @@ func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 	knows(t, 1)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		total := uint64(0)
-		l.each(unsafe.Add(p, at), func(cell unsafe.Pointer, live bool) {
+		l.each(unsafe.Add(p, at), func(_, value unsafe.Pointer, live bool) {
 			if live {
 				one := h.Apart()
-				one.Value(l.element, unsafe.Add(cell, l.value))
+				one.Value(l.element, value)
 				total += one.Sum()
 			}
 		})
