@@ -6,12 +6,23 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 )
+
+// machine is a rank's, as a node uses it: an interface, so that who knows nodes compiles none of the machine's tables.
+type machine interface {
+	effects.Machine
+	Incarnation() effects.Incarnation
+	Stats() rank.Stats
+	PutFits(keys [][]byte) int
+	RecallFits(request []byte, keys [][]byte) int
+	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int
+}
 
 // machineConfig translates a node's configuration into its machine's, without the planes: each part by itself.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {

@@ -56,7 +56,7 @@ type Node struct {
 	log          *slog.Logger
 	lines        *aside.Handler // of log, on their way
 
-	machine *rank.Rank // the loop's
+	machine machine // the loop's
 	loop    *loop
 	tickets *ticketTable
 	world   *world
