@@ -14,7 +14,7 @@ import vllm_double as double
 from kvferry.codes import Code
 from kvferry.errors import error_of, lost
 from kvferry.values import Lookup, Prefix
-from vllm_double import Engine, Request
+from vllm_engine import Engine, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

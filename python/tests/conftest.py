@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import lmcache_double
+import nodes
 import vllm_double
 from agents_double import Agent, Wire
-from kvferry import client
+from hosts import Hosts, shares, sharing
+from kvferry import agent, client
 from stub import StubAgent
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -34,3 +37,53 @@ def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> I
     yield made
     # What fails on a thread is only logged.
     assert not [r for r in caplog.get_records("call") if r.getMessage().startswith("BUG")]
+
+
+@pytest.fixture
+def sender(tmp_path: pathlib.Path) -> Iterator[nodes.Node]:
+    with nodes.running(tmp_path / "s", nodes.SENDER) as node:
+        yield node
+
+
+@pytest.fixture
+def receiver(tmp_path: pathlib.Path) -> Iterator[nodes.Node]:
+    with nodes.running(tmp_path / "r", nodes.receives()) as node:
+        yield node
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """Run the agents of two hosts; a test may say which of them go layer by layer, or that reads are delayed."""
+    vllm_double.install(monkeypatch)
+    modes = getattr(request, "param", ())
+    made = Hosts(tmp_path, modes, delayed="delayed" in modes)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[list[str]]:
+    vllm_double.install(monkeypatch)
+    with sharing(tmp_path) as sockets:
+        yield sockets
+
+
+@pytest.fixture
+def alone(tmp_path: pathlib.Path) -> Iterator[tuple[Callable[[], agent.Agent], str]]:
+    """Give what starts an agent that shares and has no directory, and its socket."""
+    file, path = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
+    file.write_text(shares())
+    running: list[agent.Agent] = []
+
+    def start() -> agent.Agent:
+        running.append(agent.start(file, path))
+        return running[-1]
+
+    yield start, path
+    for one in running:
+        one.kill()
+
+
+@pytest.fixture
+def zmq(monkeypatch: pytest.MonkeyPatch) -> lmcache_double.Zmq:
+    return lmcache_double.install(monkeypatch)

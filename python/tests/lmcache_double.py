@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vllm_double as model
+from nodes import HOST
 
 if TYPE_CHECKING:
     import pytest
 
+    from hosts import Hosts
     from kvferry.lmcache import KvferryL2
 
 # Tokens of a chunk, and bytes of a token.
@@ -271,6 +273,17 @@ class Engine:
         return len(came)
 
 
+def pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
+    """Make the engines of a prefill's and a decode's host."""
+    given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
+    prefill = Engine.of({"socket": hosts.socket("prefill"), **given}, **more)
+    return prefill, Engine.of({"socket": hosts.socket("decode"), **given})
+
+
+def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
+    return DisaggSpec(name, HOST, [hosts.ports[0]], [hosts.ports[1]])
+
+
 def bytes_of(key: Key, size: int) -> bytes:
     """Make up what a chunk has, out of its key."""
     return np.random.default_rng(key.chunk).bytes(size)
@@ -299,3 +312,8 @@ def l2_keys(count: int, ranks: int = 1) -> list[str]:
     """Make keys that nobody has, as the server writes them: of each rank one after the other."""
     hashes = [os.urandom(32).hex() for _ in range(count)]
     return [f"org/m@{rank:08x}@0@{text}" for rank in range(ranks) for text in hashes]
+
+
+def views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
+    """Make memory as of chunks, with bytes that nothing else has."""
+    return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,36 +16,17 @@ import pytest
 
 import kvferry
 import lmcache_double as double
-import test_vllm_agents as vllm_agents
 import vllm_double
-from kvferry import agent
+from hosts import SIDES, Hosts
 from kvferry.lmcache import KvferryL2
 from kvferry.lmcache.l2 import chains, name_of
-from lmcache_double import CHUNK, Config, DisaggSpec, Engine, Key, Metadata, Server
-from test_vllm_agents import HOST, SIDES, Hosts
+from lmcache_double import CHUNK, Config, DisaggSpec, Engine, Key, Metadata, Server, pair, spec_of, views
+from nodes import HOST, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
-needs_agents = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
-
-hosts, sharers = vllm_agents.hosts, vllm_agents.sharers
 PAGE_BYTES = vllm_double.PAGE_BYTES
-
-
-@pytest.fixture
-def zmq(monkeypatch: pytest.MonkeyPatch) -> double.Zmq:
-    return double.install(monkeypatch)
-
-
-def pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
-    given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
-    prefill = Engine.of({"socket": hosts.socket("prefill"), **given}, **more)
-    return prefill, Engine.of({"socket": hosts.socket("decode"), **given})
-
-
-def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
-    return DisaggSpec(name, HOST, [hosts.ports[0]], [hosts.ports[1]])
 
 
 def told(zmq: double.Zmq, count: int) -> list[str]:
@@ -61,7 +41,7 @@ def told(zmq: double.Zmq, count: int) -> list[str]:
 # ---- from a prefill to a decode ----
 
 
-@needs_agents
+@needed
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.Zmq, killed: str | None) -> None:
     """Whatever an agent does, what comes is right, the proxy hears, and nothing stays held."""
@@ -104,7 +84,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.Zmq, killed: str | N
     assert [hosts.held(side) for side in SIDES] == [0, 0]
 
 
-@needs_agents
+@needed
 def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
     """What has no room at the engine is a miss, and stays for whoever has."""
     del zmq
@@ -127,7 +107,7 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
     asyncio.run(play())
 
 
-@needs_agents
+@needed
 def test_a_proxy_that_takes_nothing_is_no_error(
     hosts: Hosts, zmq: double.Zmq, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,7 +121,7 @@ def test_a_proxy_that_takes_nothing_is_no_error(
     assert not zmq.sent
 
 
-@needs_agents
+@needed
 def test_pins_and_removes(hosts: Hosts, zmq: double.Zmq) -> None:
     del zmq
     prefill, decode = pair(hosts)
@@ -163,7 +143,7 @@ def test_pins_and_removes(hosts: Hosts, zmq: double.Zmq) -> None:
     assert [hosts.held(side) for side in SIDES] == [0, 0]
 
 
-@needs_agents
+@needed
 def test_puts_that_cannot_be_are_said_by_name(hosts: Hosts, zmq: double.Zmq, caplog: pytest.LogCaptureFixture) -> None:
     del zmq
     prefill, decode = pair(hosts)
@@ -188,7 +168,7 @@ def test_puts_that_cannot_be_are_said_by_name(hosts: Hosts, zmq: double.Zmq, cap
         assert engine.sent(engine.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
 
 
-@needs_agents
+@needed
 def test_agents_that_do_not_fit_are_refused(hosts: Hosts, zmq: double.Zmq) -> None:
     del zmq
     with pytest.raises(kvferry.InvalidError, match=r"page of the agent is .* want .* a chunk of 32 tokens"):
@@ -240,7 +220,7 @@ def until_found(find: Any, wanted: int) -> None:
         time.sleep(0.01)
 
 
-@needs_agents
+@needed
 @pytest.mark.parametrize("bits", [64, 256])
 def test_engines_share(sharers: list[str], zmq: double.Zmq, bits: int) -> None:
     del zmq
@@ -284,11 +264,7 @@ def test_names_of_chunks() -> None:
     assert all(name.startswith("org/m@1@0@") and len(name.split("@")[3]) == 16 for name in names)
 
 
-def views(count: int, size: int = PAGE_BYTES) -> list[memoryview]:
-    return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]
-
-
-@needs_agents
+@needed
 def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
     """Two ranks of one server store; both servers load; then the agents end."""
     here, away = (Server(KvferryL2(socket=path, grace=0.2, load_patience=5)) for path in sharers)
@@ -327,46 +303,7 @@ def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
         assert node["Pinned"] == node["PagesLent"] == node["Claims"] == 0
 
 
-ALONE = """
-enable_p2p: true
-p2p_host: 127.0.0.1
-p2p_init_ports: [{ports[0]}]
-p2p_lookup_ports: [{ports[1]}]
-pd_buffer_size: {bytes}
-pd_buffer_device: cpu
-chunk_size: {chunk}
-extra_config:
-  kvferry:
-    layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
-"""
-
-
-@pytest.fixture
-def alone(tmp_path: Any) -> Iterator[tuple[Any, str]]:
-    """Give what starts an agent that shares and has no directory, and its socket."""
-    file, path = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
-    file.write_text(
-        ALONE.format(
-            ports=vllm_agents.ports(2),
-            bytes=64 * PAGE_BYTES,
-            chunk=CHUNK,
-            layers=vllm_double.LAYERS,
-            heads=vllm_double.HEADS,
-            head=vllm_double.HEAD,
-        )
-    )
-    running: list[agent.Agent] = []
-
-    def start() -> agent.Agent:
-        running.append(agent.start(file, path))
-        return running[-1]
-
-    yield start, path
-    for one in running:
-        one.kill()
-
-
-@needs_agents
+@needed
 def test_an_agent_that_is_gone_is_a_miss(alone: tuple[Any, str], caplog: pytest.LogCaptureFixture) -> None:
     start, path = alone
     first = start()

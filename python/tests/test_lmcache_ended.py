@@ -6,57 +6,39 @@ It runs where KVFERRY_BIN names the command.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import lmcache_double as double
-import test_lmcache
-import test_vllm_agents as vllm_agents
-import vllm_double
-from kvferry import agent
+from gate import PATIENCE, Gate
 from kvferry.lmcache import KvferryL2, chunks
 from kvferry.lmcache.chunks import Chunks
-from lmcache_double import CHUNK, Engine, Key, l2_keys
-from test_vllm_agents import Hosts
+from lmcache_double import CHUNK, Engine, Key, l2_keys, pair, spec_of, views
+from nodes import needed
 
-pytestmark = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+if TYPE_CHECKING:
+    from hosts import Hosts
 
-hosts, zmq, alone = vllm_agents.hosts, test_lmcache.zmq, test_lmcache.alone
-
-
-class Gate:
-    """Holds up a method of Chunks, on whichever thread, until it is told to go on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, name: str) -> None:
-        self.reached, self.go = threading.Event(), threading.Event()
-        former = getattr(Chunks, name)
-
-        def gate(*args: Any, **more: Any) -> Any:
-            self.reached.set()
-            assert self.go.wait(vllm_double.PATIENCE)
-            return former(*args, **more)
-
-        patch.setattr(Chunks, name, gate)
+pytestmark = needed
 
 
 def test_tasks_of_an_adapter_that_ends_are_misses(alone: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
     start, path = alone
     start()
-    adapter, gate = KvferryL2(socket=path, loads=1), Gate(monkeypatch, "load")
-    keys, views = l2_keys(2), test_lmcache.views(2)
-    tasks = [adapter.submit_batch_get(keys, views) for _ in range(3)]
-    assert gate.reached.wait(vllm_double.PATIENCE)
+    adapter, gate = KvferryL2(socket=path, loads=1), Gate(monkeypatch, Chunks, "load", threads="kvferry-load")
+    keys, into = l2_keys(2), views(2)
+    tasks = [adapter.submit_batch_get(keys, into) for _ in range(3)]
+    assert gate.reached.wait(PATIENCE)
     closing = threading.Thread(target=adapter.close)
     closing.start()
-    until = time.monotonic() + vllm_double.PATIENCE
+    until = time.monotonic() + PATIENCE
     while not adapter._closed:
         assert time.monotonic() < until
     gate.go.set()
-    closing.join(vllm_double.PATIENCE)
+    closing.join(PATIENCE)
     tasks.append(adapter.submit_batch_exists(keys))  # As late as that.
     none, closed = [False, False], "the adapter is closed"
     said = {task: rest for task, *rest in adapter.drain_completions()}
@@ -72,19 +54,19 @@ def test_what_waits_for_a_backend_that_ends_is_a_miss(
     async def play() -> None:
         prefill = Engine.of({"socket": hosts.socket("prefill")})
         keys = [Key(chunk) for chunk in range(3)]
-        prefill.sent(prefill.put(keys, 3 * CHUNK, test_lmcache.spec_of(hosts, "r")))
+        prefill.sent(prefill.put(keys, 3 * CHUNK, spec_of(hosts, "r")))
         loop = asyncio.get_running_loop()
         decode = Engine.of({"socket": hosts.socket("decode"), "loads": 1}, loop=loop)
-        gate = Gate(monkeypatch, "find")
+        gate = Gate(monkeypatch, Chunks, "find", threads="kvferry-load")
         begun = asyncio.ensure_future(decode.backend.batched_async_contains("id", keys))
-        await asyncio.to_thread(gate.reached.wait, vllm_double.PATIENCE)
+        assert await asyncio.to_thread(gate.reached.wait, PATIENCE)
         waits = [
             asyncio.ensure_future(decode.backend.batched_async_contains("id", keys)),
             asyncio.ensure_future(decode.backend.batched_get_non_blocking("id", keys)),
         ]
         await asyncio.sleep(0)  # Both are asked for.
         closing = asyncio.ensure_future(asyncio.to_thread(decode.backend.close))
-        await asyncio.to_thread(decode.backend._closing.wait, vllm_double.PATIENCE)
+        assert await asyncio.to_thread(decode.backend._closing.wait, PATIENCE)
         gate.go.set()
         assert await begun == 3
         assert await asyncio.gather(*waits) == [0, []]
@@ -100,9 +82,9 @@ def test_what_came_of_an_agent_that_was_another_at_the_end_is_a_miss(
 ) -> None:
     """And LMCache has its memory back."""
     del zmq
-    prefill, decode = test_lmcache.pair(hosts)
+    prefill, decode = pair(hosts)
     keys, drained = [Key(chunk) for chunk in range(3)], []
-    prefill.sent(prefill.put(keys, 3 * CHUNK, test_lmcache.spec_of(hosts, "r")))
+    prefill.sent(prefill.put(keys, 3 * CHUNK, spec_of(hosts, "r")))
     same_size = chunks.same_size
 
     def last(page: Any, size: int) -> None:

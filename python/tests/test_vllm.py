@@ -8,7 +8,8 @@ import pytest
 
 import vllm_double as double
 from agents_double import Pair, Wire, prompt
-from vllm_double import Request, Status
+from vllm_double import Status
+from vllm_engine import Request
 
 LENGTHS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 50]
 

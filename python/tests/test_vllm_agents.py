@@ -5,118 +5,22 @@ It runs where KVFERRY_BIN names the command.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import socket
-import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import kvferry
 import vllm_double as double
-from kvferry import agent
-from vllm_double import Engine, Request
+from hosts import SIDES, Hosts, engines, spec_of
+from nodes import needed
+from vllm_engine import Engine, Request
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
-
-HOST = "127.0.0.1"
-FILE = """
-enable_pd: true
-pd_role: {role}
-transfer_channel: auto
-pd_skip_proxy_notification: true
-pd_buffer_size: {bytes}
-pd_buffer_device: cpu
-chunk_size: {chunk}
-use_layerwise: {layered}
-extra_config:
-  kvferry:
-    layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
-"""
-SIDES = {"prefill": "sender", "decode": "receiver"}
-
-
-class Hosts:
-    """The agents of a prefill's and a decode's host."""
-
-    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, delayed: bool = False) -> None:
-        """Run them; those of some sides go layer by layer. Delayed: the decode's reads, when its engine fetches."""
-        self._folder = folder
-        self.ports = ports(3)
-        self.agents: dict[str, agent.Agent] = {}
-        for side, role in SIDES.items():
-            text = FILE.format(
-                role=role,
-                layered=str(side in layered).lower(),
-                bytes=64 * double.PAGE_BYTES,
-                chunk=double.CHUNK * double.BLOCK,
-                layers=double.LAYERS,
-                heads=double.HEADS,
-                head=double.HEAD,
-            )
-            if side == "decode":
-                text += (
-                    f"pd_peer_host: {HOST}\npd_peer_init_port: {self.ports[0]}\npd_peer_alloc_port: {self.ports[1]}\n"
-                )
-                text += "pd_delay_pull: true\n" if delayed else ""
-            elif delayed:
-                text += f"pd_peer_host: {HOST}\npd_pull_done_port: [{self.ports[2]}]\n"
-            text += "pd_pull_mode: true\n" if delayed else ""
-            (folder / f"{side}.yaml").write_text(text)
-            self.start(side)
-
-    def socket(self, side: str) -> str:
-        return str(self._folder / f"{side}.sock")
-
-    def start(self, side: str) -> None:
-        self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
-
-    def anew(self, side: str, attached: kvferry.Client) -> None:
-        """Kill an agent and start it anew, and have a client of it know."""
-        before, changed = attached.epoch, attached._driver.changed
-        self.agents[side].kill()
-        self.start(side)
-        with changed:
-            assert changed.wait_for(lambda: attached.epoch != before and attached.attached, double.PATIENCE)
-
-    def held(self, side: str) -> int:
-        """Count what is claimed, pinned or lent at an agent."""
-        with kvferry.connect(self.socket(side)) as client:
-            node = client.stats()["node"]
-        return int(node["Claims"] + node["Pinned"] + node["PagesLent"] + node["PagesTotal"] - node["PagesFree"])
-
-    def stop(self) -> None:
-        for one in self.agents.values():
-            one.kill()
-
-
-@pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
-    double.install(monkeypatch)
-    modes = getattr(request, "param", ())
-    made = Hosts(tmp_path, modes, delayed="delayed" in modes)
-    yield made
-    made.stop()
-
-
-def engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
-    from kvferry.vllm import KvferryConnector
-
-    prefill = Engine(KvferryConnector, "kv_producer", budget=budget, socket=hosts.socket("prefill"), grace=0.2, **extra)
-    return prefill, Engine(KvferryConnector, "kv_consumer", socket=hosts.socket("decode"), grace=0.2, **extra)
-
-
-def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
-    ports = {"receiver_init_port": [hosts.ports[0]], "receiver_alloc_port": [hosts.ports[1]]}
-    return {"req_id": name, "receiver_host": HOST, **ports}
+pytestmark = needed
 
 
 @pytest.mark.parametrize("hosts", [(), ("prefill",), ("prefill", "decode")], indirect=True)
@@ -216,66 +120,6 @@ def test_an_agent_of_another_model_is_refused(hosts: Hosts, tmp_path: pathlib.Pa
 
 
 # ---- engines that share ----
-
-SHARING = """
-enable_p2p: true
-p2p_host: 127.0.0.1
-p2p_init_ports: [{ports[0]}]
-p2p_lookup_ports: [{ports[1]}]
-enable_controller: true
-lmcache_instance_id: {name}
-lmcache_worker_ports: [{ports[2]}]
-controller_pull_url: 127.0.0.1:{directory[pull]}
-controller_reply_url: 127.0.0.1:{directory[reply]}
-p2p_sync_lookup_cache_ttl: 0
-pd_buffer_size: {bytes}
-pd_buffer_device: cpu
-chunk_size: {chunk}
-extra_config:
-  p2p_max_concurrent_gets: 1
-  kvferry:
-    layout: {{num_layers: {layers}, num_kv_heads: {heads}, head_size: {head}, dtype: float}}
-"""
-
-
-def ports(count: int) -> list[int]:
-    """Find ports that nobody has."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
-
-
-@pytest.fixture
-def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[list[str]]:
-    """Run a directory, and two agents; give their sockets."""
-    double.install(monkeypatch)
-    given = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
-    command = [agent.find(), "directory", "--ports", json.dumps(given), "--json", "--every", "1h"]
-    with contextlib.ExitStack() as stack:
-        directory = subprocess.Popen(command, stdout=subprocess.PIPE)
-        stack.callback(directory.wait)
-        stack.callback(directory.kill)
-        assert directory.stdout is not None
-        stack.callback(directory.stdout.close)
-        assert directory.stdout.readline()
-        sockets = []
-        for name in ("one", "two"):
-            file = tmp_path / f"{name}.yaml"
-            file.write_text(
-                SHARING.format(
-                    name=name,
-                    ports=ports(3),
-                    directory=given,
-                    bytes=64 * double.PAGE_BYTES,
-                    chunk=double.CHUNK * double.BLOCK,
-                    layers=double.LAYERS,
-                    heads=double.HEADS,
-                    head=double.HEAD,
-                )
-            )
-            sockets.append(str(tmp_path / f"{name}.sock"))
-            stack.callback(agent.start(file, sockets[-1]).kill)
-        yield sockets
 
 
 def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import vllm_double as double
 from agents_double import Agent, Pair, Wire, prompt
 from kvferry import InvalidError, client
-from vllm_double import Request
+from vllm_engine import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,15 @@ import pytest
 
 import vllm_double as double
 from agents_double import Agent, Pair, Prefill, Wire, prompt
+from gate import Gate
 from kvferry import InvalidError, client
 from kvferry.codes import Code
 from kvferry.errors import error_of, lost
 from kvferry.vllm.cache import Cache
 from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.words import Part, Prompt, Push, Receiver, Work
-from vllm_double import Gate, Output, Request, Status
+from vllm_double import Status
+from vllm_engine import Output, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import vllm_double as double
 from agents_double import Agent, Pair, Wire, prompt
 from kvferry.codes import Code
 from kvferry.errors import error_of, lost
-from vllm_double import Request
+from vllm_engine import Request
 
 
 @pytest.mark.parametrize("came", [0, 1, 2, 3])

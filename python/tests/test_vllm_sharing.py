@@ -9,11 +9,13 @@ import pytest
 
 import vllm_double as double
 from agents_double import Agent, Wire, prompt
+from gate import Gate
 from kvferry.codes import Code
 from kvferry.errors import error_of
 from kvferry.values import Lookup
 from kvferry.vllm import working
-from vllm_double import Engine, Gate, Request, Status
+from vllm_double import Status
+from vllm_engine import Engine, Request
 
 
 def sharing(hosts: int, **extra: Any) -> list[Engine]:

@@ -6,7 +6,6 @@ It runs where KVFERRY_BIN names the command.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 import time
@@ -15,21 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kvferry
-import test_vllm_agents as vllm_agents
 import vllm_double as double
-from kvferry import agent, client
+from hosts import SIDES, Hosts, engines, spec_of
+from kvferry import client
 from kvferry.client import Client
 from kvferry.vllm.cache import Cache
 from kvferry.vllm.words import Receiver
-from test_vllm_agents import HOST, SIDES, Hosts, engines, spec_of
-from vllm_double import Engine, Request
+from nodes import HOST, freeze, frozen, needed, ports
+from vllm_engine import Engine, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+pytestmark = needed
 
-hosts = vllm_agents.hosts
 PUSHES = pytest.mark.parametrize("hosts", [(), ("prefill", "decode")], indirect=True)
 DELAYED = pytest.mark.parametrize("hosts", [("delayed",)], indirect=True)
 TOKENS = list(range(45))
@@ -39,6 +37,17 @@ def ended(hosts: Hosts, *some: Engine) -> None:
     for engine in some:
         engine.close()
     assert [hosts.held(side) for side in SIDES] == [0, 0]
+
+
+def sought(hosts: Hosts, prefill: Engine, decode: Engine, tokens: list[int] | None = None) -> Request:
+    """Have a decode engine wait for a prompt, and then the prefill engine compute it; give the former's request."""
+    tokens, spec = tokens or TOKENS, {"disagg_spec": spec_of(hosts, "r")}
+    request = decode.add(Request("r-d", tokens, {**spec, "do_remote_prefill": True}))
+    decode.step()
+    prefill.add(Request("r-p", tokens, spec))
+    prefill.run(prefill.idle)
+    decode.run(decode.idle)
+    return request
 
 
 def wait(what: Callable[[], bool]) -> None:
@@ -82,14 +91,10 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
     for i in range(requests):
         spec = {"disagg_spec": spec_of(hosts, f"r{i}")}
         prefill.add(Request(f"r{i}-p", [i, *range(11)], spec))
-    process = hosts.agents["prefill"].process
-    process.send_signal(signal.SIGSTOP)
-    try:
+    with frozen(hosts.agents["prefill"].process):
         prefill.run(prefill.idle)
         # Each that asks waits for more than half of the patience.
         assert 1 <= sum(thread == "kvferry-save" for thread, _ in asked) < requests
-    finally:
-        process.send_signal(signal.SIGCONT)
     for engine in (prefill, decode):
         engine.close()
     assert hosts.held("prefill") == 0
@@ -100,12 +105,7 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
 def stopped_at(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
     """Have an agent stopped when a copy of its pages was made the first time, and go on at the end."""
     process = hosts.agents[side].process
-
-    def stop() -> None:
-        process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-
-    once(patch, Cache, name, stop)
+    once(patch, Cache, name, lambda: freeze(process))
     try:
         yield
     finally:
@@ -143,30 +143,18 @@ def test_a_load_has_come_though_its_agent_is_stopped_then(hosts: Hosts, monkeypa
 @DELAYED
 def test_kv_is_read_when_it_is_fetched(hosts: Hosts) -> None:
     prefill, decode = engines(hosts, delayed=True)
-    spec = {"disagg_spec": spec_of(hosts, "r")}
-    request = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
-    decode.step()
-    prefill.add(Request("r-p", TOKENS, spec))
-    prefill.run(prefill.idle)
-    decode.run(decode.idle)
-    assert request.worked == 1
+    assert sought(hosts, prefill, decode).worked == 1
     ended(hosts, prefill, decode)
 
 
 @DELAYED
 def test_a_cancel_is_noticed_while_a_fetch_waits(hosts: Hosts) -> None:
     prefill, decode = engines(hosts, delayed=True, load_patience=600, loads=1)
-    specs = [{"disagg_spec": spec_of(hosts, name), "do_remote_prefill": True} for name in ("gone", "r")]
-    gone = decode.add(Request("gone-d", TOKENS, specs[0]))
+    gone = decode.add(Request("gone-d", TOKENS, {"disagg_spec": spec_of(hosts, "gone"), "do_remote_prefill": True}))
     decode.step()
     decode.abort(gone)
     decode.run(decode.idle)  # Its blocks are back, and its thread serves others.
-    request = decode.add(Request("r-d", TOKENS, specs[1]))
-    decode.step()
-    prefill.add(Request("r-p", TOKENS, {"disagg_spec": specs[1]["disagg_spec"]}))
-    prefill.run(prefill.idle)
-    decode.run(decode.idle)
-    assert request.worked == 1
+    assert sought(hosts, prefill, decode).worked == 1
     ended(hosts, prefill, decode)
 
 
@@ -186,13 +174,8 @@ def test_a_prefill_that_fails_is_told_while_a_fetch_waits(
 
     monkeypatch.setattr(Client, "put", fails)
     prefill, decode = engines(hosts, delayed=True, load_patience=600, blocks=128)
-    spec, tokens = {"disagg_spec": spec_of(hosts, "r")}, list(range(300))  # Two batches of chunks.
-    request = decode.add(Request("r-d", tokens, {**spec, "do_remote_prefill": True}))
-    decode.step()
-    prefill.add(Request("r-p", tokens, spec))
-    prefill.run(prefill.idle)
-    decode.run(decode.idle)
-    assert request.worked == 300 - 256 * came
+    tokens = list(range(300))  # Two batches of chunks.
+    assert sought(hosts, prefill, decode, tokens).worked == 300 - 256 * came
     ended(hosts, prefill, decode)
 
 
@@ -224,16 +207,10 @@ def test_a_save_whose_agent_was_another_at_the_end_is_told(
 ) -> None:
     """It was certainly not sent: who waits for it need not."""
     prefill, decode = engines(hosts, load_patience=600)
-    spec = {"disagg_spec": spec_of(hosts, "r")}
-    wanted = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
-    decode.step()
     layered = "prefill" in request.node.callspec.params["hosts"]
     name, last = ("gather_layer", double.LAYERS - 1) if layered else ("gather", 2)
     once(monkeypatch, Cache, name, lambda: hosts.anew("prefill", prefill.worker._working._client), last)
-    prefill.add(Request("r-p", TOKENS, spec))
-    prefill.run(prefill.idle)
-    decode.run(decode.idle)
-    assert wanted.worked == 45
+    assert sought(hosts, prefill, decode).worked == 45
     ended(hosts, prefill, decode)
     assert prefill.counts["failed_saves"] == 1
 
@@ -253,20 +230,14 @@ def test_a_prefill_whose_last_batch_fails_is_told(
         def sent(self: Client, **more: Any) -> Any:
             calls.append(more)
             if len(calls) == 1:
-                more["peer"] = kvferry.Peer(HOST, *vllm_agents.ports(2))
+                more["peer"] = kvferry.Peer(HOST, *ports(2))
             return former(self, **more)
 
         return sent
 
     for name in ("put", "begin_prefill"):
         monkeypatch.setattr(Client, name, astray(getattr(Client, name)))
-    spec = {"disagg_spec": spec_of(hosts, "r")}
-    wanted = decode.add(Request("r-d", TOKENS, {**spec, "do_remote_prefill": True}))
-    decode.step()
-    prefill.add(Request("r-p", TOKENS, spec))
-    prefill.run(prefill.idle)
-    decode.run(decode.idle)
-    assert wanted.worked == 45
+    assert sought(hosts, prefill, decode).worked == 45
     ended(hosts, prefill, decode)
 
 

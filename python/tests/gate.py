@@ -1,0 +1,32 @@
+"""Where tests hold up a thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+# How long a thread is held up at most, in seconds.
+PATIENCE = 20.0
+
+
+class Gate:
+    """Holds up a thread in a call of a function, until it is told to go on: once."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, owner: Any, name: str, skip: int = 0, threads: str = "kvferry-save"
+    ) -> None:
+        """Patch a function; of calls of threads whose name begins so, the first ones may be skipped."""
+        self.reached, self.go = threading.Event(), threading.Event()
+        former, left = getattr(owner, name), [skip]
+
+        def gate(*args: Any, **more: Any) -> Any:
+            left[0] -= threading.current_thread().name.startswith(threads)
+            if left[0] == -1 and not self.reached.is_set():
+                self.reached.set()
+                assert self.go.wait(PATIENCE)
+            return former(*args, **more)
+
+        patch.setattr(owner, name, gate)

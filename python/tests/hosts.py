@@ -1,0 +1,131 @@
+"""Real agents below engines, for tests: of a prefill's and a decode's host, and of hosts that share.
+
+They run where KVFERRY_BIN names the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import kvferry
+import vllm_double as double
+from kvferry import agent
+from nodes import HOST, ports
+from vllm_engine import Engine
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
+
+# How a configuration ends: the pool, with one page for a chunk of the double's model.
+POOL = f"""
+pd_buffer_size: {64 * double.PAGE_BYTES}
+pd_buffer_device: cpu
+chunk_size: {double.CHUNK * double.BLOCK}
+extra_config:
+  kvferry:
+    layout: {{num_layers: {double.LAYERS}, num_kv_heads: {double.HEADS}, head_size: {double.HEAD}, dtype: float}}
+"""
+SIDES = {"prefill": "sender", "decode": "receiver"}
+
+
+class Hosts:
+    """The agents of a prefill's and a decode's host."""
+
+    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, delayed: bool = False) -> None:
+        """Run them; those of some sides go layer by layer. Delayed: the decode's reads, when its engine fetches."""
+        self._folder = folder
+        self.ports = ports(3)
+        self.agents: dict[str, agent.Agent] = {}
+        for side, role in SIDES.items():
+            text = (
+                f"enable_pd: true\npd_role: {role}\npd_skip_proxy_notification: true\ntransfer_channel: auto\n"
+                f"use_layerwise: {str(side in layered).lower()}\npd_pull_mode: {str(delayed).lower()}\n"
+            )
+            if side == "decode":
+                text += f"pd_peer_init_port: {self.ports[0]}\npd_peer_alloc_port: {self.ports[1]}\n"
+                text += "pd_delay_pull: true\n" if delayed else ""
+            elif delayed:
+                text += f"pd_pull_done_port: [{self.ports[2]}]\n"
+            text += f"pd_peer_host: {HOST}\n" if side == "decode" or delayed else ""
+            (folder / f"{side}.yaml").write_text(text + POOL)
+            self.start(side)
+
+    def socket(self, side: str) -> str:
+        return str(self._folder / f"{side}.sock")
+
+    def start(self, side: str) -> None:
+        self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
+
+    def anew(self, side: str, attached: kvferry.Client) -> None:
+        """Kill an agent and start it anew, and have a client of it know."""
+        before, changed = attached.epoch, attached._driver.changed
+        self.agents[side].kill()
+        self.start(side)
+        with changed:
+            assert changed.wait_for(lambda: attached.epoch != before and attached.attached, double.PATIENCE)
+
+    def held(self, side: str) -> int:
+        """Count what is claimed, pinned or lent at an agent."""
+        with kvferry.connect(self.socket(side)) as client:
+            node = client.stats()["node"]
+        return int(node["Claims"] + node["Pinned"] + node["PagesLent"] + node["PagesTotal"] - node["PagesFree"])
+
+    def stop(self) -> None:
+        for one in self.agents.values():
+            one.kill()
+
+
+def engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
+    from kvferry.vllm import KvferryConnector
+
+    prefill = Engine(KvferryConnector, "kv_producer", budget=budget, socket=hosts.socket("prefill"), grace=0.2, **extra)
+    return prefill, Engine(KvferryConnector, "kv_consumer", socket=hosts.socket("decode"), grace=0.2, **extra)
+
+
+def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
+    ports = {"receiver_init_port": [hosts.ports[0]], "receiver_alloc_port": [hosts.ports[1]]}
+    return {"req_id": name, "receiver_host": HOST, **ports}
+
+
+def shares() -> str:
+    """Make the configuration of an agent that shares, and has no directory."""
+    init, lookup = ports(2)
+    return f"""
+enable_p2p: true
+p2p_host: {HOST}
+p2p_init_ports: [{init}]
+p2p_lookup_ports: [{lookup}]
+{POOL}"""
+
+
+@contextlib.contextmanager
+def sharing(folder: pathlib.Path) -> Iterator[list[str]]:
+    """Run a directory, and two agents that serve one read of a peer's at a time; give their sockets."""
+    given = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
+    command = [agent.find(), "directory", "--ports", json.dumps(given), "--json", "--every", "1h"]
+    with contextlib.ExitStack() as stack:
+        directory = subprocess.Popen(command, stdout=subprocess.PIPE)
+        stack.callback(directory.wait)
+        stack.callback(directory.kill)
+        assert directory.stdout is not None
+        stack.callback(directory.stdout.close)
+        assert directory.stdout.readline()
+        sockets = []
+        for name in ("one", "two"):
+            file = folder / f"{name}.yaml"
+            file.write_text(f"""
+enable_controller: true
+lmcache_instance_id: {name}
+lmcache_worker_ports: [{ports(1)[0]}]
+controller_pull_url: {HOST}:{given["pull"]}
+controller_reply_url: {HOST}:{given["reply"]}
+p2p_sync_lookup_cache_ttl: 0
+{shares()}  p2p_max_concurrent_gets: 1
+""")
+            sockets.append(str(folder / f"{name}.sock"))
+            stack.callback(agent.start(file, sockets[-1]).kill)
+        yield sockets

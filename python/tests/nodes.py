@@ -1,0 +1,131 @@
+"""Real agents of a sender and of a receiver, for tests: they run where KVFERRY_BIN names the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import kvferry
+from kvferry import Client, agent
+
+needed = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+
+# How long anything may take here, in seconds: a machine that is slow is no failure.
+PATIENCE = 120.0
+
+HOST = "127.0.0.1"
+
+SENDER = """
+enable_pd: true
+pd_role: sender
+pd_skip_proxy_notification: true
+transfer_channel: auto
+pd_buffer_size: 512KiB
+pd_buffer_device: cpu
+chunk_size: 16
+extra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 64, dtype: bfloat16}
+"""
+
+# Two layers, keys and values, of 16 tokens with 64 elements of 2 bytes.
+CHUNK = 2 * 2 * 16 * 64 * 2
+
+
+def receives() -> str:
+    """Make the configuration of a receiver."""
+    init, alloc = ports(2)
+    at = f"pd_peer_host: {HOST}\npd_peer_init_port: {init}\npd_peer_alloc_port: {alloc}\n"
+    return at + SENDER.replace("pd_role: sender", "pd_role: receiver")
+
+
+def ports(count: int) -> list[int]:
+    """Find ports that nobody has."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in found]
+
+
+def key(number: int) -> str:
+    """Name a chunk as LMCache does."""
+    return f"model@1@0@{number:x}@bfloat16"
+
+
+@dataclass
+class Node:
+    """An agent that may be started again at the same socket."""
+
+    folder: pathlib.Path
+    config: str
+    agent: agent.Agent | None = None
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "a.sock")
+
+    def start(self) -> Node:
+        path = self.folder / "node.yaml"
+        path.write_text(self.config)
+        with (self.folder / "log").open("ab") as log:
+            self.agent = agent.start(path, self.socket, timeout=PATIENCE, stderr=log)
+        return self
+
+    def kill(self) -> None:
+        assert self.agent is not None
+        self.agent.kill()
+
+    @property
+    def peer(self) -> kvferry.Peer:
+        assert self.agent is not None
+        return kvferry.Peer(HOST, self.agent.init_port, self.agent.alloc_port)
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path, config: str) -> Iterator[Node]:
+    """Run an agent in a folder of its own, and stop it."""
+    folder.mkdir()
+    made = Node(folder, config).start()
+    try:
+        yield made
+    finally:
+        if made.agent is not None:
+            made.agent.stop(PATIENCE)
+
+
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process, and wait until it stands."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@contextlib.contextmanager
+def frozen(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a process stand, and then go on."""
+    freeze(process)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def attach(node: Node) -> Client:
+    return kvferry.connect(node.socket, timeout=PATIENCE, bound=PATIENCE)
+
+
+def most(client: Client) -> int:
+    """Find how many pages one engine may have."""
+    for count in range(client.info.pages, 0, -1):
+        try:
+            client.reserve(count, patience=PATIENCE).release()
+        except kvferry.InvalidError:  # More than its share.
+            continue
+        return count
+    raise AssertionError("no page can be reserved")

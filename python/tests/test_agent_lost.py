@@ -1,0 +1,144 @@
+"""Real agents and engines that are killed, stopped, or cut off: what that does to the others."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import kvferry
+from kvferry import Client, LostError
+from nodes import CHUNK, PATIENCE, Node, attach, frozen, key, most, needed
+
+pytestmark = needed
+
+
+def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
+    with attach(sender) as client:
+        life = client.info.life
+        pages = client.reserve(2, patience=PATIENCE)
+        view = pages[0].array()
+        view[:] = 1
+        sender.kill()
+        sender.start()
+        fresh = _until_it_works(client)
+        assert client.info.life != life
+        assert pages.void
+        with pytest.raises(LostError):
+            pages[0].array()
+        view[:] = 2  # It is no memory of the one that is there now, and harms nobody.
+        pages.release()
+        with fresh:
+            fresh[0].array()[:] = 3
+
+
+def _until_it_works(client: Client) -> kvferry.Pages:
+    """Call until an agent is there again, as an engine does from request to request."""
+    while True:
+        try:
+            return client.reserve(1, patience=PATIENCE)
+        except LostError:
+            continue
+
+
+def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
+    drawn = random.Random(8)
+    with attach(sender) as sends, attach(receiver) as gets:
+        for n in range(100):
+            chunk = drawn.randbytes(CHUNK)
+            for client in (sends, gets):
+                if drawn.random() < 0.5:
+                    _cut(client)
+            with sends.reserve(1, patience=PATIENCE) as pages:
+                pages[0].array(shape=(CHUNK,))[:] = memoryview(chunk)
+                thread = threading.Timer(drawn.random() * 0.002, _cut, (sends,))
+                thread.start()
+                put = sends.put(peer=receiver.peer, keys=[key(n)], pages=pages, request=str(n), last=True)
+                thread.join()
+                assert put.sent == 1
+                _cut(sends)
+            with gets.get([key(n)], request=str(n), patience=20.0) as got:
+                got.check()
+                _cut(gets)
+                assert got[0].array().tobytes() == chunk
+        sends.reserve(most(sends), patience=PATIENCE).release()
+        assert (sends.epoch, gets.epoch) == (1, 1)
+
+
+def _cut(client: Client) -> None:
+    """Cut a connection, as nobody does on purpose."""
+    with client._driver.lock:
+        if client._driver.core.link is not None:
+            client._driver.core.link._sock.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_agent_that_is_stopped_holds_nobody_up(sender: Node) -> None:
+    assert sender.agent is not None
+    with kvferry.connect(sender.socket, timeout=PATIENCE, bound=0.2) as client:
+        with frozen(sender.agent.process), pytest.raises(kvferry.ExpiredError):
+            client.reserve(2, patience=0.1)
+        assert client.epoch == 1
+    with attach(sender) as client:  # What was asked for in vain is nobody's.
+        client.reserve(most(client), patience=PATIENCE).release()
+
+
+def test_engines_come_and_go(sender: Node) -> None:
+    with attach(sender) as first:
+        count = most(first)
+        before = _descriptors(sender)
+        for n in range(1000):
+            with attach(sender) as client:
+                if n % 50 == 0:  # What it holds goes back with it.
+                    pages = client.reserve(1, patience=PATIENCE)
+                    pages[0].array()[:] = 1
+        _wait_for_descriptors(sender, first, before)
+        first.reserve(count, patience=PATIENCE).release()
+
+
+def _descriptors(node: Node) -> int:
+    assert node.agent is not None
+    return len(os.listdir(f"/proc/{node.agent.process.pid}/fd"))
+
+
+def _wait_for_descriptors(node: Node, client: Client, most_of_them: int) -> None:
+    """Wait until the agent has closed what it had for engines that are gone; a call is a turn of its."""
+    for _ in range(100_000):
+        if _descriptors(node) <= most_of_them:
+            return
+        client.stats()
+    raise AssertionError(f"{_descriptors(node)} descriptors are open, {most_of_them} were before")
+
+
+HOLDER = """
+import sys
+import kvferry
+client = kvferry.connect(sys.argv[1])
+pages = client.reserve(int(sys.argv[2]))
+pages[0].array()[:] = 5
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_engine_held_is_free_again(sender: Node) -> None:
+    with attach(sender) as client:
+        count = most(client)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, sender.socket, str(count)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"holds\n"
+            free = client.info.pages - count
+            with pytest.raises(kvferry.OutOfMemoryError):
+                client.reserve(min(count, free + 1), patience=0.2)
+            holder.kill()
+        client.reserve(count, patience=PATIENCE).release()

@@ -1,0 +1,295 @@
+"""A double of an engine of vLLM: its scheduler's and worker's order of calls.
+
+It follows the order that vLLM 0.32 has, and asserts what vLLM asserts of a connector. KV is a function of the tokens:
+whoever holds other bytes than it would have computed is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vllm_double import BLOCK, HEAD, HEADS, LAYERS, PATIENCE, Role, Status, Tensor, cache_config, config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+
+@dataclass
+class Request:
+    request_id: str
+    prompt_token_ids: list[int]
+    kv_transfer_params: dict[str, Any] | None = None
+    status: Status = Status.WAITING
+    num_computed_tokens: int = 0
+    blocks: list[int] = field(default_factory=list)
+    # Blocks of its prompt that this engine has from before.
+    local: int = 0
+    # Tokens that were computed here: those of the prompt are more than one if KV did not come.
+    worked: int = 0
+    # Some were computed here since it was scheduled from the start.
+    begun: bool = False
+    ready: bool = False
+    failed: bool = False
+
+
+class Blocks:
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+
+    def get_block_ids(self) -> tuple[list[int], ...]:
+        return (list(self._ids),)
+
+
+@dataclass
+class Output:
+    """vLLM's SchedulerOutput, which is its own table of blocks here."""
+
+    num_scheduled_tokens: dict[str, int]
+    preempted_req_ids: set[str]
+    tables: dict[str, list[int]]
+
+    @property
+    def kv_connector_block_state(self) -> Output:
+        return self
+
+    def get_block_ids(self, req_id: str) -> tuple[list[int], ...] | None:
+        return (list(self.tables[req_id]),) if req_id in self.num_scheduled_tokens else None
+
+
+def kv_of(tokens: list[int], layer: int) -> npt.NDArray[np.float32]:
+    """Give a block of KV: it depends on all tokens up to its end."""
+    seed = hashlib.sha256(repr((layer, tokens)).encode()).digest()[:8]
+    drawn = np.random.default_rng(int.from_bytes(seed, "little"))
+    return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
+
+
+class Engine:
+    """One engine, with both halves of its connector in one process."""
+
+    def __init__(
+        self, connector: Callable[..., Any], role: str, blocks: int = 64, budget: int = 1 << 20, **extra: Any
+    ) -> None:
+        vllm, cache = config(role, **extra), cache_config(blocks)
+        self.scheduler = connector(vllm, Role.SCHEDULER, cache)
+        self.worker = connector(vllm, Role.WORKER, cache)
+        # Layers are slices of one storage, with room between them.
+        self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
+        self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
+        self.worker.register_kv_caches(self.layers)
+        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
+        self.free = list(range(1, blocks))
+        # Tokens that one step computes at most; whether it says so of each layer.
+        self._budget = budget
+        self.hooks = True
+        # Called between two layers.
+        self.between: Callable[[], None] = lambda: None
+        # Blocks that are written over when the next step begins, and those of prompts that are there from before.
+        self._stale: list[int] = []
+        self._hits: list[tuple[Request, int]] = []
+        self._preempted: set[str] = set()
+        self.requests: dict[str, Request] = {}
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._finished: set[str] = set()
+        self.outputs: dict[str, dict[str, Any] | None] = {}
+        self.counts: dict[str, float] = {}
+
+    def add(self, request: Request) -> Request:
+        self.requests[request.request_id] = request
+        self._waiting.append(request)
+        return request
+
+    def abort(self, request: Request) -> None:
+        held = request.status == Status.WAITING_FOR_REMOTE_KVS and not request.ready
+        self._waiting = [r for r in self._waiting if r is not request]
+        self._running = [r for r in self._running if r is not request]
+        request.status = Status.FINISHED_ABORTED
+        self._end(request, held)
+
+    def preempt(self, request: Request) -> None:
+        self._running.remove(request)
+        self._release(request)
+        self._preempted.add(request.request_id)
+        request.num_computed_tokens, request.status, request.begun = 0, Status.WAITING, False
+        self._waiting.insert(0, request)
+
+    def step(self, finish: bool = True) -> None:
+        """Schedule, work, and take what came of it. Requests end when their prompt is computed, if they may."""
+        scheduled = self._schedule()
+        tables = {request.request_id: request.blocks for request, _ in scheduled}
+        tokens = {request.request_id: end - request.num_computed_tokens for request, end in scheduled}
+        metadata = self.scheduler.build_connector_meta(Output(tokens, self._preempted, tables))
+        self._preempted = set()
+        self.worker.handle_preemptions(metadata)
+        self._overwrite()
+        self.worker.bind_connector_metadata(metadata)
+        self._compute(scheduled)
+        self.worker.start_load_kv(None)
+        self.worker.wait_for_save()
+        ended, self._finished = self._finished, set()
+        sent, received = self.worker.get_finished(ended)
+        bad = self.worker.get_block_ids_with_load_errors()
+        if (stats := self.worker.get_kv_connector_stats()) is not None:
+            for word, by in stats.data.items():
+                self.counts[word] = self.counts.get(word, 0) + by
+        self.worker.clear_connector_metadata()
+        self._take(sent or set(), received or set(), bad)
+        if finish:
+            for request in [r for r in self._running if r.num_computed_tokens >= len(r.prompt_token_ids)]:
+                self._running.remove(request)
+                request.status = Status.FINISHED_LENGTH_CAPPED
+                self._end(request, False)
+
+    def run(self, until: Callable[[], bool], finish: bool = True) -> None:
+        """Step until something is so."""
+        end = time.monotonic() + PATIENCE
+        while not until():
+            assert time.monotonic() < end, "it takes too long"
+            self.step(finish)
+            time.sleep(0.001)  # So fast an engine steps that waits.
+
+    def idle(self) -> bool:
+        """Say whether vLLM would step no more."""
+        return not self.requests and not self._finished
+
+    def close(self) -> None:
+        """Have all that is under way end, and see what the connector says of it; then end it."""
+        self.run(self.idle)
+        working = self.worker._working
+        for pool in (working._saving, working._loading):
+            pool.shutdown(wait=True)
+        self.step()
+        assert not self._waiting
+        self.worker.shutdown()
+        self.scheduler.shutdown()
+        assert len(self.free) == len(self.layers["layers.0.attn"].array) - 1
+
+    def check(self, request: Request) -> None:
+        """See that a request's blocks have what this engine would have computed."""
+        prompt = request.prompt_token_ids[: request.num_computed_tokens]
+        for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
+            for i, layer in enumerate(self.layers.values()):
+                wanted = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+                assert np.array_equal(layer.array[block], wanted), (request.request_id, place, i)
+
+    # ---- within ----
+
+    def _schedule(self) -> list[tuple[Request, int]]:
+        """Say what is computed, and up to which token."""
+        scheduled, budget = [], self._budget
+        for request in self._running:
+            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            if more:
+                scheduled.append((request, request.num_computed_tokens + more))
+                budget -= more
+        for request in list(self._waiting):
+            if request.status == Status.WAITING_FOR_REMOTE_KVS:
+                if not request.ready:
+                    continue
+                request.ready, request.status = False, Status.WAITING
+                if request.failed and not request.num_computed_tokens:
+                    self._release(request)
+                request.failed = False
+                if request.num_computed_tokens == len(request.prompt_token_ids):
+                    request.num_computed_tokens -= 1
+            if not budget:
+                break
+            external, later = 0, False
+            if request.num_computed_tokens == 0:
+                external, later = self.scheduler.get_num_new_matched_tokens(request, request.local * BLOCK)
+                if external is None:
+                    continue
+                assert not later or external
+            needed = -(-len(request.prompt_token_ids) // BLOCK) - len(request.blocks)
+            if needed > len(self.free):
+                break
+            request.blocks += [self.free.pop(0) for _ in range(needed)]
+            self._hits += [(request, place) for place in range(request.local)]
+            self.scheduler.update_state_after_alloc(request, Blocks(request.blocks), external)
+            request.num_computed_tokens += external + request.local * BLOCK
+            request.local = 0
+            if later:
+                request.status = Status.WAITING_FOR_REMOTE_KVS
+                continue
+            self._waiting.remove(request)
+            self._running.append(request)
+            request.status = Status.RUNNING
+            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            scheduled.append((request, request.num_computed_tokens + more))
+            budget -= more
+        return scheduled
+
+    def _overwrite(self) -> None:
+        """Have others write what is theirs now; what is there from before, was there from before."""
+        for block in self._stale:
+            for layer in self.layers.values():
+                layer.array[block] = -1.0
+        for request, place in self._hits:
+            for i in range(LAYERS):
+                self._write(request, place, i, len(request.prompt_token_ids))
+        self._stale, self._hits = [], []
+
+    def _compute(self, scheduled: list[tuple[Request, int]]) -> None:
+        for i, name in enumerate(self.layers):
+            if scheduled and self.hooks:
+                self.worker.wait_for_layer_load(name)
+            for request, end in scheduled:
+                begin = request.num_computed_tokens
+                # Of a block that came in part, only the rest would be written: it must be right already.
+                first = begin // BLOCK if request.begun else -(-begin // BLOCK)
+                for place in range(first, -(-end // BLOCK)):
+                    self._write(request, place, i, end)
+            if scheduled and self.hooks:
+                self.worker.save_kv_layer(name, self.layers[name], None)
+            self.between()
+        for request, end in scheduled:
+            request.worked += end - request.num_computed_tokens
+            request.num_computed_tokens, request.begun = end, True
+            self.check(request)
+
+    def _write(self, request: Request, place: int, layer: int, end: int) -> None:
+        known = request.prompt_token_ids[: min(end, (place + 1) * BLOCK)]
+        list(self.layers.values())[layer].array[request.blocks[place]] = kv_of(known, layer)
+
+    def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
+        for request in self._waiting:
+            places = [place for place, block in enumerate(request.blocks) if block in bad]
+            if places and request.status == Status.WAITING_FOR_REMOTE_KVS:
+                request.num_computed_tokens, request.failed = places[0] * BLOCK, True
+        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received)
+        self.scheduler.update_connector_output(output)
+        for name in received:
+            request = self.requests[name]
+            if request.status == Status.WAITING_FOR_REMOTE_KVS:
+                assert not request.ready
+                request.ready = True
+            else:
+                assert request.status == Status.FINISHED_ABORTED
+                self._free(request)
+        for name in sent:
+            assert self.requests[name].status == Status.FINISHED_LENGTH_CAPPED
+            self._free(self.requests[name])
+
+    def _end(self, request: Request, held: bool) -> None:
+        delay, params = self.scheduler.request_finished(request, list(request.blocks))
+        self.outputs[request.request_id] = params
+        self._finished.add(request.request_id)
+        if not (held or delay):
+            self._free(request)
+
+    def _free(self, request: Request) -> None:
+        del self.requests[request.request_id]
+        self._release(request)
+
+    def _release(self, request: Request) -> None:
+        self._stale += request.blocks  # Nobody may rely on what they had.
+        self.free += request.blocks
+        request.blocks = []
