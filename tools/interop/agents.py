@@ -27,8 +27,8 @@ import kvferry
 
 from children import GoneError, SilentError
 from hosts import agents, clear, connected, counted, nothing_held
-from interop import START, free_ports, prompt, report
-from trials import ABREAST, Pair, Trial, arguments, references, trials
+from interop import START, Trial, free_ports, prompt, report
+from trials import ABREAST, Pair, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
     aborted, orphans, waiting = (
         trials(way, ABREAST, seed) for way, seed in (("aborted", 3), ("prefill", 4), ("decode", 5))
     )
-    control = Trial("control", prompt(7, 900), decode_first=False)
+    control = Trial("control", prompt(7, 900))
     known = references(asked, [*plain, *killed, *orphans, control])
     ports, good = free_ports(3), True
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:

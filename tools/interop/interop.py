@@ -63,7 +63,8 @@ class Trial:
 
     name: str
     prompt: list[int]
-    first: str
+    first: str = "prefill"
+    """The engine that hears of it first."""
     given: list[int] | None = None
     """What the prefill engine gets, if not the prompt."""
 

@@ -26,8 +26,8 @@ import zmq
 
 from children import Child, GoneError, SilentError
 from hosts import FILE, PEER, RETENTION, SIDES, Agent, clear, engine
-from interop import HOST, START, free_ports, report
-from trials import Result, Trial, arguments, references, trials
+from interop import HOST, START, Trial, free_ports, report
+from trials import Result, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse

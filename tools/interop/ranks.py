@@ -22,8 +22,8 @@ import kvferry
 from children import Child, GoneError, SilentError
 from hosts import FILE, HERE, LAYERWISE, PEER, RETENTION, SIDES, Agent, clear
 from hosts import counted as counts_of
-from interop import HOST, START, free_ports, report
-from trials import ABREAST, Pair, Trial, arguments, trials
+from interop import HOST, START, Trial, free_ports, report
+from trials import ABREAST, Pair, arguments, trials
 
 if TYPE_CHECKING:
     import argparse

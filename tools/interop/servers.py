@@ -28,9 +28,9 @@ import kvferry
 
 from children import Child, GoneError, SilentError
 from hosts import Agent, clear, engine
-from interop import HOST, START, free_ports, prompt, report
+from interop import HOST, START, Trial, free_ports, prompt, report
 from sharers import FILE, run
-from trials import Trial, arguments, references, trials
+from trials import arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse
@@ -174,7 +174,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
 
 # What is tried, by the engines in turn: by which prompts they begin, and how they end.
 WAYS = (("first", 11, 0), ("shared", 11, 1), ("again", 12, 0), ("killed", 12, 1))
-CONTROLS = [Trial(f"control-{i}", prompt(900_000 + i, 900), decode_first=False) for i in range(5)]
+CONTROLS = [Trial(f"control-{i}", prompt(900_000 + i, 900)) for i in range(5)]
 
 
 def main() -> int:

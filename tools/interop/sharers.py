@@ -23,8 +23,8 @@ import kvferry
 
 from children import Child, GoneError, SilentError
 from hosts import Agent, clear, connected, counted
-from interop import HOST, START, free_ports, report
-from trials import ABREAST, Result, Trial, arguments, references, trials
+from interop import HOST, START, Trial, free_ports, report
+from trials import ABREAST, Result, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from children import Child, SilentError
 from hosts import engine
-from interop import HOST, START, prompt, report
+from interop import HOST, START, Trial, prompt, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
 # Requests that are under way at a time.
 ABREAST = 8
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One request."""
-
-    name: str
-    prompt: list[int]
-    decode_first: bool
 
 
 @dataclass
@@ -60,7 +51,7 @@ def trials(way: str, count: int, seed: int, tails: int = 0) -> list[Trial]:
         tokens = prompt(seed * 100_000 + tails * 10_000 + i, drawn.choice((5, 100, 128, 129, 256, 300, 512, 700, 1000)))
         if i % 2:
             tokens = drawn.choice(stems)[: drawn.choice((128, 256, 384, 700))] + tokens
-        made.append(Trial(f"{way}-{i}", tokens, i % 4 == 3))
+        made.append(Trial(f"{way}-{i}", tokens, "decode" if i % 4 == 3 else "prefill"))
     return made
 
 
@@ -80,14 +71,14 @@ class Pair:
         for begin in range(0, len(tried), ABREAST):
             batch = tried[begin : begin + ABREAST]
             for trial in batch:
-                if trial.decode_first:
+                if trial.first == "decode":
                     self.to_decode(trial)
                 self.to_prefill(trial)
             if between is not None:
                 between(begin // ABREAST)
             for trial in batch:
                 done = self._prefill.wait("done", self._asked.patience, id=trial.name)
-                if not trial.decode_first:
+                if trial.first == "prefill":
                     self.to_decode(trial, done["kv_transfer_params"])
             for trial in batch:
                 done = self._decode.wait("done", self._asked.patience, id=trial.name)
