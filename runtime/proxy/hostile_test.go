@@ -25,6 +25,19 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	return conn
 }
 
+// speaks sends what a client says, by a connection of its own.
+func speaks(t *testing.T, p *Proxy, text string) net.Conn {
+	t.Helper()
+	conn := dial(t, p)
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// short is a whole request of a client that may not read its answer.
+const short = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n" + `{"prompt": "x"}`
+
 // closed waits until the other end hangs up.
 func closed(t *testing.T, conn net.Conn) {
 	t.Helper()
@@ -108,10 +121,7 @@ func TestSlowClients(t *testing.T) {
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
 	for _, text := range []string{"", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\""} {
-		conn := dial(t, p)
-		if _, err := io.WriteString(conn, text); err != nil {
-			t.Fatal(err)
-		}
+		conn := speaks(t, p, text)
 		if strings.Contains(text, "100") {
 			// On a machine that is slow the headers are late, too, and there is no answer.
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -136,11 +146,7 @@ func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			decode := newEngine(t, says("answer"))
 			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
-			conn := dial(t, p)
-			_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
-			if err != nil {
-				t.Fatal(err)
-			}
+			speaks(t, p, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
 			for begun := time.Now(); p.bytes.Load() == 0; runtime.Gosched() { // It is being read.
 				if time.Since(begun) > patience {
 					t.Fatal("the body is not read")
@@ -200,12 +206,7 @@ func TestClientThatIsGone(t *testing.T) {
 				c.WriteTimeout = 50 * time.Millisecond
 			}
 		})
-		conn := dial(t, p)
-		_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n"+
-			`{"prompt": "x"}`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := speaks(t, p, short)
 		<-came
 		if reads {
 			_ = conn.Close()
@@ -264,9 +265,7 @@ func TestHealthKeepsNobodyOut(t *testing.T) {
 	})
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 1 })
 	p.healthWait = patience
-	if _, err := io.WriteString(dial(t, p), "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	speaks(t, p, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
 	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "")
 }
@@ -277,9 +276,7 @@ func TestModelsTakeRoom(t *testing.T) {
 	came := make(chan string, 1)
 	decode := newEngine(t, stalls(came))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Requests = 1 })
-	if _, err := io.WriteString(dial(t, p), "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	speaks(t, p, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
 	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable, "--requests")
 }

@@ -214,12 +214,7 @@ func TestClientThatLeavesInPrefill(t *testing.T) {
 	came := make(chan string, 1)
 	decode := newEngine(t, says("answer"))
 	p := start(t, pair(newEngine(t, stalls(came)), decode), func(c *Config) { c.Rest = time.Hour })
-	conn := dial(t, p)
-	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n"+
-		`{"prompt": "x"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := speaks(t, p, short)
 	<-came
 	_ = conn.Close()
 	until(t, "nobody left", func() bool { return p.Stats().Left > 0 })
@@ -316,11 +311,8 @@ func TestLimitsAreNamed(t *testing.T) {
 	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
 		"1000 bytes are under way, as many as may be (--bodies)")
 	p.bytes.Add(-999)
-	conn := dial(t, with(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond }))
-	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\"")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := speaks(t, with(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond }),
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\"")
 	text, _ := io.ReadAll(conn)
 	// On a machine that is slow the headers are late, too, and there is no answer.
 	if len(text) > 0 && (!strings.Contains(string(text), " 408 ") || !strings.Contains(string(text),
