@@ -109,7 +109,8 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 }
 
 // Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch
-// if a sender's offer of them stands (pd_delay_pull). It consumes nothing and promises nothing for later.
+// if a sender's offer of them stands (pd_delay_pull). It consumes nothing and promises nothing for later. It counts
+// none that came layer by layer, which no Fetch has: a Get of Layered chunks without a Request looks for those.
 func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err error) {
 	if len(keys) == 0 {
 		return 0, nil

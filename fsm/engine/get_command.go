@@ -32,7 +32,7 @@ type Fetch struct {
 }
 
 // Contains asks how long the prefix of Keys is that a Fetch could have now. It pins and consumes nothing, so it names
-// no request.
+// no request. Chunks that came layer by layer are none of a Fetch's: a Get without Request and Wait looks for those.
 type Contains struct{ Keys [][]byte }
 
 // Unpin unpins what the Get with ticket Got gave, and consumes nothing: the Get did. A second Release is NotFound.

@@ -168,7 +168,10 @@ class Client(Attachment):
         return Pages(self, self._run(operations.get(keys, request, layered, patience)))
 
     def contains(self, keys: Sequence[str]) -> int:
-        """Count the chunks, from the first key on, that could be had now. It promises nothing for later."""
+        """Count the chunks, from the first key on, that could be had now. It promises nothing for later.
+
+        Layered chunks are not counted: a get without a request looks for those.
+        """
         return self._run(operations.contains(keys))
 
     def fetch(

@@ -145,7 +145,7 @@ class Client(Attachment):
         return Pages(self, await self._run(operations.get(keys, request, layered, patience)))
 
     async def contains(self, keys: Sequence[str]) -> int:
-        """Count the chunks, from the first key on, that could be had now."""
+        """Count the chunks, from the first key on, that could be had now: none that are layered."""
         return await self._run(operations.contains(keys))
 
     async def fetch(
