@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 
@@ -21,23 +20,6 @@ type stream struct {
 	shutAgent  bool   // by the agent, or cut: nothing goes down any more
 	shutEngine bool   // by the engine, or cut: nothing goes up any more
 	over       bool   // the agent has read all of it
-}
-
-func framed(body []byte) []byte {
-	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
-}
-
-// next takes a whole frame off the beginning of some bytes.
-func next(b *[]byte) (body []byte, ok bool) {
-	if len(*b) < 4 {
-		return nil, false
-	}
-	n := int(binary.LittleEndian.Uint32(*b))
-	if len(*b) < 4+n {
-		return nil, false
-	}
-	body, *b = (*b)[4:4+n], (*b)[4+n:]
-	return body, true
 }
 
 // An asked is a call as its engine has it.
@@ -118,7 +100,7 @@ func (e *engine) holds() bool {
 
 func (e *engine) say(body []byte) {
 	if e.s != nil && !e.s.shutEngine {
-		e.s.up = append(e.s.up, framed(body)...)
+		e.s.up = protocol.AppendFrame(e.s.up, body)
 	}
 }
 
@@ -179,10 +161,11 @@ func (e *engine) read() {
 	s := e.s
 	e.inbox, s.down = append(e.inbox, s.down...), nil
 	for e.s == s {
-		body, ok := next(&e.inbox)
+		body, rest, ok := protocol.CutFrame(e.inbox)
 		if !ok {
 			break
 		}
+		e.inbox = rest
 		e.heard(body)
 	}
 	if e.s == s && s.shutAgent && len(s.down) == 0 {

@@ -140,7 +140,7 @@ func (w *world) step(f func(out *Out)) {
 	f(&w.out)
 	for _, x := range w.out.Sends {
 		if s := w.stream(x.Conn); s != nil && !s.shutAgent {
-			s.down = append(s.down, framed(x.Body)...)
+			s.down = protocol.AppendFrame(s.down, x.Body)
 		}
 	}
 	for _, x := range w.out.Begins {
@@ -420,10 +420,11 @@ func (w *world) arrive(s *stream, most int) {
 	part := s.up[:min(most, len(s.up))]
 	rest := s.up[len(part):]
 	for {
-		body, ok := next(&part)
+		body, after, ok := protocol.CutFrame(part)
 		if !ok {
 			break
 		}
+		part = after
 		w.heard(s, body)
 	}
 	s.up = append(slices.Clone(part), rest...)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -110,7 +109,7 @@ func (r *rig) attach() *client {
 	c := attach(r.t, r.s.Path())
 	r.t.Cleanup(func() { // Where it has not detached, it does: its process is this one, which goes on.
 		bye := (&protocol.EngineCall{ID: c.last + 1, Op: []byte("detach")}).Append(nil)
-		_, _ = c.conn.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(bye))), bye...))
+		_, _ = c.conn.Write(protocol.AppendFrame(nil, bye))
 		_, _ = io.Copy(io.Discard, c.conn)
 		c.free(r.t)
 	})
@@ -341,7 +340,7 @@ func TestGarbageEndsItsConnection(t *testing.T) {
 			}
 			if attached {
 				hello := (&protocol.AttachRequest{Version: 1}).Append(nil)
-				hello = append(binary.LittleEndian.AppendUint32(nil, uint32(len(hello))), hello...)
+				hello = protocol.AppendFrame(nil, hello)
 				if _, err := conn.Write(hello); err != nil {
 					t.Fatal(err)
 				}

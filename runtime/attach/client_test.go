@@ -54,7 +54,7 @@ func (c *client) connect(hello protocol.AttachRequest) {
 	}
 	c.conn = conn.(*net.UnixConn)
 	c.write(hello.Append(nil))
-	head, rights := make([]byte, lengthBytes), make([]byte, unix.CmsgSpace(4))
+	head, rights := make([]byte, protocol.FrameBytes), make([]byte, unix.CmsgSpace(4))
 	n, oob, _, _, err := c.conn.ReadMsgUnix(head, rights)
 	if err != nil {
 		c.t.Fatal(err)
@@ -103,8 +103,7 @@ func (c *client) page(i uint64) []byte {
 
 func (c *client) write(body []byte) {
 	c.t.Helper()
-	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
-	if _, err := c.conn.Write(frame); err != nil {
+	if _, err := c.conn.Write(protocol.AppendFrame(nil, body)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -168,7 +167,7 @@ func (c *client) returned(id uint64) {
 // hear takes one message.
 func (c *client) hear() {
 	c.t.Helper()
-	head := make([]byte, lengthBytes)
+	head := make([]byte, protocol.FrameBytes)
 	if _, err := io.ReadFull(c.conn, head); err != nil {
 		c.t.Fatal(err)
 	}

@@ -14,13 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
-
-// lengthBytes begin a frame: how long it is, little-endian.
-const lengthBytes = 4
 
 // A conn is a connection of an engine's. Its writer takes what is posted; nobody waits for it.
 type conn struct {
@@ -139,8 +137,7 @@ func (c *conn) write(file int, stall time.Duration) {
 		if !ok {
 			return
 		}
-		frame := binary.LittleEndian.AppendUint32(make([]byte, 0, lengthBytes+len(m.body)), uint32(len(m.body)))
-		frame = append(frame, m.body...)
+		frame := protocol.AppendFrame(make([]byte, 0, protocol.FrameBytes+len(m.body)), m.body)
 		var rights []byte
 		if m.attached {
 			rights = unix.UnixRights(file)
@@ -169,7 +166,7 @@ func (c *conn) reason() string {
 // frames gives every message to take, until the connection ends or take says so.
 func frames(from io.Reader, most int, take func([]byte) bool) error {
 	r := bufio.NewReader(from)
-	var head [lengthBytes]byte
+	var head [protocol.FrameBytes]byte
 	var body []byte
 	for {
 		if _, err := io.ReadFull(r, head[:]); err != nil {

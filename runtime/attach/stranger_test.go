@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"encoding/binary"
 	"io"
 	"net"
 	"os"
@@ -60,15 +59,15 @@ func TestAnotherUserIsToldWhy(t *testing.T) {
 	}
 	conn := dialAs(t, 1000, r.s.Path())
 	hello := (&protocol.AttachRequest{Version: protocol.AttachVersion}).Append(nil)
-	if _, err := conn.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(hello))), hello...)); err != nil {
+	if _, err := conn.Write(protocol.AppendFrame(nil, hello)); err != nil {
 		t.Fatal(err)
 	}
 	said, err := io.ReadAll(conn)
-	if err != nil || len(said) < lengthBytes {
+	if err != nil || len(said) < protocol.FrameBytes {
 		t.Fatalf("it says %q, %v", said, err)
 	}
 	var told protocol.AttachResponse
-	if err := told.Decode(said[lengthBytes:], nil); err != nil || effects.Code(told.Code) != effects.Refused ||
+	if err := told.Decode(said[protocol.FrameBytes:], nil); err != nil || effects.Code(told.Code) != effects.Refused ||
 		!strings.Contains(string(told.Reason), "user is 1000") || told.Session != 0 || told.Pages != 0 {
 		t.Errorf("told %+v, %s, %v", told, told.Reason, err)
 	}

@@ -113,7 +113,7 @@ func (e *engineProcess) sorted(ended bool) (ids []uint64) {
 
 func (e *engineProcess) say(body []byte) {
 	if e.s != nil && !e.s.shutEngine {
-		e.s.up = append(e.s.up, framed(body)...)
+		e.s.up = protocol.AppendFrame(e.s.up, body)
 		e.s.soon(e.a.while(effects.Millisecond / 2))
 	}
 }
@@ -249,10 +249,11 @@ func (e *engineProcess) read() {
 	}
 	e.inbox, s.down = append(e.inbox, s.down...), nil
 	for e.s == s && e.a.w.Failure == nil {
-		body, ok := next(&e.inbox)
+		body, rest, ok := protocol.CutFrame(e.inbox)
 		if !ok {
 			break
 		}
+		e.inbox = rest
 		e.heard(body)
 	}
 	if e.s == s && s.shutAgent {

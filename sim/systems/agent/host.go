@@ -189,7 +189,7 @@ func (h *host) step(f func(out *session.Out)) {
 	for _, x := range out.Sends {
 		answers(h, x)
 		if s := h.a.streams[x.Conn-1]; !s.shutAgent {
-			s.down = append(s.down, framed(x.Body)...)
+			s.down = protocol.AppendFrame(s.down, x.Body)
 			h.a.engines[s.engine].wake(h.a.while(effects.Millisecond))
 		}
 	}

@@ -1,10 +1,9 @@
 package agent
 
 import (
-	"encoding/binary"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -24,23 +23,6 @@ type stream struct {
 	shutAgent  bool   // by the agent, or cut
 	shutEngine bool   // by the engine, or cut
 	over       bool   // the agent has read all
-}
-
-func framed(body []byte) []byte {
-	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
-}
-
-// next takes a whole frame off the beginning of some bytes.
-func next(b *[]byte) (body []byte, ok bool) {
-	if len(*b) < 4 {
-		return nil, false
-	}
-	n := int(binary.LittleEndian.Uint32(*b))
-	if len(*b) < 4+n {
-		return nil, false
-	}
-	body, *b = (*b)[4:4+n], (*b)[4+n:]
-	return body, true
 }
 
 // soon has the agent read in a while.
@@ -76,10 +58,11 @@ func (s *stream) arrives() {
 	}
 	part, rest := s.up[:most:most], s.up[most:]
 	for {
-		body, ok := next(&part)
+		body, after, ok := protocol.CutFrame(part)
 		if !ok {
 			break
 		}
+		part = after
 		h.heard(s, body)
 	}
 	s.up = append(part, rest...)
