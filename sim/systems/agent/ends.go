@@ -131,8 +131,12 @@ func (h *host) drop(x *holding) {
 	}
 }
 
-// gaveBack takes the end of what no call gave back. What fails goes again.
+// gaveBack takes the end of what no call gave back: it is over now, or was already.
 func (h *host) gaveBack(x *work, e *effects.Deliver) {
+	if e.Code != effects.OK && e.Code != effects.NotFound {
+		h.a.w.Fail(checkLeft.Property(), "node %d does not take back what call %d brought: %s", h.n.It(), x.call.ID, e.Code)
+		return
+	}
 	if x.ends.kind == session.Share {
 		withdrawn(h.a.w, h.n, e)
 	}
