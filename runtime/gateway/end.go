@@ -22,7 +22,7 @@ type end struct {
 	orders epochs.Inbox
 	side   *side        // nil: nobody asks about it
 	leaves bool         // the machine's goroutine's: it was told to go
-	notes  atomic.Int64 // that wait for the machine
+	notes  atomic.Int64 // bytes of those that wait for the machine
 
 	agent   *libnixl.Agent
 	memory  *libnixl.Memory
@@ -35,6 +35,7 @@ type end struct {
 // begin makes an agent aside, as that takes tens of milliseconds, and tells the machine.
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
 	if g.over { // All agents are waited for already.
+		g.count(func(s *Stats) { s.Made.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Made(now, a, 0, effects.Closed, &g.out) })
 		return
 	}
@@ -193,21 +194,25 @@ func (e *end) look() bool {
 	return e.write() || len(notices) > 0
 }
 
-// notesMax is how many notes to one agent may wait for the machine. Anybody sends them, and the library bounds nothing.
-const notesMax = 1 << 12
+// Notes to one agent wait for the machine, up to so many bytes and one note more; each counts as if it had some more.
+// Anybody sends them, and the library bounds nothing.
+const (
+	notesBytes = 64 << 20
+	noteBytes  = 512
+)
 
 // heard gives the machine a note, if that can be one and not too many wait.
 func (e *end) heard(n libnixl.Notice) {
-	g := e.g
-	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesMax
+	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteBytes)
+	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesBytes
 	g.count(func(s *Stats) { s.Heard.add(fits) })
 	if !fits {
 		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
 		return
 	}
-	e.notes.Add(1)
+	e.notes.Add(bytes)
 	g.inbox.Push(func(now effects.Time) {
-		e.notes.Add(-1)
+		e.notes.Add(-bytes)
 		g.m.Noted(now, e.number, n.Peer, n.Bytes, &g.out)
 	})
 }
@@ -216,6 +221,7 @@ func (e *end) heard(n libnixl.Notice) {
 func (g *Gateway) load(l machine.Load) {
 	e := g.ends[l.Agent]
 	if e == nil {
+		g.count(func(s *Stats) { s.Loaded.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, "", effects.Closed, &g.out) })
 		return
 	}
@@ -226,7 +232,7 @@ func (g *Gateway) load(l machine.Load) {
 			err = e.agent.Connect(name)
 		}
 		if err != nil {
-			g.log.Warn("an agent's metadata cannot be loaded", "err", err)
+			g.seldom.Warn("an agent's metadata cannot be loaded", "", "err", err)
 			code = effects.Faulted
 		}
 		g.count(func(s *Stats) { s.Loaded.add(err == nil) })
@@ -239,6 +245,7 @@ func (g *Gateway) say(s machine.Say) {
 	e := g.ends[s.Agent]
 	unsaid := func(now effects.Time) { g.m.Unsaid(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
+		g.count(func(n *Stats) { n.Said.add(false) })
 		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
 		g.inbox.Push(unsaid)
 		return
@@ -247,7 +254,7 @@ func (g *Gateway) say(s machine.Say) {
 		err := e.agent.Notify(s.To, s.Body)
 		g.count(func(n *Stats) { n.Said.add(err == nil) })
 		if err != nil {
-			g.log.Warn("a note cannot be sent", "to", s.To, "err", err)
+			g.seldom.Warn("a note cannot be sent", s.To, "bytes", len(s.Body), "err", err)
 			g.inbox.Push(unsaid)
 		}
 	})

@@ -17,7 +17,7 @@ type Stats struct {
 	Served   Results // questions of engines to side channels of ours
 	Made     Results // agents of ours
 	Loaded   Results // agents of engines that ours learnt
-	Heard    Results // notes of engines; those that failed were too long, or too many waited
+	Heard    Results // notes of engines; those that failed were too long, or too much waited
 	Said     Results // notes of ours
 	Writes   Results // transfers to engines
 	Bytes    uint64  // of those that went well

@@ -1,0 +1,98 @@
+package gateway_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/gateway"
+)
+
+// An answering is a side channel that says something to whoever asks; nil: nothing.
+type answering struct {
+	transport control.Transport
+	ready     chan struct{} // closed when that is set
+	says      []byte
+	asked     chan []byte
+}
+
+func (a *answering) Post(ev effects.Event) {
+	r, ok := ev.(*effects.Received)
+	if !ok {
+		return
+	}
+	<-a.ready
+	question, _, _ := effects.CutPart(r.Body)
+	a.asked <- question
+	if a.says != nil {
+		a.transport.Reply(&effects.Reply{Request: r.Request, Body: effects.AppendPart(nil, a.says)})
+	}
+}
+
+func listening(t *testing.T, says []byte) (a *answering, port uint16) {
+	t.Helper()
+	a = &answering{says: says, ready: make(chan struct{}), asked: make(chan []byte, 8)}
+	at := control.Server{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: "127.0.0.1"}}
+	var err error
+	if a.transport, err = zmq.Listen(zmq.Config{}, []control.Server{at}, a); err != nil {
+		t.Fatal(err)
+	}
+	close(a.ready)
+	t.Cleanup(func() { _ = a.transport.Shutdown(context.Background()) })
+	return a, a.transport.Servers()[0].Addr.Port
+}
+
+// What a side channel says is told as it is.
+func TestDescribe(t *testing.T) {
+	m := protocol.NixlMetadata{EngineID: []byte("E"), NumBlocks: 7, Layout: []byte("LBHNC"), BlockSize: 4,
+		BaseAddrs: []uint64{1 << 20}, BlockLens: []uint64{64}, BlockStrides: []uint64{64}, Backend: []byte("CPU_ATTN"),
+		PerLogical: 1, DCPSize: 1, PCPSize: 1}
+	hello := protocol.NixlHello{Hash: []byte("a hash"), Metadata: m.Append(nil)}
+	a, port := listening(t, hello.Append(nil))
+	d, err := gateway.Describe(t.Context(), zmq.Config{}.Opener(), "127.0.0.1", port, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Hash != "a hash" || string(d.Metadata.EngineID) != "E" || d.Metadata.NumBlocks != 7 ||
+		d.Metadata.BlockLens[0] != 64 {
+		t.Errorf("told %q, %+v", d.Hash, d.Metadata)
+	}
+	q, limits := protocol.NixlQuestion{}, protocol.DefaultLimits()
+	if err := q.Decode(<-a.asked, &limits); err != nil || q.PPRank != 2 || q.TPRank != 3 {
+		t.Errorf("asked for %+v, %v", q, err)
+	}
+}
+
+// Who is no such side channel, or none, or silent, is said with where it is and what to give.
+func TestDescribeNobody(t *testing.T) {
+	_, other := listening(t, []byte("HTTP/1.1 400"))
+	mute, silent := listening(t, nil)
+	left, gone := listening(t, nil)
+	if err := left.transport.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		port uint16
+		says string
+		act  func(end context.CancelFunc)
+	}{
+		{other, "answers something else", nil},
+		{silent, "does not answer", func(end context.CancelFunc) { <-mute.asked; end() }},
+		{gone, "cannot be reached", nil},
+	} {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		if c.act != nil {
+			go c.act(end)
+		}
+		_, err := gateway.Describe(ctx, zmq.Config{}.Opener(), "127.0.0.1", c.port, 0, 0)
+		if err == nil || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), "VLLM_NIXL_SIDE_CHANNEL_PORT") {
+			t.Errorf("port %d: %v; want that it %s", c.port, err, c.says)
+		}
+	}
+}
