@@ -44,7 +44,7 @@ func (s *stage) play(d transcript.Directive) string {
 	number := func(key string) int64 { return int64(d.Number(key, 0)) }
 	var who Sender
 	if len(d.CmdArgs) > 0 {
-		if name, rank, ok := strings.Cut(d.CmdArgs[0].Key, "/"); ok {
+		if name, rank, ok := strings.Cut(d.Arg(0), "/"); ok {
 			n, _ := strconv.Atoi(rank)
 			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))},
 				Source: uint64(number("by"))}
@@ -67,7 +67,7 @@ func (s *stage) play(d transcript.Directive) string {
 	switch d.Cmd {
 	case "directory":
 		c := wide()
-		for _, a := range d.CmdArgs {
+		for _, a := range d.Args() {
 			n, _ := strconv.Atoi(a.Vals[0])
 			*bounds(&c)[a.Key] = n
 		}

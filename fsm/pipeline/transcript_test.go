@@ -48,7 +48,7 @@ func TestTranscripts(t *testing.T) {
 				if ms := number("lease"); ms > 0 {
 					r.lease = r.now.Add(effects.Duration(ms) * effects.Millisecond)
 				}
-				if _, code := r.open(d.CmdArgs[0].Key, wait); code != effects.OK {
+				if _, code := r.open(d.Arg(0), wait); code != effects.OK {
 					fmt.Fprintf(&log, "refused %v\n", code)
 				}
 			case "read":

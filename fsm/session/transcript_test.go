@@ -109,7 +109,7 @@ func (s *story) directive(d transcript.Directive) string {
 		m := protocol.EngineAnswer{ID: of.ID, Held: has("held"), Pages: list("pages")}
 		m.Lengths = make([]uint64, len(m.Pages))
 		if len(d.CmdArgs) > 1 {
-			if code, ok := transcript.CodeNamed(arg(1)); ok {
+			if code, ok := transcript.CodeNamed(d.CmdArgs[1].Key); ok && has(arg(1)) {
 				m.Code = uint32(code)
 			}
 		}

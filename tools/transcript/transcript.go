@@ -13,18 +13,59 @@ import (
 )
 
 // A Directive is one line of a story: a verb (Cmd), then words and keys with values (CmdArgs), and lines of input. What
-// cannot be read ends the test.
+// cannot be read ends the test, and so does what nobody has read: it may be misspelt.
 type Directive struct {
 	*datadriven.TestData
 	T *testing.T
+
+	read map[int]bool // places among CmdArgs
 }
 
 // Play plays all files below a folder. begin is called for each, and returns what plays its directives.
 func Play(t *testing.T, folder string, begin func() (play func(Directive) string)) {
 	datadriven.Walk(t, folder, func(t *testing.T, path string) {
 		play := begin()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return play(Directive{d, t}) })
+		datadriven.RunTest(t, path, func(t *testing.T, data *datadriven.TestData) string {
+			d := Directive{data, t, map[int]bool{}}
+			out := play(d)
+			if rest := d.unread(); len(rest) > 0 {
+				t.Fatalf("%s: %s does not read %v: take it out, or spell it as it is read", d.Pos, d.Cmd, rest)
+			}
+			return out
+		})
 	})
+}
+
+// unread are the words and keys that nobody has read.
+func (d Directive) unread() (rest []string) {
+	for i, a := range d.CmdArgs {
+		if !d.read[i] {
+			rest = append(rest, a.String())
+		}
+	}
+	return rest
+}
+
+// HasArg says whether a word or a key is there.
+func (d Directive) HasArg(key string) bool { return d.find(key) >= 0 }
+
+// find is the place of a word or a key; negative if it is not there.
+func (d Directive) find(key string) int {
+	for i, a := range d.CmdArgs {
+		if a.Key == key {
+			d.read[i] = true
+			return i
+		}
+	}
+	return -1
+}
+
+// Args are all words and keys.
+func (d Directive) Args() []datadriven.CmdArg {
+	for i := range d.CmdArgs {
+		d.read[i] = true
+	}
+	return d.CmdArgs
 }
 
 // Unknown ends the test: nobody plays this verb.
@@ -35,6 +76,7 @@ func (d Directive) Arg(i int) string {
 	if i >= len(d.CmdArgs) {
 		d.T.Fatalf("%s: %s has %d words, and one more is wanted", d.Pos, d.Cmd, len(d.CmdArgs))
 	}
+	d.read[i] = true
 	return d.CmdArgs[i].Key
 }
 
@@ -43,9 +85,9 @@ func (d Directive) First() int { return int(d.number(d.Arg(0))) }
 
 // Numbers are those words that are numbers.
 func (d Directive) Numbers() (all []int) {
-	for _, a := range d.CmdArgs {
+	for i, a := range d.CmdArgs {
 		if n, err := strconv.Atoi(a.Key); err == nil {
-			all = append(all, n)
+			d.read[i], all = true, append(all, n)
 		}
 	}
 	return all
@@ -53,10 +95,8 @@ func (d Directive) Numbers() (all []int) {
 
 // Words are the values of a key.
 func (d Directive) Words(key string) []string {
-	for _, a := range d.CmdArgs {
-		if a.Key == key {
-			return a.Vals
-		}
+	if i := d.find(key); i >= 0 {
+		return d.CmdArgs[i].Vals
 	}
 	return nil
 }
