@@ -350,6 +350,27 @@ class Pair:
         assert not self.wire.prefills
 
 
+def sharing(hosts: int, **extra: Any) -> list[Engine]:
+    """Make two engines that share, through the agents of so many hosts."""
+    from kvferry.vllm import KvferryConnector
+
+    return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock", **extra) for i in range(2)]
+
+
+def run(engine: Engine, name: str, tokens: list[int]) -> Request:
+    """Have an engine serve a prompt, and nothing else."""
+    request = engine.add(Request(name, tokens))
+    engine.run(engine.idle)
+    return request
+
+
+def ended(engines: list[Engine], wire: Wire) -> None:
+    """Have all end, and see that nothing is held."""
+    for engine in engines:
+        engine.close()
+    assert wire.held == 0
+
+
 def prompt(seed: int, length: int) -> list[int]:
     drawn = np.random.default_rng(seed)
     return [int(t) for t in drawn.integers(0, 1 << 31, length)]

@@ -57,8 +57,8 @@ def test_parameters_that_are_no_object_are_none(wire: Wire, params: Any) -> None
 def test_engines_that_are_not_supported_are_refused_by_name(wire: Wire) -> None:
     from kvferry.vllm.connector import KvferryConnector
 
-    def made(change: Callable[[Any, Any], None], role: str = "kv_producer") -> None:
-        vllm, cache = double.config(role), double.cache_config(8)
+    def made(change: Callable[[Any, Any], None]) -> None:
+        vllm, cache = double.config("kv_producer"), double.cache_config(8)
         change(vllm, cache)
         KvferryConnector(vllm, double.Role.SCHEDULER, cache)
 

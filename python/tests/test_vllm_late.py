@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import vllm_double as double
-from agents_double import Agent, Pair, Prefill, Wire, prompt
+from agents_double import Agent, Pair, Prefill, Wire, ended, prompt, run, sharing
 from gate import Gate
 from kvferry.codes import Code
 from kvferry.errors import error_of
 from kvferry.vllm import agents, ends, layers, working
 from kvferry.vllm.words import Receiver
-from test_vllm_sharing import ended, run, sharing
 from vllm_engine import Request
 
 PATIENCE = 20.0  # What the double of vLLM configures, in seconds.

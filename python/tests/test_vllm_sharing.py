@@ -8,32 +8,14 @@ from typing import Any
 import pytest
 
 import vllm_double as double
-from agents_double import Agent, Wire, prompt
+from agents_double import Agent, Wire, ended, prompt, run, sharing
 from gate import Gate
 from kvferry.codes import Code
 from kvferry.errors import error_of
 from kvferry.values import Lookup
 from kvferry.vllm import working
 from vllm_double import Status
-from vllm_engine import Engine, Request
-
-
-def sharing(hosts: int, **extra: Any) -> list[Engine]:
-    from kvferry.vllm import KvferryConnector
-
-    return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock", **extra) for i in range(2)]
-
-
-def run(engine: Engine, name: str, tokens: list[int]) -> Request:
-    request = engine.add(Request(name, tokens))
-    engine.run(engine.idle)
-    return request
-
-
-def ended(engines: list[Engine], wire: Wire) -> None:
-    for engine in engines:
-        engine.close()
-    assert wire.held == 0
+from vllm_engine import Request
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
