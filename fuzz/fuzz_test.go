@@ -9,6 +9,7 @@ import (
 func FuzzSharedLog(f *testing.F)                      { SharedLog.Fuzz(f) }
 func FuzzAgentAttach(f *testing.F)                    { AgentAttach.Fuzz(f) }
 func FuzzAgentCall(f *testing.F)                      { AgentCall.Fuzz(f) }
+func FuzzAgentFrames(f *testing.F)                    { AgentFrames.Fuzz(f) }
 func FuzzAllocRequest(f *testing.F)                   { AllocRequest.Fuzz(f) }
 func FuzzAllocResponse(f *testing.F)                  { AllocResponse.Fuzz(f) }
 func FuzzCacheQueryRequest(f *testing.F)              { CacheQueryRequest.Fuzz(f) }

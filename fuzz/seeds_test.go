@@ -211,6 +211,8 @@ func wantSeeds(t *testing.T) map[string][]seed {
 			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
 		"Nixl":      nixlSeeds(),
 		"SharedLog": sharedLogs(),
+		"AgentFrames": texts("frames", "\x02\x00\x00\x00ab\x00\x00\x00\x00", "\x01\x00\x00\x00a\x05\x00\x00\x00bcd",
+			"\x01\x00\x00", "\xff\xff\xff\xffab"),
 		"Endpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1",
 			":1", "h:01"),
 	}

@@ -42,9 +42,9 @@ func (t Target) Fuzz(f *testing.F) {
 func Targets() []Target { return slices.Clone(all) }
 
 var all = []Target{
-	AgentAttach, AgentCall, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, ControllerControl,
-	ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers, DifferentialAllocRequest,
-	DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
+	AgentAttach, AgentCall, AgentFrames, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse,
+	ControllerControl, ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers,
+	DifferentialAllocRequest, DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
 	DifferentialControllerFeed, DifferentialP2PGet, DifferentialP2PGetReply, DifferentialPullDoneSignal,
 	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
 	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,

@@ -1,0 +1,33 @@
+package fuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// AgentFrames holds what is cut off the bytes of an agent's socket: the frames are those bytes, and no more is whole.
+var AgentFrames = stateless("AgentFrames", checkAgentFrames)
+
+func checkAgentFrames(b []byte) error {
+	var again []byte
+	rest := b
+	for {
+		body, after, ok := protocol.CutFrame(rest)
+		if !ok {
+			break
+		}
+		again, rest = protocol.AppendFrame(again, body), after
+	}
+	if !bytes.Equal(append(again, rest...), b) {
+		return fmt.Errorf("frames of %d bytes are cut off %d, and are not those", len(again), len(b))
+	}
+	for more := range len(rest) {
+		if _, _, ok := protocol.CutFrame(rest[:more]); ok {
+			return errors.New("a part of what is no whole frame is one")
+		}
+	}
+	return nil
+}
