@@ -85,16 +85,16 @@ func (c Config) complete() (Config, error) {
 			"give tcp or ^cma: with others an engine of this host might store here by itself, and never be stopped")
 	}
 	for _, f := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
+		name          string
+		value         *time.Duration
+		def, min, max time.Duration
 	}{
-		{"patience", &limits.Patience, 480 * time.Second},
-		{"side_timeout", &limits.SideTimeout, 5 * time.Second},
-		{"stall_timeout", &limits.StallTimeout, 10 * time.Second},
+		{"patience", &limits.Patience, 480 * time.Second, time.Second, 24 * time.Hour},
+		{"side_timeout", &limits.SideTimeout, 5 * time.Second, time.Millisecond, time.Hour},
+		{"stall_timeout", &limits.StallTimeout, 10 * time.Second, time.Millisecond, time.Hour},
 	} {
-		if *f.value = cmp.Or(*f.value, f.def); *f.value < 0 || *f.value > 24*time.Hour {
-			return bad("gateway."+f.name, f.value.String(), "give a positive time, of at most 24h")
+		if *f.value = cmp.Or(*f.value, f.def); *f.value < f.min || *f.value > f.max {
+			return bad("gateway."+f.name, f.value.String(), fmt.Sprintf("give %v to %v", f.min, f.max))
 		}
 	}
 	for _, f := range []struct {

@@ -21,8 +21,8 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 	*Description, error,
 ) {
 	bad := func(why string, err error) (*Description, error) {
-		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give that of vLLM's NIXL connector, which the engine "+
-			"has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
+		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give that of vLLM's NIXL connector, which the "+
+			"engine has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
 	}
 	told := make(told, 4) // More than one question has.
 	t, err := sides(control.Env{Sink: told})

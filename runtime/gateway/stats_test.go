@@ -5,6 +5,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -98,22 +99,42 @@ func TestLimits(t *testing.T) {
 	if got := gateway.Complete(t, c).Limits; !reflect.DeepEqual(got, cfg.Gateway) {
 		t.Errorf("the defaults are %+v, and those of a file %+v", got, cfg.Gateway)
 	}
-	for key, limits := range map[string]config.Gateway{
-		"gateway.transports":    {Transports: "all"},
-		"gateway.patience":      {Patience: -1},
-		"gateway.side_timeout":  {SideTimeout: 25 * time.Hour},
-		"gateway.stall_timeout": {StallTimeout: -1},
-		"gateway.engines":       {Engines: 1025},
-		"gateway.asks":          {Asks: 1<<16 + 1},
-		"gateway.waiting":       {Waiting: 1<<16 + 1},
-		"gateway.agents":        {Agents: 1025},
-		"gateway.tries":         {Tries: 101},
-		"gateway.window":        {Window: 1<<15 + 1},
+	for _, bad := range []struct {
+		key, value string
+		limits     config.Gateway
+	}{
+		{"transports", "all", config.Gateway{Transports: "all"}},
+		{"patience", "999ms", config.Gateway{Patience: 999 * time.Millisecond}},
+		{"patience", "86401s", config.Gateway{Patience: 86401 * time.Second}},
+		{"side_timeout", "999us", config.Gateway{SideTimeout: 999 * time.Microsecond}},
+		{"side_timeout", "2h", config.Gateway{SideTimeout: 2 * time.Hour}},
+		{"stall_timeout", "999us", config.Gateway{StallTimeout: 999 * time.Microsecond}},
+		{"stall_timeout", "2h", config.Gateway{StallTimeout: 2 * time.Hour}},
+		{"engines", "1025", config.Gateway{Engines: 1025}},
+		{"asks", "65537", config.Gateway{Asks: 1<<16 + 1}},
+		{"waiting", "65537", config.Gateway{Waiting: 1<<16 + 1}},
+		{"agents", "1025", config.Gateway{Agents: 1025}},
+		{"tries", "101", config.Gateway{Tries: 101}},
+		{"window", "32769", config.Gateway{Window: 1<<15 + 1}},
 	} {
-		c.Limits = limits
+		c.Limits = bad.limits
 		_, err := gateway.New(c)
-		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), key+" of the gateway is") {
-			t.Errorf("%s: %v", key, err)
+		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "gateway."+bad.key+" of the gateway is") {
+			t.Errorf("%s is %s: %v", bad.key, bad.value, err)
+		}
+		if err := inFile(bad.key, bad.value); err == nil || !strings.Contains(err.Error(), bad.key) {
+			t.Errorf("%s is %s in a file: %v", bad.key, bad.value, err)
 		}
 	}
+	for key, value := range map[string]string{"patience": "1s", "side_timeout": "1h", "stall_timeout": "1ms"} {
+		if err := inFile(key, value); err != nil {
+			t.Errorf("%s is %s in a file: %v", key, value, err)
+		}
+	}
+}
+
+// inFile is what a node's file says of a limit.
+func inFile(key, value string) error {
+	_, err := config.Parse("test", fmt.Appendf(nil, "%s    gateway: {%s: %s}\n", nodeText, key, value), nil)
+	return err
 }

@@ -17,9 +17,11 @@ func TestUnread(t *testing.T) {
 		read func(d Directive) bool
 		rest []string
 	}{
-		"nothing":       {func(Directive) bool { return true }, []string{"7", "well", "code=too_many", "keys=(1, 2)"}},
-		"a word":        {func(d Directive) bool { return d.Arg(1) == "well" }, []string{"7", "code=too_many", "keys=(1, 2)"}},
-		"the first one": {func(d Directive) bool { return d.First() == 7 }, []string{"well", "code=too_many", "keys=(1, 2)"}},
+		"nothing": {func(Directive) bool { return true }, []string{"7", "well", "code=too_many", "keys=(1, 2)"}},
+		"a word": {func(d Directive) bool { return d.Arg(1) == "well" },
+			[]string{"7", "code=too_many", "keys=(1, 2)"}},
+		"the first one": {func(d Directive) bool { return d.First() == 7 },
+			[]string{"well", "code=too_many", "keys=(1, 2)"}},
 		"numbers": {func(d Directive) bool { return slices.Equal(d.Numbers(), []int{7}) },
 			[]string{"well", "code=too_many", "keys=(1, 2)"}},
 		"whether a word is there": {func(d Directive) bool { return d.HasArg("well") && !d.HasArg("ill") },
