@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata are the documentation of the exchanges: each tells
@@ -66,27 +66,17 @@ import (
 //	                                   the data plane says that pages came
 func TestTranscripts(t *testing.T) {
 	told, met := 0, map[effects.Mark]bool{}
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if !strings.HasSuffix(path, ".txt") {
-			return // What a property test left that failed.
-		}
+	transcript.Play(t, "testdata", func() func(transcript.Directive) string {
 		told++
-		r := &rig{t: t, now: effects.Time(effects.Second), met: met}
+		r := &rig{now: effects.Time(effects.Second), met: met}
 		ticket := uint64(0)
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		return func(d transcript.Directive) string {
+			t, arg := d.T, d.Words
 			r.t = t
 			r.log.Reset()
-			arg := func(key string) []string {
-				for _, a := range d.CmdArgs {
-					if a.Key == key {
-						return a.Vals
-					}
-				}
-				return nil
-			}
 			first := ""
 			if len(d.CmdArgs) > 0 {
-				first = d.CmdArgs[0].Key
+				first = d.Arg(0)
 			}
 			switch d.Cmd {
 			case "rank":
@@ -271,7 +261,7 @@ func TestTranscripts(t *testing.T) {
 				return "ok"
 			}
 			return r.log.String()
-		})
+		}
 	})
 	if all, err := filepath.Glob("testdata/*.txt"); err == nil && told == len(all) {
 		rareMarksAreMet(t, met)

@@ -4,6 +4,7 @@
 package transcript
 
 import (
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -24,6 +25,9 @@ type Directive struct {
 // Play plays all files below a folder. begin is called for each, and returns what plays its directives.
 func Play(t *testing.T, folder string, begin func() (play func(Directive) string)) {
 	datadriven.Walk(t, folder, func(t *testing.T, path string) {
+		if filepath.Ext(path) == ".fail" {
+			return // What a property test left that failed.
+		}
 		play := begin()
 		datadriven.RunTest(t, path, func(t *testing.T, data *datadriven.TestData) string {
 			d := Directive{data, t, map[int]bool{}}
@@ -58,6 +62,13 @@ func (d Directive) find(key string) int {
 		}
 	}
 	return -1
+}
+
+// ScanArgs reads the values of a key, which must be there.
+func (d Directive) ScanArgs(t *testing.T, key string, into ...any) {
+	t.Helper()
+	d.find(key)
+	d.TestData.ScanArgs(t, key, into...)
 }
 
 // Args are all words and keys.

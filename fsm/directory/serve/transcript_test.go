@@ -3,15 +3,13 @@ package serve
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/tools/transcript"
 )
 
 // The transcripts in testdata/stories are what a directory and workers say to each other. Directives:
@@ -22,20 +20,17 @@ import (
 //
 // Each message comes to one machine as JSON and to another one as msgpack: both do the same.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+	transcript.Play(t, "testdata/stories", func() func(transcript.Directive) string {
 		var s stage
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+		return s.play
 	})
 }
 
 // A stage is two machines that are told the same, in two forms.
 type stage struct{ one, two *rig }
 
-func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
-	number := func(key string, n int) int {
-		d.MaybeScanArgs(t, key, &n)
-		return n
-	}
+func (s *stage) play(d transcript.Directive) string {
+	t, number := d.T, d.Number
 	var a, b strings.Builder
 	switch d.Cmd {
 	case "directory":
@@ -50,7 +45,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.one, s.two = begin(), begin()
 	case "on":
-		ch, ok := effects.ChannelNamed(d.CmdArgs[0].Key)
+		ch, ok := effects.ChannelNamed(d.Arg(0))
 		if !ok {
 			t.Fatalf("no channel %s", d.CmdArgs[0])
 		}
@@ -63,12 +58,11 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		s.one.say(t, &a)
 		s.two.say(t, &b)
 	case "wait":
-		n, _ := strconv.Atoi(d.CmdArgs[0].Key)
-		until := s.one.now.Add(effects.Duration(n) * effects.Second)
+		until := s.one.now.Add(effects.Duration(d.First()) * effects.Second)
 		s.one.pass(until, func() { s.one.say(t, &a) })
 		s.two.pass(until, func() { s.two.say(t, &b) })
 	default:
-		t.Fatalf("no directive %q", d.Cmd)
+		d.Unknown()
 	}
 	if a.String() != b.String() {
 		t.Fatalf("JSON has it\n%s\nmsgpack\n%s", &a, &b)
