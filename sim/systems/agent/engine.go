@@ -288,6 +288,10 @@ func (e *engineProcess) heard(body []byte) {
 		if x == nil {
 			return
 		}
+		if !e.lies && !(x.answered && x.held) {
+			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, which is not held",
+				oracle.Node(e.node), r.ID)
+		}
 		if h := e.agent(); h != nil && h.works[session.Call{Session: e.session, ID: r.ID}] != nil {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, and it is not",
 				oracle.Node(e.node), r.ID)
