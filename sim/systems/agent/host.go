@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
@@ -227,29 +225,6 @@ func (h *host) step(f func(out *session.Out)) {
 	}
 }
 
-// bounded checks that no engine has more than it may.
-func (h *host) bounded() {
-	pd.Judged(h.a.w, checkBounds)
-	for id := range h.sessions {
-		works, holds := 0, 0
-		for at := range h.works {
-			if at.Session == id {
-				works++
-			}
-		}
-		for at := range h.holds {
-			if at.Session == id {
-				holds++
-			}
-		}
-		if works > h.a.window || holds > h.a.holdings {
-			h.a.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and holds %d things, and may %d and %d",
-				h.n.It(), works, holds, h.a.window, h.a.holdings)
-			return
-		}
-	}
-}
-
 func (h *host) heard(s *stream, body []byte) {
 	e := h.a.engines[s.engine]
 	switch {
@@ -333,38 +308,6 @@ func answers(h *host, x session.Send) {
 	}
 }
 
-// resumes checks that an engine which goes on is told again how the calls ended that are open to it. What is not among
-// these it does not wait for any more.
-func resumes(h *host, s *stream, id uint64, open []uint64) {
-	pd.Judged(h.a.w, checkAgain)
-	for at, x := range h.works {
-		x.unwanted = x.unwanted || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
-	}
-	for _, call := range open {
-		m := h.said[session.Call{Session: id, ID: call}]
-		if m != nil && !m.lie && m.ended && m.told != s.id {
-			h.a.w.Fail(checkAgain.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
-				h.n.It(), call)
-			return
-		}
-	}
-}
-
-// crowded checks that who is turned away finds no place that a session has which nobody knows.
-func (h *host) crowded() {
-	for id := range h.sessions {
-		used := h.has(id)
-		for _, s := range h.a.streams {
-			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.Of(s.id).ID == id
-		}
-		if !used {
-			h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
-				h.n.It(), id)
-			return
-		}
-	}
-}
-
 // has says whether a session has calls that go on, or holds anything.
 func (h *host) has(id uint64) bool {
 	for at := range h.works {
@@ -387,39 +330,4 @@ func (h *host) exited(e *engineProcess) {
 		x := h.sessions[call.Session]
 		return x != nil && x.engine == e.place
 	})
-}
-
-// unwanted looks that calls which nobody waits for any more are aborted.
-func (h *host) unwanted(are func(session.Call) bool) {
-	pd.Judged(h.a.w, checkUnwanted)
-	for call, x := range h.works {
-		if are(call) && !x.aborted && x.op != protocol.CallDetach {
-			h.a.w.Fail(checkUnwanted.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.n.It())
-			return
-		}
-	}
-}
-
-// holdsStill checks that what an engine holds by a command of its rank's was not given back.
-func (h *host) holdsStill(x *holding, how string) bool {
-	w := h.a.w
-	pd.Judged(w, checkHeld)
-	if lost(h, x) {
-		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", how, x.at.ID,
-			h.n.It())
-		return false
-	}
-	return true
-}
-
-// lost says whether what a command of the rank's gave was given back.
-func lost(h *host, x *holding) bool {
-	c := &h.a.w.Commands[x.t-1]
-	lost := h.gone[x.t] || c.Released
-	if x.kind == session.Pages && c.Stored == 0 && x.shares == 0 {
-		for _, p := range c.Pages {
-			lost = lost || givesPages(c) && h.n.Engine().Pages[p.Index].Reserved != x.t
-		}
-	}
-	return lost
 }
