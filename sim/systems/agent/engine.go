@@ -288,7 +288,7 @@ func (e *engineProcess) heard(body []byte) {
 		if x == nil {
 			return
 		}
-		if !e.lies && !(x.answered && x.held) {
+		if !e.lies && (!x.answered || !x.held) {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, which is not held",
 				oracle.Node(e.node), r.ID)
 		}
