@@ -301,7 +301,8 @@ SERVED ?= 40
 
 .PHONY: interop-lmcache
 interop-lmcache: lmcache-ready ## Two real vLLM engines with LMCache's servers over agents, which are killed (SERVED=40 requests); LMCache's storage manager.
-	for way in storage.py 'storage.py --pull' servers.py plugin.py; do \
+	for way in storage.py 'storage.py --pull' 'storage.py --pull --delayed' servers.py \
+			plugin.py 'plugin.py --pull' 'plugin.py --pull --delayed'; do \
 		echo "== $$way"; \
 		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT):$(SERVERS) PYTHONDONTWRITEBYTECODE=1 \
 			$(VLLM)/bin/python tools/interop/$$way \

@@ -56,7 +56,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pyte
     """Run the agents of two hosts; a test may say which of them go layer by layer, or that reads are delayed."""
     vllm_double.install(monkeypatch)
     modes = getattr(request, "param", ())
-    made = Hosts(tmp_path, modes, delayed="delayed" in modes)
+    made = Hosts(tmp_path, modes, pull="pull" in modes, delayed="delayed" in modes)
     yield made
     made.stop()
 

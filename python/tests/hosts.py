@@ -10,6 +10,8 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import kvferry
 import vllm_double as double
 from kvferry import agent
@@ -30,27 +32,32 @@ extra_config:
     layout: {{num_layers: {double.LAYERS}, num_kv_heads: {double.HEADS}, head_size: {double.HEAD}, dtype: float}}
 """
 SIDES = {"prefill": "sender", "decode": "receiver"}
+# Whatever way chunks go from one to the other.
+MODES = pytest.mark.parametrize("hosts", [(), ("pull",), ("delayed",)], indirect=True)
 
 
 class Hosts:
     """The agents of a prefill's and a decode's host."""
 
-    def __init__(self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, delayed: bool = False) -> None:
-        """Run them; those of some sides go layer by layer. Delayed: the decode's reads, when its engine fetches."""
+    def __init__(
+        self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, pull: bool = False, delayed: bool = False
+    ) -> None:
+        """Run them; those of some sides go layer by layer. Pull: the decode's reads; delayed: when its engine asks."""
         self._folder = folder
         self.ports = ports(3)
         self.agents: dict[str, agent.Agent] = {}
+        pull = pull or delayed
         for side, role in SIDES.items():
             text = (
                 f"enable_pd: true\npd_role: {role}\npd_skip_proxy_notification: true\ntransfer_channel: auto\n"
-                f"use_layerwise: {str(side in layered).lower()}\npd_pull_mode: {str(delayed).lower()}\n"
+                f"use_layerwise: {str(side in layered).lower()}\npd_pull_mode: {str(pull).lower()}\n"
             )
             if side == "decode":
                 text += f"pd_peer_init_port: {self.ports[0]}\npd_peer_alloc_port: {self.ports[1]}\n"
                 text += "pd_delay_pull: true\n" if delayed else ""
-            elif delayed:
+            elif pull:
                 text += f"pd_pull_done_port: [{self.ports[2]}]\n"
-            text += f"pd_peer_host: {HOST}\n" if side == "decode" or delayed else ""
+            text += f"pd_peer_host: {HOST}\n" if side == "decode" or pull else ""
             (folder / f"{side}.yaml").write_text(text + POOL)
             self.start(side)
 

@@ -9,22 +9,21 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 
 import kvferry
 import lmcache_double as double
 import vllm_double
-from hosts import SIDES, Hosts
+from hosts import MODES, SIDES, Hosts
 from kvferry.lmcache import KvferryL2
+from kvferry.lmcache.chunks import Chunks
 from kvferry.lmcache.l2 import chains, name_of
 from lmcache_double import CHUNK, Config, DisaggSpec, Engine, Key, Metadata, Server, pair, spec_of, views
 from nodes import HOST, needed
-
-if TYPE_CHECKING:
-    pass
 
 PAGE_BYTES = vllm_double.PAGE_BYTES
 
@@ -38,10 +37,16 @@ def told(zmq: double.Zmq, count: int) -> list[str]:
     return [message["req_id"] for message in messages]
 
 
+def until_nothing_is_held(hosts: Hosts) -> None:
+    """Wait until agents have heard that chunks were read, or that a client has ended."""
+    until_found(lambda: [hosts.held(side) for side in SIDES], [0, 0])
+
+
 # ---- from a prefill to a decode ----
 
 
 @needed
+@MODES
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.Zmq, killed: str | None) -> None:
     """Whatever an agent does, what comes is right, the proxy hears, and nothing stays held."""
@@ -81,12 +86,13 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.Zmq, killed: str | N
     for engine in (prefill, decode):
         engine.backend.close()
         assert engine.local.live == 0
-    assert [hosts.held(side) for side in SIDES] == [0, 0]
+    until_nothing_is_held(hosts)
 
 
 @needed
+@MODES
 def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
-    """What has no room at the engine is a miss, and stays for whoever has."""
+    """What has no room at the engine is a miss, and nothing stays for it."""
     del zmq
 
     async def play() -> None:
@@ -98,6 +104,7 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.Zmq) -> None:
         assert await narrow.backend.batched_async_contains("id", [*keys, Key(99)], pin=True) == 5
         got = await narrow.backend.batched_get_non_blocking("id", keys, {"cum_chunk_lengths": [0]})
         assert narrow.verified(keys, got) == 2
+        until_nothing_is_held(hosts)
         for engine in (prefill, narrow):
             engine.backend.close()
             assert engine.local.live == 0
@@ -140,7 +147,67 @@ def test_pins_and_removes(hosts: Hosts, zmq: double.Zmq) -> None:
     assert not decode.backend.remove(keys[2])
     for engine in (prefill, decode):
         engine.backend.close()  # With a pin.
-    assert [hosts.held(side) for side in SIDES] == [0, 0]
+    until_nothing_is_held(hosts)
+
+
+@needed
+@pytest.mark.parametrize("hosts", [("delayed",)], indirect=True)
+def test_removes_of_what_was_offered(hosts: Hosts, zmq: double.Zmq) -> None:
+    """It cannot be pinned, and its sender has the memory back."""
+    del zmq
+    prefill, decode = pair(hosts)
+    keys = [Key(chunk) for chunk in range(3)]
+    prefill.sent(prefill.put(keys, 3 * CHUNK, spec_of(hosts, "r")))
+    assert hosts.held("prefill") > 0
+    assert decode.backend.batched_contains(keys, pin=True) == 3
+    assert not decode.backend.pin(keys[0])
+    assert not decode.backend.unpin(keys[0])
+    assert [decode.backend.remove(key) for key in keys] == [True] * 3
+    assert not decode.backend.remove(keys[0])
+    assert decode.backend.batched_contains(keys) == 0
+    for engine in (prefill, decode):
+        engine.backend.close()
+    until_nothing_is_held(hosts)
+
+
+@needed
+@pytest.mark.parametrize("hosts", [("delayed",)], indirect=True)
+def test_what_another_engine_took_is_not_waited_for(
+    hosts: Hosts, zmq: double.Zmq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is before it comes all the same."""
+    del zmq
+    prefill, decode = pair(hosts)
+    keys = [Key(chunk) for chunk in range(3)]
+    prefill.sent(prefill.put(keys[:2], 2 * CHUNK, spec_of(hosts, "r")))
+    contains, asked = kvferry.Client.contains, []
+
+    def all_at_first(client: kvferry.Client, names: list[str]) -> int:
+        asked.append(names)
+        return len(names) if len(asked) == 1 else contains(client, names)
+
+    monkeypatch.setattr(kvferry.Client, "contains", all_at_first)
+    assert decode.got(keys) == 2  # Else it is none, when the time is over.
+    for engine in (prefill, decode):
+        engine.backend.close()
+    until_nothing_is_held(hosts)
+
+
+@needed
+def test_what_comes_again_is_held_once(hosts: Hosts, zmq: double.Zmq, monkeypatch: pytest.MonkeyPatch) -> None:
+    del zmq
+    _, decode = engines = pair(hosts)
+
+    def load(_: Chunks, names: list[str], take: Any, until: float, *, shared: bool) -> int:
+        del names, until, shared
+        assert all(take(0, np.zeros(PAGE_BYTES, np.uint8)) for _ in range(2))
+        return 0
+
+    monkeypatch.setattr(Chunks, "load", load)
+    assert decode.backend.get_blocking(Key(1)) is None
+    for engine in engines:
+        engine.backend.close()
+        assert engine.local.live == 0
 
 
 @needed
@@ -166,6 +233,15 @@ def test_puts_that_cannot_be_are_said_by_name(hosts: Hosts, zmq: double.Zmq, cap
         assert engine.local.live == 0
         assert not engine.backend.contains(Key(1))  # As late as that.
         assert engine.sent(engine.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
+
+
+@needed
+@pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
+def test_agents_whose_chunks_go_layer_by_layer_are_refused(hosts: Hosts, zmq: double.Zmq) -> None:
+    del zmq
+    for side in SIDES:
+        with pytest.raises(kvferry.InvalidError, match=r"layers of the agent is 2.*use_layerwise"):
+            Engine.of({"socket": hosts.socket(side)})
 
 
 @needed
@@ -212,7 +288,7 @@ def test_an_agent_that_is_not_there_is_said(zmq: double.Zmq) -> None:
 # ---- between those who share ----
 
 
-def until_found(find: Any, wanted: int) -> None:
+def until_found(find: Any, wanted: Any) -> None:
     """Wait until a directory, or an agent, has heard."""
     until = time.monotonic() + vllm_double.PATIENCE
     while find() != wanted:

@@ -35,7 +35,7 @@ class Agent:
         return call
 
 
-class Pages(list[int]):
+class Pages(list[Any]):
     short = None
     void = False
 
@@ -44,7 +44,7 @@ class Pages(list[int]):
             raise lost(op)
 
     def __init__(self, count: int) -> None:
-        super().__init__(range(count))
+        super().__init__(SimpleNamespace(array=bytes) for _ in range(count))
 
     def release(self, patience: float) -> None:
         assert patience == 0  # An agent that is stopped is not waited for.
@@ -79,6 +79,39 @@ def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.M
 
     agent: Any = Agent()
     assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == at // BATCH * BATCH
+
+
+class Offering(Agent):
+    """A client of an agent that has chunks offered, and does not hear of all that was taken."""
+
+    heard = 3
+
+    def get(self, *_: Any, **__: Any) -> Pages:
+        return Pages(0)
+
+    def contains(self, names: list[str]) -> int:
+        return len(names) - 1
+
+    def fetch(self, names: list[str], scatter: Any, **_: Any) -> kvferry.Prefix:
+        for place in range(0, len(names), 2):
+            scatter(place, [b"", b""][: len(names) - place])
+        return kvferry.Prefix(self.heard)
+
+
+@pytest.mark.parametrize(("broken", "full", "came"), [(9, 9, 3), (2, 9, 2), (9, 1, 1), (0, 9, 0)])
+def test_what_was_fetched_counts_as_far_as_it_was_taken_and_heard_of(broken: int, full: int, came: int) -> None:
+    taken: list[int] = []
+
+    def take(place: int, _: object) -> bool:
+        if place == broken:
+            raise error_of("array", Code.MISMATCH)
+        if place < full:
+            taken.append(place)
+        return place < full
+
+    agent: Any = Offering()
+    assert Chunks(agent, Complaints()).load([*"abcdef"], take, time.monotonic() + 60, shared=False) == came
+    assert taken == list(range(min(broken, full, 5)))  # Behind a chunk that is not taken none is.
 
 
 def test_late_work_asks_for_nothing() -> None:

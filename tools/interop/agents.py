@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import kvferry
 
 from children import GoneError, SilentError
-from hosts import agents, clear, connected, counted, nothing_held
+from hosts import add_pulls, agents, clear, connected, counted, nothing_held
 from interop import START, Trial, free_ports, prompt, report
 from trials import ABREAST, Pair, arguments, references, trials
 
@@ -89,8 +89,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
 def main() -> int:
     """Do what the command line says."""
     parser = arguments(__doc__)
-    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
-    parser.add_argument("--delayed", action="store_true", help="with --pull: when the engine fetches")
+    add_pulls(parser)
     parser.add_argument("--layerwise", action="store_true", help="each layer goes while the next is computed")
     asked = parser.parse_args()
     if asked.layerwise and asked.pull:

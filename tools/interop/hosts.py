@@ -122,20 +122,35 @@ def nothing_held(way: str, both: dict[str, Agent]) -> bool:
     return not any(left.values())
 
 
+def add_pulls(parser: argparse.ArgumentParser) -> None:
+    """Have a command line say whether the decode's agent reads."""
+    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
+    parser.add_argument("--delayed", action="store_true", help="with --pull: when the engine fetches")
+
+
+def files(
+    ports: list[int], *, pull: bool, delayed: bool, layerwise: bool = False, retention: int = RETENTION
+) -> dict[str, str]:
+    """Write the files of both agents. Ports: two of the decode's, and one where the prefill's hears what was read."""
+    made = {}
+    for side, role in SIDES.items():
+        peer, mode = "", PULL if pull else LAYERWISE if layerwise else ""
+        if side == "decode":
+            peer = PEER.format(host=HOST, init=ports[0], alloc=ports[1])
+            mode += f"\n{DELAYED}" if pull and delayed else ""
+        elif pull:
+            peer = DONE.format(host=HOST, done=ports[2])
+        made[side] = FILE.format(role=role, peer=peer, mode=mode, retention=retention)
+    return made
+
+
 @contextlib.contextmanager
 def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Agent]]:
     """Run both agents."""
     made: dict[str, Agent] = {}
+    texts = files(ports, pull=asked.pull, delayed=asked.delayed, layerwise=asked.layerwise)
     try:
-        for side, role in SIDES.items():
-            peer = ""
-            if side == "decode":
-                peer = PEER.format(host=HOST, init=ports[0], alloc=ports[1])
-            elif asked.pull:
-                peer = DONE.format(host=HOST, done=ports[2])
-            delayed = f"\n{DELAYED}" if asked.delayed and side == "decode" else ""
-            mode = PULL + delayed if asked.pull else LAYERWISE if asked.layerwise else ""
-            text = FILE.format(role=role, peer=peer, mode=mode, retention=RETENTION)
+        for side, text in texts.items():
             made[side] = Agent(asked.kvferry, side, text, Path(asked.work))
         yield made
     finally:

@@ -1,6 +1,6 @@
 """Two vLLM engines with LMCache in their processes and KvferryBackend, over two agents; the tokens are compared.
 
-usage: plugin.py --work DIRECTORY --kvferry FILE [--requests N] ...
+usage: plugin.py --work DIRECTORY --kvferry FILE [--requests N] [--pull [--delayed]] ...
 
 LMCache's own connector to KV is for GPUs: a stand-in is in its place (standin.py). All else is vLLM's and LMCache's.
 The prefill engine computes a prompt, whose chunks go where its disagg_spec says; the plug-in tells the proxy, which is
@@ -25,7 +25,7 @@ import msgpack
 import zmq
 
 from children import Child, GoneError, SilentError
-from hosts import FILE, PEER, RETENTION, SIDES, Agent, clear, engine
+from hosts import RETENTION, Agent, add_pulls, clear, engine, files
 from interop import HOST, START, Trial, free_ports, report
 from trials import Result, arguments, references, trials
 
@@ -76,7 +76,7 @@ class Pair:
     def __init__(self, asked: argparse.Namespace, ports: list[int]) -> None:
         """Begin with nothing."""
         self._asked, self._ports = asked, ports
-        self.proxy = Proxy(ports[2])
+        self.proxy = Proxy(ports[3])
         self.engines: dict[str, Child] = {}
         self.agents: dict[str, Agent] = {}
         # Tokens that the decode engine did not compute, and those that it need not have.
@@ -84,10 +84,8 @@ class Pair:
 
     def start(self, stack: contextlib.ExitStack) -> None:
         """Run agents, then engines."""
-        work, (init, alloc, proxy) = Path(self._asked.work), self._ports
-        for side, role in SIDES.items():
-            peer = PEER.format(host=HOST, init=init, alloc=alloc) if side == "decode" else ""
-            text = FILE.format(role=role, peer=peer, mode="", retention=RETENTION)
+        work, (*ports, proxy) = Path(self._asked.work), self._ports
+        for side, text in files(ports, pull=self._asked.pull, delayed=self._asked.delayed).items():
             agent = self.agents[side] = Agent(self._asked.kvferry, f"plugin-{side}", text, work)
             stack.callback(agent.kill)
             file = work / f"plugin-{side}-lmcache.yaml"
@@ -107,7 +105,7 @@ class Pair:
 
     def run(self, tried: list[Trial], known: dict[str, list[int]], *, killed: bool) -> Result:
         """Have prompts go from one to the other."""
-        init, alloc, _ = self._ports
+        init, alloc, *_ = self._ports
         result, patience = Result(), self._asked.patience
         for number, trial in enumerate(tried):
             spec = {"receiver_host": HOST, "receiver_init_port": [init], "receiver_alloc_port": [alloc]}
@@ -142,7 +140,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
     known, good = references(asked, [trial for some in ways.values() for trial in some]), True
     os.environ |= {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0"}  # What the first hash is made of.
     with contextlib.ExitStack() as stack:
-        pair = Pair(asked, free_ports(3))
+        pair = Pair(asked, free_ports(4))
         pair.start(stack)
         for way, some in ways.items():
             result = pair.run(some, known, killed=way == "killed")
@@ -158,7 +156,9 @@ def tried_all(asked: argparse.Namespace) -> bool:
 
 def main() -> int:
     """Do what the command line says."""
-    asked = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    add_pulls(parser)
+    asked = parser.parse_args()
     try:
         return 0 if tried_all(asked) else 1
     except (GoneError, SilentError, kvferry.Error) as error:

@@ -1,6 +1,6 @@
 """Two processes with LMCache's storage manager and KvferryBackend, over two agents: every byte is verified.
 
-usage: storage.py --work DIRECTORY --kvferry FILE [--requests N] ...
+usage: storage.py --work DIRECTORY --kvferry FILE [--requests N] [--pull [--delayed]] ...
 
 There are no engines here, and no tokens: plugin.py has those. Who plays one fills memory objects of LMCache's own
 allocator, and puts them as its cache engine does, with the DisaggSpec of its vLLM adapter; LMCache's own launcher has
@@ -26,7 +26,7 @@ import kvferry
 
 from children import Child, GoneError, SilentError
 from engine import SETTINGS, settle_llvmlite
-from hosts import DONE, FILE, PEER, PULL, SIDES, Agent, clear
+from hosts import Agent, add_pulls, clear, files
 from interop import HOST, START, free_ports, report
 from trials import arguments
 
@@ -221,17 +221,10 @@ def tried_all(asked: argparse.Namespace) -> bool:
         "receiver_init_port": [init],
         "receiver_alloc_port": [alloc],
     }
-    peers = {
-        "prefill": DONE.format(host=HOST, done=done) if asked.pull else "",
-        "decode": PEER.format(host=HOST, init=init, alloc=alloc),
-    }
-    files = {
-        side: FILE.format(role=role, peer=peers[side], mode=PULL if asked.pull else "", retention=5)
-        for side, role in SIDES.items()
-    }
-    files["both"] = SHARING.format(host=HOST, ports=(first, second))
+    texts = files([init, alloc, done], pull=asked.pull, delayed=asked.delayed, retention=5)
+    texts["both"] = SHARING.format(host=HOST, ports=(first, second))
     with contextlib.ExitStack() as stack:
-        agents = {name: Agent(asked.kvferry, f"storage-{name}", text, work) for name, text in files.items()}
+        agents = {name: Agent(asked.kvferry, f"storage-{name}", text, work) for name, text in texts.items()}
         for agent in agents.values():
             stack.callback(agent.kill)
         ends = {
@@ -272,7 +265,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
 def main() -> int:
     """Do what the command line says."""
     parser = arguments(__doc__)
-    parser.add_argument("--pull", action="store_true", help="the decode's agent reads, instead of being written to")
+    add_pulls(parser)
     parser.add_argument("--end", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.end:

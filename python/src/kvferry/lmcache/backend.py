@@ -20,7 +20,7 @@ from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 from kvferry.given import read
-from kvferry.lmcache.chunks import ANYBODY, Chunks, drain
+from kvferry.lmcache.chunks import Chunks, drain
 from kvferry.lmcache.complaints import Complaints
 from kvferry.lmcache.pins import Pins
 from kvferry.lmcache.sending import Batch, Proxy, Sending, receiver_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Sequence
 
-    from kvferry.holding import Page
+    from kvferry.lmcache.chunks import Bytes
 
 T = TypeVar("T")
 
@@ -191,19 +191,22 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         got = await self._apart(nothing, self.batched_get_blocking, keys)
         return [found for found in got if found is not None]
 
-    def _taker(self, got: list[Any], begin: int) -> Callable[[int, Page], bool]:
-        """Make what copies pages to objects of LMCache's."""
+    def _taker(self, got: list[Any], begin: int) -> Callable[[int, Bytes], bool]:
+        """Make what copies chunks to objects of LMCache's."""
         token = self._engine.chunk_bytes // self._engine.chunk_tokens
 
-        def take(place: int, page: Page) -> bool:
-            tokens = page.nbytes // token
+        def take(place: int, chunk: Bytes) -> bool:
+            former, got[begin + place] = got[begin + place], None
+            if former is not None:  # It did not count, and comes again.
+                former.ref_count_down()
+            tokens = chunk.nbytes // token
             shapes, types = self.metadata.get_shapes(tokens), self.metadata.get_dtypes()
             # Where it has no room it is not waited for: the engine's step would wait as well.
             found = self._local.allocate(shapes, types, self._format, busy_loop=False)
             if found is None:
                 return False
             try:
-                drain(page, found.byte_array)
+                drain(chunk, found.byte_array)
             except BaseException:
                 found.ref_count_down()
                 raise
@@ -225,10 +228,10 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     def remove(self, key: Any, force: bool = True) -> bool:
         """Take out a chunk that came for this engine; say whether there was one. What is shared stays for others."""
         del force
+        until = time.monotonic() + self._settings.load_patience
 
         def consume() -> bool:
-            with self._client.get([text_of(key)], request=ANYBODY) as pages:
-                return len(pages) > 0
+            return self._chunks.consume(text_of(key), until)
 
         return not self._shares and bool(self._ways) and self._missing("remove", consume, False)
 

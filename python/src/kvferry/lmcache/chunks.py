@@ -14,12 +14,15 @@ from kvferry.handles import briefly
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
     from kvferry.client import Client
     from kvferry.holding import Page
     from kvferry.lmcache.complaints import Complaints
 
-    # Takes a chunk by its place; gives false where it has no room. What it took may not count in the end.
-    Take = Callable[[int, Page], bool]
+    Bytes = npt.NDArray[np.uint8]
+    # Takes a chunk by its place; gives false where it has no room. What it took may not count, and come again.
+    Take = Callable[[int, Bytes], bool]
 
 # Pages that are held at once for one batch: others need some too.
 BATCH = 16
@@ -48,7 +51,7 @@ class Chunks:
                 self._client.store(names[some.start : some.stop], pages)
 
     def find(self, names: Sequence[str], until: float, *, shared: bool = True) -> int:
-        """Count those from the first one on that are here, and of the others those that one peer has."""
+        """Count those from the first one on that are here or offered, and of the others those that one peer has."""
         count = self._client.contains(names)
         if not shared or count == len(names) or time.monotonic() >= until:
             return count
@@ -60,27 +63,44 @@ class Chunks:
             return count
 
     def load(self, names: Sequence[str], take: Take, until: float, *, shared: bool = True) -> int:
-        """Have chunks taken, from the first one on; count them. Claims that name no request end on what is taken."""
+        """Have chunks taken, from the first one on; count them. Claims that name no request end on what is taken.
+
+        Those that are not here are read from peers if they are shared, and else from the senders that offered them.
+        """
         done = 0
         while done < len(names) and time.monotonic() < until:
-            some = names[done : done + BATCH]
-            came = self._come(some, done, take, until, shared=shared)
+            some = min(BATCH, len(names) - done)
+            came = self._come(names[done:], some, done, take, until, shared=shared)
             done += came
-            if came < len(some):
+            if came < some:
                 break
         return done
 
-    def _come(self, names: Sequence[str], at: int, take: Take, until: float, *, shared: bool) -> int:
+    def consume(self, name: str, until: float) -> bool:
+        """End one claim on a chunk that is here, or have it read if it was offered; say whether it is so.
+
+        Its sender has its memory back.
+        """
+        with self._client.get([name], request=ANYBODY) as pages:
+            if len(pages):
+                return True
+        return self._offered([name], lambda *_: True, 0, until)[0] == 1
+
+    def _come(self, names: Sequence[str], some: int, at: int, take: Take, until: float, *, shared: bool) -> int:
+        """Have the first of them taken, and those behind them that are offered: it is one fetch, of all of them."""
         done = 0
         try:
-            with briefly(self._client.get(names, request=ANYBODY)) as pages:  # What is here needs no directory.
+            with briefly(self._client.get(names[:some], request=ANYBODY)) as pages:  # For it no directory is needed.
                 done, short = _taken(pages, take, at, pages.short)
                 here = len(pages)
-            if shared and done == here < len(names):
-                rest = self._client.shared_get(names[done:], request=ANYBODY, patience=left(until))
-                with briefly(rest) as pages:
-                    more, short = _taken(pages, take, at + done, pages.short)
-                    done += more
+            if done == here < some:
+                if shared:
+                    rest = self._client.shared_get(names[done:some], request=ANYBODY, patience=left(until))
+                    with briefly(rest) as pages:
+                        more, short = _taken(pages, take, at + done, pages.short)
+                else:
+                    more, short = self._offered(names[done:], take, at + done, until)
+                done += more
         except Error as error:
             short = error
         if short is None:
@@ -88,6 +108,45 @@ class Chunks:
         elif short.code not in (Code.NOT_FOUND, Code.UNSUPPORTED):
             self._complaints.say("load", "the rest is computed", short)
         return done
+
+    def _offered(self, names: Sequence[str], take: Take, at: int, until: float) -> tuple[int, Error | None]:
+        """Have those taken, from the first one on, that are at their senders (pd_delay_pull). Say why it is not more.
+
+        A fetch waits for what is not there, as where another one was faster: so it asks for what is, and ends if that
+        is not there any more.
+        """
+        while there := self._client.contains(names):
+            taking = _Taking(take, at)
+
+            def wanted(there: int = there, taking: _Taking = taking) -> bool:
+                return taking.taken > 0 or self._client.contains(names[:there]) == there
+
+            prefix = self._client.fetch(
+                names[:there], taking.scatter, request=ANYBODY, patience=left(until), wanted=wanted
+            )
+            short = taking.short or prefix.short
+            if short is None or short.code != Code.CANCELLED or taking.taken or time.monotonic() >= until:
+                # What was shown while the agent ended may have been others' bytes: what it has heard of counts.
+                return min(taking.taken, prefix.count), short
+        return 0, error_of("fetch", Code.NOT_FOUND)
+
+
+class _Taking:
+    """Takes what a fetch shows, until something cannot be taken. The fetch goes on then: nobody else comes for it."""
+
+    def __init__(self, take: Take, at: int) -> None:
+        self._take, self._at = take, at
+        self.taken = 0
+        self.short: Error | None = None
+
+    def scatter(self, first: int, chunks: list[Bytes]) -> None:
+        """Take some more."""
+        for place, chunk in enumerate(chunks, first):
+            try:
+                if place == self.taken and self.short is None and self._take(self._at + place, chunk):
+                    self.taken += 1
+            except Error as error:
+                self.short = error
 
 
 def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, Error | None]:
@@ -98,7 +157,7 @@ def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, E
     taken = 0
     try:
         for place, page in enumerate(pages):
-            if not take(at + place, page):
+            if not take(at + place, page.array()):
                 break
             taken += 1
     except Error as error:
@@ -114,21 +173,21 @@ def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, E
 
 def fill(page: Page, view: Any) -> None:
     """Copy a whole chunk to a page."""
-    same_size(page, len(view))
+    same_size(page.nbytes, len(view))
     page.array()[:] = np.frombuffer(view, np.uint8)
 
 
-def drain(page: Page, view: Any) -> None:
-    """Copy a page to where its chunk belongs."""
-    same_size(page, len(view))
-    np.frombuffer(view, np.uint8)[:] = page.array()
+def drain(chunk: Bytes, view: Any) -> None:
+    """Copy a chunk to where it belongs."""
+    same_size(chunk.nbytes, len(view))
+    np.frombuffer(view, np.uint8)[:] = chunk
 
 
-def same_size(page: Page, size: int) -> None:
+def same_size(given: int, size: int) -> None:
     """Refuse chunks of other sizes than the agent's."""
-    if page.nbytes != size:
+    if given != size:
         remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
-        raise wrong("copy", "size of a chunk", f"{size} bytes", f"the agent's {page.nbytes}", remedy)
+        raise wrong("copy", "size of a chunk", f"{size} bytes", f"the agent's {given}", remedy)
 
 
 def in_time(work: str, until: float) -> None:

@@ -25,7 +25,7 @@ from kvferry.lmcache.settings import Settings, attach
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kvferry.holding import Page
+    from kvferry.lmcache.chunks import Bytes
 
     # Of a task: its number, whether all went well, why not, and what became of each key.
     Completion = tuple[int, bool, str, list[bool]]
@@ -161,8 +161,8 @@ class KvferryL2:
         came = [False] * len(keys)
         for places in chains(keys):
 
-            def take(at: int, page: Page, places: list[int] = places) -> bool:
-                drain(page, views[places[at]])
+            def take(at: int, chunk: Bytes, places: list[int] = places) -> bool:
+                drain(chunk, views[places[at]])
                 return True
 
             count = self._chunks.load([name_of(keys[place]) for place in places], take, until)

@@ -76,6 +76,9 @@ class Engine:
 
     def fits(self, info: Attached) -> None:
         """Refuse an agent whose pages are not this engine's chunks."""
+        if info.layers > 1:
+            remedy = "leave use_layerwise out of the agent's file: LMCache's chunks go whole"
+            raise wrong(OP, "layers of the agent", f"{info.layers}, each in a page of its own", "whole chunks", remedy)
         if info.page_bytes != self.chunk_bytes or self.chunk_tokens not in info.shape:
             given = f"{info.page_bytes} bytes, of shape {list(info.shape)}"
             wanted = f"{self.chunk_bytes} bytes, a chunk of {self.chunk_tokens} tokens at a rank"
