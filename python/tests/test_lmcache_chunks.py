@@ -93,6 +93,7 @@ class Offering(Agent):
         return len(names) - 1
 
     def fetch(self, names: list[str], scatter: Any, **_: Any) -> kvferry.Prefix:
+        self.calls.append("fetch")
         for place in range(0, len(names), 2):
             scatter(place, [b"", b""][: len(names) - place])
         return kvferry.Prefix(self.heard)
@@ -105,13 +106,22 @@ def test_what_was_fetched_counts_as_far_as_it_was_taken_and_heard_of(broken: int
     def take(place: int, _: object) -> bool:
         if place == broken:
             raise error_of("array", Code.MISMATCH)
-        if place < full:
+        if place != full:
             taken.append(place)
-        return place < full
+        return place != full
 
     agent: Any = Offering()
     assert Chunks(agent, Complaints()).load([*"abcdef"], take, time.monotonic() + 60, shared=False) == came
     assert taken == list(range(min(broken, full, 5)))  # Behind a chunk that is not taken none is.
+
+
+def test_what_was_offered_is_one_fetch() -> None:
+    """Else nothing is read while the last chunks of each are copied."""
+    agent: Any = Offering()
+    agent.heard = 3 * BATCH
+    names = [f"m@1@0@{i:x}@half" for i in range(3 * BATCH + 1)]
+    assert Chunks(agent, Complaints()).load(names, lambda *_: True, time.monotonic() + 60, shared=False) == 3 * BATCH
+    assert agent.calls.count("fetch") == 1
 
 
 def test_late_work_asks_for_nothing() -> None:

@@ -143,7 +143,7 @@ class _Taking:
         """Take some more."""
         for place, chunk in enumerate(chunks, first):
             try:
-                if place == self.taken and self.short is None and self._take(self._at + place, chunk):
+                if place == self.taken and self._take(self._at + place, chunk):
                     self.taken += 1
             except Error as error:
                 self.short = error
