@@ -42,12 +42,14 @@ LAYERWISE = "use_layerwise: true"
 PULL = "pd_pull_mode: true"
 DELAYED = "pd_delay_pull: true"
 DONE = "pd_peer_host: {host}\npd_pull_done_port: [{done}]"
+# What nobody comes for stays with the prefill's agent then.
+OFFERED = "pd_pull_pending_ttl: {retention}"
 PEER = "pd_peer_host: {host}\npd_peer_init_port: [{init}]\npd_peer_alloc_port: [{alloc}]"
 
 # What they are on either side.
 SIDES = {"prefill": "sender", "decode": "receiver"}
 
-# How long a decode's agent keeps what nobody comes for, in seconds.
+# How long an agent keeps what nobody comes for, in seconds.
 RETENTION = 20
 
 
@@ -140,6 +142,7 @@ def files(
             mode += f"\n{DELAYED}" if pull and delayed else ""
         elif pull:
             peer = DONE.format(host=HOST, done=ports[2])
+            mode += f"\n{OFFERED.format(retention=retention)}" if delayed else ""
         made[side] = FILE.format(role=role, peer=peer, mode=mode, retention=retention)
     return made
 

@@ -94,6 +94,7 @@ class Pair:
                 self._asked,
                 side,
                 f"plugin-{side}",
+                f"--id=plugin-{side}",  # Else LMCache's schedulers ask either's worker what there is.
                 "--connector=LMCacheOnCPU",
                 "--connector-module=standin",
                 "--failure-policy=recompute",
