@@ -14,8 +14,11 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// TestActivity: each check of each oracle judges, were it in few seeds. TestCoverage asks more, with more time.
+// TestActivity: each check of each oracle judges, were it in few seeds.
 func TestActivity(t *testing.T) {
+	if !testing.Short() {
+		t.Skip("TestCoverage asks more, with more time")
+	}
 	var all Coverage
 	for _, profile := range systems.Profiles() {
 		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 40, Workers: 2, Profile: profile})

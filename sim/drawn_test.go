@@ -16,7 +16,7 @@ import (
 // TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has three values or more,
 // and a duration one that is far shorter than a run. What a machine has by default in every seed is never tested.
 func TestEveryBoundIsDrawn(t *testing.T) {
-	seeds := 2000
+	seeds := 1000
 	if testing.Short() {
 		seeds = 400
 	}
