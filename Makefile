@@ -28,18 +28,21 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
-# The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
-UNRACED  := ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./fuzz ./tools/%
+# The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`. The
+# command's processes are raced at night.
+UNRACED  := ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./fuzz ./tools/% ./cmd/kvferry
 folders   = $(addprefix ./,$(shell git $(1) -- '$(2)' | xargs -n1 dirname | sort -u))
 TESTED   := $(filter-out ./tools/purity/testdata/%,$(call folders,ls-files,*_test.go))
 # Who starts nothing and shares nothing has no race.
 STARTS   := '\<go (func|[a-zA-Z.]+\()|"sync|"os/exec"|goleak'
 TOGETHER := $(call folders,grep -lE $(STARTS),*.go)
-LONGEST  := ./runtime/hccl ./runtime/npu/nodes ./cmd/kvferry ./runtime ./runtime/plane/tcp ./runtime/hccl/comm
+LONGEST  := ./runtime/hccl ./runtime/npu/nodes ./runtime ./runtime/plane/tcp ./runtime/hccl/comm
 # Those that take longest begin first.
 RACED    := $(LONGEST) $(filter-out $(UNRACED) $(LONGEST),$(filter $(TESTED),$(TOGETHER)))
+# What takes longest of these, whole: at night.
+NIGHTLY  := ./runtime/softnpu ./runtime/npu/nodes
 # Where a test looks at testing.Short, the race detector's run leaves something out. These tests run again, whole.
-AGAIN    := $(filter $(RACED),$(sort $(call folders,grep -l 'testing.Short()',*_test.go)))
+AGAIN    := $(filter-out $(NIGHTLY),$(filter $(RACED),$(sort $(call folders,grep -l 'testing.Short()',*_test.go))))
 # What is not raced at all. The pure rooms are tested whole already.
 UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot \
 	./runtime/control/%,$(TESTED))
@@ -97,8 +100,12 @@ unit: test-setup ## The tests of the pure rooms, without cgo, which they must no
 race: test-setup ## All tests of the packages that run concurrently, under the race detector.
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
+.PHONY: night
+night: leaks ## What is longer than a change may wait for: all that is raced, whole, and the command's processes too.
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race $(RACED) ./cmd/kvferry
+
 .PHONY: leaks
-leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border; CI runs it at night.
+leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border.
 	$(GO) test -timeout $(PATIENCE) -asan -short $(BOUND)
 
 .PHONY: pure

@@ -22,6 +22,9 @@ func TestVariants(t *testing.T) {
 	if os.Getenv(variant) != "" {
 		t.Skip("this is one")
 	}
+	if testing.Short() {
+		t.Skip("the contract, two times more")
+	}
 	old := []string{
 		"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
 		"HcclCommUnbindMem",
