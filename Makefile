@@ -28,8 +28,8 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 
 # The rooms that must work without cgo.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
-# The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`. The
-# command's processes are raced at night.
+# The machines have no goroutine by law, the simulator steps in one. Its workers are raced at night, and so are the
+# command's processes.
 UNRACED  := ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./fuzz ./tools/% ./cmd/kvferry
 folders   = $(addprefix ./,$(shell git $(1) -- '$(2)' | xargs -n1 dirname | sort -u))
 TESTED   := $(filter-out ./tools/purity/testdata/%,$(call folders,ls-files,*_test.go))
@@ -101,8 +101,10 @@ race: test-setup ## All tests of the packages that run concurrently, under the r
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
 .PHONY: night
-night: leaks ## What is longer than a change may wait for: all that is raced, whole, and the command's processes too.
+night: build leaks ## What is longer than a change may wait for: all that is raced, whole, and the command and its simulator.
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -race $(RACED) ./cmd/kvferry
+	$(GO) build -race -o $(CACHE)/kvferry-race ./cmd/kvferry
+	tools/determinism bin/kvferry $(HASHED_SEEDS) $(CACHE)/kvferry-race
 
 .PHONY: leaks
 leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border.
@@ -117,9 +119,8 @@ simulate: build ## The machines under injected faults, SEEDS=2000 of all profile
 	bin/kvferry sim run --seeds $(SEEDS) --since $(CACHE)/campaign.json
 
 .PHONY: determinism
-determinism: build ## The same seeds must give the same event logs, on any number of cores, and under the race detector.
-	@$(GO) build -race -o $(CACHE)/kvferry-race ./cmd/kvferry
-	@tools/determinism bin/kvferry $(CACHE)/kvferry-race $(HASHED_SEEDS)
+determinism: build ## The same seeds must give the same event logs, on any number of cores.
+	@tools/determinism bin/kvferry $(HASHED_SEEDS)
 
 .PHONY: report-test
 report-test: ## The simulator's HTML report in a real headless Chromium, which is installed if there is none.
