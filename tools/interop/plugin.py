@@ -5,7 +5,8 @@ usage: plugin.py --work DIRECTORY --kvferry FILE [--requests N] [--pull [--delay
 LMCache's own connector to KV is for GPUs: a stand-in is in its place (standin.py). All else is vLLM's and LMCache's.
 The prefill engine computes a prompt, whose chunks go where its disagg_spec says; the plug-in tells the proxy, which is
 played here, and then the decode engine gets the prompt. Then it is done again while agents of either side are killed
-and started anew. Tokens are greedy, and must be those of an engine that computes all by itself.
+and started anew; then the prefill engine is killed as it computes and sends, and at last the decode engine as it loads.
+Tokens are greedy, and must be those of an engine that computes all by itself.
 
 Exit code: 0 if all is as it must be; 1 if not; 2 if nothing can be said.
 """
@@ -27,7 +28,7 @@ import zmq
 from children import Child, GoneError, SilentError
 from hosts import RETENTION, Agent, add_pulls, clear, engine, files
 from interop import HOST, START, Trial, free_ports, report
-from trials import Result, arguments, references, trials
+from trials import ABREAST, Result, arguments, references, trials
 
 if TYPE_CHECKING:
     import argparse
@@ -106,14 +107,9 @@ class Pair:
 
     def run(self, tried: list[Trial], known: dict[str, list[int]], *, killed: bool) -> Result:
         """Have prompts go from one to the other."""
-        init, alloc, *_ = self._ports
         result, patience = Result(), self._asked.patience
         for number, trial in enumerate(tried):
-            spec = {"receiver_host": HOST, "receiver_init_port": [init], "receiver_alloc_port": [alloc]}
-            params = {"disagg_spec": {"req_id": trial.name, **spec}}
-            self.engines["prefill"].say(
-                "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=params
-            )
+            self._to_prefill(trial)
             if killed and number % 4 == 0:  # While it is computed, and sent.
                 self._restart("prefill")
             self.engines["prefill"].wait("done", patience, id=trial.name)
@@ -121,7 +117,7 @@ class Pair:
                 self.proxy.wait(trial.name, patience)
             if killed and number % 4 == 1:  # With all of it.
                 self._restart("decode")
-            self.engines["decode"].say("add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens)
+            self._to_decode(trial)
             if killed and number % 4 == 2:  # While it is loaded.
                 self._restart("decode")
             done = self.engines["decode"].wait("done", patience, id=trial.name)
@@ -129,6 +125,36 @@ class Pair:
             self.loaded += done["cached_tokens"] or 0
             self.wanted += min(len(trial.prompt) // CHUNK * CHUNK, len(trial.prompt) - 1)
         return result
+
+    def engines_gone(self, orphans: list[Trial], waiting: list[Trial], known: dict[str, list[int]]) -> Result:
+        """Kill the prefill engine as it computes and sends orphans, and the decode engine as it loads what waits."""
+        prefill, decode, patience = self.engines["prefill"], self.engines["decode"], self._asked.patience
+        for trial in waiting:
+            self._to_prefill(trial)
+            prefill.wait("done", patience, id=trial.name)
+        for trial in orphans:
+            self._to_prefill(trial)
+        prefill.wait("done", patience, id=orphans[0].name)
+        prefill.kill()
+        for trial in orphans:
+            self._to_decode(trial)
+        result = Result()
+        for trial in orphans:
+            result.judge(trial, decode.wait("done", patience, id=trial.name), known[trial.name])
+        for trial in waiting:
+            self._to_decode(trial)
+        decode.wait("begun", patience, id=waiting[0].name)
+        decode.kill()
+        return result
+
+    def _to_prefill(self, trial: Trial) -> None:
+        init, alloc, *_ = self._ports
+        spec = {"receiver_host": HOST, "receiver_init_port": [init], "receiver_alloc_port": [alloc]}
+        params = {"disagg_spec": {"req_id": trial.name, **spec}}
+        self.engines["prefill"].say("add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=params)
+
+    def _to_decode(self, trial: Trial) -> None:
+        self.engines["decode"].say("add", id=trial.name, prompt=trial.prompt, new_tokens=self._asked.new_tokens)
 
     def _restart(self, side: str) -> None:
         self.agents[side].kill()
@@ -138,7 +164,8 @@ class Pair:
 def tried_all(asked: argparse.Namespace) -> bool:
     """Try all; say whether all is as it must be."""
     ways = {way: trials(way, asked.requests, seed) for way, seed in (("sent", 31), ("killed", 32))}
-    known, good = references(asked, [trial for some in ways.values() for trial in some]), True
+    orphans, waiting = trials("orphan", ABREAST, 33), trials("waiting", ABREAST, 34)
+    known, good = references(asked, [*(trial for some in ways.values() for trial in some), *orphans]), True
     os.environ |= {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0"}  # What the first hash is made of.
     with contextlib.ExitStack() as stack:
         pair = Pair(asked, free_ports(4))
@@ -150,6 +177,9 @@ def tried_all(asked: argparse.Namespace) -> bool:
             # Else nothing was tried: of what came nothing was taken, or of what was lost nothing was missed.
             tried = pair.loaded < pair.wanted if way == "killed" else pair.loaded == pair.wanted
             good = good and result.same == len(some) and tried
+        result = pair.engines_gone(orphans, waiting, known)
+        print(f"engines: {result.same} of {len(orphans)} same, different {result.different}, failed {result.failed}")
+        good = good and result.same == len(orphans)
         left = {side: clear(agent, RETENTION * 2) for side, agent in pair.agents.items()}
         print(f"held at the end: {left}")
         return good and not any(left.values())
