@@ -10,7 +10,7 @@ type Array[T any] struct {
 
 const (
 	least   = 4 // values that the first piece begins with
-	perBit  = 7
+	perBit  = 8
 	piece   = 1 << perBit
 	inPiece = piece - 1
 )
