@@ -136,7 +136,7 @@ lint: gofmt vet golangci purity ## gofmt, go vet, golangci-lint, and our own pas
 
 .PHONY: gofmt
 gofmt:
-	@unformatted=$$(gofmt -l .); \
+	@unformatted=$$(find . -path ./.cache -prune -o -name '*.go' -exec gofmt -l {} +); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: vet
