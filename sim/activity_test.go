@@ -11,29 +11,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/systems"
 )
-
-// TestActivity: each check of each oracle judges, were it in few seeds.
-func TestActivity(t *testing.T) {
-	if !testing.Short() {
-		t.Skip("TestCoverage asks more, with more time")
-	}
-	var all Coverage
-	for _, profile := range systems.Profiles() {
-		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 40, Workers: 2, Profile: profile})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.Merge(&s.Coverage)
-	}
-	judged := all.Counts("judged")
-	for _, c := range oracle.Checks() {
-		if judged[c.String()] == 0 {
-			t.Errorf("%q never judged: is it still called?", c)
-		}
-	}
-}
 
 // activity finds which checks judged nothing in a profile in which they should have, by testdata/activity.txt.
 func activity(t *testing.T, profile string, c *Coverage) {

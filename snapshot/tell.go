@@ -149,6 +149,7 @@ func (t *teller) fields(v reflect.Value, depth int) {
 			}
 		}
 		t.value(f, depth+1)
+		t.beside = reflect.Value{} // Who is not told, or not as a slice, has not taken it.
 	}
 	t.to.WriteByte('}')
 }

@@ -67,14 +67,17 @@ func TestTellBeside(t *testing.T) {
 		flags  struct{ pieces [][]flag }
 		values [][]string `snap:"beside"`
 		others [][]string
+		ended  []flag
+		bytes  []byte `snap:"beside"` // They are text, and no elements.
+		after  []string
 	}
-	var p pair
+	p := pair{ended: []flag{{false}}, bytes: []byte("text"), after: []string{"behind"}}
 	p.flags.pieces = [][]flag{{{true}, {false}}, {{false}, {true}}}
 	p.values = [][]string{{"first", "dead"}, {"dead", "last"}}
 	p.others = [][]string{{"other", "other"}}
 	text := string(Tell(&p, telling))
 	if strings.Contains(text, "dead") || !strings.Contains(text, `"first"`) || !strings.Contains(text, `"1":"last"`) ||
-		strings.Count(text, "other") != 3 {
+		strings.Count(text, "other") != 3 || !strings.Contains(text, `"behind"`) {
 		t.Errorf("told %s", text)
 	}
 }
