@@ -9,19 +9,7 @@ import os
 import sys
 from typing import Any
 
-import llvmlite.binding.ffi
-
-# LMCache imports numba before vLLM 0.32 looks for kernels, also in what llvmlite loads late: that has no special names.
-_PLAIN = type(llvmlite.binding.ffi.lib).__getattr__
-
-
-def _answer(lib: object, name: str) -> object:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return _PLAIN(lib, name)
-
-
-type(llvmlite.binding.ffi.lib).__getattr__ = _answer
+import serve  # noqa: F401 # It settles what LMCache and vLLM do not agree about.
 
 
 def main() -> None:

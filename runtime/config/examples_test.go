@@ -1,0 +1,185 @@
+package config_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// contained is an agent or a directory that an example runs in a container.
+type contained struct {
+	where, file string
+	env         map[string]string
+}
+
+// TestContainersOfExamples has agents and directories of the examples read their files, as Compose and Kubernetes start
+// them. Each variable must change what is read: one with a wrong name changes nothing, and nobody would say so.
+func TestContainersOfExamples(t *testing.T) {
+	for _, example := range []string{"vllm-pd", "lmcache-pd"} {
+		dir := filepath.Join("../../examples", example)
+		found := append(composed(t, dir), manifested(t, dir)...)
+		if len(found) < 4 {
+			t.Errorf("%s: %d agents and directories are in its containers", example, len(found))
+		}
+		for _, one := range found {
+			t.Run(example+"/"+one.where, func(t *testing.T) {
+				data, err := os.ReadFile(filepath.Join(dir, one.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				read := func(without string) any {
+					env := func(name string) (string, bool) {
+						value, set := one.env[name]
+						return value, set && name != without
+					}
+					var got any
+					var err error
+					if one.file == "directory.yaml" {
+						got, err = config.ParseDirectory(one.file, data, env)
+					} else {
+						got, err = config.Parse(one.file, data, env)
+					}
+					if err != nil {
+						t.Fatalf("without %q: %v", without, err)
+					}
+					return got
+				}
+				for name, value := range one.env {
+					if reflect.DeepEqual(read(""), read(name)) {
+						t.Errorf("%s=%s changes nothing of %s", name, value, one.file)
+					}
+				}
+			})
+		}
+	}
+}
+
+// composed gives those of compose.yaml.
+func composed(t *testing.T, dir string) (found []contained) {
+	t.Helper()
+	var file struct {
+		Services map[string]struct {
+			Command     []string
+			Environment map[string]string
+			Volumes     []string
+		}
+	}
+	for _, text := range documents(t, filepath.Join(dir, "compose.yaml")) {
+		if err := yaml.Unmarshal(text, &file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, service := range file.Services {
+		path := configOf(service.Command)
+		if path == "" {
+			continue
+		}
+		mounted := slices.ContainsFunc(service.Volumes, func(volume string) bool {
+			return volume == fmt.Sprintf("./%s:%s:ro", filepath.Base(path), path)
+		})
+		if !mounted {
+			t.Errorf("%s: nothing is at %s: volumes are %v", name, path, service.Volumes)
+		}
+		found = append(found, contained{"compose/" + name, filepath.Base(path), service.Environment})
+	}
+	return found
+}
+
+// manifested gives those of pods.
+func manifested(t *testing.T, dir string) (found []contained) {
+	t.Helper()
+	type container struct {
+		Name    string
+		Command []string
+		Env     []struct {
+			Name, Value string
+			ValueFrom   struct {
+				FieldRef struct {
+					FieldPath string `yaml:"fieldPath"`
+				} `yaml:"fieldRef"`
+			} `yaml:"valueFrom"`
+		}
+	}
+	fields := map[string]string{"status.podIP": "10.1.2.3", "metadata.name": "lmcache-7d4b9c"}
+	paths, err := filepath.Glob(filepath.Join(dir, "kubernetes", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		for _, text := range documents(t, path) {
+			var object struct {
+				Kind string
+				Spec struct {
+					Template struct {
+						Spec struct {
+							InitContainers []container `yaml:"initContainers"`
+							Containers     []container
+						}
+					}
+				}
+			}
+			if err := yaml.Unmarshal(text, &object); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if object.Kind == "Service" {
+				continue
+			}
+			pod := object.Spec.Template.Spec
+			for _, one := range slices.Concat(pod.InitContainers, pod.Containers) {
+				file := configOf(one.Command)
+				if file == "" {
+					continue
+				}
+				env := map[string]string{}
+				for _, variable := range one.Env {
+					env[variable.Name] = variable.Value + fields[variable.ValueFrom.FieldRef.FieldPath]
+				}
+				found = append(found, contained{filepath.Base(path) + "/" + one.Name, filepath.Base(file), env})
+			}
+		}
+	}
+	return found
+}
+
+// configOf gives the file that an agent or a directory is started with.
+func configOf(command []string) string {
+	if len(command) < 4 || command[0] != "kvferry" || !strings.Contains("agent directory", command[1]) {
+		return ""
+	}
+	return command[slices.Index(command, "--config")+1]
+}
+
+// documents gives those of a file. What an anchor names is in its place.
+func documents(t *testing.T, path string) (found [][]byte) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var one any
+		err := decoder.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		text, err := yaml.Marshal(one)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		found = append(found, text)
+	}
+}
