@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from children import Child, SilentError
-from hosts import engine
+from hosts import counted, engine
 from interop import HOST, START, Trial, prompt, report
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Pair:
         """Send requests to both."""
         self._prefill, self._decode = prefill, decode
         self._ports, self._asked = ports, asked
+        self._computed = 0  # requests that the prefill engine was given
 
     def run(
         self, tried: list[Trial], references: dict[str, list[int]], between: Callable[[int], None] | None = None
@@ -87,20 +88,33 @@ class Pair:
 
     def control(self, trial: Trial, reference: list[int], decode: kvferry.Client) -> bool:
         """Write over what came before the decode engine reads it; say whether its tokens differ."""
-        before = decode.stats()["node"]["Claims"]
+        before = self._saved()
         self.to_prefill(trial)
         done = self._prefill.wait("done", self._asked.patience, id=trial.name)
-        until = time.monotonic() + self._asked.patience
-        chunks = -(-len(trial.prompt) // 256)
-        while decode.stats()["node"]["Claims"] < before + chunks:  # It is pushed after the engine has answered.
-            if time.monotonic() > until:
-                raise SilentError("the control's KV did not come")
-            time.sleep(0.01)
+        if self._saved() == before:
+            raise SilentError("the control's KV did not come")
         pool = decode.pool()
         pool.view("<f4")[:] *= -1.0
         self.to_decode(trial, done["kv_transfer_params"])
         done = self._decode.wait("done", self._asked.patience, id=trial.name)
         return bool(done["tokens"] != reference)
+
+    def _saved(self) -> float:
+        """Wait until the prefill engine has sent all that it computed: it does so after its answers. Say what came.
+
+        What is at the decode's agent says less: something of requests that were aborted may still come, and go.
+        """
+        until = time.monotonic() + self._asked.patience
+        while True:
+            self._prefill.say("add", id="look", prompt=[1], new_tokens=1)  # vLLM takes what was counted as it steps.
+            self._prefill.wait("done", self._asked.patience, id="look")
+            counts = counted(self._prefill, self._asked.patience)
+            saved = counts.get("saved_requests", 0)
+            if saved + counts.get("failed_saves", 0) >= self._computed:
+                return saved
+            if time.monotonic() > until:
+                raise SilentError(f"of {self._computed} requests the prefill engine says: {counts}")
+            time.sleep(0.05)
 
     def aborted(self, tried: list[Trial]) -> None:
         """Have requests end at the decode engine while it waits; the prefill engine computes them all the same."""
@@ -133,6 +147,7 @@ class Pair:
 
     def to_prefill(self, trial: Trial) -> None:
         """Have the prefill engine compute a request."""
+        self._computed += 1
         self._prefill.say(
             "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
         )
