@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -154,10 +153,11 @@ func manifested(t *testing.T, dir string) (found []contained) {
 
 // configOf gives the file that an agent or a directory is started with.
 func configOf(command []string) string {
-	if len(command) < 4 || command[0] != "kvferry" || !strings.Contains("agent directory", command[1]) {
+	at := slices.Index(command, "--config")
+	if at < 0 || command[0] != "kvferry" || !slices.Contains([]string{"agent", "directory"}, command[1]) {
 		return ""
 	}
-	return command[slices.Index(command, "--config")+1]
+	return command[at+1]
 }
 
 // documents gives those of a file. What an anchor names is in its place.
