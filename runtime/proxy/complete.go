@@ -238,6 +238,7 @@ const (
 	byInput     reason = iota // its cache cannot be sent, for what the request says
 	noEngine                  // there is no prefill engine, or all rest
 	notSent                   // the prefill engine answered, and sent no cache
+	refusedIt                 // the prefill engine refused the request, as the decode engine will
 	lateEngine                // it did not answer in time
 	engineFails               // it failed otherwise
 	reasons                   // how many there are
@@ -245,7 +246,7 @@ const (
 
 // String implements fmt.Stringer. It is a label of a metric, too.
 func (r reason) String() string {
-	return [reasons]string{"input", "no_prefill_engine", "not_sent", "late", "prefill_failed"}[r]
+	return [reasons]string{"input", "no_prefill_engine", "not_sent", "refused", "late", "prefill_failed"}[r]
 }
 
 // prefill has a prompt computed by a prefill engine, which sends the cache to the decode engine d. It gives what d is
@@ -277,19 +278,23 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 		p.prefills.answered(at, begun, true)
 		p.metrics.prefill.observe(c.path, time.Since(begun))
 		return params, 0
-	case errors.As(err, &failed) && failed < http.StatusInternalServerError, errors.Is(err, errNotSent):
+	}
+	why := engineFails
+	switch {
+	case errors.As(err, &failed) && failed < http.StatusInternalServerError:
+		why = refusedIt
+	case errors.Is(err, errNotSent):
+		why = notSent
+	case errors.Is(err, context.DeadlineExceeded) && !isDial(err):
+		why = lateEngine
+	}
+	if why == refusedIt || why == notSent {
 		p.prefills.answered(at, begun, true)
-	default:
+	} else {
 		p.blame(ctx, p.prefills, at, begun, c, r, err)
 	}
 	p.log.Warn("a prompt is computed by the decode engine", p.prefills.urls[at].String(), "request", c.id, "why", err)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded) && !isDial(err):
-		return nil, lateEngine
-	case errors.Is(err, errNotSent):
-		return nil, notSent
-	}
-	return nil, engineFails
+	return nil, why
 }
 
 var errNotSent = errors.New("the prefill engine answers without kv_transfer_params")

@@ -119,7 +119,8 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, line := range []string{
 		`kvferry_proxy_requests_total 3`, `kvferry_proxy_prompts_sent_total 2`,
-		`kvferry_proxy_prompts_computed_total{reason="input"} 1`, `kvferry_proxy_prompts_computed_total{reason="late"} 0`,
+		`kvferry_proxy_prompts_computed_total{reason="input"} 1`, `kvferry_proxy_prompts_computed_total{reason="refused"} 0`,
+		`kvferry_proxy_prompts_computed_total{reason="late"} 0`,
 		`kvferry_proxy_requests_limit 16`, `kvferry_proxy_requests_under_way 0`,
 		`kvferry_proxy_engine_requests_total{engine="` + prefill.URL + `",kind="prefill"} 2`,
 		`kvferry_proxy_engine_requests_total{engine="` + decode.URL + `",kind="decode"} 3`,
