@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -52,7 +53,21 @@ func (p *Proxy) blame(ctx context.Context, f *fleet, at int, begun time.Time, c 
 
 func (p *Proxy) rest(f *fleet, at int, begun time.Time, err error) {
 	f.failed(at, begun, time.Now(), 0)
-	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err)
+	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err, "remedy",
+		remedyOf(f.kind, err))
+}
+
+// remedyOf returns what to do about an engine that cannot be reached or is not well.
+func remedyOf(kind string, err error) string {
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &name):
+		return fmt.Sprintf("correct the host name %q in --%s, or have this host's name server or /etc/hosts know it",
+			name.Name, kind)
+	case isDial(err):
+		return "look whether the engine runs, and whether host and port in --" + kind + " are its own"
+	}
+	return "look at the engine's log"
 }
 
 // judge asks an engine that did not answer a request for its health, and has it rest if it is not well.
