@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -32,6 +33,9 @@ const (
 	isIll
 )
 
+// modelBytes bounds the name of a model by which an engine is asked for one token.
+const modelBytes = 4 << 10
+
 // blame is told that an engine did not answer a request, or not as an engine that is well would. The request may be the
 // reason: a client can send one that fails, breaks off or takes too long at every engine. So only an engine that cannot
 // be reached rests at once, and any other is asked for its health first, in the background: nobody waits for that.
@@ -47,7 +51,11 @@ func (p *Proxy) blame(ctx context.Context, f *fleet, at int, begun time.Time, c 
 	default:
 		// Only a prefill engine was late when it hangs; the health of a decode engine is watched while it is asked.
 		late := f == p.prefills && errors.Is(err, context.DeadlineExceeded)
-		p.working.Go(func() { p.judge(f, at, begun, c, r, err, late) })
+		var model json.RawMessage
+		if given := r.fields["model"]; late && len(given) <= modelBytes {
+			model = slices.Clone(given) // The request's body is not kept.
+		}
+		p.working.Go(func() { p.judge(f, at, begun, c, model, err, late) })
 	}
 }
 
@@ -71,10 +79,10 @@ func remedyOf(kind string, err error) string {
 }
 
 // judge asks an engine that did not answer a request for its health, and has it rest if it is not well.
-func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, r request, err error, late bool) {
+func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, model json.RawMessage, err error, late bool) {
 	found := p.examine(p.base, f, at)
 	if found == isWell && late {
-		found = p.responds(f, at, c, r)
+		found = p.responds(f, at, c, model)
 	}
 	switch found {
 	case isIll:
@@ -114,11 +122,11 @@ func (p *Proxy) askHealth(ctx context.Context, engine *url.URL) verdict {
 // responds asks an engine that is said to be well for one token, as the client whose request was late. vLLM's /health
 // tells of an engine that died, not of one that stands still. The late request has been given up by now, so an engine
 // that was only busy with it has time again.
-func (p *Proxy) responds(f *fleet, at int, c call, r request) verdict {
+func (p *Proxy) responds(f *fleet, at int, c call, model json.RawMessage) verdict {
 	ctx, cancel := context.WithTimeout(p.base, p.healthWait)
 	defer cancel()
 	fields := map[string]json.RawMessage{"prompt": json.RawMessage("[1]"), "max_tokens": json.RawMessage("1")}
-	if model, ok := r.fields["model"]; ok {
+	if model != nil {
 		fields["model"] = model
 	}
 	c.path = completions.path
