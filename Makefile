@@ -59,38 +59,48 @@ help: ## List the targets.
 
 .PHONY: setup
 setup: ## Install what the build needs (Debian and Ubuntu; does nothing when it is there).
-	@tools/setup
+	@tools/setup build
 
 .PHONY: test-setup
 test-setup: ## The same for tests, which need libzmq: it plays the other end.
-	@tools/setup tests
+	@tools/setup build tests
 
 .PHONY: build
 build: setup ## Build bin/kvferry.
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
+	$(GO) build -v -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
 
 .PHONY: demo
-demo: build ## Move real KV bytes between real processes and verify every one.
-	bin/kvferry demo
-	bin/kvferry demo --bidirectional
-	bin/kvferry demo --role both --bidirectional
-	bin/kvferry demo --role both --mode layerwise
-	bin/kvferry demo --mode push-reg
-	bin/kvferry demo --mode push-reg --plane tcp --prefill-tp 1 --decode-tp 2
+demo: ## Move real KV bytes between real processes and verify every one.
+	@missing="$$(tools/setup --list build log)"; \
+	echo "make demo: builds bin/kvferry, then moves bytes between real processes; installs by apt-get: $${missing:-nothing}"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/demo setup log-setup build --
+	bin/kvferry demo --tour
+
+# Without a server for their log, directories of the demo tell each other nothing of what is lost.
+.PHONY: log-setup
+log-setup:
 	-@tools/setup log
-	bin/kvferry demo --mode p2p
 
 .PHONY: demo-npu
 demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
-# Two at a time: what runs for real mostly waits, and leaves the cores to what counts. The longest begins.
+# The longest begins.
 CHECKS := race lint unit python-test simulate determinism report-test pure
 
 .PHONY: test
-test: test-setup ## Everything that must hold before a commit.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
+test: ## Everything that must hold before a commit.
+	@missing="$$(tools/setup --list build tests browser python)"; \
+	echo "make test: two checks at a time, 5 to 10 minutes on two cores"; \
+	echo "installs by apt-get: $${missing:-nothing}; starts no system daemon"; \
+	echo "downloads into Go's module cache and .cache what is not there: Go modules, golangci-lint's source, Python packages"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/test prepare build -- $(CHECKS)
+
+.PHONY: prepare
+prepare: # One call of apt-get for all.
+	@tools/setup build tests browser python
+	$(GO) mod download
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
