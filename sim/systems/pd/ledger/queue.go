@@ -180,6 +180,13 @@ func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 	}
 }
 
+// grantAsks notes that a grant of this step goes out with a question of the node's own: no request is answered with it.
+func (or *queueOracle) grantAsks(n *world.Node, id effects.GrantID) {
+	if my := or.at(n); my.grant == id {
+		my.grant = 0
+	}
+}
+
 // answered takes a waiter out of the queue and checks that it was his turn.
 func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
