@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,8 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._working: Working | None = None
         self._handshake: Handshake | None = None
         self._finding: Finding | None = None
+        # The exception that was being handled, if any, when the step began.
+        self._handled: BaseException | None = None
         if role == KVConnectorRole.SCHEDULER:
             if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
                 log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
@@ -163,8 +166,19 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if self._working is not None:
             self._working.before(kv_connector_metadata.work)
 
+    def bind_connector_metadata(self, connector_metadata: Metadata) -> None:
+        """Know the work of the step. Every way through vLLM calls this before the forward pass."""
+        super().bind_connector_metadata(connector_metadata)
+        self._handled = sys.exc_info()[1]
+        if self._working is not None:
+            self._working.before(connector_metadata.work)
+
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begin with what the step asks for. Its forward pass is over: no load here is one that it would wait for."""
+        """Begin with what the step asks for.
+
+        vLLM calls this after the forward pass, or before it if another connector loads what the pass needs
+        (SchedulerOutput.has_sync_kv_loads): nothing here depends on which.
+        """
         del forward_context, kwargs
         if self._working is not None:
             self._working.begin(self._get_connector_metadata().work)
@@ -173,13 +187,25 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Do nothing: a request is not scheduled before its KV is there."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing."""
+        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing.
+
+        Where a step is computed in several batches (dual batch overlap), the first call for a layer says nothing of
+        the others' tokens. Then wait_for_save alone counts.
+        """
         del kv_layer, attn_metadata, kwargs
-        if self._working is not None:
+        if self._working is not None and not self._engine.splits_steps:
             self._working.computed(layer_name)
 
     def wait_for_save(self) -> None:
-        """Do nothing: blocks are kept until they were read."""
+        """Know that the forward pass is over, that of a draft model included. It waits for nothing.
+
+        vLLM calls this also while an exception of the forward pass is on its way: then nothing of the step counts.
+        """
+        if self._working is not None:
+            raised = sys.exc_info()[1]
+            failed = raised is not None and raised is not self._handled
+            self._working.end(self._get_connector_metadata().work, failed)
+        self._handled = None
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Say whose blocks were read, and whose are written or failed."""
@@ -291,6 +317,7 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
         block_bytes=spec.page_size_bytes,
         blocks=cache.num_blocks,
         failures=config.kv_transfer_config.kv_load_failure_policy,
+        splits_steps=bool(getattr(parallel, "use_ubatching", False)),
     )
 
 

@@ -203,6 +203,8 @@ class Scheduling:
     def _sent(self, request: Request, blocks: Sequence[int]) -> Prompt | None:
         """Have what a request's decode engine needs sent; give it, or None where nothing is sent."""
         well = request.status.name in _WELL
+        if self._pushes is not None and well:
+            self._pushes.rest(request.request_id, blocks, self._next)
         if self._pushes is not None and (push := self._pushes.end(request.request_id)) is not None:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None
