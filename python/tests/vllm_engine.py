@@ -93,7 +93,6 @@ class Engine:
         self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
         self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
-        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
         self.free = list(range(1, blocks))
         # Tokens that one step computes at most; whether it says so of each layer.
         self._budget = budget
@@ -120,6 +119,7 @@ class Engine:
         self._finished: set[str] = set()
         self.outputs: dict[str, dict[str, Any] | None] = {}
         self.counts: dict[str, float] = {}
+        self.step()  # With the first one the scheduler's side hears of the worker's.
 
     def add(self, request: Request) -> Request:
         self.requests[request.request_id] = request
@@ -171,8 +171,9 @@ class Engine:
         if (stats := self.worker.get_kv_connector_stats()) is not None:
             for word, by in stats.data.items():
                 self.counts[word] = self.counts.get(word, 0) + by
+        told = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
-        self._take(sent or set(), received or set(), bad)
+        self._take(sent or set(), received or set(), bad, told)
         if finish:
             for request in [r for r in self._running if r.num_computed_tokens >= len(r.prompt_token_ids)]:
                 self._running.remove(request)
@@ -307,12 +308,12 @@ class Engine:
         known = request.prompt_token_ids[: min(end, (place + 1) * BLOCK)]
         list(self.layers.values())[layer].array[request.blocks[place]] = kv_of(known, layer)
 
-    def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
+    def _take(self, sent: set[str], received: set[str], bad: set[int], told: Any = None) -> None:
         for request in self._waiting:
             places = [place for place, block in enumerate(request.blocks) if block in bad]
             if places and request.status == Status.WAITING_FOR_REMOTE_KVS:
                 request.num_computed_tokens, request.failed = places[0] * BLOCK, True
-        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received)
+        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received, kv_connector_worker_meta=told)
         self.scheduler.update_connector_output(output)
         for name in received:
             request = self.requests[name]

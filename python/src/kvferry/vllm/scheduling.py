@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kvferry.vllm.log import log
 from kvferry.vllm.pushes import Output, Pushes
 from kvferry.vllm.settings import Duties
 from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
-
-log = logging.getLogger("kvferry.vllm")
 
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
