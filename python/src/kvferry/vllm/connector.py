@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Those of vLLM's classes whose members are used.
-_CLASSES = {
+CLASSES = {
     "KVConnectorBase_V1": KVConnectorBase_V1,
     "KVConnectorOutput": KVConnectorOutput,
     "SchedulerOutput": SchedulerOutput,
@@ -138,7 +138,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         """Look at the engine, and refuse what is not supported, before anything is served."""
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
-        check_version(vllm.__version__, _CLASSES)
+        check_version(vllm.__version__, CLASSES)
         transfer = vllm_config.kv_transfer_config
         self._settings = Settings.of(transfer.kv_connector_extra_config)
         self._engine = engine_of(vllm_config, kv_cache_config, self._settings)
