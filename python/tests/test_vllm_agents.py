@@ -166,13 +166,6 @@ def test_sharing_at_an_agent_without_a_directory_is_refused(
             assert client.stats()["node"]["PagesLent"] == 0
 
 
-def test_names_that_a_directory_does_not_take_are_refused(sharers: list[str]) -> None:
-    from kvferry.vllm import KvferryConnector
-
-    with pytest.raises(kvferry.InvalidError, match="64 bits"):
-        Engine(KvferryConnector, "kv_both", socket=sharers[0], hash_bits=256)
-
-
 def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:
     """However few of them its agent serves at a time."""
     from kvferry.vllm import KvferryConnector

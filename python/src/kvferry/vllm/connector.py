@@ -157,8 +157,8 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if role == KVConnectorRole.SCHEDULER:
             if self._engine.role != "kv_producer" and self._engine.failures != "recompute":
                 log.warning(
-                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set recompute, in MultiConnector "
-                    "with it and not with this connector",
+                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set it to recompute (beside "
+                    "MultiConnector, where that is used)",
                     self._engine.failures,
                 )
             # Workers say more with their first step: update_connector_output.
