@@ -332,7 +332,7 @@ vllm-classes: $(TINY) $(CLIENT)/ready $(if $(OTHER),$(OTHER)/ready) ## KvferryCo
 # What such a release has otherwise than engine.lock. The code of one without a CPU build gets the kernels of 0.32.
 # To change one: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
 #     --no-annotate engine-0.31.in -o engine-0.31.lock
-$(CACHE)/vllm-%/ready: tools/interop/engine-%.lock $(VLLM)/ready
+$(CACHE)/vllm-%/ready: tools/interop/engine-%.lock $(VLLM_READY)
 	rm -rf $(@D)
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
 		--only-binary :all: --require-hashes --target $(@D) -r $<
