@@ -173,7 +173,7 @@ def config(role: str, **extra: Any) -> Any:
             kv_connector_extra_config={"socket": "agent.sock", "load_patience": 20, "save_patience": 20, **extra},
             kv_load_failure_policy="recompute",
         ),
-        model_config=space(model="double"),
+        model_config=space(model="double", max_model_len=1 << 12),
         parallel_config=space(tensor_parallel_size=1, rank=0, pipeline_parallel_size=1),
     )
 
