@@ -2,6 +2,7 @@ package pd
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
@@ -173,7 +174,11 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 			return
 		}
 	case conflictBetween:
-		wanted = effects.TooMany
+		// The first part may have ended in the step that took it, and its engine handed the pages to the cache since:
+		// then they are not the engine's to put, which is told before that there is no room.
+		if wanted = effects.TooMany; c.lostPages(w, n) {
+			wanted = effects.Invalid
+		}
 	case conflictRole:
 		wanted = effects.Unsupported
 	case conflictEnded, conflictLate:
@@ -188,6 +193,14 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
 			n.It(), oracle.Ticket(e.Ticket), e.Code, wanted)
 	}
+}
+
+// lostPages reports whether a page of a put is no longer its engine's.
+func (c *Command) lostPages(w *Cluster, n *world.Node) bool {
+	reserve := w.Jobs[c.Job].Batches[w.Commands[c.Target-1].Batch].Reserve
+	return slices.ContainsFunc(c.Body.(*ops.Put).Pages, func(p effects.Page) bool {
+		return n.Engine().Pages[p.Index].Reserved != reserve
+	})
 }
 
 // refill lets the engine use the pages of a failed put again, for the same chunks made

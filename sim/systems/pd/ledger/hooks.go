@@ -264,6 +264,8 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		}
 	case effects.FactEvicted:
 		o.cache.evicted(n, e.ID)
+	case effects.FactReclaimed:
+		o.cache.reclaimed(n, e.Count)
 	case effects.FactLapsed:
 		o.claimed.lapsed(n, e)
 		if o.truth.w.Failure == nil {
