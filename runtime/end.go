@@ -45,7 +45,7 @@ func (s Sender) End(ctx context.Context, c End) error {
 		reason = reason[:effects.WordsMax]
 	}
 	t, err := n.submit("end", work, &end.End{
-		Request: []byte(c.Request), Peer: c.Peer, Code: c.Code, Reason: reason,
+		Request: []byte(c.Request), Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
 		Patience: patienceOf(ctx, c.Patience, n.putTimeout),
 	})
 	if err != nil {
