@@ -27,11 +27,12 @@ type Config struct {
 	Window int
 	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
-	// Keys is how many keys one call may name, at most 65,536; 0: 4096.
+	// Keys is how many keys one call may name, at most 65,536; 0: 65,536. The node does what is beyond
+	// limits.keys_per_batch in parts.
 	Keys int
 	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
-	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 1 MiB.
+	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 16 MiB, so many keys of 200 bytes each.
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
 	Handshake time.Duration
@@ -99,8 +100,8 @@ type engine struct {
 // Serve begins to let engines attach. Close ends it.
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
-	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 4096)
-	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 1<<20), orElse(cfg.Handshake, 5*time.Second)
+	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
+	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 16<<20), orElse(cfg.Handshake, 5*time.Second)
 	if err := cfg.within(); err != nil {
 		return nil, err
 	}
