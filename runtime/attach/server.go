@@ -2,16 +2,11 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
@@ -32,11 +27,12 @@ type Config struct {
 	Window int
 	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
-	// Keys is how many keys one call may name, at most 65,536; 0: 4096.
+	// Keys is how many keys one call may name, at most 65,536; 0: 65,536. The node does what is beyond
+	// limits.keys_per_batch in parts.
 	Keys int
 	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
-	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 1 MiB.
+	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 16 MiB, so many keys of 200 bytes each.
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
 	Handshake time.Duration
@@ -104,8 +100,8 @@ type engine struct {
 // Serve begins to let engines attach. Close ends it.
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
-	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 4096)
-	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 1<<20), orElse(cfg.Handshake, 5*time.Second)
+	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
+	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 16<<20), orElse(cfg.Handshake, 5*time.Second)
 	if err := cfg.within(); err != nil {
 		return nil, err
 	}
@@ -136,64 +132,6 @@ func Serve(cfg Config) (*Server, error) {
 		Log: s.log})
 	s.door.Serve(listener, "attach", s.serve)
 	return s, nil
-}
-
-// Lock is what the file beside a socket has behind its name, by whose lock an agent has the path.
-const Lock = ".lock"
-
-// lock has a path be this process's, until the file is closed or the process is gone. The file stays: whoever removed
-// it might remove another's.
-func lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+Lock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("another agent has locked %s; %w", f.Name(), errServed)
-		}
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-var errServed = errors.New("give another path, or end that agent")
-
-// listen takes over a path whose socket nobody serves.
-func listen(path string) (net.Listener, error) {
-	f, err := lock(path)
-	if err != nil {
-		return nil, err
-	}
-	l, err := listenLocked(path)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &socket{UnixListener: l, lock: f}, nil
-}
-
-func listenLocked(path string) (*net.UnixListener, error) {
-	at := &net.UnixAddr{Name: path, Net: "unix"}
-	listener, err := net.ListenUnix("unix", at)
-	if errors.Is(err, unix.EADDRINUSE) {
-		if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, unix.ECONNREFUSED) {
-			if dialErr == nil {
-				dialErr = conn.Close()
-			}
-			return nil, errors.Join(fmt.Errorf("another agent serves there; %w", errServed), dialErr)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-		listener, err = net.ListenUnix("unix", at)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return listener, nil
 }
 
 // told is what each engine is told when it attaches.
