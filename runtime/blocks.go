@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/fsm/register"
 )
@@ -81,8 +82,11 @@ func checkProducers(op string, at []ProducerPeer) error {
 	for i, p := range at {
 		field := "Producers[" + strconv.Itoa(i) + "]"
 		host := p.Host
-		if err := plainHost(op, field+".Host", &host); err != nil {
-			return err
+		// A plain engine of vLLM has a name of the gateway's in place of a host.
+		if !gateway.IsPlain(effects.Addr{Host: host}) {
+			if err := plainHost(op, field+".Host", &host); err != nil {
+				return err
+			}
 		}
 		switch {
 		case host != p.Host:
