@@ -34,8 +34,8 @@ type call struct {
 // node's tables and in its answer.
 const keyCost = 1 << 9
 
-// Cost is what a call takes at the agent while it is carried out, in bytes, roughly: its lists, which the engine chooses.
-// One without lists costs nothing: the window bounds those.
+// Cost is what a call takes at the agent while it is carried out, in bytes, roughly: its lists, which the engine
+// chooses. A call without lists costs nothing: the window bounds those.
 func Cost(b *protocol.EngineCall) (n int) {
 	for _, keys := range [][][]byte{b.Keys, b.Producers} {
 		for _, k := range keys {

@@ -28,8 +28,8 @@ type Config struct {
 	Window int
 	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
-	// CallBytes is what the open calls of one engine may take, as session.Cost counts it, about 600 bytes for each key; from
-	// 1 MiB to 64 GiB; 0: 64 MiB.
+	// CallBytes is what the open calls of one engine may take, as session.Cost counts it, about 600 bytes for each key;
+	// from 1 MiB to 64 GiB; 0: 64 MiB.
 	CallBytes int
 	// Keys is how many keys one call may name, at most 65,536; 0: 4096.
 	Keys int
