@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
+from kvferry.link import PATH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,14 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs="empty", remedy=remedy))
     if "://" in found:
         remedy = f"give the path alone: {'/' + found.partition('://')[2].lstrip('/')}"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
+    size = len(os.fsencode(found))
+    if size > PATH_MAX:
+        remedy = f"a Unix socket's path has no more: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
+        why = Why(stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy)
+        raise error_of("connect", Code.INVALID, why)
+    if "\0" in found:
+        remedy = "give the path of a file: an agent serves no abstract socket"
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
     return found
 

@@ -176,7 +176,7 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 	case conflictBetween:
 		// The first part may have ended in the step that took it, and its engine handed the pages to the cache since:
 		// then they are not the engine's to put, which is told before that there is no room.
-		if wanted = effects.TooMany; c.lostPages(w, n) {
+		if wanted = effects.TooMany; c.lostPages(w) {
 			wanted = effects.Invalid
 		}
 	case conflictRole:
@@ -195,11 +195,23 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// lostPages reports whether a page of a put is no longer its engine's.
-func (c *Command) lostPages(w *Cluster, n *world.Node) bool {
+// lostPages reports whether a page of a put is no longer its engine's, as the machine knows: it was released, or given
+// to the cache.
+func (c *Command) lostPages(w *Cluster) bool {
 	reserve := w.Jobs[c.Job].Batches[w.Commands[c.Target-1].Batch].Reserve
-	return slices.ContainsFunc(c.Body.(*ops.Put).Pages, func(p effects.Page) bool {
-		return n.Engine().Pages[p.Index].Reserved != reserve
+	return slices.ContainsFunc(w.Commands[reserve:], func(x Command) bool {
+		if x.Target != reserve || !x.Over || x.Code != effects.OK {
+			return false
+		}
+		switch body := x.Body.(type) {
+		case *ops.Release:
+			return true
+		case *ops.Store:
+			return slices.ContainsFunc(body.Pages, func(p effects.Page) bool {
+				return slices.ContainsFunc(c.Body.(*ops.Put).Pages, func(o effects.Page) bool { return o.Index == p.Index })
+			})
+		}
+		return false
 	})
 }
 
