@@ -6,10 +6,13 @@ vllm_engine has the scheduler and the worker that call it.
 from __future__ import annotations
 
 import enum
+import os
 import sys
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import kvferry.vllm
 
@@ -45,6 +48,7 @@ class Base:
     """vLLM's KVConnectorBase_V1, as far as it is used."""
 
     def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
+        self._vllm_config = vllm_config
         self._metadata: Any = None
 
     def bind_connector_metadata(self, metadata: Any) -> None:
@@ -80,12 +84,41 @@ def install(patch: pytest.MonkeyPatch) -> None:
     metrics.__dict__.update(KVConnectorStats=Stats, KVConnectorPromMetrics=PromMetrics)
     patch.setitem(sys.modules, base.__name__, base)
     patch.setitem(sys.modules, metrics.__name__, metrics)
+    for name, functions in (
+        ("v1.core.kv_cache_utils", {"generate_block_hash_extra_keys": extra_keys}),
+        ("lora.utils", {"get_adapter_absolute_path": os.path.abspath}),
+    ):
+        module = types.ModuleType(f"vllm.{name}")
+        module.__dict__.update(functions)
+        patch.setitem(sys.modules, module.__name__, module)
     torch = types.ModuleType("torch")
     cpu = types.SimpleNamespace(get_cpu_capability=lambda: "DOUBLE")
     torch.__dict__.update(backends=types.SimpleNamespace(cpu=cpu), cpu=types.SimpleNamespace())
     patch.setitem(sys.modules, "torch", torch)
     patch.delitem(sys.modules, "kvferry.vllm.connector", raising=False)
     patch.delattr(kvferry.vllm, "connector", raising=False)
+
+
+def extra_keys(request: Any, begin: int, end: int, _: int) -> tuple[tuple[Any, ...] | None, int]:
+    """vLLM's, for the first token: what beside tokens its hash of a block has."""
+    assert (begin, end) == (0, 1)
+    found: list[Any] = []
+    if (adapter := getattr(request, "lora_request", None)) is not None:
+        found.append(("lora", adapter.lora_name, adapter.lora_path))
+    found += [("mm", f.identifier, 0) for f in getattr(request, "mm_features", None) or () if f.mm_position.offset == 0]
+    for name in ("cache_salt", "prompt_embeds", "news"):  # The last one is of a vLLM that is to come.
+        if getattr(request, name, None) is not None:
+            found.append((name,))
+    return tuple(found) or None, 0
+
+
+class Config:
+    """A model's configuration."""
+
+    model_type = "double"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model_type": self.model_type}
 
 
 class Tensor:
@@ -100,6 +133,9 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         return bool(self.array.flags.c_contiguous)
+
+    def contiguous(self) -> Tensor:
+        return Tensor(np.ascontiguousarray(self.array), self.device)
 
     def data_ptr(self) -> int:
         return self.array.ctypes.data
@@ -125,10 +161,20 @@ def config(role: str, **extra: Any) -> Any:
     return space(
         kv_transfer_config=space(
             kv_role=role,
-            kv_connector_extra_config={"socket": "agent.sock", "load_patience": 20, "save_patience": 20, **extra},
+            kv_connector_extra_config={
+                "socket": "agent.sock",
+                "load_patience": 20,
+                "save_patience": 20,
+                "weights": "double",
+                **extra,
+            },
             kv_load_failure_policy="recompute",
         ),
-        model_config=space(model="double"),
+        model_config=space(
+            model="double", hf_config=Config(), dtype="torch.float32", quantization=None, max_model_len=4096
+        ),
+        cache_config=space(cache_dtype="auto"),
+        load_config=space(load_format="auto", download_dir=None),
         parallel_config=space(tensor_parallel_size=1, rank=0, pipeline_parallel_size=1),
     )
 

@@ -1,4 +1,4 @@
-"""What vLLM calls: KvferryConnector, for vLLM 0.32. Of this package this module alone imports vLLM and torch.
+"""What vLLM calls: KvferryConnector, for vLLM 0.32. Of this package only this module and block_hash import vLLM.
 
 It only passes on: requests and blocks to kvferry.vllm.scheduling, in the scheduler's process; steps to
 kvferry.vllm.working, in each worker's.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
 from kvferry import client
-from kvferry.vllm import counts
+from kvferry.vllm import block_hash, counts
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
+from kvferry.vllm.identity import ModelIdentity, attention_backends, model_identity, model_label
+from kvferry.vllm.inputs import Inputs
 from kvferry.vllm.keys import Names, dtype_name
 from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.scheduling import Request, Scheduling
@@ -49,6 +52,8 @@ class Handshake(KVConnectorHandshakeMetadata):  # type: ignore[misc]
 
     names: Names
     duties: Duties
+    # Of the first rank: reading all weights is for one of them. It is of the model, and the same at all.
+    identity: ModelIdentity | None = None
 
 
 @dataclass
@@ -111,7 +116,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         self._settings = Settings.of(transfer.kv_connector_extra_config)
-        self._engine = engine_of(vllm_config, kv_cache_config, self._settings)
+        self._engine = engine_of(vllm_config, kv_cache_config)
         self._engine.check()
         self._scheduling: Scheduling | None = None
         self._working: Working | None = None
@@ -120,15 +125,24 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if role == KVConnectorRole.SCHEDULER:
             if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
                 log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
+            self._inputs = Inputs(
+                self._engine.block_tokens,
+                self._settings.load_patience,
+                adapter_folder=block_hash.adapter_folder,
+                adapter_dtype=block_hash.adapter_dtype(vllm_config),
+                extra_keys=block_hash.extra_keys,
+            )
             # Workers say more when they have started: set_xfer_handshake_metadata.
-            self._scheduling = Scheduling(Duties(), self._engine.block_tokens)
+            self._scheduling = Scheduling(Duties(), self._engine.block_tokens, model="", inputs=self._inputs)
 
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Take the cache, attach to the agent, and see whether both fit."""
         engine = self._engine
-        cache = Cache(kv_caches, engine, machine(kv_caches))
+        order = f"{machine(kv_caches)} {attention_backends(self._vllm_config, kv_caches)}".strip()
+        cache = Cache(kv_caches, engine, order)
+        identity = self._identity() if engine.rank == 0 else None
         attached = self._attached(engine.rank)
         try:
             if any(kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()):
@@ -148,11 +162,18 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             dtype=dtype_name(cache.dtype),
             layout=cache.layout,
             chunk=blocks * engine.block_tokens,
-            bits=self._settings.hash_bits,
         )
-        self._handshake = Handshake(names, duties)
+        self._handshake = Handshake(names, duties, identity)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings, layers)
+
+    def _identity(self) -> ModelIdentity:
+        """Look at the model, and at all its weights: large ones that the Hub's client has not named take a while."""
+        begun = time.monotonic()
+        identity = model_identity(self._vllm_config, self._settings.weights)
+        facts = "; ".join(f"{name}: {value}" for name, value in identity.facts)
+        log.info("kvferry: the model is %s, found in %.1f s (%s)", identity.digest, time.monotonic() - begun, facts)
+        return identity
 
     def get_handshake_metadata(self) -> Handshake | None:
         """Tell the scheduler's side how chunks are named."""
@@ -201,7 +222,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Detach."""
         working, self._working = self._working, None
         finding, self._finding = self._finding, None
-        for part in (working, finding):
+        for part in (working, finding, self._scheduling):
             if part is not None:
                 part.close()
 
@@ -220,7 +241,9 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._finding = Finding(self._attached(told.names.rank), told.names)
         tokens = self._engine.block_tokens
         pushes = Pushes(tokens, told.names.chunk) if told.duties.layers else None
-        self._scheduling = Scheduling(told.duties, tokens, self._finding, pushes)
+        self._scheduling = Scheduling(
+            told.duties, tokens, self._finding, pushes, model=told.identity.digest, inputs=self._inputs
+        )
 
     def _attached(self, rank: int) -> client.Client:
         return client.connect(
@@ -250,6 +273,10 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Send a request's KV, if it is to be sent."""
         return self._of_scheduler.finished(request, block_ids)
 
+    def reset_cache(self) -> bool:
+        """Use no KV from before: the engine may have other weights. It returns false if some is still being loaded."""
+        return self._of_scheduler.reset()
+
     # ---- metrics ----
 
     @classmethod
@@ -269,7 +296,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
-def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
+def engine_of(config: Any, cache: Any) -> Engine:
     """Read what vLLM's configuration says of an engine."""
     parallel, groups = config.parallel_config, cache.kv_cache_groups
     if not groups:
@@ -280,7 +307,7 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
         for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
     }
     return Engine(
-        model=settings.model or str(config.model_config.model),
+        model=model_label(config),
         role=str(config.kv_transfer_config.kv_role),
         ranks=parallel.tensor_parallel_size,
         rank=parallel.rank % parallel.tensor_parallel_size,
