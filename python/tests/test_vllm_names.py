@@ -360,6 +360,7 @@ def test_what_was_looked_for_before_a_reset_is_looked_for_again(wire: Wire, monk
     engines[0].run(engines[0].idle)
     assert request.worked == LENGTH
     ended(engines, wire)
+    assert "failed_loads" not in engines[0].counts
 
 
 @pytest.mark.parametrize("layers", [0, double.LAYERS])
@@ -389,17 +390,19 @@ def test_a_shared_prompt_that_began_before_a_reset_is_not_stored(wire: Wire) -> 
     ended([engine], wire)
 
 
-def test_a_decode_loads_nothing_for_requests_from_before_a_reset(wire: Wire) -> None:
+def test_a_decode_loads_nothing_for_requests_from_before_a_reset(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     """Their prefill may have had the old weights."""
+    caplog.set_level("INFO")
     pair, tokens = Pair(wire), prompt(1, LENGTH)
     params = pair.to_prefill("r", tokens)
     request = pair.to_decode("r", tokens, params)
     assert pair.decode.scheduler.reset_cache() is True
+    pair.decode.run(lambda: "r" in wire.abandoned, finish=False)
     pair.decode.run(pair.decode.idle)
     assert request.worked == LENGTH
+    assert caplog.text.count("came before the cache was reset") == 1
     later = pair.to_decode("s", tokens, pair.to_prefill("s", tokens))
     later.arrival_time = float("inf")
     pair.settle()
     assert later.worked == 1
-    assert "r" in wire.abandoned
     assert not wire.claims

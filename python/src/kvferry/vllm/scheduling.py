@@ -212,24 +212,13 @@ class Scheduling:
         return self._inputs.prompt(request, end, model=self._model, epoch=self._epoch)
 
     def _named(self, request: Request) -> bool:
-        """Say whether the KV of a request can be named; if not, have it computed, and what is sent of it given up."""
+        """Say whether the KV of a request can be named, and tell people if it cannot."""
         try:
             self._inputs.check(request)
         except UnnamedError as error:
             self._inputs.refuse(request, error)
-            self._give_up(request)
             return False
         return True
-
-    def _give_up(self, request: Request) -> None:
-        """Have a request computed here, whatever may come for it."""
-        if request.request_id in self._asked:
-            return
-        if self._sent_here(request):
-            self._next.abandons.append(_shared_name(request))
-        self._asked.add(request.request_id)
-        if self._finder is not None:
-            self._finder.forget(request.request_id)
 
     def _sends(self, request: Request) -> bool:
         """Say whether the KV of a request is to go to a decode engine. What is wrong with it is said when it ends."""
@@ -252,7 +241,8 @@ class Scheduling:
             return 0
         if getattr(request, "arrival_time", float("inf")) <= self._reset_at:
             log.info("request %s came before the cache was reset; it is computed", request.request_id)
-            self._give_up(request)
+            self._asked.add(request.request_id)
+            self._next.abandons.append(_shared_name(request))
             return 0
         return min(tokens, length_of(request))
 
