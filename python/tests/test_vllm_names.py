@@ -374,7 +374,8 @@ def test_what_began_before_a_reset_is_neither_stored_nor_sent(wire: Wire, layers
     assert pair.prefill.scheduler.reset_cache() is True
     pair.settle()
     assert pair.prefill.outputs["r-0a"] is None
-    assert waits.worked == LENGTH
+    # Where chunks go layer by layer, one went before the reset: the decode engine has the weights that it is of.
+    assert waits.worked in ((LENGTH, LENGTH - 16) if layers else (LENGTH,))
 
 
 def test_a_shared_prompt_that_began_before_a_reset_is_not_stored(wire: Wire) -> None:

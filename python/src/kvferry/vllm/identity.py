@@ -17,7 +17,7 @@ from kvferry.vllm.settings import refused
 from kvferry.vllm.weights import UnknownContentError, weights_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # Members of a model's configuration that say where it came from, and what wrote it down.
 _ORIGIN = frozenset({"name_or_path", "transformers_version"})
@@ -42,26 +42,39 @@ class ModelIdentity:
         return hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()
 
 
-def model_identity(vllm_config: Any, weights: str = "") -> ModelIdentity:
+def model_identity(
+    vllm_config: Any,
+    weights: str = "",
+    *,
+    refuse: Callable[[str, str, str, str], Exception] = refused,
+    setting: str = "kv_connector_extra_config.weights",
+) -> ModelIdentity:
     """Return the identity of an engine's model. Call it where the model is loaded, in a worker's process.
 
-    It reads all files of weights that the Hub's client has not named by their content; a text given as weights stands
-    for them instead. It refuses, by name, an engine of which KV depends on something that cannot be known.
+    It reads all files of weights that the Hub's client has not named by their content; a text given as weights, by
+    that setting, stands for them instead. It raises what refuse makes for an engine of which KV depends on something
+    that cannot be known.
     """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False):
-        raise refused(
+        raise refuse(
             "calculate_kv_scales",
             "true",
             "false",
             "use the scales of a checkpoint: those that an engine computes are of its own first requests",
         )
     facts = {
-        "weights": f"given {weights}" if weights else _weights(model, vllm_config.load_config),
         **_config_facts(model),
         "kv_cache_dtype": str(cache.cache_dtype if cache.cache_dtype != "auto" else model.dtype).removeprefix("torch."),
-        **_draft_facts(vllm_config, weights),
     }
+    try:
+        facts["weights"] = f"given {weights}" if weights else _weights(model, vllm_config.load_config)
+        facts.update(_draft_facts(vllm_config, weights))
+    except (OSError, UnknownContentError) as error:
+        remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
+        raise refuse(
+            "weights of the model", str(error), "files that can be read when the engine starts", remedy
+        ) from error
     return ModelIdentity(tuple(sorted(facts.items())))
 
 
@@ -84,16 +97,7 @@ def attention_backends(vllm_config: Any, layers: Mapping[str, Any]) -> str:
 def _weights(model: Any, load: Any) -> str:
     where = str(getattr(model, "model_weights", "") or model.model)
     form = getattr(load.load_format, "value", load.load_format)
-    try:
-        return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
-    except (OSError, UnknownContentError) as error:
-        raise refused(
-            "weights of the model",
-            str(error),
-            "files that can be read when the engine starts",
-            "set kv_connector_extra_config.weights, at all engines alike, to a text that is another one whenever "
-            "the weights are",
-        ) from error
+    return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
 
 
 def _config_facts(model: Any) -> dict[str, str]:
