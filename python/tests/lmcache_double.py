@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import hashlib
 import os
 import select
 import sys
@@ -139,7 +140,7 @@ class Key:
     worker: int = 0
 
     def to_string(self) -> str:
-        return f"m@1@{self.worker}@{self.chunk:x}@float"
+        return f"m@1@{self.worker}@{hashlib.sha256(b'%d' % self.chunk).hexdigest()}@float"
 
 
 @dataclass
@@ -226,6 +227,7 @@ class Config:
     pd_proxy_host: str | None = None
     pd_proxy_port: int | None = None
     pd_skip_proxy_notification: bool = False
+    pre_caching_hash_algorithm: str = "sha256_cbor"
 
 
 @dataclass
@@ -239,7 +241,7 @@ class Engine:
     def of(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
         from kvferry.lmcache import KvferryBackend
 
-        local, made = Local(room), Config({"kvferry": kvferry}, **config)
+        local, made = Local(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
         backend = KvferryBackend(config=made, dst_device="cpu", metadata=Metadata(), local_cpu_backend=local, loop=loop)
         return cls(backend, local)
 
