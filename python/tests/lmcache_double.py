@@ -116,6 +116,9 @@ class Zmq(types.ModuleType):
 def install(patch: pytest.MonkeyPatch) -> Zmq:
     """Have imports of LMCache, and of pyzmq, find this."""
     parts: dict[str, dict[str, Any]] = {
+        "vllm": {},
+        "vllm.utils": {},
+        "vllm.utils.hashing": {"get_hash_fn_by_name": hash_by_name},
         "lmcache": {},
         "lmcache.v1": {},
         "lmcache.v1.memory_management": {"MemoryFormat": MemoryFormat},
@@ -130,6 +133,13 @@ def install(patch: pytest.MonkeyPatch) -> Zmq:
     zmq = Zmq()
     patch.setitem(sys.modules, "zmq", zmq)
     return zmq
+
+
+def hash_by_name(name: str) -> Any:
+    """vLLM's, from which LMCache takes its hashes."""
+    if name not in ("sha256", "sha256_cbor"):
+        raise ValueError(name)
+    return hashlib.sha256
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -103,8 +102,7 @@ class End:
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do one thing."""
-        hashes = [hashlib.sha256(str(number).encode()).digest() for number in asked.get("keys", ())]
-        keys = [self._key("tiny", 1, 0, int.from_bytes(each, "big"), self._torch.float32) for each in hashes]
+        keys = [self._key("tiny", 1, 0, number, self._torch.float32) for number in asked.get("keys", ())]
         match asked["op"]:
             case "put":
                 return {"kept": self._put(keys, asked["tokens"], asked["spec"], asked["last"])}
@@ -158,7 +156,7 @@ class End:
 
     def _content(self, key: CacheEngineKey, shape: torch.Size) -> torch.Tensor:
         """Make up a chunk, out of its key."""
-        drawn = self._torch.Generator().manual_seed(key.chunk_hash % (1 << 63))
+        drawn = self._torch.Generator().manual_seed(key.chunk_hash)
         return self._torch.randn(shape, generator=drawn)
 
 

@@ -92,7 +92,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
 
     def exists_in_put_tasks(self, key: Any) -> bool:
         """Say whether a chunk is on its way."""
-        return self._missing("look up", lambda: any(self._sending.has(name) for name in self._sent_as(key)), False)
+        return self._sending.has(self._naming.sent(key)) or self._sending.has(self._naming.shared(key))
 
     def batched_submit_put_task(
         self,
@@ -246,9 +246,6 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
 
     def _names(self, key: Any) -> Iterator[str]:
         return (name(key) for name, _ in self._ways)
-
-    def _sent_as(self, key: Any) -> tuple[str, str]:
-        return self._naming.sent(key), self._naming.shared(key)
 
     # ---- the rest ----
 

@@ -18,7 +18,8 @@ log = logging.getLogger("kvferry.lmcache")
 _TOLD = 16
 _LEAST = 32
 
-# Hashes of LMCache's, in an engine's process, that have at least so many.
+# Hashes that LMCache takes from vLLM, in an engine's process, and of which nobody can find a prompt for a given one. It
+# keeps 64 bits of them.
 HASHES = ("sha256", "sha256_cbor")
 
 
@@ -35,23 +36,23 @@ class Naming:
 
     def sent(self, key: Any) -> str:
         """Return how the agents of a prefill and a decode call a chunk: as LMCache writes its key, and the weights."""
-        text: str = key.to_string()
-        strong("put", text.split("@")[3])
-        return f"{text}{self._tag()}"
+        return f"{key.to_string()}{self._tag()}"
 
     def shared(self, key: Any) -> str:
         """Return how agents that share call a chunk.
 
-        Directories know 64 bits of a hash: the rest of it is a tag. Agents compare all.
+        Directories know 64 bits of a hash: of a longer one the rest is a tag. Agents compare all.
         """
         parts = self.sent(key).split("@")
+        if len(parts[3].lstrip("-")) <= _TOLD:
+            return "@".join(parts)
         whole = hashlib.sha256(parts[3].encode()).hexdigest()
         return "@".join([*parts[:3], whole[:_TOLD], *parts[4:], f"hash%{whole[_TOLD:]}"])
 
     def served(self, text: str) -> str:
         """Return how agents call what LMCache's server calls model@rank@group@hash, and @salt where there is one."""
         parts = text.split("@")
-        strong("store", parts[3])
+        _check_hash(parts[3])
         whole = hashlib.sha256(f"{text}{self._tag()}".encode()).hexdigest()
         return f"{parts[0]}@1@0@{whole[:_TOLD]}@uint8@l2%{whole[_TOLD:]}"
 
@@ -59,17 +60,12 @@ class Naming:
         return f"@weights%{self.weights[:_LEAST]}" if self.weights else ""
 
 
-def strong(op: str, digits: str) -> None:
+def _check_hash(digits: str) -> None:
     """Refuse a hash of which anybody can find two prompts: one user would be answered from the prompt of another."""
-    if len(digits.lstrip("-")) < _LEAST:
-        raise wrong(
-            op,
-            "hash of a chunk",
-            f"{4 * len(digits.lstrip('-'))} bits",
-            f"at least {4 * _LEAST}",
-            "set pre_caching_hash_algorithm: sha256_cbor, or --hash-algorithm blake3 of the server; LMCache's log says "
-            "which it uses",
-        )
+    bits = 4 * len(digits.lstrip("-"))
+    if bits < 4 * _LEAST:
+        remedy = "start the server with --hash-algorithm blake3; LMCache's log says which one it uses"
+        raise wrong("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _LEAST}", remedy)
 
 
 def naming_of(config: Any, weights: str) -> Naming:
@@ -80,13 +76,21 @@ def naming_of(config: Any, weights: str) -> Naming:
             "pre_caching_hash_algorithm",
             repr(algorithm),
             f"one of {', '.join(HASHES)}",
-            "set sha256_cbor: anybody can find two prompts of one hash for others",
+            "set sha256_cbor: of others anybody can find a prompt that has the hash of somebody else's",
+        )
+    if not _has_hash(algorithm):
+        raise wrong(
+            OP,
+            "pre_caching_hash_algorithm",
+            f"{algorithm}, of vLLM, which is not there",
+            "a hash that LMCache can load",
+            "use an engine of vLLM: without it LMCache takes Python's hash, as if it were told builtin",
         )
     vllm = _vllm_config()
     if vllm is None:
         if not weights:
             remedy = "set it, at all engines alike, to a text that is another one whenever the model's weights are"
-            raise wrong(OP, f"{WITHIN}.weights", "empty", "a text, as this engine is not vLLM", remedy)
+            raise wrong(OP, f"{WITHIN}.weights", "empty", "a text, as no vLLM starts in this process", remedy)
         return Naming.of_text(weights)
     if getattr(vllm, "lora_config", None) is not None:
         _refuse("enable_lora", "adapters")
@@ -95,6 +99,17 @@ def naming_of(config: Any, weights: str) -> Naming:
     identity = model_identity(vllm, weights, refuse=_refused, setting=f"{WITHIN}.weights")
     log.info("kvferry: the model is %s (%s)", identity.digest, "; ".join(f"{n}: {v}" for n, v in identity.facts))
     return Naming(identity.digest)
+
+
+def _has_hash(algorithm: str) -> bool:
+    """Say whether LMCache can load a hash: it takes Python's where it cannot, and goes on."""
+    for name in ("vllm.utils.hashing", "vllm.utils"):
+        try:
+            importlib.import_module(name).get_hash_fn_by_name(algorithm)
+        except (ImportError, AttributeError, ValueError):
+            continue
+        return True
+    return False
 
 
 def _vllm_config() -> Any:
