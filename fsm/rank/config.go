@@ -240,7 +240,7 @@ func (c *Config) fill() error {
 	c.Recalling.Fill()
 	c.Sharing.Fill()
 	c.Finding.Fill()
-	c.Bundling.Fill(c.Lease)
+	c.Bundling.Fill(c.Lease, c.Pages)
 	c.Layerwise.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err

@@ -159,7 +159,7 @@ def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -
     for i, tokens in enumerate(prompts):
         here.add(Request(f"here-{i}", tokens))
     here.run(here.idle)
-    names = away.worker.get_handshake_metadata().names
+    names = away.worker._working._names
     until = time.monotonic() + double.PATIENCE
     with kvferry.connect(sharers[1]) as client:
         for tokens in prompts:

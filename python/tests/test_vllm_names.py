@@ -329,6 +329,23 @@ def test_kv_from_before_a_reset_is_not_used(wire: Wire) -> None:
     ended(engines, wire)
 
 
+def test_a_reset_before_workers_have_said_anything_counts(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may have its weights, and its cache reset, before it has stepped."""
+    engines, step = sharing(1), Engine.step
+    assert served(engines[0], "before") == LENGTH
+
+    def reset_first(self: Engine, finish: bool = True) -> None:
+        monkeypatch.setattr(Engine, "step", step)
+        assert self.scheduler.reset_cache() is True
+        self.step(finish)
+
+    monkeypatch.setattr(Engine, "step", reset_first)
+    new = sharing(1)[0]
+    new.weights = "new"
+    assert served(new, "after") == LENGTH
+    ended([*engines, new], wire)
+
+
 def test_a_reset_while_kv_from_before_is_loaded_says_so(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     from agents_double import Agent
 

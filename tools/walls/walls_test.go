@@ -97,7 +97,10 @@ var rooms = []room{
 	{name: "snapshot", own: none, foreign: none},
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
-	{name: "sim/plan", own: []string{"effects", "sim/draw"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	// Files that users name: a plan and a page replace what they wrote themselves, and nothing else.
+	{name: "sim/internal/replace", own: none, foreign: none},
+	{name: "sim/plan", own: []string{"effects", "sim/draw", "sim/internal/replace"},
+		foreign: []string{"go.yaml.in/yaml/v4"}},
 	{name: "sim/condense", own: []string{"effects", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/expand", own: []string{"effects", "protocol", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/coverage", own: none, foreign: none},
@@ -169,7 +172,9 @@ var rooms = []room{
 	{name: "runtime/control/valkey",
 		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
 		foreign: []string{"github.com/gomodule/redigo/redis"}},
-	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
+	{name: "runtime/control/valkey/server", own: none, foreign: none},
+	{name: "runtime/control/valkey/valkeytest",
+		own: []string{"runtime/control/reserve", "runtime/control/valkey/server"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"},
 		foreign: []string{"go.yaml.in/yaml/v4"}},

@@ -18,13 +18,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvferry.vllm.log import log
 from kvferry.vllm.weights import adapter_digest, adapter_files
 from kvferry.vllm.words import Prompt, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-log = logging.getLogger("kvferry.vllm")
 
 _THREADS = 2
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kvferry.vllm.inputs import Inputs, UnnamedError, length_of
+from kvferry.vllm.log import log
 from kvferry.vllm.pushes import Output, Pushes
+from kvferry.vllm.resets import Resets
 from kvferry.vllm.settings import Duties
 from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
-
-log = logging.getLogger("kvferry.vllm")
 
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
@@ -61,6 +59,7 @@ class Scheduling:
         *,
         model: str,
         inputs: Inputs,
+        resets: Resets,
     ) -> None:
         """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes.
 
@@ -72,10 +71,7 @@ class Scheduling:
         self._pushes = pushes
         self._model = model
         self._inputs = inputs
-        # What names of shared chunks have in addition since the cache was reset, and when that was. Nobody else has
-        # that name: which weights the engine has since then is not known here.
-        self._epoch = ""
-        self._reset_at = float("-inf")
+        self._resets = resets
         # The epoch in which a request first had blocks. All that it computes later may rest on what those had.
         self._begun: dict[str, str] = {}
         self._next = Work()
@@ -113,7 +109,7 @@ class Scheduling:
     def allocated(self, request: Request, blocks: Sequence[int], external: int) -> None:
         """Know the blocks of a request: with external tokens those that are to be filled are among them."""
         name = request.request_id
-        current = self._begun.setdefault(name, self._epoch) == self._epoch
+        current = self._begun.setdefault(name, self._resets.epoch) == self._resets.epoch
         if self._pushes is not None and current:
             self._follow(self._pushes, request)
         here, end = self._matched.pop(name, (0, 0))
@@ -150,7 +146,7 @@ class Scheduling:
         """Say whether a request's blocks are still needed, and what the decode engine is to be told."""
         name = request.request_id
         self._matched.pop(name, None)
-        current = self._begun.pop(name, self._epoch) == self._epoch
+        current = self._begun.pop(name, self._resets.epoch) == self._resets.epoch
         if name in self._open:  # It was aborted. vLLM keeps the blocks until the worker has reported it.
             self._open.discard(name)
             self._next.cancels.append(name)
@@ -179,7 +175,7 @@ class Scheduling:
         nor stored; those that came before load nothing that is sent for them. It returns false if loads of KV from
         before are under way.
         """
-        self._epoch, self._reset_at = uuid.uuid4().hex, time.time()
+        self._resets.add()
         if self._finder is not None:
             self._finder.forget_all()
         for push, begun in self._pushes.end_all() if self._pushes is not None else ():
@@ -207,9 +203,9 @@ class Scheduling:
 
     def _shared_prompt(self, request: Request, end: int) -> Prompt:
         """Give what names the KV of a request where engines share."""
-        if not self._epoch:
+        if not self._resets.epoch:
             return self._prompt(request, end)
-        return self._inputs.prompt(request, end, model=self._model, epoch=self._epoch)
+        return self._inputs.prompt(request, end, model=self._model, epoch=self._resets.epoch)
 
     def _named(self, request: Request) -> bool:
         """Say whether the KV of a request can be named, and tell people if it cannot."""
@@ -239,7 +235,7 @@ class Scheduling:
             log.warning("request %s: %s; it is computed", request.request_id, error)
             self._asked.add(request.request_id)
             return 0
-        if getattr(request, "arrival_time", float("inf")) <= self._reset_at:
+        if getattr(request, "arrival_time", float("inf")) <= self._resets.at:
             log.info("request %s came before the cache was reset; it is computed", request.request_id)
             self._asked.add(request.request_id)
             self._next.abandons.append(_shared_name(request))
@@ -301,6 +297,8 @@ class Scheduling:
         if self._pushes is not None and not current:
             return None  # It was given up when the cache was reset.
         well = request.status.name in _WELL and current
+        if self._pushes is not None and well:
+            self._pushes.rest(request.request_id, blocks, self._next)
         if self._pushes is not None and (push := self._pushes.end(request.request_id)) is not None:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None

@@ -112,6 +112,8 @@ class Engine:
     blocks: int
     # recompute or fail.
     failures: str
+    # Whether one step may be computed in several batches, one after the other.
+    splits_steps: bool = False
 
     def check(self) -> None:
         """Refuse what is not supported, by name."""

@@ -70,7 +70,7 @@ func (or *renewOracle) due(n *world.Node) {
 	for i := range or.all().kept.at(n).kept {
 		k := &or.all().kept.at(n).kept[i]
 		if k.lent || k.lies || or.w.Now < k.term.since+int64(n.Slowest(max(cfg.LeadMin, k.term.left/2))+pd.Grace)+
-			n.Frozen-k.term.frozen || !or.all().kept.renewable(k) ||
+			n.Frozen-k.term.frozen || !or.all().kept.renewable(n, k) ||
 			slices.Contains(or.w.Source.Topology.Unrenewed, plan.Node(k.owner.Node.ID)) {
 			continue
 		}
