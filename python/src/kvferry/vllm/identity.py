@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kvferry.vllm.settings import refused
-from kvferry.vllm.weights import UnknownContentError, weights_digest
+from kvferry.vllm.weights import UnknownContentError, content_digest, processor_digest, weights_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _ORIGIN = frozenset({"name_or_path", "transformers_version"})
 # Ways of scaling rope in which vLLM chooses factors by max_model_len.
 _BY_LENGTH = ("longrope", "su")
+# Settings of how media are encoded. What is in the identifiers of media, as how they are processed, is not among them.
+_MEDIA = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
 # Ways of drafting that have no model with KV of its own.
 _NO_DRAFT_KV = ("ngram", "ngram_gpu", "suffix")
 
@@ -69,6 +71,7 @@ def model_identity(
     }
     try:
         facts["weights"] = f"given {weights}" if weights else _weights(model, vllm_config.load_config)
+        facts.update(_media_facts(model, vllm_config.load_config, weights))
         facts.update(_draft_facts(vllm_config, weights))
     except (OSError, UnknownContentError) as error:
         remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
@@ -112,6 +115,19 @@ def _config_facts(model: Any) -> dict[str, str]:
         original = [value for value in _values(config, "original_max_position_embeddings") if isinstance(value, int)]
         facts["longer than before rope was scaled"] = str(any(model.max_model_len > value for value in original))
     return facts
+
+
+def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
+    """Give what the KV of images, videos and sounds depends on beside their identifiers."""
+    config = getattr(model, "multimodal_config", None)
+    if config is None:
+        return {}
+    settings = {name: _plain(getattr(config, name, None)) for name in _MEDIA}
+    scales = getattr(config, "mm_encoder_fp8_scale_path", None)
+    files = [content_digest(scales)] if scales else []
+    if not weights:
+        files.append(processor_digest(str(model.model), getattr(model, "revision", None), load.download_dir))
+    return {"media": _digest([settings, files])}
 
 
 def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:
