@@ -175,6 +175,18 @@ def test_a_prompt_of_embeddings_alone_has_tokens_that_mean_nothing(wire: Wire) -
     named.close()
 
 
+@pytest.mark.parametrize("kind", ["device", "mask"])
+def test_embeddings_without_a_name_are_computed(wire: Wire, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    engines = sharing(1)
+    given = double.Tensor(embedded(1).array, "cuda:0" if kind == "device" else "cpu")
+    mask = [True] if kind == "mask" else None
+    for name in ("one", "two"):
+        assert served(engines[0], name, prompt_embeds=given, prompt_is_token_ids=mask) == LENGTH
+    assert {"device": "in memory of cuda:0", "mask": "of 60 tokens 1 say"}[kind] in caplog.text
+    assert not wire.shared
+    ended(engines, wire)
+
+
 def test_adapters_are_their_content(wire: Wire, tmp_path: Path) -> None:
     """Neither a name nor a path nor a number of theirs says what they are."""
     engines = sharing(2)

@@ -109,8 +109,10 @@ class Inputs:
     def check(self, request: Any) -> None:
         """Raise UnnamedError if the inputs of a request cannot be named, after they were ready."""
         self._beside(request)
-        for _ in _media(request):
-            pass
+        tuple(_media(request))
+        if _embeddings_of(request) is not None:
+            tokens_of(request)
+            self._digested(request)
 
     def prompt(self, request: Any, end: int, **more: str) -> Prompt:
         """Return the first tokens of a request with all that their KV depends on. More is added to what is beside.
@@ -256,13 +258,20 @@ def length_of(request: Any) -> int:
 
 
 def tokens_of(request: Any) -> Sequence[int]:
-    """Return the tokens of a prompt: 0 where an embedding is in place of one."""
-    tokens = request.prompt_token_ids or ()
+    """Return the tokens of a prompt: 0 where an embedding is in place of one.
+
+    It raises UnnamedError if nothing says so of each token.
+    """
+    tokens: Sequence[int] = request.prompt_token_ids or ()
     if _embeddings_of(request) is None:
         return tokens
     if not tokens:
         return [0] * length_of(request)
-    mask = getattr(request, "prompt_is_token_ids", None) or [True] * len(tokens)
+    mask = getattr(request, "prompt_is_token_ids", None)
+    if mask is None:
+        return tokens
+    if len(mask) != len(tokens):
+        raise UnnamedError("embeddings", f"of {len(tokens)} tokens {len(mask)} say whether they are embeddings")
     return [token if is_token else 0 for token, is_token in zip(tokens, mask, strict=True)]
 
 
