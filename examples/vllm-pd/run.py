@@ -148,7 +148,6 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
     top, binary = Path(asked.work).resolve(), agent.find()
     top.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="run-", dir=top))  # Nothing is written over that is there already.
-    print(f"logs are in {work}", file=sys.stderr)
     model, begun = top / "model", time.monotonic()
     if not (model / "tokenizer.json").exists():
         done = subprocess.run([sys.executable, str(HERE / "tiny.py"), str(model)], check=False)  # noqa: S603
@@ -194,6 +193,7 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
             "prefill and decode": round(sorted(t for _, t in both)[len(texts) // 2], 3),
         },
         "seconds until ready": round(ready),
+        "logs": work,
     }
 
 

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -558,6 +559,11 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &engine.Unpin{Got: effects.Ticket(number("of", 0))}
 	case "abandon":
 		return &engine.Abandon{Request: []byte(one("request", ""))}
+	case "end":
+		return &end.End{
+			Request: []byte(one("request", "r1")), Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2},
+			Code: effects.Code(number("code", 0)), Reason: []byte(one("reason", "")), Patience: wait,
+		}
 	case "share":
 		body := &engine.Share{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {

@@ -13,7 +13,8 @@ import pytest
 
 import kvferry
 import vllm_double as double
-from hosts import SIDES, Hosts, engines, spec_of
+from hosts import SIDES, Hosts, engines, shares, spec_of
+from kvferry import agent
 from nodes import needed
 from vllm_engine import Engine, Request
 
@@ -148,6 +149,21 @@ def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> 
     assert away.counts["loaded_bytes"] == 4 * double.PAGE_BYTES
     for engine in (first, beside, away):
         engine.close()
+
+
+def test_sharing_at_an_agent_without_a_directory_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.install(monkeypatch)
+    from kvferry.vllm import KvferryConnector
+
+    file, socket = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
+    file.write_text(shares())
+    with agent.start(file, socket):
+        with pytest.raises(kvferry.InvalidError, match="controller_reply_url of the agent is none, want a directory"):
+            Engine(KvferryConnector, "kv_both", socket=socket)
+        with kvferry.connect(socket) as client:
+            assert client.stats()["node"]["PagesLent"] == 0
 
 
 def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+import kvferry
 import vllm_double as double
-from agents_double import Pair, Wire, prompt
+from agents_double import Pair, Wire, ended, prompt, sharing
 from kvferry import InvalidError
 from kvferry.vllm import plugin, versions
 from vllm_engine import Output, Request
@@ -150,6 +151,75 @@ def test_the_log_goes_where_that_of_vllm_goes(wire: Wire, monkeypatch: pytest.Mo
         each.manager._clear_cache()  # type: ignore[attr-defined]
     Pair(wire).settle()
     client.info("attached anew")
-    assert any(r.getMessage().startswith("kvferry: chunks of 16 tokens") for r in heard)
+    (chunks, *_) = [r for r in heard if r.getMessage().startswith("kvferry: chunks of 16 tokens")]
+    assert chunks.name == "vllm.kvferry"  # Whatever handlers the root has.
     assert heard[-1].getMessage() == "attached anew"
     vllm.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+# ---- what an operator is told when it starts ----
+
+
+def test_sharing_without_a_directory_is_refused(wire: Wire) -> None:
+    wire.directories = False
+    with pytest.raises(InvalidError, match=r"controller_reply_url of the agent is none, want a directory; run kvferry"):
+        sharing(1)
+    assert not wire.held
+
+
+def test_sharing_with_a_directory_that_is_down_begins(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    wire.directory = False
+    engines = sharing(1)
+    assert "not found while no directory answers" in caplog.text
+    ended(engines, wire)
+
+
+@pytest.mark.parametrize(("chunks", "said"), [(255, True), (256, False)])
+@pytest.mark.parametrize("layers", [0, double.LAYERS])
+def test_a_pool_that_has_no_room_for_the_longest_prompt_is_named(
+    wire: Wire, caplog: pytest.LogCaptureFixture, chunks: int, said: bool, layers: int
+) -> None:
+    wire.layers = dict.fromkeys(wire.layers, layers)
+    wire.pages = chunks
+    Pair(wire).settle()
+    wanted = f"has room for {chunks * 16} tokens, and a prompt may have 4096 (max_model_len)"
+    assert (wanted in caplog.text) == said
+    assert (f"set pd_buffer_size to {256 * double.PAGE_BYTES} or more" in caplog.text) == said
+
+
+@pytest.mark.parametrize("role", ["kv_consumer", "kv_both", "kv_producer"])
+@pytest.mark.parametrize("policy", ["fail", "recompute"])
+@pytest.mark.usefixtures("wire")
+def test_a_policy_that_fails_requests_is_named(role: str, policy: str, caplog: pytest.LogCaptureFixture) -> None:
+    from kvferry.vllm import KvferryConnector
+
+    vllm = double.config(role)
+    vllm.kv_transfer_config.kv_load_failure_policy = policy
+    KvferryConnector(vllm, double.Role.SCHEDULER, double.cache_config(8))
+    said = "kv_load_failure_policy is fail: requests whose KV is lost fail" in caplog.text
+    assert said == (policy == "fail" and role != "kv_producer")
+
+
+@pytest.mark.parametrize("socket", ["unix:///run/agent.sock", "unix://run/agent.sock", "tcp://run/agent.sock"])
+@pytest.mark.usefixtures("wire")
+def test_a_url_is_no_socket(socket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvferry.vllm import KvferryConnector
+
+    remedy = "give the path alone: /run/agent.sock"
+    for given in ({"socket": socket}, {"socket": ""}):
+        monkeypatch.setenv("KVFERRY_SOCKET", socket)
+        with pytest.raises(
+            InvalidError, match=rf"kv_connector_extra_config.socket is '{socket}', want a path; {remedy}"
+        ):
+            KvferryConnector(double.config("kv_both", **given), double.Role.SCHEDULER, double.cache_config(8))
+    with pytest.raises(InvalidError, match=remedy):
+        kvferry.connect(socket)
+
+
+def test_waits_that_failed_are_counted_apart(wire: Wire) -> None:
+    pair = Pair(wire, load_patience=0.1)
+    pair.to_decode("nobody", prompt(1, 20))
+    pair.decode.run(lambda: not pair.decode.requests)
+    pair.settle()
+    assert pair.decode.counts["failed_load_seconds"] >= 0.1
+    assert "load_seconds" not in pair.decode.counts

@@ -183,7 +183,7 @@ def test_embeddings_without_a_name_are_computed(wire: Wire, caplog: pytest.LogCa
     for name in ("one", "two"):
         assert served(engines[0], name, prompt_embeds=given, prompt_is_token_ids=mask) == LENGTH
     assert {"device": "in memory of cuda:0", "mask": "of 60 tokens 1 say"}[kind] in caplog.text
-    assert not wire.shared
+    assert not wire.shared["0.sock"]
     ended(engines, wire)
 
 
@@ -249,7 +249,7 @@ def test_a_digest_that_takes_too_long_is_done_without(
     made = adapter(tmp_path / "one", 1, "first")
     assert served(engines[0], "slow", lora_request=made) == LENGTH
     assert "were not read in 0.05 s" in caplog.text
-    assert not wire.shared
+    assert not wire.shared["0.sock"]
     go.set()
     ended(engines, wire)
 
@@ -416,7 +416,7 @@ def test_a_shared_prompt_that_began_before_a_reset_is_not_stored(wire: Wire) -> 
     assert request.num_computed_tokens < LENGTH
     assert engine.scheduler.reset_cache() is True
     engine.run(engine.idle)
-    assert not wire.shared.get("0.sock")
+    assert not wire.shared["0.sock"]
     ended([engine], wire)
 
 

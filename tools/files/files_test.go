@@ -20,7 +20,8 @@ func full(t *testing.T) (folder, file string) {
 	return folder, file
 }
 
-// run runs a command at the repository's root. The test reads what it runs, so that a change makes go test run it again.
+// run runs a command at the repository's root. The test reads what it runs, so that go test runs it again after a
+// change.
 func run(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
 	for _, file := range []string{"Makefile", "tools/venv", "tools/wheel"} {

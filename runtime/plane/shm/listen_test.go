@@ -94,7 +94,6 @@ func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
 	}
 }
 
-
 // Folders that only look like those of a plane stay, with all that lies in them.
 func TestFoldersOfOthersStay(t *testing.T) {
 	dir := t.TempDir()

@@ -25,6 +25,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import KVConnectorOutput
 
 from kvferry import client
+from kvferry.codes import Code
+from kvferry.errors import Error
 from kvferry.vllm import block_hash, counts, plugin
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
@@ -37,14 +39,14 @@ from kvferry.vllm.resets import Resets
 from kvferry.vllm.scheduling import Request, Scheduling
 from kvferry.vllm.settings import Duties, Engine, Settings, refused
 from kvferry.vllm.versions import check_version
-from kvferry.vllm.words import Work
+from kvferry.vllm.words import Prompt, Work
 from kvferry.vllm.working import Working
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Those of vLLM's classes whose members are used.
-_CLASSES = {
+CLASSES = {
     "KVConnectorBase_V1": KVConnectorBase_V1,
     "KVConnectorOutput": KVConnectorOutput,
     "SchedulerOutput": SchedulerOutput,
@@ -144,7 +146,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         """Look at the engine, and refuse what is not supported, before anything is served."""
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
-        check_version(vllm.__version__, _CLASSES)
+        check_version(vllm.__version__, CLASSES)
         transfer = vllm_config.kv_transfer_config
         self._settings = Settings.of(transfer.kv_connector_extra_config)
         self._engine = engine_of(vllm_config, kv_cache_config)
@@ -159,8 +161,12 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         # The exception that was being handled, if any, when the step began.
         self._handled: BaseException | None = None
         if role == KVConnectorRole.SCHEDULER:
-            if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
-                log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
+            if self._engine.role != "kv_producer" and self._engine.failures != "recompute":
+                log.warning(
+                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set it to recompute (beside "
+                    "MultiConnector, where that is used)",
+                    self._engine.failures,
+                )
             # Workers say more with their first step: update_connector_output.
             self._resets = Resets()
             self._inputs = Inputs(
@@ -191,17 +197,20 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             duties = Duties.of(engine.role, info.sides, layers)
             blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape, layers)
             cache.stripes = info.shape[0]
+            names = Names(
+                model=engine.model,
+                ranks=engine.ranks,
+                rank=engine.rank,
+                dtype=dtype_name(cache.dtype),
+                layout=cache.layout,
+                chunk=blocks * engine.block_tokens,
+            )
+            if duties.shares:
+                check_directory(attached, names)
         except BaseException:
             attached.close()
             raise
-        names = Names(
-            model=engine.model,
-            ranks=engine.ranks,
-            rank=engine.rank,
-            dtype=dtype_name(cache.dtype),
-            layout=cache.layout,
-            chunk=blocks * engine.block_tokens,
-        )
+        warn_of_small_pool(info.pages // max(1, layers) * names.chunk, engine.longest, info.pages * info.page_bytes)
         self._untold = WorkerInfo(names, duties, identity)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings, layers)
@@ -372,6 +381,37 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
+def check_directory(agent: client.Client, names: Names) -> None:
+    """Refuse to share at an agent that asks no directory: without one nothing is ever loaded.
+
+    A directory that is down now may come: that is only said.
+    """
+    try:
+        agent.lookup(names.keys(Prompt((0,))))
+    except Error as error:
+        if error.code == Code.UNSUPPORTED:
+            raise refused(
+                "controller_reply_url of the agent",
+                "none",
+                "a directory",
+                "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
+                "agent's file: engines share what a directory knows of",
+            ) from error
+        log.warning("kvferry: what other engines have is not found while no directory answers: %s", error)
+
+
+def warn_of_small_pool(tokens: int, longest: int, size: int) -> None:
+    """Say that the pool of an agent, of so many tokens and bytes, has no room for the longest prompt."""
+    if 0 < tokens < longest:
+        log.warning(
+            "kvferry: the agent's pool has room for %d tokens, and a prompt may have %d (max_model_len): longer ones "
+            "are computed; set pd_buffer_size to %d or more",
+            tokens,
+            longest,
+            -(-size * longest // tokens),
+        )
+
+
 def engine_of(config: Any, cache: Any) -> Engine:
     """Read what vLLM's configuration says of an engine."""
     parallel, groups = config.parallel_config, cache.kv_cache_groups
@@ -394,6 +434,7 @@ def engine_of(config: Any, cache: Any) -> Engine:
         block_bytes=spec.page_size_bytes,
         blocks=cache.num_blocks,
         failures=config.kv_transfer_config.kv_load_failure_policy,
+        longest=int(config.model_config.max_model_len),
         splits_steps=bool(getattr(parallel, "use_ubatching", False)),
     )
 

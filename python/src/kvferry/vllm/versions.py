@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # The first release and the last one, and how they were tried.
 OLDEST, NEWEST = (0, 31), (0, 33)
-TRIED = "0.31 and 0.32, as engines on a CPU, and 0.33, by its classes"
+TRIED = "0.31 and 0.32, and the code of 0.33 on the kernels of 0.32, as engines on a CPU"
 REMEDY = "install a release of vLLM that was tried"
 
 # What is used of each class of vLLM's. A release without it is another interface.

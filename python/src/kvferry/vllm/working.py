@@ -350,7 +350,7 @@ class Working:
         if unneeded:
             self.counts.add(cancelled_loads=1)
         elif bad:
-            self.counts.add(failed_loads=1, loaded_bytes=filled, load_seconds=seconds)
+            self.counts.add(failed_loads=1, loaded_bytes=filled, failed_load_seconds=seconds)
             say(f"{chunks} of {wanted} chunks came in {seconds:.1f} s; the rest is computed", load.ours, error)
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)
