@@ -59,7 +59,7 @@ class Server:
             "type": "native_plugin",
             "module_path": "kvferry.lmcache",
             "class_name": "KvferryL2",
-            "adapter_params": {"socket": str(agent.socket), "grace": 1},
+            "adapter_params": {"socket": str(agent.socket), "grace": 1, "weights": "tiny"},
         }
         command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", f"--host={HOST}", f"--port={self.port}"]
         command += [*SERVER, f"--l2-adapter={json.dumps(adapter)}"]
