@@ -289,3 +289,24 @@ func TestPlansOfSystems(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongNew: a New that cannot make its machine, or asks for a node that there is not, ends the run with an error
+// that says so, and not the process.
+func TestWrongNew(t *testing.T) {
+	for want, wrong := range map[string]func(b sim.Boot) (effects.Machine, error){
+		`New of a: Boot.Addr: no node is called "srver": give one of server, a, b`: func(b sim.Boot) (effects.Machine, error) {
+			return &client{server: b.Addr("srver", port)}, nil
+		},
+		"New of a panics: no luck": func(sim.Boot) (effects.Machine, error) { panic("no luck") },
+	} {
+		s := *mended()
+		s.Nodes = func(p *sim.Plan) []sim.Process {
+			all := mended().Nodes(p)
+			all[1].New = wrong
+			return all
+		}
+		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

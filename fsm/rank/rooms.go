@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -36,6 +37,7 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 			SourcesMax: c.BatchMax, FetchesMax: c.FetchesMax,
 		}, c.FetchTimeout),
 		Abandons: of.Abandons.Emptied(c.RequestsMax),
+		Ended:    of.Ended.Emptied(ended.Config{Max: c.endedMax(), TTL: 2 * c.ClaimTTL}, classes),
 		Hashes:   of.Hashes,
 	}
 }

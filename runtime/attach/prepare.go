@@ -31,6 +31,8 @@ type args struct {
 
 	first, count, tokens, layer, skip int
 	last, layered                     bool
+	code                              uint32
+	reason                            string
 	patience, layerTime               time.Duration
 
 	ranks, stages int
@@ -46,7 +48,7 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 		ports: [3]uint16{uint16(b.InitPort), uint16(b.AllocPort), uint16(b.QueryPort)},
 		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
 		last: b.Last, layered: b.Layered, patience: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
-		ranks: int(b.Ranks), stages: int(b.Stages),
+		ranks: int(b.Ranks), stages: int(b.Stages), code: b.Code, reason: string(b.Reason),
 	}
 	switch op { //nolint:exhaustive // The others end nothing.
 	case protocol.CallRelease, protocol.CallWithdraw:

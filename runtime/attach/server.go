@@ -2,16 +2,11 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
@@ -137,64 +132,6 @@ func Serve(cfg Config) (*Server, error) {
 		Log: s.log})
 	s.door.Serve(listener, "attach", s.serve)
 	return s, nil
-}
-
-// Lock is what the file beside a socket has behind its name, by whose lock an agent has the path.
-const Lock = ".lock"
-
-// lock has a path be this process's, until the file is closed or the process is gone. The file stays: whoever removed
-// it might remove another's.
-func lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+Lock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("another agent has locked %s; %w", f.Name(), errServed)
-		}
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-var errServed = errors.New("give another path, or end that agent")
-
-// listen takes over a path whose socket nobody serves.
-func listen(path string) (net.Listener, error) {
-	f, err := lock(path)
-	if err != nil {
-		return nil, err
-	}
-	l, err := listenLocked(path)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &socket{UnixListener: l, lock: f}, nil
-}
-
-func listenLocked(path string) (*net.UnixListener, error) {
-	at := &net.UnixAddr{Name: path, Net: "unix"}
-	listener, err := net.ListenUnix("unix", at)
-	if errors.Is(err, unix.EADDRINUSE) {
-		if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, unix.ECONNREFUSED) {
-			if dialErr == nil {
-				dialErr = conn.Close()
-			}
-			return nil, errors.Join(fmt.Errorf("another agent serves there; %w", errServed), dialErr)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-		listener, err = net.ListenUnix("unix", at)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return listener, nil
 }
 
 // told is what each engine is told when it attaches.

@@ -53,9 +53,10 @@ type draft struct {
 	askingMS, syncPauseMS uint32
 	localBytes            uint64
 	// Of a directory's file.
-	directory                  Directory
-	healthCheck, workerTimeout uint32 // seconds; 0: none
-	lookupHashes               uint32
+	directory     Directory
+	healthCheck   healthCheck
+	workerTimeout uint32 // seconds
+	lookupHashes  uint32
 	// Of keys whose value is checked and has no further effect.
 	word       string
 	unused     time.Duration

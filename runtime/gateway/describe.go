@@ -56,6 +56,10 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 			if err := d.Metadata.Decode(hello.Metadata, &limits); err != nil {
 				return bad("answers something else", err)
 			}
+			if foreign := d.Metadata.Foreign(); foreign != "" {
+				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
+					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
+			}
 			d.Hash = string(hello.Hash)
 			return &d, nil
 		default:

@@ -53,6 +53,9 @@ type outgoing struct {
 	lease     lease.Owner     // of its pages, or of the copies
 	read      bool            // its reader said that it has everything
 	withdrawn bool            // it was taken back, and the peer is to be told
+	// Its reader found the lease over once, by a comparison of clocks that was old, and compares anew. That costs no
+	// attempt: with one attempt alone, puts that are rarer than comparisons last would fail for ever.
+	compared bool
 }
 
 // sourcePhase is where a put stands.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
+from kvferry.link import PATH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,11 +96,22 @@ class Attachment:
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is."""
+    """Say where the agent's socket is. What is a URL is refused at once: such a file is never there."""
     found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
     if not found:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs="empty", remedy=remedy))
+    if "://" in found:
+        remedy = f"give the path alone: {'/' + found.partition('://')[2].lstrip('/')}"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
+    size = len(os.fsencode(found))
+    if size > PATH_MAX:
+        remedy = f"a Unix socket's path has no more: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
+        why = Why(stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy)
+        raise error_of("connect", Code.INVALID, why)
+    if "\0" in found:
+        remedy = "give the path of a file: an agent serves no abstract socket"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
     return found
 
 

@@ -99,7 +99,11 @@ class Handle:
 
 
 class Page:
-    """One page of a handle. Its views must not be used after the handle was released, or is void."""
+    """One page of a handle. Its views must not be used after the handle was released, or is void.
+
+    Views of a session that is over stay readable, and have zeros. So look at the handle (look) when what was read is
+    copied, before it is used; the end of a with block does.
+    """
 
     def __init__(self, pages: PagesBase, index: int) -> None:
         """Name the page with this place in a handle."""
@@ -185,6 +189,12 @@ class PagesBase(Handle):
     def __iter__(self) -> Iterator[Page]:
         """Give all pages."""
         return (Page(self, index) for index in range(len(self)))
+
+    def _read_in_vain(self) -> Error | None:
+        """Make the error of pages that were to be read, and whose session ended while they were."""
+        if self.writable or not self._number or self._epoch == self._core.epoch:
+            return None
+        return lost("get", "the agent went away while the pages were read; treat it as a miss: views have zeros since")
 
     def look_at(self, op: str, index: int) -> None:
         """Raise where the page must not be used."""

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -49,6 +50,7 @@ type fullSeen struct {
 	last  effects.Time // by the sender's clock, like all of them
 	step  uint64       // of the sender, that was told last
 	until effects.Time // while it is left alone, because a put ended of it
+	since effects.Time // when that began
 	// least is the fewest chunks of a put that it was told so for, and may leave it alone with; 0: of any.
 	least uint32
 	alone uint32 // likewise, of the one that was told last
@@ -139,7 +141,7 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver), len(c.Body.(*ops.Put).Keys), f.least)
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.Steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
-		f.until = now.Add(pd.Its(n).Cfg.BreakerTTL)
+		f.until, f.since = now.Add(pd.Its(n).Cfg.BreakerTTL), now
 		or.fullMeets(n, or.w.Jobs[c.Job].Receiver)
 	case code == effects.BackedOff && f.granted == n.Steps && f.what == or.whatOf(c) && or.alone(n, e.Ticket):
 		// It was in flight when the breaker opened, and ends by its answer.
@@ -189,10 +191,31 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 	if !or.full(n, c.Server).told {
 		return
 	}
+	if or.forgotten(n, c.Server) {
+		or.void(checkAskedAlone)
+		return
+	}
 	or.judged(checkAskedAlone)
 	if f := or.full(n, c.Server); f.until > or.w.Clock(n) && chunks > 0 && chunks >= f.alone {
 		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
 	}
+}
+
+// forgotten reports whether a sender may have forgotten that it leaves a receiver alone: it remembers so many addresses,
+// and those that said last that they are full. An outsider's address may be one of them.
+func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
+	cfg := &pd.Its(n).Cfg
+	places := int(cmp.Or(cfg.Tuning.BreakersPerPeer, 4) * cmp.Or(cfg.PeersMax, 256))
+	f, newer := or.full(n, receiver), 0
+	if slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool { return j.PlainTo && j.Sender == n.ID }) {
+		newer++
+	}
+	for i := range or.at(n).by {
+		if x := &or.at(n).by[i]; int32(i) != receiver && x.told && x.last >= f.since {
+			newer++
+		}
+	}
+	return newer >= places
 }
 
 // fullMeets counts a breaker that opens beside a request to the same receiver.

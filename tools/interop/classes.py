@@ -1,0 +1,60 @@
+"""Compares KvferryConnector with the classes of the vLLM that is installed: which methods it has, and what they take.
+
+usage: classes.py [VERSION]      VERSION: how the release that is meant begins
+
+Exit code: 0 if all fits.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+import vllm
+from kvferry.vllm import KvferryConnector, connector, versions
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
+
+
+def calls(method: object) -> list[tuple[str, object]]:
+    """Give what a method is called with, by names and kinds. A default that only one side has is none of that."""
+    found = inspect.signature(getattr(method, "__func__", method)).parameters.values()  # type: ignore[arg-type]
+    return [(each.name, each.kind) for each in found]
+
+
+def differences() -> list[str]:
+    """Say what does not fit."""
+    theirs, found = base.KVConnectorBase_V1, []
+    versions.check_version(vllm.__version__, connector.CLASSES)
+    if not versions.supported(vllm.__version__):
+        found.append(f"vLLM {vllm.__version__} is not among the releases that were tried: {versions.TRIED}")
+    if KvferryConnector.__abstractmethods__:
+        found.append(f"not made: {sorted(KvferryConnector.__abstractmethods__)}")
+    for name, ours in vars(KvferryConnector).items():
+        plain = getattr(ours, "__func__", ours)
+        if name.startswith("_") or not callable(plain):
+            continue
+        there = getattr(theirs, name, None) or getattr(base.SupportsHMA, name, None)
+        if there is None:
+            found.append(f"{name} is no method of vLLM's: nobody calls it")
+        elif calls(there) != calls(plain):
+            found.append(f"{name} is called with {calls(there)}, and takes {calls(plain)}")
+    if KVConnectorFactory.get_connector_class_by_name("KvferryConnector") is not KvferryConnector:
+        found.append("vLLM's registry has another connector of that name")
+    return found
+
+
+def main() -> int:
+    """Do what the command line says."""
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    found = differences()
+    if not vllm.__version__.startswith(wanted):
+        found.append(f"{vllm.__file__} is vLLM {vllm.__version__}, want {wanted}")
+    print(f"vLLM {vllm.__version__}: {len(vars(KvferryConnector))} members compared, {len(found)} do not fit")
+    for each in found:
+        print(f"  {each}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
