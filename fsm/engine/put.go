@@ -95,7 +95,7 @@ func (x *Engine) check(v *env.Env, c *Put, fits int, draining bool) (effects.Cod
 		switch got := uint64(c.Pages[i].Length); {
 		case got != want:
 			return effects.Invalid, &effects.Why{Field: at("Pages", i), Theirs: number(got) + " bytes", Ours: number(want)}
-		case !v.Filled().Lives(c.Pages[i]):
+		case !v.Filled().Reserved(c.Pages[i]):
 			return effects.Invalid, &effects.Why{
 				Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
 			}

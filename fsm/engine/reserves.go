@@ -149,6 +149,7 @@ func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	v.Timers.Stop(&r.timer)
 	r.pages = v.Filled().Take(count, r.pages[:0])
 	for i := range r.pages {
+		v.Filled().Reserve(r.pages[i])
 		r.pages[i].Length = x.cfg.pageBytes // The engine may fill all of it, and lend as much.
 	}
 	v.Out.Publish(r.pages)
@@ -201,6 +202,7 @@ func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 		}
 	}
 	for _, p := range r.pages {
+		v.Filled().Unreserve(p)
 		v.Filled().Unref(p)
 	}
 	if x.cfg.inLine {

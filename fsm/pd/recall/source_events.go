@@ -112,7 +112,7 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	page := c.Pages[i]
 	switch {
-	case !e.Filled().Lives(page):
+	case !e.Filled().Reserved(page):
 		return &effects.Why{Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
 	case e.Filled().Held(page) || !e.Filled().Evictable(page):
 		return &effects.Why{Field: at("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
