@@ -57,7 +57,7 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 	cmd.Flags().IntVar(&to.Engines, "engines", 64,
 		"how many engines may be attached at a time; of one process a quarter of them, or four if that is more")
 	cmd.Flags().IntVar(&to.Window, "window", 256, "how many calls of one engine may be open at a time")
-	cmd.Flags().IntVar(&to.CallBytes, "call-bytes", 64<<20,
+	cmd.Flags().IntVar(&to.CallBytes, "call-bytes", 128<<20,
 		"how many bytes the open calls of one engine may take, about 600 for each key")
 	cmd.Flags().IntVar(&to.Holdings, "holdings", 4096, "how many handles one engine may hold at a time")
 	return cmd

@@ -170,8 +170,8 @@ func (s *Server) stats(context.Context) outcome {
 }
 
 // named are the counts of a node by the names that its other outputs in JSON have for them: pages_total.
-func named(stats any) map[string]int64 {
-	all := map[string]int64{}
+func named(stats any) map[string]any {
+	all := map[string]any{}
 	for field, value := range reflect.ValueOf(stats).Fields() {
 		name := field.Name
 		if name == "Layers" { // Which says what they are of, and not what is counted.
@@ -184,7 +184,7 @@ func named(stats any) map[string]int64 {
 			}
 			snake.WriteRune(unicode.ToLower(r))
 		}
-		all[snake.String()] = value.Int()
+		all[snake.String()] = value.Interface()
 	}
 	return all
 }

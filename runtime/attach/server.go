@@ -29,7 +29,7 @@ type Config struct {
 	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
 	// CallBytes is what the open calls of one engine may take, as session.Cost counts it, about 600 bytes for each key;
-	// from 1 MiB to 64 GiB; 0: 64 MiB.
+	// from 1 MiB to 64 GiB; 0: 128 MiB.
 	CallBytes int
 	// Keys is how many keys one call may name, at most 65,536; 0: 65,536. The node does what is beyond
 	// limits.keys_per_batch in parts.
@@ -106,7 +106,7 @@ type engine struct {
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
 	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
-	cfg.CallBytes = orElse(cfg.CallBytes, 64<<20)
+	cfg.CallBytes = orElse(cfg.CallBytes, 128<<20)
 	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 16<<20), orElse(cfg.Handshake, 5*time.Second)
 	if err := cfg.within(); err != nil {
 		return nil, err
