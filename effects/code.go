@@ -47,16 +47,22 @@ const (
 	Withdrawn Code = 18
 	// Unsupported: the peer does not speak what this needs. Upgrade it or change the mode.
 	Unsupported Code = 19
-	// BackedOff: the peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
+	// BackedOff: the peer had no memory a moment ago, or left a question unanswered, and is left alone for now. Use
+	// another one, or retry later.
 	BackedOff Code = 20
 	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or
 	// raise retention.
 	Lapsed Code = 21
 	// Failed: an assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
 	Failed Code = 22
+	// SenderFailed: the sender of the request said that no more of it comes. Recompute: its reason is beside the code.
+	SenderFailed Code = 23
+	// NotSent: the sender said that all of the request was sent, and this chunk is not among what came. Recompute, and
+	// compare how both engines name chunks.
+	NotSent Code = 24
 
 	// CodeCount is the number of codes.
-	CodeCount = 23
+	CodeCount = 25
 )
 
 // codeNames are stable: they stand in logs, JSON and metrics.
@@ -66,6 +72,7 @@ var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
 	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed", "failed",
+	"sender_failed", "not_sent",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

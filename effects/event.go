@@ -20,9 +20,10 @@ type Command struct {
 type CommandBody interface{ IsCommand() }
 
 // Received is a peer's bytes on a channel that this rank serves. Request is zero
-// when no answer is possible. Conn is the client's connection.
+// when no answer is possible. Conn is the client's connection, and Origin where it comes from.
 type Received struct {
 	Conn    Conn
+	Origin  Origin
 	Channel Channel
 	Request Request
 	Body    []byte

@@ -74,6 +74,11 @@ type (
 	Generation uint64
 )
 
+// Origin names the network address that a connection comes from: an IPv4 address, or the /64 of an IPv6 address,
+// because one host has as many addresses of that as it likes. It is for quotas and proves nothing: it is the same at
+// every node that hears the same host. Zero: the driver does not know it.
+type Origin uint64
+
 // PoolID is the position of a pool in the machine's configuration.
 type PoolID uint16
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,8 @@ func newDirectoryCommand() *cobra.Command {
 workers take it for their controller: it speaks the messages of that one on the
 same sockets, and its file has that one's keys; so have variables of the
 environment that begin with LMCACHE_CONTROLLER_. Without a file it serves the
-standard ports, pull 8300 and reply 8400, on every interface.
+standard ports, pull 8300 and reply 8400, on 127.0.0.1: workers of other hosts
+reach it if controller_host names an address of this one, or 0.0.0.0.
 
 What it knows are hints that workers tell again, so nothing is kept on disk: one
 that was restarted asks each worker that sends heartbeats for all that it has.
@@ -51,7 +53,7 @@ SIGTERM and SIGINT stop it.`,
 				return err
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-			for _, n := range cfg.Notes {
+			for _, n := range append(config.StrayDirectoryVariables(os.Environ()), cfg.Notes...) {
 				log.Warn("configuration", "note", n.String())
 			}
 			shared, err := sharedLog(&cfg.Shared)
@@ -67,7 +69,7 @@ SIGTERM and SIGINT stop it.`,
 			if err != nil {
 				return err
 			}
-			log.Info("serving", "ports", d.Ports(), "heartbeats", d.Heartbeat(), "silence", cfg.Silence)
+			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(), "heartbeats", d.Heartbeat(), "silence", cfg.Silence)
 			printed := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, every, asJSON)
 			closed := d.Close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)

@@ -14,7 +14,7 @@ type Config struct {
 	Instances int
 	Workers   int // of all instances
 	OfOne     int // workers of one instance
-	OfSource  int // workers that are known by one source
+	OfSource  int // workers on one connection
 	Locations int // of one worker
 	Holders   int // locations of all workers, those counted that fill or are swept away; at most index.HoldersMost
 
@@ -28,10 +28,13 @@ type Config struct {
 	Prefix  int // hashes in one lookup
 	Peers   int // in one answer
 
-	Silence  effects.Duration // after which a worker is taken for dead; 0: none is
-	Yield    effects.Duration // after which one that was not heard by one directory is believed to be heard by another
-	Patience effects.Duration // with a sync that does not go on
-	Fade     effects.Duration // after which what was told before operations were missing is not believed; 0: it always is
+	Silence effects.Duration // after which a worker is taken for dead; 0: none is
+	// OnlyBeats: Silence is of workers that send heartbeats. Others may have nothing to say for as long as they run.
+	OnlyBeats bool
+	Parted    effects.Duration // after which one is that has no connection, and says nothing; 0: none is
+	Yield     effects.Duration // after which one that was not heard by one directory is believed to be heard by another
+	Patience  effects.Duration // with a sync that does not go on
+	Fade      effects.Duration // after which what was told before operations were missing is not believed; 0: it always is
 
 	Sweep int // rows that a step looks at to sweep
 	Ends  int // workers, syncs and fades that end in one step because their time is over
@@ -43,7 +46,7 @@ func Default() Config {
 		Instances: 1024, Workers: 4096, OfOne: 256, OfSource: 64, Locations: 8, Holders: 16384,
 		Chunks: 10_000_000, OfChunk: 256, Text: 512,
 		Syncs: 16, Batches: 16384, Hashes: 4096, Prefix: 1000, Peers: 8,
-		Silence: 300 * effects.Second, Yield: 30 * effects.Second, Patience: 60 * effects.Second,
+		Silence: 300 * effects.Second, Parted: 300 * effects.Second, Yield: 30 * effects.Second, Patience: 60 * effects.Second,
 		Fade:  600 * effects.Second,
 		Sweep: 4096, Ends: 64,
 	}
@@ -61,7 +64,7 @@ func (c *Config) Check() error {
 		{"instances", c.Instances, 1, 1 << 20},
 		{"workers", c.Workers, 1, 1 << 20},
 		{"workers of one instance", c.OfOne, 1, c.Workers},
-		{"workers of one source", c.OfSource, 1, 1 << 20},
+		{"workers of one connection", c.OfSource, 1, 1 << 20},
 		{"locations", c.Locations, 1, 1 << 10},
 		{"holders", c.Holders, 2, index.HoldersMost},
 		{"chunks", c.Chunks, 1, any},
@@ -79,9 +82,9 @@ func (c *Config) Check() error {
 			return fmt.Errorf("directory: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
 		}
 	}
-	if c.Silence < 0 || c.Yield < 0 || c.Fade < 0 || c.Patience <= 0 {
-		return fmt.Errorf("directory: silence %v, yield %v, fade %v and patience %v: none may be less than 0, nor the last 0",
-			c.Silence, c.Yield, c.Fade, c.Patience)
+	if c.Silence < 0 || c.Parted < 0 || c.Yield < 0 || c.Fade < 0 || c.Patience <= 0 {
+		return fmt.Errorf("directory: silence %v, parted %v, yield %v, fade %v and patience %v: none may be less than 0, nor "+
+			"the last 0", c.Silence, c.Parted, c.Yield, c.Fade, c.Patience)
 	}
 	return nil
 }

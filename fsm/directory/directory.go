@@ -34,7 +34,7 @@ func New(c Config) Directory {
 		config: c, known: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
 		fades: fades{rows: table.NewSlab[fade](c.Holders)},
 		chunks: index.New(index.Limits{
-			Chunks: c.Chunks, Holders: c.Holders, Groups: c.Instances, OfChunk: c.OfChunk,
+			Chunks: c.Chunks, Holders: c.Holders, Groups: c.classes(), OfChunk: c.OfChunk,
 		}, secret.Next()),
 	}
 }
@@ -48,16 +48,28 @@ func (d *Directory) Advance(now effects.Time) {
 		if !ok || at > now {
 			break
 		}
-		d.note(WentSilent, d.known.workers.Get(h), "")
-		d.end(h)
+		d.drop(h, WentSilent)
+	}
+	for range d.config.Ends {
+		h, at, ok := d.parted()
+		if !ok || at > now {
+			break
+		}
+		d.drop(h, Parted)
 	}
 	for range d.config.Ends {
 		h := d.Others().silent()
 		if h == 0 {
 			break
 		}
-		d.note(WentSilent, d.known.workers.Get(h), "")
-		d.end(h)
+		d.drop(h, WentSilent)
+	}
+	for range d.config.Ends {
+		h, at, ok := d.promised()
+		if !ok || at > now {
+			break
+		}
+		d.syncs.unask(d.known.workers.Get(h))
 	}
 	for range d.config.Ends {
 		h, at, ok := d.stuck()
@@ -82,6 +94,12 @@ func (d *Directory) Deadline() (at effects.Time, ok bool) {
 		return d.now, true
 	}
 	_, at, ok = d.silent()
+	if _, parted, is := d.parted(); is && (!ok || parted < at) {
+		at, ok = parted, true
+	}
+	if _, promised, is := d.promised(); is && (!ok || promised < at) {
+		at, ok = promised, true
+	}
 	if _, sync, is := d.stuck(); is && (!ok || sync < at) {
 		at, ok = sync, true
 	}
@@ -95,6 +113,18 @@ func (d *Directory) Deadline() (at effects.Time, ok bool) {
 func (d *Directory) silent() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.known.heard()
 	return h, at.Add(d.config.Silence), ok && d.config.Silence > 0
+}
+
+// parted is the worker that has had no connection for longest, and when that was for too long.
+func (d *Directory) parted() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.known.conns.parted()
+	return h, at.Add(d.config.Parted), ok && d.config.Parted > 0
+}
+
+// promised is the worker that was asked for a full sync longest ago and has begun none, and when its place is another's.
+func (d *Directory) promised() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.syncs.promised()
+	return h, at.Add(d.config.Patience), ok
 }
 
 // stuck is the sync that went on longest ago, and when it is given up.

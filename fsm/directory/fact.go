@@ -10,9 +10,12 @@ type Sender struct {
 	Worker   int64
 	// Incarnation is that of its process; zero: it does not say, as LMCache's do not.
 	Incarnation effects.Incarnation
-	// Source is by which way it is heard, such as a connection; zero is not said. It makes no more workers known than
-	// Config.OfSource at a time: whoever invents names takes the places of few.
+	// Source is the connection on which it is heard; zero: none. A worker that was heard on one that is open is
+	// connected. One connection connects Config.OfSource workers at the most.
 	Source uint64
+	// Origin is the network address that it is heard from. All shares go by it, because names are free: a worker counts
+	// to the address that made it known.
+	Origin effects.Origin
 	// By is who heard it: zero, this directory; otherwise another one, which tells of it. Gaps is another number where
 	// something may be missing between this and what that one told before.
 	By   uint64

@@ -65,9 +65,10 @@ func (d *Directory) feed(wh table.Handle, w *worker, name []byte) (table.Handle,
 	return h, effects.OK
 }
 
-// open gives a holder that nobody is told of; 0: there is none left, or none until more is swept away.
+// open gives a holder that nobody is told of; 0: the worker's address has its share of them, or there is none until
+// more is swept away.
 func (d *Directory) open(w *worker) index.Holder {
-	holder := d.chunks.Open(group(w), w.rank)
+	holder := d.chunks.Open(w.class(), int(w.instance.Slot()), w.rank)
 	for len(d.owners) <= int(holder) {
 		d.owners = append(d.owners, 0)
 	}

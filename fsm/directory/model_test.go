@@ -11,12 +11,12 @@ import (
 
 // A model is a directory of maps, without bounds but for the places of syncs, and without anything that is done later.
 type model struct {
-	workers map[named]*modelWorker
-	served  map[string]int // by instance
-	turn    int
-	asked   int
-	places  int
-	yield   effects.Duration // after which a life that is not heard may be a former one
+	workers  map[named]*modelWorker
+	served   map[string]int // by instance
+	turn     int
+	places   int
+	patience effects.Duration
+	yield    effects.Duration // after which a life that is not heard may be a former one
 }
 
 type named struct {
@@ -31,6 +31,7 @@ type modelWorker struct {
 	heard   effects.Time
 	ask     Reason
 	asked   bool
+	since   effects.Time // that
 	feeds   map[string]*modelFeed
 	order   []string // of locations, as they came
 }
@@ -65,7 +66,16 @@ type modelSync struct {
 	told    int64
 	said    int64
 	ended   bool
+	began   effects.Time
 	went    effects.Time
+	full    int
+}
+
+// goes notes that a sync went on, if that was fast enough.
+func (m *model) goes(now effects.Time, x *modelSync) {
+	if now.Sub(x.began) <= m.patience+effects.Duration(x.full)*(m.patience/batchesPer) {
+		x.went = now
+	}
 }
 
 // lose is a gap.
@@ -86,6 +96,11 @@ func (m *model) syncs(of string) (all, mine int) {
 				}
 			}
 		}
+		if w.asked {
+			if all++; n.instance == of {
+				mine++
+			}
+		}
 	}
 	return all, mine
 }
@@ -99,7 +114,6 @@ func (m *model) room(of string) bool {
 func (m *model) unask(w *modelWorker) {
 	if w.asked {
 		w.asked = false
-		m.asked--
 	}
 }
 
@@ -177,11 +191,10 @@ func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (Reaso
 			why = NoSync
 		}
 	}
-	if all, _ := m.syncs(""); why == NoSync || all+m.asked >= m.places || !m.room(n.instance) {
+	if why == NoSync || !m.room(n.instance) {
 		return NoSync, effects.OK
 	}
-	w.asked = true
-	m.asked++
+	w.asked, w.since = true, now
 	return why, effects.OK
 }
 
@@ -264,11 +277,11 @@ func (m *model) beginSync(now effects.Time, n named, life byte, location, id str
 	if f.sync != nil {
 		f.sync, f.ask = nil, SyncLost
 	}
-	if all, _ := m.syncs(""); all >= m.places || !m.room(n.instance) {
+	if !w.asked && !m.room(n.instance) {
 		return effects.TooMany
 	}
 	m.unask(w)
-	f.sync = &modelSync{id: id, chunks: map[uint64]bool{}, batches: batches, came: map[int64]bool{}, went: now}
+	f.sync = &modelSync{id: id, chunks: map[uint64]bool{}, batches: batches, came: map[int64]bool{}, began: now, went: now}
 	f.ask = NoSync
 	switch f.follow {
 	case fresh:
@@ -303,10 +316,13 @@ func (m *model) batch(now effects.Time, n named, life byte, location, id string,
 		return effects.OK
 	}
 	f.sync.came[batch] = true
-	f.sync.told += int64(len(hashes))
+	if f.sync.told += int64(len(hashes)); len(hashes) > 0 {
+		f.sync.full++
+	}
 	for _, hash := range hashes {
 		f.sync.chunks[hash] = true
 	}
+	m.goes(now, f.sync)
 	return f.went(now, w)
 }
 
@@ -316,12 +332,13 @@ func (m *model) endSync(now effects.Time, n named, life byte, location, id strin
 		return code
 	}
 	f.sync.ended, f.sync.said = true, said
+	m.goes(now, f.sync)
 	return f.went(now, w)
 }
 
 func (f *modelFeed) went(now effects.Time, w *modelWorker) (code effects.Code) {
 	s := f.sync
-	if s.went = now; !s.ended || int64(len(s.came)) < s.batches {
+	if !s.ended || int64(len(s.came)) < s.batches {
 		return effects.OK
 	}
 	if s.said != s.told {
@@ -360,6 +377,9 @@ func (m *model) pass(now effects.Time, silence, patience, fade effects.Duration)
 	for n, w := range m.workers {
 		if now >= w.heard.Add(silence) {
 			m.end(n)
+		}
+		if w.asked && now >= w.since.Add(patience) {
+			w.asked = false
 		}
 		for _, f := range w.feeds {
 			if f.sync != nil && now >= f.sync.went.Add(patience) {

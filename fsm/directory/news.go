@@ -19,6 +19,8 @@ const (
 	LogDown                      // the log that directories share does not answer
 	LogAnswers                   // it does again
 	LogShort                     // entries of it were gone before they were read
+	Parted                       // a worker had no connection for too long, and said nothing
+	GaveWay                      // one without a connection is forgotten, because others need the room
 	Faded                        // what a location told before operations of it were missing is not believed any more
 )
 

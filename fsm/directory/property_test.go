@@ -19,7 +19,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 		c.Seed, c.Sweep, c.Syncs = rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 3).Draw(t, "sweep"), 3
 		s := &stage{Directory: New(c)}
 		m := &model{workers: map[named]*modelWorker{}, served: map[string]int{}, places: c.Syncs,
-			yield: c.Yield}
+			yield: c.Yield, patience: c.Patience}
 		names := rapid.Custom(func(t *rapid.T) named {
 			return named{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "instance"), rapid.Int64Range(0, 1).Draw(t, "rank")}
 		})
@@ -40,7 +40,8 @@ func TestDirectoryAgainstModel(t *testing.T) {
 		locations, ids := rapid.SampledFrom([]string{"cpu", "disk"}), rapid.SampledFrom([]string{"s", "t"})
 		chunks := rapid.SliceOfN(rapid.Uint64Range(0, 3), 0, 6)
 		sender := func(n named, life byte) Sender {
-			return Sender{Instance: []byte(n.instance), Worker: n.rank, Incarnation: effects.Incarnation{life}}
+			return Sender{Instance: []byte(n.instance), Worker: n.rank, Incarnation: effects.Incarnation{life},
+				Origin: effects.Origin(n.instance[0])}
 		}
 		at := func(w where) Address { return Address{IP: []byte(w.ip), Port: w.port, URL: []byte(w.url)} }
 		same := func(t *rapid.T, what string, got, want any) {

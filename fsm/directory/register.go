@@ -14,18 +14,19 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 		return code
 	}
 	if h == 0 {
-		w, code := d.known.add(now, &s, &a)
-		if code == effects.OK {
-			d.Others().joins(w)
-			d.note(Joined, w, "")
+		_, w := d.admit(now, &s, &a)
+		if w == nil {
+			return effects.TooMany
 		}
-		return code
+		d.Others().joins(w)
+		d.note(Joined, w, "")
+		return effects.OK
 	}
 	w := d.known.workers.Get(h)
 	switch same := w.is == s.Incarnation && w.is != (effects.Incarnation{}); {
 	case same && w.by == s.By:
 		w.moves(&a)
-		d.known.hear(now, h, w)
+		d.known.hear(now, h, w, &s)
 		return effects.OK
 	case same && s.By != 0 && !d.Others().yields(now, w), !same && (d.before(now, w, &s) || d.Others().older(now, w, &s)):
 		return effects.Stale
@@ -45,6 +46,22 @@ func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code
 	return d.known.find(s), effects.OK
 }
 
+// admit makes a worker known; nil: there is no room. A worker that is not connected leaves for one that is: otherwise
+// whoever registers names and goes away would keep all others out for as long as those are believed to be there.
+func (d *Directory) admit(now effects.Time, s *Sender, a *Address) (table.Handle, *worker) {
+	if s.By == 0 && d.known.conns.full(s.Source) {
+		return 0, nil
+	}
+	if !d.known.fits(s, nil) {
+		h := d.known.givesWay(s, d.config.Ends)
+		if h == 0 {
+			return 0, nil
+		}
+		d.drop(h, GaveWay)
+	}
+	return d.known.add(now, s, a)
+}
+
 // before says whether the sender is the incarnation before this one. While this one is not heard, it may be the other
 // way round: what both said came on connections of their own, and the last word of the first one may have come last.
 func (d *Directory) before(now effects.Time, w *worker, s *Sender) bool {
@@ -57,11 +74,13 @@ func (d *Directory) renew(now effects.Time, h table.Handle, w *worker, s *Sender
 	if w.is != s.Incarnation {
 		w.was, w.is = w.is, s.Incarnation
 	}
-	d.known.comes(h, w, s)
-	w.midway, w.ask = false, NoSync
 	d.syncs.unask(w)
+	d.known.comes(h, w, s)
+	d.known.moves(w, s)
+	w.midway, w.ask = false, NoSync
 	w.moves(a)
-	d.known.hear(now, h, w)
+	d.known.beats(h, w, false)
+	d.known.hear(now, h, w, s)
 	d.note(Renewed, w, "")
 }
 
@@ -93,13 +112,14 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 	}
 	var w *worker
 	if h == 0 {
-		if w, code = d.known.add(now, &s, &a); code != effects.OK {
-			return NoSync, code
+		if h, w = d.admit(now, &s, &a); w == nil {
+			return NoSync, effects.TooMany
 		}
 		w.midway, w.ask = true, Unknown
+		d.known.beats(h, w, true)
 		d.Others().meets(w)
 		d.note(Met, w, "")
-		return d.want(w), effects.OK
+		return d.want(now, h, w), effects.OK
 	}
 	w = d.known.workers.Get(h)
 	named := s.Incarnation != effects.Incarnation{}
@@ -116,22 +136,25 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 	default:
 		return NoSync, effects.Stale
 	}
-	d.known.hear(now, h, w)
-	return d.want(w), effects.OK
+	if !w.beats {
+		d.known.beats(h, w, true)
+	}
+	d.known.hear(now, h, w, &s)
+	return d.want(now, h, w), effects.OK
 }
 
 // want says why a worker is to sync now; not when it does, nor while there is no place for one more, counted those that
 // were asked. Who was asked and has not begun lets others go first. Nobody can answer those of other directories.
-func (d *Directory) want(w *worker) Reason {
+func (d *Directory) want(now effects.Time, h table.Handle, w *worker) Reason {
 	if w.by != 0 {
 		return NoSync
 	}
-	if w.asked {
+	if w.asked != 0 {
 		d.syncs.unask(w)
 		return NoSync
 	}
 	reason := why(&d.feeds, w)
-	if reason == NoSync || w.syncs > 0 || !d.syncs.ask(w) {
+	if reason == NoSync || w.syncs > 0 || !d.syncs.ask(now, h, w) {
 		return NoSync
 	}
 	return reason
@@ -145,6 +168,3 @@ func why(feeds *table.Slab[feed], w *worker) Reason {
 	}
 	return why
 }
-
-// group is in whose share what a worker has is counted: that of its instance.
-func group(w *worker) int { return int(w.instance.Slot()) }

@@ -9,29 +9,24 @@ import (
 type roster struct {
 	seed      uint64 `snap:"share"` // of the names' hashes
 	ofOne     int    `snap:"share"` // workers of one instance
-	ofSource  int    `snap:"share"` // workers of one source
+	onlyBeats bool   `snap:"share"` // workers that send no heartbeats are not expected to be heard
 	instances table.Slab[instance]
 	byName    table.Index
 	workers   table.Slab[worker]
-	byRank    table.Index // of instance and rank
-	quiet     table.List  // workers that are heard here, those heard longest ago first
-	told      table.List  // likewise those that other directories tell of
-	taken     []Want      `snap:"skip"` // workers that are heard here from this step on, as others are to hear
-	sources   table.Slab[source]
-	bySource  table.Index
-}
-
-// A source is by which way workers were made known.
-type source struct {
-	id      uint64
-	workers int
+	byRank    table.Index   // of instance and rank
+	expected  [2]table.List // workers that are to be heard again, those heard longest ago first: here, and by others
+	quiet     [2]table.List // likewise workers that need not be heard again
+	taken     []Want        `snap:"skip"` // workers that are heard here from this step on, as others are to hear
+	gone      []Want        `snap:"skip"` // workers that were heard here and were forgotten since, likewise
+	origins   origins
+	conns     connections
 }
 
 func newRoster(c *Config, seed uint64) roster {
 	return roster{
-		seed: seed, ofOne: c.OfOne, ofSource: c.OfSource,
+		seed: seed, ofOne: c.OfOne, onlyBeats: c.OnlyBeats,
 		instances: table.NewSlab[instance](c.Instances), workers: table.NewSlab[worker](c.Workers),
-		sources: table.NewSlab[source](c.Workers),
+		origins: newOrigins(c), conns: newConnections(c),
 	}
 }
 
@@ -61,61 +56,36 @@ func (r *roster) instance(name []byte) table.Handle {
 	return 0
 }
 
-// source is that of an id; 0: nobody is known by it.
-func (r *roster) source(id uint64) table.Handle {
-	for p := r.bySource.Seek(id); p.Found(); p = r.bySource.Next(p) {
-		if r.sources.Get(p.Handle()).id == id {
-			return p.Handle()
-		}
-	}
-	return 0
-}
-
-// joins counts a worker to the source that makes it known.
-func (r *roster) joins(id uint64) table.Handle {
-	if id == 0 {
-		return 0
-	}
-	h := r.source(id)
-	if h == 0 {
-		var s *source
-		h, s = r.sources.Add()
-		*s = source{id: id}
-		r.bySource.Add(id, h)
-	}
-	r.sources.Get(h).workers++
-	return h
-}
-
-// leaves is the opposite.
-func (r *roster) leaves(h table.Handle) {
-	if h == 0 {
-		return
-	}
-	if s := r.sources.Get(h); s.workers > 1 {
-		s.workers--
-	} else {
-		r.bySource.Remove(s.id, h)
-		r.sources.Remove(h)
-	}
-}
-
 // of is the instance of a worker.
 func (r *roster) of(w *worker) *instance { return r.instances.Get(w.instance) }
 
 // hear notes that something came from a worker.
-func (r *roster) hear(now effects.Time, h table.Handle, w *worker) {
+func (r *roster) hear(now effects.Time, h table.Handle, w *worker, s *Sender) {
 	w.heard = now
 	r.workers.Unlink(r.heardBy(w), h)
 	r.workers.PushBack(r.heardBy(w), h)
+	if w.by == 0 {
+		r.conns.hear(now, h, w, s.Source)
+	}
 }
 
-// heardBy is the list of workers that are known in the same way.
+// heardBy is the list of workers that are known in the same way, and are to be heard again or not.
 func (r *roster) heardBy(w *worker) *table.List {
-	if w.by == 0 {
-		return &r.quiet
+	lists := &r.expected
+	if r.onlyBeats && !w.beats {
+		lists = &r.quiet
 	}
-	return &r.told
+	if w.by == 0 {
+		return &lists[0]
+	}
+	return &lists[1]
+}
+
+// beats notes whether a worker sends heartbeats. The caller hears it next, which puts it at the end of its list.
+func (r *roster) beats(h table.Handle, w *worker, does bool) {
+	r.workers.Unlink(r.heardBy(w), h)
+	w.beats = does
+	r.workers.PushBack(r.heardBy(w), h)
 }
 
 // comes notes by which way a worker is known from now on.
@@ -124,7 +94,9 @@ func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
 	if s.By == 0 && w.by != 0 {
 		r.takes(w)
 	}
-	w.by, w.gaps = s.By, s.Gaps
+	if w.by, w.gaps = s.By, s.Gaps; w.by != 0 {
+		r.conns.forget(w)
+	}
 	r.workers.PushBack(r.heardBy(w), h)
 }
 
@@ -133,31 +105,82 @@ func (r *roster) takes(w *worker) {
 	r.taken = append(r.taken, Want{Instance: r.of(w).name, Worker: w.rank})
 }
 
-// add makes a worker known.
-func (r *roster) add(now effects.Time, s *Sender, a *Address) (*worker, effects.Code) {
+// fits says whether there is room for one worker more, once another one is gone; nil: none goes.
+func (r *roster) fits(s *Sender, gone *worker) bool {
+	in, origin := r.instance(s.Instance), r.origins.class(s.Origin)
+	workers, frees, alone := r.workers.Len(), -1, false
+	if gone != nil {
+		workers--
+		frees, alone = gone.class(), r.of(gone).workers == 1
+	}
+	if workers >= r.workers.Max() || !r.origins.workers.MayAfter(origin, frees) {
+		return false
+	}
+	if in != 0 && !(alone && gone.instance == in) {
+		of := r.instances.Get(in).workers
+		if gone != nil && gone.instance == in {
+			of--
+		}
+		return of < r.ofOne
+	}
+	instances := r.instances.Len()
+	if frees = -1; alone {
+		instances--
+		frees = int(r.of(gone).origin.Slot())
+	}
+	return instances < r.instances.Max() && r.origins.instances.MayAfter(origin, frees)
+}
+
+// givesWay is the worker that leaves for another one: of those that are not connected, and of which the first few are
+// looked at, the one that has not been for longest; 0: none would make room.
+func (r *roster) givesWay(s *Sender, looks int) table.Handle {
+	for h := r.conns.apart.Front(); h != 0 && looks > 0; h = r.conns.partings.Next(h) {
+		wh := r.conns.partings.Get(h).worker
+		if r.fits(s, r.workers.Get(wh)) {
+			return wh
+		}
+		looks--
+	}
+	return 0
+}
+
+// add makes a worker known, for which there must be room.
+func (r *roster) add(now effects.Time, s *Sender, a *Address) (table.Handle, *worker) {
+	origin := r.origins.join(s.Origin)
 	in := r.instance(s.Instance)
-	if r.workers.Full() || in == 0 && r.instances.Full() || in != 0 && r.instances.Get(in).workers >= r.ofOne {
-		return nil, effects.TooMany
-	}
-	if by := r.source(s.Source); by != 0 && r.sources.Get(by).workers >= r.ofSource {
-		return nil, effects.TooMany
-	}
 	if in == 0 {
 		h, i := r.instances.Add()
-		*i = instance{name: string(s.Instance)}
+		*i = instance{name: string(s.Instance), origin: r.origins.join(s.Origin)}
+		r.origins.instances.Take(int(origin.Slot()))
 		r.byName.Add(r.nameHash(s.Instance), h)
 		in = h
 	}
 	r.instances.Get(in).workers++
+	r.origins.workers.Take(int(origin.Slot()))
 	h, w := r.workers.Add()
 	*w = worker{
-		instance: in, rank: uint32(s.Worker), is: s.Incarnation, source: r.joins(s.Source), heard: now, by: s.By,
+		instance: in, rank: uint32(s.Worker), is: s.Incarnation, origin: origin, heard: now, by: s.By,
 		gaps: s.Gaps,
 	}
 	w.moves(a)
 	r.byRank.Add(r.rankHash(s.Instance, w.rank), h)
 	r.workers.PushBack(r.heardBy(w), h)
-	return w, effects.OK
+	if w.by == 0 {
+		r.conns.hear(now, h, w, s.Source)
+	}
+	return h, w
+}
+
+// moves has a worker that has nothing count to the address that it is heard from now, if that has room for it.
+func (r *roster) moves(w *worker, s *Sender) {
+	if r.origins.rows.Get(w.origin).id == s.Origin || !r.origins.workers.MayAfter(r.origins.class(s.Origin), w.class()) {
+		return
+	}
+	origin := r.origins.join(s.Origin)
+	r.origins.workers.Give(w.class())
+	r.origins.leave(w.origin)
+	w.origin = origin
+	r.origins.workers.Take(w.class())
 }
 
 // remove makes one unknown that has nothing.
@@ -167,16 +190,20 @@ func (r *roster) remove(h table.Handle, w *worker) {
 	r.byRank.Remove(r.rankHash(name, w.rank), h)
 	if i.workers--; i.workers == 0 {
 		r.byName.Remove(r.nameHash(name), w.instance)
+		r.origins.instances.Give(int(i.origin.Slot()))
+		r.origins.leave(i.origin)
 		r.instances.Remove(w.instance)
 	}
-	r.leaves(w.source)
+	r.conns.forget(w)
+	r.origins.workers.Give(w.class())
+	r.origins.leave(w.origin)
 	r.workers.Unlink(r.heardBy(w), h)
 	r.workers.Remove(h)
 }
 
-// heard is who was heard here longest ago, and when; ok is false if nobody is.
+// heard is the worker that is to be heard here and was longest ago, and when; ok is false if there is none.
 func (r *roster) heard() (h table.Handle, at effects.Time, ok bool) {
-	if h = r.quiet.Front(); h == 0 {
+	if h = r.expected[0].Front(); h == 0 {
 		return 0, 0, false
 	}
 	return h, r.workers.Get(h).heard, true

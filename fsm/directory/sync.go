@@ -77,7 +77,9 @@ func (d *Directory) SyncBatch(now effects.Time, b *SyncBatch) effects.Code {
 	}
 	s.seen[b.Batch/64] |= 1 << (b.Batch % 64)
 	s.left--
-	s.told += int64(len(b.Hashes))
+	if s.told += int64(len(b.Hashes)); len(b.Hashes) > 0 {
+		s.full++
+	}
 	for _, hash := range b.Hashes {
 		if d.chunks.Add(s.holder, hash) == index.Crowded {
 			code = effects.TooMany
@@ -103,7 +105,7 @@ func (d *Directory) EndSync(now effects.Time, e *SyncEnd) effects.Code {
 
 // went notes that a sync went on, and takes it if it is whole.
 func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Code {
-	d.syncs.goes(now, h)
+	d.syncs.goes(now, h, d.config.Patience)
 	s := d.syncs.rows.Get(h)
 	if !s.ended || s.left > 0 {
 		return effects.OK

@@ -82,12 +82,20 @@ func (o Others) Taken() []Want {
 	return all
 }
 
+// Gone gives the workers that were heard here and were forgotten since it was called last, though they said nothing of
+// leaving.
+func (o Others) Gone() []Want {
+	all := o.d.known.gone
+	o.d.known.gone = all[:0]
+	return all
+}
+
 // Take has a worker be known by another directory from now on, whoever told of it, unless it is heard here.
 func (o Others) Take(now effects.Time, s Sender) {
 	h := o.d.known.find(&s)
 	if w := o.d.known.workers.Get(h); h != 0 && w.by != 0 && w.by != s.By {
 		o.adopt(h, w, &s)
-		o.d.known.hear(now, h, w)
+		o.d.known.hear(now, h, w, &s)
 	}
 }
 
@@ -98,7 +106,7 @@ func (o Others) CaughtUp(now effects.Time) { o.d.read = max(o.d.read, now) }
 // silent is the worker of which was told longest ago, if that is too long ago; 0: there is none.
 func (o Others) silent() table.Handle {
 	d := o.d
-	h := d.known.told.Front()
+	h := d.known.expected[1].Front()
 	if h == 0 || d.config.Silence == 0 || d.known.workers.Get(h).heard.Add(d.config.Silence) > d.read {
 		return 0
 	}
@@ -171,4 +179,4 @@ func (o Others) Forget(s Sender) {
 }
 
 // Told is how many workers are known by what other directories tell alone.
-func (o Others) Told() int { return o.d.known.told.Len() }
+func (o Others) Told() int { return o.d.known.expected[1].Len() + o.d.known.quiet[1].Len() }

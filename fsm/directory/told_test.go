@@ -19,7 +19,7 @@ const heard, one, other = 0, 1, 2 // by whom
 
 func newTown(t *testing.T) *town {
 	c := Default()
-	c.Silence, c.Yield, c.Patience = 100*effects.Second, 30*effects.Second, 10*effects.Second
+	c.Silence, c.Parted, c.Yield, c.Patience = 100*effects.Second, 0, 30*effects.Second, 10*effects.Second
 	return &town{T: t, d: New(c)}
 }
 

@@ -36,7 +36,7 @@ type stage struct {
 
 func wide() Config {
 	c := Default()
-	c.Seed, c.Silence, c.Patience = 1, 30*effects.Second, 10*effects.Second
+	c.Seed, c.Silence, c.Parted, c.Patience = 1, 30*effects.Second, 0, 10*effects.Second
 	return c
 }
 
@@ -47,7 +47,7 @@ func (s *stage) play(d transcript.Directive) string {
 		if name, rank, ok := strings.Cut(d.Arg(0), "/"); ok {
 			n, _ := strconv.Atoi(rank)
 			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))},
-				Source: uint64(number("by"))}
+				Source: uint64(number("by")), Origin: effects.Origin(d.Number("from", int(name[0])))}
 		}
 	}
 	at := Address{IP: []byte("10.0.0.1"), Port: 9000, URL: fmt.Appendf(nil, "%s:%d", who.Instance, 7000+who.Worker)}
@@ -69,6 +69,10 @@ func (s *stage) play(d transcript.Directive) string {
 		c := wide()
 		for _, a := range d.Args() {
 			n, _ := strconv.Atoi(a.Vals[0])
+			if a.Key == "parted" {
+				c.Parted = effects.Duration(n) * effects.Second
+				continue
+			}
 			*bounds(&c)[a.Key] = n
 		}
 		if err := c.Check(); err != nil {
@@ -78,6 +82,8 @@ func (s *stage) play(d transcript.Directive) string {
 		return ""
 	case "register":
 		coded(s.Register(s.now, who, at))
+	case "lost":
+		s.ConnectionLost(s.now, uint64(number("by")))
 	case "deregister":
 		coded(s.Deregister(s.now, who, at))
 	case "heartbeat":
@@ -192,6 +198,7 @@ func told(n Note) string {
 		Left:       "left",
 		WentSilent: "went silent", OrderLost: "lost its order", SyncBegan: "begins a sync", SyncTaken: "is synced",
 		SyncGivenUp: "has its sync given up", LeftOut: "has chunks that are left out",
+		Parted: "had no connection for too long", GaveWay: "gave way to another one",
 	}[n.Event]
 	name := fmt.Sprintf("%s/%d", n.Instance, n.Worker)
 	if n.Location != "" {

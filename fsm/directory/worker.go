@@ -8,6 +8,7 @@ import (
 // An instance is one engine, of as many workers as it has ranks.
 type instance struct {
 	name    string
+	origin  table.Handle // that made it known
 	workers int
 	served  uint64 // the turn of the last lookup whose first answer it was
 	chosen  uint64 // the turn of the last lookup that it is an answer to
@@ -24,17 +25,26 @@ type worker struct {
 	url      string
 	midway   bool // it was met by a heartbeat: its operations are at any sequence
 	heard    effects.Time
-	source   table.Handle // that made it known; 0: none did
+	beats    bool                 // it sends heartbeats
+	origin   table.Handle         // that it counts to
+	ties     [tiesOf]table.Handle // on connections, the latest first
+	parting  table.Handle         // it has no connection; 0: it has, or is not heard here
 	feeds    table.List
-	syncs    int    // of its feeds
-	ask      Reason // for a sync of all that it has
-	asked    bool
+	syncs    int          // of its feeds
+	ask      Reason       // for a sync of all that it has
+	asked    table.Handle // its place to begin one; 0: it was not asked
 
 	by     uint64           // whose word all that is: zero, the worker's own
 	gaps   uint64           // as of the last fact
 	wanted effects.Time     // told other directories last
 	waits  effects.Duration // until it may be wanted again; 0: it never was
 }
+
+// class is that of a worker in shares.
+func (w *worker) class() int { return int(w.origin.Slot()) }
+
+// connected says whether a worker has a connection.
+func (w *worker) connected() bool { return w.ties[0] != 0 }
 
 // sane says whether a sender can be one at all.
 func (c *Config) sane(s *Sender) effects.Code {
@@ -61,7 +71,7 @@ func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
 	case h == 0 || w.by != 0:
 		return nil, effects.NotFound
 	case w.is == s.Incarnation:
-		d.known.hear(now, h, w)
+		d.known.hear(now, h, w, s)
 		return w, effects.OK
 	case s.Incarnation == effects.Incarnation{}:
 		return w, effects.OK
@@ -82,8 +92,18 @@ func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, 
 	if w.is != s.Incarnation || !d.Others().passes(now, h, w, s) {
 		return 0, nil, effects.Stale
 	}
-	d.known.hear(now, h, w)
+	d.known.hear(now, h, w, s)
 	return h, w, effects.OK
+}
+
+// drop forgets a worker that said nothing of leaving. Others forget it as well if they know it by this directory: they
+// cannot tell a worker that is gone from one that has nothing to say.
+func (d *Directory) drop(h table.Handle, e Event) {
+	w := d.known.workers.Get(h)
+	if d.note(e, w, ""); w.by == 0 {
+		d.known.gone = append(d.known.gone, Want{Instance: d.known.of(w).name, Worker: w.rank})
+	}
+	d.end(h)
 }
 
 // end forgets a worker and all that it had.

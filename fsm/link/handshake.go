@@ -77,7 +77,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 
 // met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.
 func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]byte) {
-	c.x.who, c.x.caps = who, caps
+	c.x.who, c.x.former, c.x.caps = who, who, caps
 	c.x.link.learn(c.cfg.PlaneNames, planes, blobs)
 	c.x.link.begin()
 	c.importNext()

@@ -50,7 +50,11 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 		e.Out.Mark(MarkBringsFull)
 		return tooMany(f.gets.Max())
 	}
-	where := link.Where{Host: c.From.Host, InitPort: c.From.InitPort}
+	where := whereOf(c.From)
+	if !f.frozen.Try(e.Now, where, f.cfg.LookupTime) {
+		e.Out.Mark(MarkFrozenPassed)
+		return effects.BackedOff, f.whyFrozen()
+	}
 	peer := e.Links.Want(&e.Env, where)
 	if peer == 0 {
 		return effects.TooMany, &effects.Why{
@@ -78,6 +82,16 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 	e.Timers.Set(&r.timer, r.deadline, getRef(timerGet, h))
 	f.becomeLinking(e, h, r)
 	return effects.OK, nil
+}
+
+func whereOf(p Peer) link.Where { return link.Where{Host: p.Host, InitPort: p.InitPort} }
+
+// whyFrozen is said of a peer that is left alone because it did not answer.
+func (f *Requester) whyFrozen() *effects.Why {
+	return &effects.Why{
+		Stage: effects.StageAsk, Field: "p2p_lookup_timeout_s", Ours: f.cfg.LookupTime.String(),
+		Theirs: "no answer to a former question", Remedy: "look whether its process runs; it is asked again after a while",
+	}
 }
 
 // check says whether a Bring can be taken as it is given.

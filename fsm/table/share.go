@@ -25,6 +25,21 @@ func Zeroed[T any](s []T, n int) []T {
 // May says whether class may have one more.
 func (s *Share) May(class int) bool { return s.of[class] < s.most-s.total }
 
+// MayAfter is May once class gives has given one back. A class below 0 has nothing, and gives nothing.
+func (s *Share) MayAfter(class, gives int) bool {
+	of, total := 0, s.total
+	if class >= 0 {
+		of = s.of[class]
+	}
+	if gives >= 0 {
+		total--
+	}
+	if gives >= 0 && gives == class {
+		of--
+	}
+	return of < s.most-total
+}
+
 // Left is how many more class may have, if nobody else takes or gives.
 func (s *Share) Left(class int) int { return max(0, s.most-s.total-s.of[class]+1) / 2 }
 

@@ -25,9 +25,11 @@ func (p Position) Less(o Position) bool {
 
 // A Request is what a directory wants of the log: to append an entry, or to read.
 type Request struct {
-	// Entry is put at the end, if there is one. Of all entries the log keeps about the last Keep.
-	Entry []byte
-	Keep  uint32
+	// Entry is put at the end, if there is one. Of all entries the log keeps about those from Before on; where that is
+	// zero, about the last Keep.
+	Entry  []byte
+	Keep   uint32
+	Before Position
 	// Otherwise the first Most entries after After are read.
 	After Position
 	Most  uint32
@@ -82,7 +84,7 @@ func (r *Request) Append(b []byte) []byte {
 	from := len(b)
 	if r.Entry != nil {
 		b = append(b, formAppend)
-		b = binary.BigEndian.AppendUint32(b, r.Keep)
+		b = appendPosition(binary.BigEndian.AppendUint32(b, r.Keep), r.Before)
 		return seal(append(b, r.Entry...), from)
 	}
 	b = appendPosition(append(b, formRead), r.After)
@@ -94,8 +96,8 @@ func (r *Request) Decode(b []byte) error {
 	*r = Request{}
 	body, ok := unseal(b)
 	switch {
-	case ok && body[0] == formAppend && len(body) > 5:
-		r.Keep, r.Entry = binary.BigEndian.Uint32(body[1:]), body[5:]
+	case ok && body[0] == formAppend && len(body) > 21:
+		r.Keep, r.Before, r.Entry = binary.BigEndian.Uint32(body[1:]), position(body[5:]), body[21:]
 	case ok && body[0] == formRead && len(body) == 1+16+4:
 		r.After, r.Most = position(body[1:]), binary.BigEndian.Uint32(body[17:])
 	default:
@@ -126,18 +128,30 @@ func (a *Answer) Decode(b []byte) error {
 	}
 	a.Last = position(body[1:])
 	for body = body[17:]; len(body) > 0; {
-		if len(body) < 20 {
+		var e Stored
+		if e, body, ok = CutStored(body); !ok {
 			return ErrForm
 		}
-		e := Stored{At: position(body)}
-		n := binary.BigEndian.Uint32(body[16:])
-		if body = body[20:]; uint64(n) > uint64(len(body)) {
-			return ErrForm
-		}
-		e.Entry, body = body[:n:n], body[n:]
 		a.Entries = append(a.Entries, e)
 	}
 	return nil
+}
+
+// StoredOf is where the entries of an answer stand that Decode read, for CutStored.
+func StoredOf(b []byte) []byte { return b[17 : len(b)-sumBytes] }
+
+// CutStored takes the first entry of b. ok is false at its end, and where there is none.
+func CutStored(b []byte) (e Stored, rest []byte, ok bool) {
+	if len(b) < 20 {
+		return e, nil, false
+	}
+	e.At = position(b)
+	n := binary.BigEndian.Uint32(b[16:])
+	if b = b[20:]; uint64(n) > uint64(len(b)) {
+		return e, nil, false
+	}
+	e.Entry = b[:n:n]
+	return e, b[n:], true
 }
 
 func appendPosition(b []byte, p Position) []byte {

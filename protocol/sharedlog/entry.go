@@ -10,19 +10,22 @@ type Entry struct {
 	Frames []byte // see AppendFrame
 }
 
+// EntryTail is what stands behind the frames of an entry: its sum.
+const EntryTail = sumBytes
+
 // A Kind says what a frame is.
 type Kind uint8
 
 // The kinds.
 const (
-	Message Kind = 1 + iota // what a worker told, as it came
+	Message Kind = 1 + iota // a Report: what a worker told
 	Want                    // a Subject of which something is missing: whoever hears it is to ask it for all that it has
 	Gone                    // a Subject that the teller does not hear any more
 	Taken                   // a Subject that the teller hears from now on
 )
 
 // version is that of the form. Entries of another one are left alone.
-const version = 1
+const version = 2
 
 // frameHead is the kind and the length of a frame.
 const frameHead = 1 + 4
@@ -91,5 +94,26 @@ func (s *Subject) Decode(b []byte) error {
 		return ErrForm
 	}
 	*s = Subject{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), b[12:]}
+	return nil
+}
+
+// A Report is what a worker told, in the form of its message, and the network address that it came from, for the
+// quotas of whoever reads it.
+type Report struct {
+	Origin uint64
+	Body   []byte
+}
+
+// Append appends the form of a report to b.
+func (r *Report) Append(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(b, r.Origin), r.Body...)
+}
+
+// Decode reads one.
+func (r *Report) Decode(b []byte) error {
+	if len(b) <= 8 {
+		return ErrForm
+	}
+	*r = Report{binary.BigEndian.Uint64(b), b[8:]}
 	return nil
 }

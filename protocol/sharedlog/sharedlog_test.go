@@ -34,11 +34,13 @@ func TestForms(t *testing.T) {
 	t.Run("requests", rapid.MakeCheck(func(t *rapid.T) {
 		x := Request{After: positions.Draw(t, "after"), Most: rapid.Uint32().Draw(t, "most")}
 		if rapid.Bool().Draw(t, "appends") {
-			x = Request{Entry: texts.Draw(t, "entry"), Keep: rapid.Uint32().Draw(t, "keep")}
+			x = Request{
+				Entry: texts.Draw(t, "entry"), Keep: rapid.Uint32().Draw(t, "keep"), Before: positions.Draw(t, "before"),
+			}
 		}
 		var y Request
 		whole(t, x.Append(nil), y.Decode)
-		if !bytes.Equal(x.Entry, y.Entry) || x.Keep != y.Keep || x.After != y.After || x.Most != y.Most {
+		if !bytes.Equal(x.Entry, y.Entry) || x.Keep != y.Keep || x.Before != y.Before || x.After != y.After || x.Most != y.Most {
 			t.Errorf("%+v is read as %+v", x, y)
 		}
 	}))

@@ -182,5 +182,5 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     )
     metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
     assert metadata.work == work
-    told = connector.Handshake(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))
+    told = connector.WorkerInfos({0: connector.WorkerInfo(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))})
     assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301

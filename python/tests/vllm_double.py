@@ -9,9 +9,10 @@ import enum
 import sys
 import types
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import kvferry.vllm
+from kvferry.vllm import versions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,6 +59,26 @@ class Base:
         return self._metadata
 
 
+# What the connector has of its own, beside what is above.
+for member in versions.NEEDS["KVConnectorBase_V1"]:
+    if not hasattr(Base, member):
+        setattr(Base, member, None)
+
+
+@dataclass
+class KVConnectorOutput:
+    finished_recving: Any = None
+    kv_connector_worker_meta: Any = None
+
+
+@dataclass
+class SchedulerOutput:
+    has_sync_kv_loads: Any = None
+    kv_connector_block_state: Any = None
+    num_scheduled_tokens: Any = None
+    preempted_req_ids: Any = None
+
+
 @dataclass
 class Stats:
     data: dict[str, Any] = field(default_factory=dict)
@@ -68,18 +89,42 @@ class PromMetrics:
         self._counter_cls = types_["counter"]
 
 
+class Factory:
+    """vLLM's KVConnectorFactory."""
+
+    registered: ClassVar[dict[str, tuple[str, str]]] = {}
+
+    @classmethod
+    def register_connector(cls, name: str, module_path: str, class_name: str) -> None:
+        if name in cls.registered:
+            raise ValueError(f"Connector '{name}' is already registered.")
+        cls.registered[name] = (module_path, class_name)
+
+
 def install(patch: pytest.MonkeyPatch) -> None:
     """Have imports of vLLM and of torch find this."""
-    path = "vllm.distributed.kv_transfer.kv_connector.v1"
-    names = path.split(".")
-    for end in range(1, len(names) + 1):
-        patch.setitem(sys.modules, ".".join(names[:end]), types.ModuleType(".".join(names[:end])))
-    base, metrics = types.ModuleType(f"{path}.base"), types.ModuleType(f"{path}.metrics")
-    base.__dict__.update(KVConnectorBase_V1=Base, KVConnectorMetadata=object, KVConnectorRole=Role)
-    base.__dict__.update(KVConnectorHandshakeMetadata=object)
-    metrics.__dict__.update(KVConnectorStats=Stats, KVConnectorPromMetrics=PromMetrics)
-    patch.setitem(sys.modules, base.__name__, base)
-    patch.setitem(sys.modules, metrics.__name__, metrics)
+    v1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+    contents: dict[str, dict[str, Any]] = {
+        f"{v1}.base": {
+            "KVConnectorBase_V1": Base,
+            "KVConnectorMetadata": object,
+            "KVConnectorRole": Role,
+            "KVConnectorWorkerMetadata": object,
+        },
+        f"{v1}.metrics": {"KVConnectorStats": Stats, "KVConnectorPromMetrics": PromMetrics},
+        "vllm.distributed.kv_transfer.kv_connector.factory": {"KVConnectorFactory": Factory},
+        "vllm.v1.core.sched.output": {"SchedulerOutput": SchedulerOutput},
+        "vllm.v1.outputs": {"KVConnectorOutput": KVConnectorOutput},
+        "vllm": {"__version__": "0.32.0"},
+    }
+    made: dict[str, types.ModuleType] = {}
+    for path, content in contents.items():
+        parts = path.split(".")
+        for name in (".".join(parts[:end]) for end in range(1, len(parts) + 1)):
+            made.setdefault(name, types.ModuleType(name))
+            patch.setitem(sys.modules, name, made[name])
+        vars(made[path]).update(content)
+    Factory.registered = {}
     torch = types.ModuleType("torch")
     cpu = types.SimpleNamespace(get_cpu_capability=lambda: "DOUBLE")
     torch.__dict__.update(backends=types.SimpleNamespace(cpu=cpu), cpu=types.SimpleNamespace())
@@ -128,7 +173,7 @@ def config(role: str, **extra: Any) -> Any:
             kv_connector_extra_config={"socket": "agent.sock", "load_patience": 20, "save_patience": 20, **extra},
             kv_load_failure_policy="recompute",
         ),
-        model_config=space(model="double"),
+        model_config=space(model="double", max_model_len=1 << 12),
         parallel_config=space(tensor_parallel_size=1, rank=0, pipeline_parallel_size=1),
     )
 

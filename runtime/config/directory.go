@@ -15,6 +15,7 @@ type Directory struct {
 	Advertise string          // the host of its heartbeat ports, as workers are told; empty: the driver chooses
 	Monitors  []MonitorPorts  // at least one
 	Silence   time.Duration   // after which a worker is taken for dead; 0: none ever is
+	OnlyBeats bool            // that is of workers that send heartbeats; others are when they have no connection
 	Tables    DirectoryTables // what it knows at most
 	Shared    SharedLog       // by which several directories tell each other
 	Limits    protocol.Limits
@@ -37,7 +38,7 @@ type SharedLog struct {
 	At       protocol.Endpoint // of a Valkey or Redis server; without a host there is none
 	Stream   string            // its key there
 	Password string
-	Entries  uint32 // that it keeps
+	Bytes    uint64 // that it keeps
 
 	TLS           bool
 	CA, Cert, Key string // files for that; empty: none
@@ -85,10 +86,10 @@ func (d *draft) validateDirectory() {
 	c.Limits.HashCount, c.Limits.OperationCount = int(c.Tables.BatchHashes), int(c.Tables.BatchHashes)
 	c.Limits.HashCount = max(c.Limits.HashCount, int(d.lookupHashes))
 	switch timeout, given := d.found[workerTimeoutKey]; {
-	case d.healthCheck > 0:
-		c.Silence = time.Duration(d.workerTimeout) * time.Second
+	case d.healthCheck != checkNone:
+		c.Silence, c.OnlyBeats = time.Duration(d.workerTimeout)*time.Second, d.healthCheck == checkAuto
 	case given:
-		d.noteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; set it to 1 or more")
+		d.noteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; leave it out, or set it to 1 or more")
 	}
 	d.atMost("directory.workers_of_one", &c.Tables.WorkersOfOne, "directory.workers", c.Tables.Workers)
 	d.atMost("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)

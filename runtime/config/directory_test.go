@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 )
@@ -39,8 +40,8 @@ func TestDirectories(t *testing.T) {
 	})
 }
 
-// The standard of a directory is LMCache's of its controller, as its file says.
-func TestControllersKeysAreLMCaches(t *testing.T) {
+// The standard of a directory is LMCache's of its controller, but that it listens on the loopback and forgets workers.
+func TestStandardOfADirectory(t *testing.T) {
 	for _, k := range controllerKeys {
 		if k.def == "" {
 			t.Errorf("%s has no standard", k.name)
@@ -50,7 +51,8 @@ func TestControllersKeysAreLMCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Host != "" || len(c.Monitors) != 1 || c.Monitors[0] != (MonitorPorts{Pull: 8300, Reply: 8400}) || c.Silence != 0 {
+	if c.Host != "127.0.0.1" || len(c.Monitors) != 1 || c.Monitors[0] != (MonitorPorts{Pull: 8300, Reply: 8400}) ||
+		c.Silence != 300*time.Second || !c.OnlyBeats {
 		t.Errorf("an empty file is %+v", c)
 	}
 	if _, err := ParseDirectory("f", nil, os.LookupEnv); err != nil {
@@ -64,9 +66,9 @@ func readOf(c *Directory) string {
 	if c.Shared.At.Host != "" {
 		shared = fmt.Sprintf("log %+v\n", c.Shared)
 	}
-	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v\ntables %+v\nlimits %d bytes, %d hashes, %d "+
+	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v, only heartbeats %v\ntables %+v\nlimits %d bytes, %d hashes, %d "+
 		"operations\n",
-		c.Host, c.Advertise, c.Monitors, c.Silence, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
+		c.Host, c.Advertise, c.Monitors, c.Silence, c.OnlyBeats, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
 		c.Limits.OperationCount) +
 		shared
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -20,16 +21,20 @@ const (
 
 // controllerKeys are LMCache's for its controller.
 var controllerKeys = []key{
-	{name: "controller_host", kind: kind{"host, or 0.0.0.0 for every interface", readBindHost}, def: "0.0.0.0",
-		doc: "where its sockets are bound"},
+	{name: "controller_host", kind: kind{"host, or `0.0.0.0`, `::` or `*` for every interface", readBindHost}, def: "127.0.0.1",
+		doc: "where its sockets are bound. Workers of other hosts reach it by another address of its host only; anybody " +
+			"who reaches it can register workers, so choose one of a network that you trust. LMCache's standard is every " +
+			"interface"},
 	{name: monitorPortsKey, kind: kind{"a mapping of `pull`, `reply` and, optionally, `heartbeat`, or a list of such",
 		readMonitors}, def: `{"pull": 8300, "reply": 8400}`,
 		doc: "ports of the sockets for workers; with `heartbeat`, those that register are told to send theirs there"},
-	{name: healthCheckKey, kind: kind{"-1, or seconds from 1", readHealthCheck}, def: "-1",
-		doc: "whether workers that are silent are forgotten; how often LMCache looks means nothing here, where they are at " +
-			"their time"},
+	{name: healthCheckKey, kind: kind{"auto, -1, or seconds from 1", readHealthCheck}, def: healthAuto,
+		doc: "which workers are forgotten: with `auto` one that sends heartbeats when it was silent for " +
+			"`lmcache_worker_timeout`, and any other when it has had no connection and said nothing for as long; with -1, " +
+			"LMCache's standard, none; with a number each that was silent for as long. How often LMCache looks means nothing " +
+			"here, where they are at their time"},
 	{name: workerTimeoutKey, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.workerTimeout }), def: "300",
-		doc: "seconds of silence after which a worker is forgotten"},
+		doc: "seconds after which a worker is forgotten; let it be several times their `lmcache_worker_heartbeat_time`"},
 	{name: "controller_port", kind: port(func(d *draft) *uint16 { return &d.unusedPort }), def: "9000",
 		doc: "of LMCache's HTTP interface", idle: "a directory has no HTTP interface, and nothing is served at this port"},
 }
@@ -73,7 +78,7 @@ var directoryKeys = []key{
 	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),
 		def: "kvferry:directory", doc: "the key of the stream there"},
 	{name: "directory.log_password", kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
-		doc: "of its default user"},
+		doc: "of its default user", secret: true},
 	{name: logTLSKey, kind: boolean(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
 		doc: "whether it speaks TLS, with a certificate for the name in `directory.log`"},
 	{name: logCAKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.CA }),
@@ -82,9 +87,10 @@ var directoryKeys = []key{
 		doc: "a file in PEM of the certificate that it wants of a directory; with `directory.log_key`"},
 	{name: logKeyKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.Key }),
 		doc: "likewise, of its key"},
-	{name: "directory.log_entries",
-		kind: integer(100, 1<<24, func(d *draft) *uint32 { return &d.directory.Shared.Entries }), def: "20000",
-		doc: "that it keeps, of up to 16 KiB and some of 1 MiB; who starts reads all, and has the rest told again"},
+	{name: "directory.log_bytes",
+		kind: size(1<<20, 1<<40, func(d *draft) *uint64 { return &d.directory.Shared.Bytes }), def: "256MiB",
+		doc: "that it keeps, about. A directory that starts reads all of it, and has the rest told again; one that is " +
+			"away for longer than the log keeps things has it told again as well, so raise it for large fleets"},
 	{name: "limits.lookup_hashes", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }),
 		def: "65536",
 		doc: "the most chunks of a lookup; one of more is refused"},
@@ -112,8 +118,8 @@ func readBindHost(d *draft, n *yaml.Node) (Code, string) {
 	if !isScalar {
 		return Type, "write one host"
 	}
-	if s == "" || s == "*" || s == "0.0.0.0" {
-		d.directory.Host = ""
+	if addr, err := netip.ParseAddr(unbracketed(s)); s == "" || s == "*" || err == nil && addr.IsUnspecified() {
+		d.directory.Host = "" // Every interface, of both kinds of addresses.
 		return ok, ""
 	}
 	name, remedy := reachableHost(s)
@@ -152,17 +158,31 @@ func readHealthCheck(d *draft, n *yaml.Node) (Code, string) {
 	if remedy != "" {
 		return Type, remedy
 	}
-	if s == "-1" {
-		d.healthCheck = 0
+	switch s {
+	case healthAuto:
+		d.healthCheck = checkAuto
+		return ok, ""
+	case "-1":
+		d.healthCheck = checkNone
 		return ok, ""
 	}
-	v, err := parseUint(s)
-	if err != nil || v == 0 || v > 1<<20 {
-		return Range, "write -1, or a whole number of seconds from 1 to 1048576"
+	if v, err := parseUint(s); err != nil || v == 0 || v > 1<<20 {
+		return Range, "write auto, -1, or a whole number of seconds from 1 to 1048576"
 	}
-	d.healthCheck = uint32(v)
+	d.healthCheck = checkAll
 	return ok, ""
 }
+
+// A healthCheck is which workers are forgotten.
+type healthCheck uint8
+
+const (
+	checkAuto healthCheck = iota // each by what it does: see the key
+	checkNone
+	checkAll // that are silent
+)
+
+const healthAuto = "auto"
 
 // monitorsMost is the most sets of sockets of one directory.
 const monitorsMost = 16

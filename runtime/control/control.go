@@ -66,6 +66,9 @@ type Server struct {
 	Channel effects.Channel
 	// Addr is where to bind. An empty host means every interface; port zero, one that is free.
 	Addr effects.Addr
+	// TellLost has a ConnLost posted when a client's connection ends on which a message was posted, after all of its
+	// messages: for a machine that keeps something for each client.
+	TellLost bool
 }
 
 // Env is what a Transport is made with.
@@ -73,6 +76,9 @@ type Env struct {
 	Servers []Server // may be empty
 	Sink    Sink
 	Log     *slog.Logger // nil: slog.Default()
+	// GuestsMax bounds the connections of peers at a time, below the bound that the transport has itself; 0 leaves it at
+	// that. A program with several transports shares its files among them by it.
+	GuestsMax int
 }
 
 // Opener makes a Transport.

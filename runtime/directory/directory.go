@@ -99,7 +99,7 @@ const flushPatience = time.Second
 // servers are the sockets of each set, in its order.
 func servers(cfg *config.Directory) (all []control.Server) {
 	add := func(ch effects.Channel, port uint16) {
-		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}})
+		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, TellLost: true})
 	}
 	for _, m := range cfg.Monitors {
 		add(effects.ChannelFeed, m.Pull)
@@ -148,7 +148,7 @@ func machine(cfg *config.Directory, heartbeat string) serve.Config {
 	c.Wire, c.Heartbeat = cfg.Limits, heartbeat
 	var life [8]byte
 	_, _ = rand.Read(life[:]) // It never fails.
-	c.Log.Addr, c.Log.Keep = effects.Addr(cfg.Shared.At), cfg.Shared.Entries
+	c.Log.Addr, c.Log.Bytes = effects.Addr(cfg.Shared.At), int(cfg.Shared.Bytes)
 	c.Log.Life = binary.LittleEndian.Uint64(life[:]) | 1
 	k := &c.Directory
 	var seed [8]byte
@@ -157,6 +157,7 @@ func machine(cfg *config.Directory, heartbeat string) serve.Config {
 	k.Instances, k.Workers, k.OfOne = int(t.Instances), int(t.Workers), int(t.WorkersOfOne)
 	k.Holders, k.Chunks, k.Prefix, k.Peers = int(t.Holders), int(t.Chunks), int(t.Prefix), int(t.Peers)
 	k.Hashes, k.Syncs, k.Patience = int(t.BatchHashes), int(t.Syncs), effects.Duration(t.SyncPatience)
-	k.Silence, k.Fade = effects.Duration(cfg.Silence), effects.Duration(t.Fade)
+	k.Silence, k.Parted, k.OnlyBeats = effects.Duration(cfg.Silence), effects.Duration(cfg.Silence), cfg.OnlyBeats
+	k.Fade = effects.Duration(t.Fade)
 	return c
 }

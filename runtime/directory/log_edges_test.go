@@ -179,7 +179,7 @@ func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
 	server.Do("XTRIM", "kvferry:directory", "MAXLEN", "0")
 	late.Unlock()
 	a.tell(a.operations("admit", 3, 4))
-	said.says(t, "log_entries")
+	said.says(t, "log_bytes")
 	a.lives("late", b, 1, 2, 3, 4)
 }
 

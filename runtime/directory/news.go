@@ -18,7 +18,12 @@ var events = map[directory.Event]struct {
 	directory.Met:     {slog.LevelInfo, "a worker is known by its heartbeat", ""},
 	directory.Left:    {slog.LevelInfo, "a worker deregistered", ""},
 	directory.WentSilent: {slog.LevelWarn, "a worker was silent and is forgotten",
-		"look whether it runs and sends heartbeats"},
+		"look whether it runs; if it does, have it send heartbeats more often (lmcache_worker_heartbeat_time), or raise " +
+			"lmcache_worker_timeout"},
+	directory.Parted: {slog.LevelWarn, "a worker has had no connection for long and is forgotten",
+		"look whether it runs; have it send heartbeats (lmcache_worker_heartbeat_time), or set health_check_interval: -1"},
+	directory.GaveWay: {slog.LevelWarn, "a worker without a connection is forgotten, because others need its place",
+		"if they are all yours, raise directory.workers or directory.instances"},
 	directory.OrderLost: {slog.LevelInfo, "operations of a worker are missing, and it is asked for a full sync", ""},
 	directory.SyncBegan: {slog.LevelInfo, "a full sync began", ""},
 	directory.SyncTaken: {slog.LevelInfo, "a full sync is complete", ""},
@@ -31,7 +36,7 @@ var events = map[directory.Event]struct {
 		"look whether the server at directory.log runs and can be reached"},
 	directory.LogAnswers: {slog.LevelInfo, "the log answers again", ""},
 	directory.LogShort: {slog.LevelWarn, "entries of the log were gone before they were read, and are asked for anew",
-		"raise directory.log_entries, unless the server was restarted or emptied"},
+		"raise directory.log_bytes, unless the server was restarted or emptied"},
 	directory.Faded: {slog.LevelInfo, "what a worker told before operations were missing is not believed any more",
 		"have it send heartbeats, so that it can be asked for a full sync"},
 }

@@ -114,6 +114,19 @@ func (w *World) ConnOf(id uint64) *Conn {
 // serverConn is what the server calls c: another name in each of the server's lives.
 func (c *Conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.ID }
 
+// originOf is where a connection comes from, by what its server calls it: each node is a host of its own. Of messages
+// that no connection of the world carries it is not known.
+func (w *World) originOf(serverConn uint64) effects.Origin {
+	if kind := serverConn >> 40; kind != 1 && kind != 2 {
+		return 0
+	}
+	c := w.ConnOf(serverConn & (1<<32 - 1))
+	if c == nil {
+		return 0
+	}
+	return effects.Origin(c.Client) + 1
+}
+
 func (w *World) ConnDraw(l draw.Label, c *Conn) draw.Of { return c.nthDraw(w, l, c.Sent) }
 
 // nthDraw draws for the nth message of a connection.

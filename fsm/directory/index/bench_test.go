@@ -23,7 +23,7 @@ func chunkOf(n int) uint64 {
 func filled(chunks, copies int) *Index {
 	x := New(Limits{Chunks: 4 * chunks * copies, Holders: 100, Groups: 64, OfChunk: 256}, 1)
 	for range 64 {
-		x.Show(x.Open(x.holders.used, 0))
+		x.Show(x.Open(x.holders.used, x.holders.used, 0))
 	}
 	for n := range chunks {
 		for c := range copies {

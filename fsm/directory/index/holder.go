@@ -18,9 +18,10 @@ const (
 	retired       // nobody is told of it any more, and it is swept away
 )
 
-// A holder is counted in the share of its group.
+// A holder is counted in the share of its group, with its place and with its chunks.
 type holder struct {
 	group int
+	of    int    // whose it is: see Prefix
 	rank  uint64 // the key of its rank
 	sum   uint64 // of what it has
 	count int    // of chunks
@@ -35,22 +36,26 @@ type holders struct {
 	free  Holder // the first that can be used
 	used  int
 	share table.Share // of all chunks of holders: by group, and the last one for those that are swept
+	place table.Share // likewise, of the holders
 	gone  int         // that class
 }
 
 func newHolders(l Limits) holders {
 	return holders{
 		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), share: new(table.Share).Emptied(l.Chunks, l.Groups+1),
-		gone: l.Groups,
+		place: new(table.Share).Emptied(min(l.Holders, HoldersMost), l.Groups+1), gone: l.Groups,
 	}
 }
 
-// Open gives a holder of chunks of a rank, in a group from 0. It is not found before Show. It is 0 if there are as many
-// as there may be, those counted that are not swept away yet.
-func (x *Index) Open(group int, rank uint32) Holder {
+// Open gives a holder of chunks of a rank, in a group from 0. It is somebody's who asks with Prefix for those of others.
+// It is not found before Show. It is 0 if the group has as many as it leaves to others, those counted that are not swept
+// away yet.
+func (x *Index) Open(group, of int, rank uint32) Holder {
 	t := &x.holders
 	id := t.free
 	switch {
+	case !t.place.May(group):
+		return 0
 	case id != 0:
 		t.free = t.rows[id].next
 	case len(t.rows) <= t.most:
@@ -59,8 +64,9 @@ func (x *Index) Open(group int, rank uint32) Holder {
 	default:
 		return 0
 	}
-	t.rows[id] = holder{group: group, rank: x.hider.of(rank), state: hidden}
+	t.rows[id] = holder{group: group, of: of, rank: x.hider.of(rank), state: hidden}
 	t.used++
+	t.place.Take(group)
 	return id
 }
 
@@ -73,6 +79,8 @@ func (x *Index) Retire(id Holder) {
 	h.state = retired
 	t.share.Add(h.group, -h.count)
 	t.share.Add(t.gone, h.count)
+	t.place.Give(h.group)
+	t.place.Take(t.gone)
 	x.sweep.again = true
 	t.release(id)
 }
@@ -83,6 +91,7 @@ func (t *holders) release(id Holder) {
 		*h = holder{next: t.free}
 		t.free = id
 		t.used--
+		t.place.Give(t.gone)
 	}
 }
 

@@ -6,7 +6,7 @@ import "math/bits"
 type Limits struct {
 	Chunks  int // of all holders together: the same chunk at two of them counts twice
 	Holders int // at most HoldersMost, those counted that are not swept away yet
-	Groups  int // of holders, each of which has no more than the others leave
+	Groups  int // of holders, each of which has no more than it leaves, of places and of chunks
 	OfChunk int // holders of one chunk
 }
 
@@ -23,8 +23,9 @@ type Index struct {
 	holders  holders
 	sweep    sweep
 
-	run  []uint16 `snap:"scratch"` // by holder: how much of a prefix it has
-	seen uint64   `snap:"scratch"` // of what was loaded early, so that it is loaded
+	run    []uint16 `snap:"scratch"` // by holder: how much of a prefix it has
+	groups []int32  `snap:"scratch"` // how many holders of a row each has; zeros but while it is looked at
+	seen   uint64   `snap:"scratch"` // of what was loaded early, so that it is loaded
 }
 
 // New returns an index in which nobody has anything. The seed is a secret.
@@ -43,7 +44,8 @@ type Outcome uint8
 const (
 	Changed Outcome = iota
 	Already         // it was so
-	Crowded         // the chunk has as many holders as it may, or this is one more than the holder's group may have
+	Crowded         // the chunk has as many holders as it may, and no group has it more often than this holder's; or
+	//                 this is one more than the holder's group may have
 )
 
 func (x *Index) segmentOf(place uint64) *segment {
@@ -83,6 +85,9 @@ func (x *Index) addTo(row *slot, id Holder, hash uint64) Outcome {
 	if what == crowded { // Those that are gone make room.
 		ids, what = x.blocks.join(x.sift(ids), id, x.limits.OfChunk)
 	}
+	if what == crowded && x.displace(&ids, id, hash) {
+		ids, what = x.blocks.join(ids, id, x.limits.OfChunk)
+	}
 	row.ids = ids
 	switch what {
 	case already:
@@ -93,6 +98,55 @@ func (x *Index) addTo(row *slot, id Holder, hash uint64) Outcome {
 	}
 	x.count(id, hash)
 	return Changed
+}
+
+// displace takes a chunk from a holder of the group that has it most often, if that is more often than the group of id
+// will: so no group keeps others from being found with a chunk. It looks at all that have it, [Limits.OfChunk] at most.
+func (x *Index) displace(ids *uint64, id Holder, hash uint64) bool {
+	if x.groups == nil {
+		x.groups = make([]int32, x.limits.Groups)
+	}
+	most, victim, mine := int32(0), Holder(0), x.holders.rows[id].group
+	x.each(*ids, func(other Holder) {
+		group := x.holders.rows[other].group
+		x.groups[group]++
+		if n := x.groups[group]; group != mine && n > most {
+			most, victim = n, other
+		}
+	})
+	own := x.groups[mine]
+	x.each(*ids, func(other Holder) { x.groups[x.holders.rows[other].group] = 0 })
+	if most <= own+1 {
+		return false
+	}
+	*ids, _ = x.blocks.leave(*ids, victim)
+	x.uncount(victim, hash)
+	return true
+}
+
+// each calls f with each holder of a row.
+func (x *Index) each(ids uint64, f func(Holder)) {
+	if !chained(ids) {
+		for ; ids != 0; ids >>= idBits {
+			f(Holder(ids))
+		}
+		return
+	}
+	in := inHead(chainLen(ids))
+	for number := chainHead(ids); number != 0; in = blockIDs {
+		b := x.blocks.at(number)
+		for _, id := range b.ids[:in] {
+			f(id)
+		}
+		number = b.next
+	}
+}
+
+func (x *Index) uncount(id Holder, hash uint64) {
+	h := &x.holders.rows[id]
+	h.count--
+	h.sum -= sumOf(hash)
+	x.holders.share.Give(h.group)
 }
 
 func (x *Index) count(id Holder, hash uint64) {
@@ -119,9 +173,7 @@ func (x *Index) Remove(id Holder, hash uint64) Outcome {
 		s.remove(at)
 		x.rows--
 	}
-	h.count--
-	h.sum -= sumOf(hash)
-	x.holders.share.Give(h.group)
+	x.uncount(id, hash)
 	return Changed
 }
 

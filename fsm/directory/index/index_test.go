@@ -97,25 +97,70 @@ func TestIndexAgainstModel(t *testing.T) {
 			}
 			return n
 		}
+		times := func(id Holder, hash uint64) map[int]int { // by group
+			n := map[int]int{}
+			for _, o := range model {
+				if o.rank == model[id].rank && o.chunks[hash] {
+					n[o.group]++
+				}
+			}
+			return n
+		}
+		// displaces says whether a group has a chunk so often that it has to leave a place for another one.
+		displaces := func(id Holder, hash uint64) bool {
+			n := times(id, hash)
+			for group, has := range n {
+				if group != model[id].group && has > n[model[id].group]+1 {
+					return true
+				}
+			}
+			return false
+		}
+		// displaced follows which holder it was: one of a group that had it most often.
+		displaced := func(t *rapid.T, id Holder, hash uint64) {
+			if holding(id, hash) < limits.OfChunk {
+				return
+			}
+			n := times(id, hash)
+			for other, o := range model {
+				if count, _ := x.Has(other); o.rank == model[id].rank && o.chunks[hash] && count < len(o.chunks) {
+					if n[o.group] < slices.Max(slices.Collect(maps.Values(n))) {
+						t.Fatalf("%d of group %d gives way to %d: %v", other, o.group, id, n)
+					}
+					delete(o.chunks, hash)
+					return
+				}
+			}
+			t.Fatalf("none of %v gave way to %d", n, id)
+		}
 		add := func(t *rapid.T, id Holder, h uint64) {
 			want := Changed
 			if model[id].chunks[h] {
 				want = Already
 			} else if holding(id, h) >= limits.OfChunk {
-				want = Crowded
+				if want = Crowded; displaces(id, h) {
+					want = Changed
+				}
 			}
 			if got := x.Add(id, h); got != want {
 				t.Fatalf("%d gets %d: outcome %d, want %d", id, h, got, want)
 			}
 			if want == Changed {
+				displaced(t, id, h)
 				model[id].chunks[h] = true
 			}
 		}
 		open := func(t *rapid.T) Holder {
 			o := &one{group: rapid.IntRange(0, 3).Draw(t, "group"), rank: rapid.Uint32Range(0, 1).Draw(t, "rank"),
 				chunks: map[uint64]bool{}}
-			id := x.Open(o.group, o.rank)
-			if model[id] != nil || id == 0 && len(model)+retired < limits.Holders {
+			id := x.Open(o.group, o.group, o.rank)
+			mine := 0
+			for _, other := range model {
+				if other.group == o.group {
+					mine++
+				}
+			}
+			if model[id] != nil || id == 0 && mine < limits.Holders-len(model)-retired {
 				t.Fatalf("Open gives %d: %d live and at most %d are retired", id, len(model), retired)
 			}
 			if id != 0 {
@@ -232,7 +277,7 @@ func TestBytesOfAChunk(t *testing.T) {
 	for _, copies := range []int{1, 4, 12} {
 		x := New(Limits{Chunks: 1 << 30, Holders: copies, Groups: copies + 1, OfChunk: copies}, 7)
 		for range copies {
-			x.Open(x.holders.used, 0)
+			x.Open(x.holders.used, x.holders.used, 0)
 		}
 		most := 31
 		if copies > inSlot {

@@ -16,7 +16,7 @@ const ahead = 32
 const perLine = 4
 
 // Prefix appends to hits who has the first of these chunks of a rank, and how many of them without a gap: holders that
-// are shown, and not of the group. There are no more than the limit for one chunk.
+// are shown, and not those of but. There are no more than the limit for one chunk.
 func (x *Index) Prefix(rank uint32, hashes []uint64, but int, hits []Hit) []Hit {
 	if len(x.run) < len(x.holders.rows) {
 		x.run = make([]uint16, len(x.holders.rows)+len(x.holders.rows)/4)
@@ -76,7 +76,7 @@ func (x *Index) fetch(hashes []uint64, key uint64, rows *[ahead]uint64) {
 // begin finds who has the first chunk.
 func (x *Index) begin(ids uint64, but int, hits []Hit) []Hit {
 	try := func(id Holder) {
-		if h := &x.holders.rows[id]; h.state == shown && h.group != but {
+		if h := &x.holders.rows[id]; h.state == shown && h.of != but {
 			hits = append(hits, Hit{Holder: id})
 			x.run[id] = 1
 		}

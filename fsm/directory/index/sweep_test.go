@@ -6,8 +6,8 @@ import "testing"
 // the others where they belong. Seeds are many, because few of them fill the last slot.
 func TestSweepOfFullSegments(t *testing.T) {
 	for seed := range uint64(500) {
-		x := New(Limits{Chunks: 100, Holders: 2, Groups: 1, OfChunk: 2}, seed)
-		stays, goes := x.Open(0, 0), x.Open(0, 0)
+		x := New(Limits{Chunks: 100, Holders: 4, Groups: 1, OfChunk: 2}, seed)
+		stays, goes := x.Open(0, 0, 0), x.Open(0, 0, 0)
 		x.Show(stays)
 		const rows = 13 // of 16 slots
 		for hash := range uint64(rows) {

@@ -10,6 +10,10 @@
 //   - An entry that was appended twice, because an answer was lost, is read once.
 //   - What waits to be appended is bounded; what is beyond is left out, and makes a gap for all who read.
 //   - A log that begins anew is read from its start.
+//   - The log is bounded by bytes: it keeps about [Config.Bytes] of what was read last, and before so much was read, about
+//     [Config.Keep] entries. What is no entry of a directory's size is passed over.
+//   - What was read is handed out a frame at a time ([Log.Next]), and nothing more is read before all of it was: whoever
+//     takes as many in a step as it has time for is never held up by what somebody put into the log.
 //   - Where entries of a directory that is followed are missing, [Log.Missed] counts that. Who is late for a log that
 //     keeps too little is late again by what it asks for; so it asks ever more seldom ([Log.Again]).
 //   - Nothing waits for the log. While it does not answer, [Log.Down] says so.
@@ -26,7 +30,8 @@ type Config struct {
 	Addr effects.Addr // of the log; without a host there is none
 	Life uint64       // a number that no other life of any directory has
 
-	Keep    uint32 // entries that the log keeps
+	Bytes   int    // that the log keeps, about
+	Keep    uint32 // entries that it keeps, before so many bytes were read
 	Entry   int    // bytes of frames in an entry, if it has more than one
 	Frame   int    // bytes of a frame; a larger one is left out
 	Buffer  int    // bytes of frames that wait
@@ -43,7 +48,7 @@ type Config struct {
 // Default is for a few directories near their log.
 func Default() Config {
 	return Config{
-		Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 16, Tellers: 64,
+		Bytes: 256 << 20, Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 16, Tellers: 64,
 		Poll: 20 * effects.Millisecond, Patience: 2 * effects.Second, Pause: 500 * effects.Millisecond,
 		Again: 5 * effects.Second, AgainMost: 160 * effects.Second,
 	}
@@ -62,6 +67,7 @@ func (c *Config) Check() error {
 		value     int
 		from, max int
 	}{
+		{"bytes that the log keeps", c.Bytes, 1, 1 << 40},
 		{"entries", int(c.Keep), 2, 1 << 30},
 		{"bytes of an entry", c.Entry, 1, 1 << 24},
 		{"bytes of a frame", c.Frame, 1, 1 << 24},

@@ -28,11 +28,43 @@ func (l *Log) seal() {
 	l.frames = append(l.frames[:0], rest...)
 }
 
-// Follow says of an entry that was read who tells it, what, and by which number of its gaps. ok is false if there is
-// nothing to hear in it: it is one of ours, was read before, or is none at all.
-func (l *Log) Follow(stored []byte) (e sharedlog.Entry, gaps uint64, ok bool) {
-	if e.Decode(stored) != nil || e.Teller == l.config.Life {
-		return e, 0, false
+// A Frame is what another directory tells.
+type Frame struct {
+	Kind   sharedlog.Kind
+	Body   []byte // good until Next is called again, or Step
+	Teller uint64
+	Gaps   uint64 // the number of the teller's gaps before it
+	First  bool   // of its entry
+}
+
+// Next hands out the next frame of what was read; ok is false if there is none. What is read after that, Step has to
+// bring.
+func (l *Log) Next() (f Frame, ok bool) {
+	for l.frame == l.frameEnd {
+		if l.entry == len(l.unread) {
+			l.unread, l.entry, l.frame, l.frameEnd = table.ShedBytes(l.unread), 0, 0, 0
+			return f, false
+		}
+		x, rest, _ := sharedlog.CutStored(l.unread[l.entry:])
+		l.entry = len(l.unread) - len(rest)
+		if frames, from := l.follow(x.Entry); frames > 0 {
+			l.from, l.first = from, true
+			l.frameEnd = l.entry - sharedlog.EntryTail
+			l.frame = l.frameEnd - frames
+		}
+	}
+	k, body, rest, _ := sharedlog.CutFrame(l.unread[l.frame:l.frameEnd])
+	f = Frame{Kind: k, Body: body, Teller: l.from.life, Gaps: l.from.gaps, First: l.first}
+	l.frame, l.first = l.frameEnd-len(rest), false
+	return f, true
+}
+
+// follow says how many bytes of frames there are to hear in an entry that was read, and who tells them by which number
+// of its gaps. There are none in one of ours, in one that was read before, and in what no directory appends.
+func (l *Log) follow(stored []byte) (frames int, from teller) {
+	var e sharedlog.Entry
+	if len(stored) > l.config.longest() || e.Decode(stored) != nil || e.Teller == l.config.Life {
+		return 0, from
 	}
 	h := l.teller(e.Teller)
 	if h == 0 {
@@ -40,7 +72,7 @@ func (l *Log) Follow(stored []byte) (e sharedlog.Entry, gaps uint64, ok bool) {
 	}
 	t := l.tellers.Get(h)
 	if e.Nth < t.next {
-		return e, 0, false
+		return 0, from
 	}
 	if e.Nth > t.next {
 		l.gaps++
@@ -50,8 +82,11 @@ func (l *Log) Follow(stored []byte) (e sharedlog.Entry, gaps uint64, ok bool) {
 	t.next = e.Nth + 1
 	l.tellers.Unlink(&l.order, h)
 	l.tellers.PushBack(&l.order, h)
-	return e, t.gaps, true
+	return len(e.Frames), *t
 }
+
+// longest is how many bytes an entry of a directory has at the most.
+func (c *Config) longest() int { return max(c.Entry, sharedlog.FrameBytes(c.Frame)) + entryRoom }
 
 // teller is one that was heard before; 0: it was not.
 func (l *Log) teller(life uint64) table.Handle {
@@ -83,5 +118,5 @@ const entryRoom = 64
 // Remembers shows what it keeps.
 func (l *Log) Remembers(visit func(name string, n, most int)) {
 	visit("tellers", l.tellers.Len(), l.config.Tellers)
-	visit("bytes to tell", l.Waiting(), l.config.Buffer+max(l.config.Entry, l.config.Frame)+entryRoom)
+	visit("bytes to tell", l.Waiting(), l.config.Buffer+l.config.longest())
 }

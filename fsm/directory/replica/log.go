@@ -18,14 +18,23 @@ type Log struct {
 	left   bool   // something was left out behind them
 	sealed []byte // an entry that the log may not have yet; empty: there is none
 
-	after   sharedlog.Position // that all before were read
-	tellers table.Slab[teller]
-	order   table.List // those heard longest ago first
-	gaps    uint64     // so far, of all
-	missed  uint64     // of them, entries of who was followed
-	heard   effects.Time
-	begun   bool
-	down    bool
+	after    sharedlog.Position // that all before were read
+	last     sharedlog.Position // the end of the log, as the last answer says
+	fresh    bool               // Caught has not spoken of that yet
+	unread   []byte             // entries that were read, and not all handed out
+	entry    int                // where the next of them begins
+	frame    int                // where the next frame of the one before begins, and
+	frameEnd int                // where its last one ends
+	first    bool               // none of these was handed out
+	from     teller             // who tells them
+	marks    marks
+	tellers  table.Slab[teller]
+	order    table.List // those heard longest ago first
+	gaps     uint64     // so far, of all
+	missed   uint64     // of them, entries of who was followed
+	heard    effects.Time
+	begun    bool
+	down     bool
 
 	answer sharedlog.Answer `snap:"scratch"`
 }
@@ -53,7 +62,7 @@ type line struct {
 
 // New returns one that has read nothing. The configuration must pass its Check.
 func New(c Config) Log {
-	return Log{config: c, tellers: table.NewSlab[teller](c.Tellers)}
+	return Log{config: c, tellers: table.NewSlab[teller](c.Tellers), marks: newMarks(c.Bytes)}
 }
 
 // On says whether there is a log.
@@ -91,7 +100,9 @@ func (l *Log) Deadline() (at effects.Time, ok bool) {
 	if !l.On() {
 		return 0, false
 	}
-	at = l.lines[reading].at
+	if at = l.lines[reading].at; len(l.unread) > 0 {
+		at = l.heard // It is over: there is something to do.
+	}
 	if a := &l.lines[appending]; a.corr != 0 || a.conn == 0 || l.pending() {
 		at = min(at, a.at)
 	}
@@ -105,10 +116,10 @@ func (l *Log) lateAt() effects.Time { return l.heard.Add(3 * l.config.Patience) 
 
 func (l *Log) pending() bool { return len(l.frames) > 0 || len(l.sealed) > 0 }
 
-// Step takes an event. What it gives is what was read, good until the next step; nil: nothing was.
-func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) *sharedlog.Answer {
+// Step takes an event. What was read by it, Next hands out.
+func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if !l.On() {
-		return nil
+		return
 	}
 	switch x := ev.(type) {
 	case *effects.Opened:
@@ -124,7 +135,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) *sh
 		}
 	case *effects.Replied:
 		if k, ours := l.lineOf(x.Corr); ours {
-			return l.replied(now, k, x.Body, out)
+			l.replied(now, k, x.Body, out)
 		}
 	case *effects.Unanswered:
 		if k, ours := l.lineOf(x.Corr); ours {
@@ -138,7 +149,6 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) *sh
 		}
 	default: // Nothing of the log's.
 	}
-	return nil
 }
 
 func (l *Log) lineOf(c effects.Corr) (int, bool) {
@@ -159,34 +169,43 @@ func (l *Log) end(now effects.Time, k int, out *effects.Effects) {
 }
 
 // replied takes an answer. What is none is as if there was none: a question whose answer is lost is asked again.
-func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects) *sharedlog.Answer {
+func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects) {
 	a := &l.answer
 	if a.Decode(body) != nil {
 		l.end(now, k, out)
-		return nil
+		return
 	}
 	x := &l.lines[k]
 	x.corr, x.at = 0, now
 	if k == appending {
 		l.sealed = l.sealed[:0]
-		return nil
+		return
 	}
-	l.heard, l.down = now, false
+	l.heard, l.last, l.fresh, l.down = now, a.Last, true, false
 	switch n := len(a.Entries); {
 	case a.Last.Less(l.after):
 		l.after = sharedlog.Position{} // It is not the one that was read before. What is in both is known by its number.
-		a.Entries = a.Entries[:0]
+		l.marks.clear()
 	case n > 0:
 		l.after = a.Entries[n-1].At
+		for i := range a.Entries {
+			l.marks.read(a.Entries[i].At, len(a.Entries[i].Entry))
+		}
+		l.unread = append(l.unread, sharedlog.StoredOf(body)...)
 	}
 	if !l.after.Less(a.Last) {
 		x.at = now.Add(l.config.Poll)
 	}
-	return a
 }
 
-// Caught says whether all was read that an answer knew of.
-func (l *Log) Caught(a *sharedlog.Answer) bool { return !l.after.Less(a.Last) }
+// Caught says, once for each answer, that all was handed out which that knew of.
+func (l *Log) Caught() bool {
+	all := l.fresh && len(l.unread) == 0
+	if all {
+		l.fresh = false
+	}
+	return all && !l.after.Less(l.last)
+}
 
 // GoOn asks what there is to ask.
 func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
@@ -195,6 +214,9 @@ func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
 	}
 	if !l.begun {
 		l.begun, l.heard = true, now
+	}
+	if len(l.unread) > 0 {
+		l.heard = now // It has answered, and is not asked before all of that was taken.
 	}
 	l.down = l.down || now >= l.lateAt()
 	for k := range l.lines {
@@ -208,11 +230,12 @@ func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
 			l.corrs++
 			*x = line{corr: l.corrs, opening: true, at: now.Add(l.config.Patience)}
 			out.Open(effects.Open{Corr: x.corr, Channel: effects.ChannelLog, Addr: l.config.Addr})
+		case k == reading && len(l.unread) > 0:
 		case k == reading:
 			l.ask(now, x, &sharedlog.Request{After: l.after, Most: l.config.Read}, out)
 		case l.pending():
 			l.seal()
-			l.ask(now, x, &sharedlog.Request{Entry: l.sealed, Keep: l.config.Keep}, out)
+			l.ask(now, x, &sharedlog.Request{Entry: l.sealed, Keep: l.config.Keep, Before: l.marks.before()}, out)
 		}
 	}
 }

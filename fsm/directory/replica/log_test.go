@@ -31,12 +31,20 @@ func newRig(t *testing.T, life uint64, change func(*Config)) *rig {
 	return &rig{t: t, Log: New(c)}
 }
 
-// step gives it an event, has it go on, and gives what it wants of the log.
-func (r *rig) step(ev effects.Event) (*sharedlog.Answer, []effects.Effect) {
+// A frame is what one reads of a log: a body, and the number of the gap before it.
+type frame struct {
+	body string
+	gap  uint64
+}
+
+// step gives it an event, has it go on, and gives what it has read and what it wants of the log.
+func (r *rig) step(ev effects.Event) (read []frame, all []effects.Effect) {
 	r.out.Reset()
-	a := r.Step(r.now, ev, &r.out)
+	r.Step(r.now, ev, &r.out)
+	for f, ok := r.Next(); ok; f, ok = r.Next() {
+		read = append(read, frame{string(f.Body), f.Gaps})
+	}
 	r.GoOn(r.now, &r.out)
-	var all []effects.Effect
 	for i := range r.out.Len() { // Their memory is used again.
 		switch x := r.out.At(i).(type) {
 		case *effects.Open:
@@ -46,12 +54,12 @@ func (r *rig) step(ev effects.Event) (*sharedlog.Answer, []effects.Effect) {
 		default:
 		}
 	}
-	return a, all
+	return read, all
 }
 
 // goes has the log do all that is asked for as long as something is, and gives what was read. Questions to append whose
 // number is in lost are carried out and not answered.
-func (r *rig) goes(lost ...int) (read [][]byte) {
+func (r *rig) goes(lost ...int) (read []frame) {
 	_, todo := r.step(&effects.Tick{})
 	for n, appended := 0, 0; len(todo) > 0; n++ {
 		if n > 100 {
@@ -80,12 +88,8 @@ func (r *rig) goes(lost ...int) (read [][]byte) {
 		default:
 			continue
 		}
-		a, more := r.step(ev)
-		if a != nil {
-			for _, s := range a.Entries {
-				read = append(read, slices.Clone(s.Entry))
-			}
-		}
+		frames, more := r.step(ev)
+		read = append(read, frames...)
 		todo = append(todo, more...)
 	}
 	return read
@@ -96,6 +100,11 @@ func (r *rig) answer(q *sharedlog.Request) *sharedlog.Answer {
 	if q.Entry != nil {
 		r.last++
 		a.Last.Major = r.last
+		if q.Before != (sharedlog.Position{}) {
+			r.kept = slices.DeleteFunc(r.kept, func(s sharedlog.Stored) bool { return s.At.Less(q.Before) })
+		} else if n := len(r.kept) + 1 - int(q.Keep); n > 0 {
+			r.kept = r.kept[n:]
+		}
 		r.kept = append(r.kept, sharedlog.Stored{At: a.Last, Entry: slices.Clone(q.Entry)})
 		return a
 	}
@@ -107,24 +116,12 @@ func (r *rig) answer(q *sharedlog.Request) *sharedlog.Answer {
 	return a
 }
 
-// says are the bodies of an entry's frames.
-func says(e sharedlog.Entry) (all []string) {
-	for rest := e.Frames; len(rest) > 0; {
-		var body []byte
-		_, body, rest, _ = sharedlog.CutFrame(rest)
-		all = append(all, string(body))
+// bodies are those of frames.
+func bodies(frames []frame) (all []string) {
+	for _, f := range frames {
+		all = append(all, f.body)
 	}
 	return all
-}
-
-// follows gives what one reads of entries, each by its frames and the number of its gap.
-func (r *rig) follows(stored [][]byte) (all []string, gaps []uint64) {
-	for _, s := range stored {
-		if e, gap, ok := r.Follow(s); ok {
-			all, gaps = append(all, says(e)...), append(gaps, gap)
-		}
-	}
-	return all, gaps
 }
 
 // Each reads what others tell, once and in order, and nothing of its own.
@@ -135,8 +132,8 @@ func TestToldOnce(t *testing.T) {
 	}
 	// The answer to the second entry is lost, so it is put there again.
 	read := a.goes(2)
-	if own, _ := a.follows(read); len(own) != 0 {
-		t.Errorf("it reads its own %q", own)
+	if len(read) != 0 {
+		t.Errorf("it reads its own %v", read)
 	}
 	for at, ok := a.Deadline(); ok && a.Waiting() > 0; at, ok = a.Deadline() {
 		a.now = max(a.now, at)
@@ -146,12 +143,17 @@ func TestToldOnce(t *testing.T) {
 		t.Fatalf("the log has %d entries", len(a.kept))
 	}
 	b.kept, b.last = a.kept, a.last
-	all, gaps := b.follows(b.goes())
-	if !slices.Equal(all, []string{"one", "two", "three", "four"}) || gaps[0] != gaps[1] {
-		t.Errorf("the other one reads %q, gaps %v", all, gaps)
+	all := b.goes()
+	if !slices.Equal(bodies(all), []string{"one", "two", "three", "four"}) || all[0].gap != all[3].gap {
+		t.Errorf("the other one reads %v", all)
 	}
-	if again, _ := b.follows([][]byte{a.kept[0].Entry, []byte("nonsense")}); len(again) != 0 {
-		t.Errorf("it reads %q again", again)
+	for _, entry := range [][]byte{a.kept[0].Entry, []byte("nonsense")} {
+		b.last++
+		b.kept = append(b.kept, sharedlog.Stored{At: sharedlog.Position{Major: b.last}, Entry: entry})
+	}
+	b.now = a.now.Add(effects.Second)
+	if again := b.goes(); len(again) != 0 {
+		t.Errorf("it reads %v again", again)
 	}
 }
 
@@ -166,7 +168,7 @@ func TestGaps(t *testing.T) {
 		a.goes()
 		b.kept, b.last = a.kept, a.last
 		before := b.gaps
-		all, _ := b.follows(b.goes())
+		all := bodies(b.goes())
 		if !slices.Equal(all, want) || (b.gaps > before) != gap {
 			t.Errorf("%s: it reads %q, a gap: %v", what, all, b.gaps > before)
 		}
@@ -209,11 +211,11 @@ func TestLogThatBeginsAnew(t *testing.T) {
 		return sharedlog.Stored{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)}
 	}
 	a.kept = append(a.kept, entry(0, "one"))
-	all, _ := a.follows(a.goes())
+	all := bodies(a.goes())
 	a.last, a.kept = 0, nil
 	a.kept = append(a.kept, entry(0, "one"), entry(1, "two"))
 	a.now += effects.Time(effects.Second)
-	more, _ := a.follows(a.goes())
+	more := bodies(a.goes())
 	if !slices.Equal(append(all, more...), []string{"one", "two"}) {
 		t.Errorf("it reads %q, then %q", all, more)
 	}
@@ -235,5 +237,59 @@ func TestLogThatBeginsAnew(t *testing.T) {
 	}
 	if a.Down() {
 		t.Error("it stays down")
+	}
+}
+
+// The log keeps about so many bytes of what was read, however large entries are: each entry that is appended has it
+// begin there, once so much was read; before that it keeps so many entries.
+func TestLogIsBoundedByBytes(t *testing.T) {
+	const most = 64 << 10
+	a := newRig(t, 1, func(c *Config) { c.Bytes, c.Poll = most, effects.Millisecond })
+	sum := func() (n int) {
+		for _, s := range a.kept {
+			n += len(s.Entry) + entryCosts
+		}
+		return n
+	}
+	for n := range 500 {
+		a.Tell(sharedlog.Message, make([]byte, 1+n*37%5000))
+		a.now += effects.Time(10 * effects.Millisecond)
+		a.goes()
+		if sum() > most+most/marksMost+3*5200 {
+			t.Fatalf("after %d entries the log has %d bytes, of %d", n, sum(), most)
+		}
+	}
+	if sum() < most-most/marksMost-5200 {
+		t.Errorf("the log has %d bytes, of %d", sum(), most)
+	}
+	if n := len(a.marks.rows); n > marksMost+1 {
+		t.Errorf("%d positions are remembered", n)
+	}
+	a.last, a.kept = 0, nil // It begins anew, at positions that were there before.
+	a.now += effects.Time(effects.Second)
+	a.Tell(sharedlog.Message, []byte("x"))
+	a.goes()
+	if a.marks.before() != (sharedlog.Position{}) || sum() > 200 {
+		t.Errorf("a log of %d bytes is cut at %v", sum(), a.marks.before())
+	}
+}
+
+// What is longer than any directory's entry is passed over and not looked into, and what was told behind it is read.
+func TestNoEntryOfADirectory(t *testing.T) {
+	a := newRig(t, 1, nil)
+	var frames []byte
+	for len(frames) < 4<<20 {
+		frames = sharedlog.AppendFrame(frames, sharedlog.Message, nil)
+	}
+	for n, frames := range [][]byte{frames, sharedlog.AppendFrame(nil, sharedlog.Message, []byte("one"))} {
+		a.last++
+		e := sharedlog.Entry{Teller: 2, Nth: uint64(n), Frames: frames}
+		a.kept = append(a.kept, sharedlog.Stored{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)})
+	}
+	if all := bodies(a.goes()); !slices.Equal(all, []string{"one"}) {
+		t.Errorf("it reads %d frames", len(all))
+	}
+	if n := cap(a.unread); n > 64<<10 {
+		t.Errorf("%d bytes are kept of what was read", n)
 	}
 }

@@ -19,7 +19,7 @@ func (m *Machine) operations(h *heard) {
 			Evict: op.Type == protocol.OpEvict, Hash: op.Key.Bits, Sequence: op.Seq,
 		})
 	}
-	m.operate(h, &x.Worker, &directory.Report{
+	m.operate(h, x, &x.Worker, &directory.Report{
 		Sender: h.sender(&x.Worker, x.Incarnation), Location: x.Location, Operations: m.read.changes,
 	})
 }
@@ -32,7 +32,11 @@ func (m *Machine) operation(h *heard, tag protocol.Tag) {
 		return
 	}
 	m.read.changes = append(m.read.changes[:0], directory.Operation{Evict: evict, Hash: x.Key.Bits, Sequence: x.Seq})
-	m.operate(h, &x.Worker, &directory.Report{
+	var told protocol.Message = &x
+	if evict {
+		told = (*protocol.KVEvictMsg)(&x)
+	}
+	m.operate(h, told, &x.Worker, &directory.Report{
 		Sender: h.sender(&x.Worker, protocol.UUID{}), Location: x.Location, Operations: m.read.changes,
 		Unnumbered: x.Seq == 0,
 	})
@@ -40,12 +44,12 @@ func (m *Machine) operation(h *heard, tag protocol.Tag) {
 
 // operate tells the directory. That operations are missing is no reason to refuse those that came: the directory has
 // them told anew.
-func (m *Machine) operate(h *heard, w *protocol.Worker, r *directory.Report) {
+func (m *Machine) operate(h *heard, x protocol.Message, w *protocol.Worker, r *directory.Report) {
 	code := m.known.Operate(h.now, r)
 	if code != effects.OK && code != effects.Mismatch {
-		h.refuse(code, about(w, "operations", code))
+		m.refuse(h, code, about(w, "operations", code))
 	}
-	m.tells(h, code)
+	m.tells(h, code, x)
 }
 
 // syncBegins answers whether a worker may tell all that a location has.
@@ -59,12 +63,12 @@ func (m *Machine) syncBegins(h *heard) {
 		Next: x.Next, Numbered: x.Numbered,
 	})
 	if code == effects.OK {
-		m.tells(h, code)
+		m.tells(h, code, &x)
 	}
 	answer := protocol.FullSyncStartRetMsg{SyncID: x.SyncID, Accepted: code == effects.OK}
 	if code != effects.OK {
 		answer.ErrorMsg = []byte(code.String())
-		h.dropped(code, about(&x.Worker, "full sync", code))
+		m.dropped(h, code, about(&x.Worker, "full sync", code))
 	}
 	h.reply(answer.Append(h.out.Arena()))
 }
@@ -80,9 +84,9 @@ func (m *Machine) syncBatch(h *heard) {
 		Hashes: m.bits(x.Keys),
 	})
 	if code != effects.OK {
-		h.refuse(code, about(&x.Worker, "batch of a full sync", code))
+		m.refuse(h, code, about(&x.Worker, "batch of a full sync", code))
 	}
-	m.tells(h, code)
+	m.tells(h, code, x)
 }
 
 // syncEnds takes its end. That it was not of as many chunks as the worker says is no reason to refuse what came.
@@ -96,9 +100,9 @@ func (m *Machine) syncEnds(h *heard) {
 		Chunks: int64(min(x.ActualTotalKeys, 1<<63-1)),
 	})
 	if code != effects.OK && code != effects.Mismatch {
-		h.refuse(code, about(&x.Worker, "end of a full sync", code))
+		m.refuse(h, code, about(&x.Worker, "end of a full sync", code))
 	}
-	m.tells(h, code)
+	m.tells(h, code, &x)
 }
 
 // missingMost are as many batches as a worker is told that it has to send again.
@@ -115,7 +119,7 @@ func (m *Machine) syncStatus(h *heard) {
 	}
 	p, code := m.known.SyncStatus(h.now, h.sender(&x.Worker, protocol.UUID{}), x.SyncID, m.read.missing[:0])
 	if code != effects.OK && code != effects.NotFound {
-		h.refuse(code, about(&x.Worker, "status of a full sync", code))
+		m.refuse(h, code, about(&x.Worker, "status of a full sync", code))
 		return
 	}
 	answer := protocol.FullSyncStatusRetMsg{

@@ -9,7 +9,7 @@ import (
 func (m *Machine) hear(h *heard) {
 	tag, err := protocol.PeekControllerTag(h.Body, &m.config.Wire)
 	if err != nil {
-		h.unread(err)
+		m.unread(h, err)
 		return
 	}
 	switch asks, tells := h.Channel == effects.ChannelDirectory, h.Channel == effects.ChannelFeed; {
@@ -34,7 +34,7 @@ func (m *Machine) hear(h *heard) {
 	case tag == protocol.TagDeRegisterMsg && tells:
 		m.deregister(h)
 	default:
-		h.refuse(effects.Unsupported, &effects.Why{
+		m.refuse(h, effects.Unsupported, &effects.Why{
 			Field: tag.String() + " on " + h.Channel.String(), Remedy: "send it where LMCache's workers do",
 		})
 	}
@@ -43,32 +43,35 @@ func (m *Machine) hear(h *heard) {
 // decode reads a message, or refuses it.
 func (m *Machine) decode(h *heard, into protocol.Message) bool {
 	if err := into.Decode(h.Body, &m.config.Wire); err != nil {
-		h.unread(err)
+		m.unread(h, err)
 		return false
 	}
 	return true
 }
 
 // unread refuses what is no message.
-func (h *heard) unread(err error) {
-	h.refuse(effects.Malformed, &effects.Why{
+func (m *Machine) unread(h *heard, err error) {
+	m.refuse(h, effects.Malformed, &effects.Why{
 		Field: effects.Words([]byte(err.Error())), Remedy: "send what LMCache's workers send to their controller",
 	})
 }
 
 // refuse says that nothing comes of a message: to people, and to who asks.
-func (h *heard) refuse(code effects.Code, why *effects.Why) {
-	h.dropped(code, why)
+func (m *Machine) refuse(h *heard, code effects.Code, why *effects.Why) {
+	m.dropped(h, code, why)
 	if h.Request != 0 {
 		e := protocol.ErrorMsg{Error: []byte(code.String() + ": " + why.Text(code))}
 		h.reply(e.Append(h.out.Arena()))
 	}
 }
 
-// dropped tells people why.
-func (h *heard) dropped(code effects.Code, why *effects.Why) {
-	if h.by != 0 && code != effects.Malformed {
-		return // Another directory told of it, of which more or less is known here.
+// dropped tells people why: of an entry of the log once.
+func (m *Machine) dropped(h *heard, code effects.Code, why *effects.Why) {
+	if h.by != 0 {
+		if code != effects.Malformed || m.blamed {
+			return // Another directory told of it, of which more or less is known here.
+		}
+		m.blamed = true
 	}
 	h.out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: code, ID: uint64(h.Conn), Why: why})
 }

@@ -129,7 +129,7 @@ func FuzzBytes(f *testing.F) {
 func TestOtherEvents(t *testing.T) {
 	r := settled(t)
 	was := snapshot.Hash(walker, &r.known)
-	for _, ev := range []effects.Event{&effects.Tick{}, &effects.ConnLost{Conn: 1}, &effects.Opened{},
+	for _, ev := range []effects.Event{&effects.Tick{}, &effects.ConnLost{Conn: 9}, &effects.Opened{},
 		&effects.Command{Ticket: 3}} {
 		r.step(ev)
 		if _, owes := ev.(*effects.Command); owes != (r.out.Len() == 1) {

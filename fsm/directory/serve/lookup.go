@@ -15,7 +15,7 @@ func (m *Machine) lookup(h *heard) {
 	var code effects.Code
 	m.read.peers, code = m.known.Lookup(h.now, h.sender(&x.Worker, protocol.UUID{}), m.bits(x.Hashes), m.read.peers[:0])
 	if code != effects.OK && code != effects.TooLarge {
-		h.refuse(code, about(&x.Worker, "lookup", code))
+		m.refuse(h, code, about(&x.Worker, "lookup", code))
 		return
 	}
 	h.reply(m.holders(m.read.peers).Append(h.out.Arena()))

@@ -14,6 +14,7 @@ type Machine struct {
 	log    replica.Log
 	was    bool     // the log was down, as was said last
 	missed uint64   // gaps in it that were told of
+	blamed bool     // something in the entry that is heard was no message, which was told
 	read   messages `snap:"skip"`
 }
 
@@ -66,15 +67,16 @@ func (m *Machine) Deadline() (effects.Time, bool) {
 // Step consumes one event. Whose time is over has ended before anything is answered.
 func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	m.known.Advance(now)
-	if a := m.log.Step(now, ev, out); a != nil {
-		m.follow(now, a, out)
-	}
+	m.log.Step(now, ev, out)
+	m.follow(now, out)
 	switch x := ev.(type) {
+	case *effects.ConnLost:
+		m.known.ConnectionLost(now, uint64(x.Conn))
 	case *effects.Received:
 		m.hear(&heard{Received: x, now: now, out: out})
 	case *effects.Command: // There is none that a directory knows.
 		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
-	default: // Connections come and go without regard to what was said on them.
+	default: // Nothing of a worker's.
 	}
 	m.wants(now)
 	m.log.GoOn(now, out)
@@ -129,6 +131,7 @@ type messages struct {
 	peers   []directory.Peer
 	answer  protocol.BatchedP2PLookupRetMsg
 	names   []byte
+	message []byte
 	missing []int64
 	wants   []directory.Want
 }

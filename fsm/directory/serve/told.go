@@ -13,15 +13,22 @@ import (
 // the worker, but for whose word that is.
 
 // tells has other directories be told of a message, if it is one that they should know of: what was refused is not.
-func (m *Machine) tells(h *heard, code effects.Code) {
+// They are told what was read of it, and nothing that a sender puts beside that.
+func (m *Machine) tells(h *heard, code effects.Code, x protocol.Message) {
 	m.took()
-	if h.by == 0 && (code == effects.OK || code == effects.Mismatch || code == effects.TooMany) {
-		m.log.Tell(sharedlog.Message, h.Body)
+	if h.by == 0 && m.log.On() && (code == effects.OK || code == effects.Mismatch || code == effects.TooMany) {
+		m.read.message = x.Append(m.read.message[:0])
+		r := sharedlog.Report{Origin: uint64(h.Origin), Body: m.read.message}
+		m.read.names = r.Append(m.read.names[:0])
+		m.log.Tell(sharedlog.Message, m.read.names)
 	}
 }
 
-// took tells whom this directory hears from now on: before what it heard.
+// took tells whom this directory hears from now on, before what it heard, and whom it does not hear any more.
 func (m *Machine) took() {
+	for _, w := range m.known.Others().Gone() {
+		m.subject(sharedlog.Gone, &w)
+	}
 	for _, w := range m.known.Others().Taken() {
 		m.subject(sharedlog.Taken, &w)
 	}
@@ -34,23 +41,30 @@ func (m *Machine) subject(k sharedlog.Kind, w *directory.Want) {
 	m.log.Tell(k, m.read.names)
 }
 
-// follow hears what was read of the log.
-func (m *Machine) follow(now effects.Time, a *sharedlog.Answer, out *effects.Effects) {
-	for i := range a.Entries {
-		e, gaps, ok := m.log.Follow(a.Entries[i].Entry)
-		if !ok {
-			continue
-		}
-		for rest := e.Frames; len(rest) > 0; {
-			var kind sharedlog.Kind
-			var body []byte
-			kind, body, rest, _ = sharedlog.CutFrame(rest)
-			m.frame(&heard{
-				Received: &effects.Received{Body: body}, now: now, out: out, by: e.Teller, gaps: gaps,
-			}, kind)
-		}
+// What one step hears of the log at the most. The rest waits for the next step, and questions of workers are heard in
+// between.
+const (
+	followFrames = 256
+	followBytes  = 64 << 10 // and the rest of the frame that is beyond
+)
+
+// follow hears what was read of the log, as much of it as one step may.
+func (m *Machine) follow(now effects.Time, out *effects.Effects) {
+	if !m.log.On() {
+		return
 	}
-	if m.log.Caught(a) {
+	for n, bytes := 0, 0; n < followFrames && bytes < followBytes; n++ {
+		f, ok := m.log.Next()
+		if !ok {
+			break
+		}
+		bytes += len(f.Body)
+		m.blamed = m.blamed && !f.First
+		m.frame(&heard{
+			Received: &effects.Received{Body: f.Body}, now: now, out: out, by: f.Teller, gaps: f.Gaps,
+		}, f.Kind)
+	}
+	if m.log.Caught() {
 		m.known.Others().CaughtUp(now)
 	}
 }
@@ -58,7 +72,11 @@ func (m *Machine) follow(now effects.Time, a *sharedlog.Answer, out *effects.Eff
 // frame hears one of another directory. Kinds that nobody knows yet are left alone.
 func (m *Machine) frame(h *heard, kind sharedlog.Kind) {
 	if kind == sharedlog.Message {
-		m.message(h)
+		var r sharedlog.Report
+		if r.Decode(h.Body) == nil {
+			h.Origin, h.Body = effects.Origin(r.Origin), r.Body
+			m.message(h)
+		}
 		return
 	}
 	var x sharedlog.Subject
@@ -80,7 +98,7 @@ func (m *Machine) frame(h *heard, kind sharedlog.Kind) {
 func (m *Machine) message(h *heard) {
 	tag, err := protocol.PeekControllerTag(h.Body, &m.config.Wire)
 	if err != nil {
-		h.unread(err)
+		m.unread(h, err)
 		return
 	}
 	switch {

@@ -10,7 +10,8 @@ import (
 func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
 	return directory.Sender{
 		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: uint64(h.Conn),
-		By: h.by, Gaps: h.gaps,
+		Origin: h.Origin,
+		By:     h.by, Gaps: h.gaps,
 	}
 }
 
@@ -22,10 +23,10 @@ func (m *Machine) register(h *heard) {
 	}
 	code := m.known.Register(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
 	if code != effects.OK {
-		h.refuse(code, about(&x.Worker, "registration", code))
+		m.refuse(h, code, about(&x.Worker, "registration", code))
 		return
 	}
-	m.tells(h, code)
+	m.tells(h, code, &x)
 	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat)}
 	h.reply(answer.Append(h.out.Arena()))
 }
@@ -38,10 +39,10 @@ func (m *Machine) heartbeat(h *heard) {
 	}
 	why, code := m.known.Heartbeat(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
 	if code != effects.OK {
-		h.refuse(code, about(&x.Worker, "heartbeat", code))
+		m.refuse(h, code, about(&x.Worker, "heartbeat", code))
 		return
 	}
-	m.tells(h, code)
+	m.tells(h, code, &x)
 	var answer protocol.HeartbeatRetMsg
 	if why != directory.NoSync {
 		answer.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
@@ -57,9 +58,9 @@ func (m *Machine) deregister(h *heard) {
 	}
 	code := m.known.Deregister(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, nil))
 	if code != effects.OK {
-		h.refuse(code, about(&x.Worker, "deregistration", code))
+		m.refuse(h, code, about(&x.Worker, "deregistration", code))
 	}
-	m.tells(h, code)
+	m.tells(h, code, &x)
 }
 
 func address(l *protocol.Listener, url []byte) directory.Address {

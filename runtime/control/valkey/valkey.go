@@ -1,8 +1,8 @@
 // Package valkey keeps the log that directories share in a stream of a Valkey server, or of a Redis server from 6.2 on:
 // it carries out what a machine sends on [effects.ChannelLog], beside a transport for all other channels.
 //
-// An entry is the field "e" of a stream's entry, and its position that one's id. The stream is cut to about as many
-// entries as the request says. Nothing is asked again by itself, so an entry is put there at most once for each Send. A
+// An entry is the field "e" of a stream's entry, and its position that one's id. The stream is cut about where the
+// request says. Nothing is asked again by itself, so an entry is put there at most once for each Send. A
 // server that does not answer holds up nobody: the machine ends its question by a Close.
 package valkey
 
@@ -93,8 +93,12 @@ func (s *server) carryOut(life, ctx context.Context, body []byte) ([]byte, error
 }
 
 func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
-	id, err := redis.String(redis.DoContext(s.conn, ctx, "XADD", s.config.Stream, "MAXLEN", "~", r.Keep, "*", "e",
-		r.Entry))
+	keep := []any{"MAXLEN", "~", r.Keep}
+	if r.Before != (sharedlog.Position{}) {
+		keep = []any{"MINID", "~", name(r.Before)}
+	}
+	args := append(append([]any{s.config.Stream}, keep...), "*", "e", r.Entry)
+	id, err := redis.String(redis.DoContext(s.conn, ctx, "XADD", args...))
 	if err == nil {
 		a.Last, err = position(id)
 	}

@@ -1,8 +1,11 @@
 package zmq
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // maxHost is the longest host name that DNS allows.
@@ -35,4 +38,19 @@ func isIPv6(host string) bool {
 		return false
 	}
 	return !strings.ContainsAny(addr.Zone(), ":;/[] ")
+}
+
+// originOf is the origin of a guest, whose address the door has cut to what counts as one host. The first bits of an
+// IPv6 address are never those of the form for IPv4, because 0:1::/32 is assigned to nobody.
+func originOf(p netip.Prefix) effects.Origin {
+	switch a := p.Addr(); {
+	case !a.IsValid():
+		return 0
+	case a.Is4():
+		b := a.As4()
+		return 1<<32 | effects.Origin(binary.BigEndian.Uint32(b[:]))
+	default:
+		b := a.As16()
+		return max(1, effects.Origin(binary.BigEndian.Uint64(b[:]))) // That of ::1 would be zero.
+	}
 }

@@ -49,6 +49,7 @@
 //
 // # What it does not tell
 //
-// It posts no ConnLost, as a Conn connects again by itself. Where nothing was asked, that its peer is gone is noticed
-// and not told.
+// Of a Conn that Open made it posts no ConnLost, because that connects again by itself: where nothing was asked, that
+// its peer is gone is noticed and not told. Of a client's connection it posts one where the server wants it
+// (control.Server.TellLost).
 package zmq

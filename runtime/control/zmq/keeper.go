@@ -59,7 +59,7 @@ func (c *client) again() net.Conn {
 	defer cancel()
 	conn, err := connect(ctx, c.at)
 	if err != nil && c.over.Err() == nil {
-		c.absent(c.channel, c.addr, c.at, err)
+		c.absent(c.channel, c.addr, c.at, err, notThere)
 	}
 	return conn
 }

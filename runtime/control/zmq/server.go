@@ -20,6 +20,7 @@ type server struct {
 	*transport
 	channel effects.Channel
 	asks    bool // its messages are questions
+	tells   bool // when a connection ends that it posted messages of
 }
 
 const (
@@ -33,13 +34,15 @@ const (
 type talk struct {
 	*server
 	*line
-	guest *door.Guest
-	conn  effects.Conn
-	slots chan struct{} // holds one token for each unanswered question
+	guest  *door.Guest
+	conn   effects.Conn
+	origin effects.Origin
+	posted bool          // a message of it
+	slots  chan struct{} // holds one token for each unanswered question
 }
 
 func (s *server) serve(g *door.Guest) error {
-	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
+	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(), origin: originOf(g.Address),
 		slots: make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
@@ -50,12 +53,27 @@ func (s *server) serve(g *door.Guest) error {
 		s.talks.Store(t, nil)
 		defer s.talks.Delete(t)
 	}
+	defer t.lost()
 	err := t.shake(serving[s.asks]) // The door's patience is the deadline.
 	if err == nil {
 		g.Known()
 		err = t.listen()
 	}
 	return err
+}
+
+// post hands a message on.
+func (t *talk) post(ev *effects.Received) {
+	ev.Conn, ev.Origin, ev.Channel = t.conn, t.origin, t.channel
+	t.posted = true
+	t.sink.Post(ev)
+}
+
+// lost says that the connection has ended, if anybody has heard of it and wants to know.
+func (t *talk) lost() {
+	if t.tells && t.posted {
+		t.sink.Post(&effects.ConnLost{Conn: t.conn})
+	}
 }
 
 func (s *server) limits() zmtp.Limits {
@@ -104,7 +122,7 @@ func (t *talk) asked(m zmtp.Message) {
 		t.stats.requestsEvicted.Add(1)
 		forgotten.talk.answered()
 	}
-	t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Request: request, Body: body})
+	t.post(&effects.Received{Request: request, Body: body})
 }
 
 // answered notes that one question more needs no answer of this connection.
@@ -125,7 +143,7 @@ func (t *talk) told(m zmtp.Message) {
 	}
 	t.guest.Work(0)
 	for _, body := range m.Frames {
-		t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Body: body})
+		t.post(&effects.Received{Body: body})
 	}
 }
 
@@ -209,6 +227,7 @@ func (t *transport) listen(s control.Server) (control.Server, error) {
 	if err != nil {
 		return s, err
 	}
-	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: s.Channel.Asks()}).serve)
+	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: s.Channel.Asks(),
+		tells: s.TellLost}).serve)
 	return bound, nil
 }

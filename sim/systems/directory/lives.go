@@ -46,9 +46,13 @@ func (b *lives) came(body []byte) {
 	}
 	b.told = b.told || !slices.Contains(slices.Collect(maps.Values(b.tellers)), e.Teller)
 	for rest := e.Frames; len(rest) > 0; {
+		var kind sharedlog.Kind
 		var frame []byte
-		_, frame, rest, _ = sharedlog.CutFrame(rest)
-		b.came(frame)
+		var told sharedlog.Report
+		kind, frame, rest, _ = sharedlog.CutFrame(rest)
+		if kind == sharedlog.Message && told.Decode(frame) == nil {
+			b.came(told.Body)
+		}
 	}
 }
 

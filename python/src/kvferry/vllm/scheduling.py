@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kvferry.vllm.log import log
 from kvferry.vllm.pushes import Output, Pushes
 from kvferry.vllm.settings import Duties
 from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
-
-log = logging.getLogger("kvferry.vllm")
 
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
@@ -203,6 +201,8 @@ class Scheduling:
     def _sent(self, request: Request, blocks: Sequence[int]) -> Prompt | None:
         """Have what a request's decode engine needs sent; give it, or None where nothing is sent."""
         well = request.status.name in _WELL
+        if self._pushes is not None and well:
+            self._pushes.rest(request.request_id, blocks, self._next)
         if self._pushes is not None and (push := self._pushes.end(request.request_id)) is not None:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None

@@ -115,6 +115,10 @@ class Engine:
     blocks: int
     # recompute or fail.
     failures: str
+    # Tokens of the longest request.
+    longest: int = 0
+    # Whether one step may be computed in several batches, one after the other.
+    splits_steps: bool = False
 
     def check(self) -> None:
         """Refuse what is not supported, by name."""

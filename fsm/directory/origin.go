@@ -1,0 +1,81 @@
+package directory
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// An origin is a network address that made workers known. Its slot is its class in every share of the directory: of
+// workers, instances, full syncs, holders and chunks. No class has more than it leaves, so an address that invents
+// names leaves as much as it takes to the next one.
+type origin struct {
+	id   effects.Origin
+	refs int // workers and instances that count to it
+}
+
+type origins struct {
+	seed      uint64 `snap:"share"`
+	rows      table.Slab[origin]
+	byID      table.Index
+	workers   table.Share
+	instances table.Share
+}
+
+// classes is how many origins there can be: each has a worker or an instance.
+func (c *Config) classes() int { return c.Workers + c.Instances }
+
+func newOrigins(c *Config) origins {
+	return origins{
+		seed: c.Seed, rows: table.NewSlab[origin](c.classes()),
+		workers:   new(table.Share).Emptied(c.Workers, c.classes()),
+		instances: new(table.Share).Emptied(c.Instances, c.classes()),
+	}
+}
+
+func (o *origins) hash(id effects.Origin) uint64 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(id))
+	return table.Hash(o.seed, b[:])
+}
+
+// find is the row of an origin; 0: nothing counts to it.
+func (o *origins) find(id effects.Origin) table.Handle {
+	for p := o.byID.Seek(o.hash(id)); p.Found(); p = o.byID.Next(p) {
+		if o.rows.Get(p.Handle()).id == id {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// class is that of an origin in shares; -1: nothing counts to it yet.
+func (o *origins) class(id effects.Origin) int {
+	if h := o.find(id); h != 0 {
+		return int(h.Slot())
+	}
+	return -1
+}
+
+// join has one thing more count to an origin.
+func (o *origins) join(id effects.Origin) table.Handle {
+	h := o.find(id)
+	if h == 0 {
+		var x *origin
+		h, x = o.rows.Add()
+		*x = origin{id: id}
+		o.byID.Add(o.hash(id), h)
+	}
+	o.rows.Get(h).refs++
+	return h
+}
+
+// leave is the opposite.
+func (o *origins) leave(h table.Handle) {
+	x := o.rows.Get(h)
+	if x.refs--; x.refs == 0 {
+		o.byID.Remove(o.hash(x.id), h)
+		o.rows.Remove(h)
+	}
+}
