@@ -51,7 +51,7 @@ def told() -> list[str]:
     """See that what the workers of two ranks tell comes to the scheduler's side through vLLM's own classes."""
     outputs = []
     for rank in range(2):
-        said = connector.WorkerInfos({rank: connector.WorkerInfo(f"names of {rank}", "duties")})
+        said = connector.WorkerInfos({rank: f"what rank {rank} knows"})
         output = KVConnectorOutput(kv_connector_worker_meta=said)
         outputs.append(pickle.loads(pickle.dumps(ModelRunnerOutput.with_kv_conn_output_only(output))))  # noqa: S301
     aggregated = KVOutputAggregator(2).aggregate(outputs)
