@@ -11,10 +11,8 @@ import pytest
 
 import kvferry
 import vllm_double as double
-from agents_double import Agent, Pair, Wire, ended, prompt, sharing
+from agents_double import Pair, Wire, ended, prompt, sharing
 from kvferry import InvalidError
-from kvferry.codes import Code
-from kvferry.errors import Why, error_of
 from kvferry.vllm import plugin, versions
 from vllm_engine import Output, Request
 
@@ -42,7 +40,8 @@ def scheduler_and_told(wire: Wire) -> tuple[Any, Any]:
     pair = Pair(wire)
     from kvferry.vllm import connector
 
-    info = connector.WorkerInfo(pair.decode.worker._working._names, pair.decode.scheduler._scheduling._duties)
+    identity = pair.decode.worker._identity()
+    info = connector.WorkerInfo(pair.decode.worker._working._names, pair.decode.scheduler._scheduling._duties, identity)
     told = connector.WorkerInfos({0: info})
     pair.settle()
     return connector.KvferryConnector(double.config("kv_consumer"), double.Role.SCHEDULER, double.cache_config(8)), told
@@ -173,18 +172,6 @@ def test_sharing_with_a_directory_that_is_down_begins(wire: Wire, caplog: pytest
     engines = sharing(1)
     assert "not found while no directory answers" in caplog.text
     ended(engines, wire)
-
-
-def test_names_that_directories_do_not_take_are_refused(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk of a longer name is never told to one, so nothing would ever be loaded."""
-
-    def lookup(_: Agent, keys: list[str]) -> Any:
-        raise error_of("lookup", Code.INVALID, Why(field=keys[0]))
-
-    monkeypatch.setattr(Agent, "lookup", lookup)
-    with pytest.raises(InvalidError, match="double@1@0@"):
-        sharing(1)
-    assert not wire.held
 
 
 @pytest.mark.parametrize(("chunks", "said"), [(255, True), (256, False)])

@@ -154,6 +154,19 @@ def test_a_draft_model_is_a_part_of_it(model: Path, tmp_path: Path) -> None:
     assert drafted("eagle") != before
 
 
+def test_how_media_are_encoded_is_a_part_of_it(model: Path) -> None:
+    def encoded(**settings: Any) -> ModelIdentity:
+        return changed(lambda c: setattr(c.model_config, "multimodal_config", SimpleNamespace(**settings)), model)
+
+    plain = encoded()
+    assert plain == encoded(mm_processor_cache_gb=4)
+    assert plain not in (model_identity(configured(model)), encoded(video_pruning_rate=0.5))
+    filled(model, preprocessor_config__json='{"size": 224}')
+    assert (before := encoded()) != plain
+    scales = filled(model, scales__json="1") / "scales.json"
+    assert encoded(mm_encoder_fp8_scale_path=str(scales)) != before
+
+
 def test_weights_that_cannot_be_read_are_refused_by_name(model: Path, tmp_path: Path) -> None:
     def dummy(config: Any) -> None:
         config.load_config.load_format = "dummy"

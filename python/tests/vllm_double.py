@@ -6,10 +6,13 @@ vllm_engine has the scheduler and the worker that call it.
 from __future__ import annotations
 
 import enum
+import os
 import sys
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 import kvferry.vllm
 from kvferry.vllm import versions
@@ -46,6 +49,7 @@ class Base:
     """vLLM's KVConnectorBase_V1, as far as it is used."""
 
     def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
+        self._vllm_config = vllm_config
         self._metadata: Any = None
 
     def bind_connector_metadata(self, metadata: Any) -> None:
@@ -115,6 +119,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         "vllm.distributed.kv_transfer.kv_connector.factory": {"KVConnectorFactory": Factory},
         "vllm.v1.core.sched.output": {"SchedulerOutput": SchedulerOutput},
         "vllm.v1.outputs": {"KVConnectorOutput": KVConnectorOutput},
+        "vllm.v1.core.kv_cache_utils": {"generate_block_hash_extra_keys": extra_keys},
+        "vllm.lora.utils": {"get_adapter_absolute_path": os.path.abspath},
         "vllm": {"__version__": "0.32.0"},
     }
     made: dict[str, types.ModuleType] = {}
@@ -133,6 +139,28 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.delattr(kvferry.vllm, "connector", raising=False)
 
 
+def extra_keys(request: Any, begin: int, end: int, _: int) -> tuple[tuple[Any, ...] | None, int]:
+    """vLLM's, for the first token: what beside tokens its hash of a block has."""
+    assert (begin, end) == (0, 1)
+    found: list[Any] = []
+    if (adapter := getattr(request, "lora_request", None)) is not None:
+        found.append(("lora", adapter.lora_name, adapter.lora_path))
+    found += [("mm", f.identifier, 0) for f in getattr(request, "mm_features", None) or () if f.mm_position.offset == 0]
+    for name in ("cache_salt", "prompt_embeds", "news"):  # The last one is of a vLLM that is to come.
+        if getattr(request, name, None) is not None:
+            found.append((name,))
+    return tuple(found) or None, 0
+
+
+class Config:
+    """A model's configuration."""
+
+    model_type = "double"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model_type": self.model_type}
+
+
 class Tensor:
     """What is used of torch's, over numpy."""
 
@@ -145,6 +173,9 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         return bool(self.array.flags.c_contiguous)
+
+    def contiguous(self) -> Tensor:
+        return Tensor(np.ascontiguousarray(self.array), self.device)
 
     def data_ptr(self) -> int:
         return self.array.ctypes.data
@@ -170,10 +201,20 @@ def config(role: str, **extra: Any) -> Any:
     return space(
         kv_transfer_config=space(
             kv_role=role,
-            kv_connector_extra_config={"socket": "agent.sock", "load_patience": 20, "save_patience": 20, **extra},
+            kv_connector_extra_config={
+                "socket": "agent.sock",
+                "load_patience": 20,
+                "save_patience": 20,
+                "weights": "double",
+                **extra,
+            },
             kv_load_failure_policy="recompute",
         ),
-        model_config=space(model="double", max_model_len=1 << 12),
+        model_config=space(
+            model="double", hf_config=Config(), dtype="torch.float32", quantization=None, max_model_len=4096
+        ),
+        cache_config=space(cache_dtype="auto"),
+        load_config=space(load_format="auto", download_dir=None),
         parallel_config=space(tensor_parallel_size=1, rank=0, pipeline_parallel_size=1),
     )
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from kvferry.vllm.words import Prompt
+
 
 @dataclass
 class Request:
@@ -38,6 +40,13 @@ class Request:
     begun: bool = False
     ready: bool = False
     failed: bool = False
+    # What its KV depends on besides the tokens.
+    cache_salt: str | None = None
+    lora_request: Any = None
+    mm_features: list[Any] = field(default_factory=list)
+    prompt_embeds: Any = None
+    prompt_is_token_ids: list[bool] | None = None
+    arrival_time: float = field(default_factory=time.time)
 
 
 class Blocks:
@@ -65,9 +74,9 @@ class Output:
         return (list(self.tables[req_id]),) if req_id in self.num_scheduled_tokens else None
 
 
-def kv_of(tokens: list[int], layer: int) -> npt.NDArray[np.float32]:
-    """Give a block of KV: it depends on all tokens up to its end."""
-    seed = hashlib.sha256(repr((layer, tokens)).encode()).digest()[:8]
+def kv_of(tokens: list[int], layer: int, *inputs: Any) -> npt.NDArray[np.float32]:
+    """Give a block of KV: it depends on all tokens up to its end, and on other inputs, if there are any."""
+    seed = hashlib.sha256(repr((layer, tokens, *inputs)).encode()).digest()[:8]
     drawn = np.random.default_rng(int.from_bytes(seed, "little"))
     return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
 
@@ -94,6 +103,10 @@ class Engine:
         self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
         self.free = list(range(1, blocks))
+        # What the weights of its model are, beside those that it was started with.
+        self.weights = ""
+        # Those of adapters, by their numbers: they are loaded once.
+        self.adapters: dict[int, str] = {}
         # Tokens that one step computes at most; whether it says so of each layer.
         self._budget = budget
         self.hooks = True
@@ -120,6 +133,11 @@ class Engine:
         self.outputs: dict[str, dict[str, Any] | None] = {}
         self.counts: dict[str, float] = {}
         self.step()  # With the first one the scheduler's side hears of the worker's.
+
+    def named(self, tokens: list[int]) -> Prompt:
+        """Give what names the KV of some tokens where engines share."""
+        named: Prompt = self.scheduler._of_scheduler._shared_prompt(Request("named", tokens), len(tokens))
+        return named
 
     def add(self, request: Request) -> Request:
         self.requests[request.request_id] = request
@@ -209,7 +227,7 @@ class Engine:
         prompt = request.prompt_token_ids[: request.num_computed_tokens]
         for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
             for i, layer in enumerate(self.layers.values()):
-                wanted = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+                wanted = self._kv(request, min(len(prompt), (place + 1) * BLOCK), i)
                 assert np.array_equal(layer.array[block], wanted), (request.request_id, place, i)
 
     # ---- within ----
@@ -305,8 +323,20 @@ class Engine:
         list(self.layers.values())[layer].array[request.blocks[place]] = -2.0
 
     def _write(self, request: Request, place: int, layer: int, end: int) -> None:
-        known = request.prompt_token_ids[: min(end, (place + 1) * BLOCK)]
-        list(self.layers.values())[layer].array[request.blocks[place]] = kv_of(known, layer)
+        known = min(end, (place + 1) * BLOCK)
+        list(self.layers.values())[layer].array[request.blocks[place]] = self._kv(request, known, layer)
+
+    def _kv(self, request: Request, end: int, layer: int) -> npt.NDArray[np.float32]:
+        """Give what this engine computes of a request's tokens up to one."""
+        inputs: list[Any] = [self.weights] if self.weights else []
+        if (adapter := request.lora_request) is not None:
+            if adapter.lora_int_id not in self.adapters:
+                self.adapters[adapter.lora_int_id] = adapter.weights()
+            inputs.append(self.adapters[adapter.lora_int_id])
+        if request.prompt_embeds is not None:
+            inputs.append(request.prompt_embeds.array[:end].tobytes())
+        inputs += [f.identifier for f in request.mm_features if f.mm_position.offset < end]
+        return kv_of(request.prompt_token_ids[:end], layer, *inputs)
 
     def _take(self, sent: set[str], received: set[str], bad: set[int], told: Any = None) -> None:
         for request in self._waiting:

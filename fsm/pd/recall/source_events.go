@@ -72,7 +72,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	case n == 0:
 		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case n > int(e.Cfg.BatchMax):
-		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " + number(e.Cfg.BatchMax)}
+		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " +
+			number(e.Cfg.BatchMax) + " (limits.keys_per_batch)"}
 	case n != len(c.Pages):
 		return effects.Invalid, effects.Why{
 			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
@@ -85,7 +86,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 		}
 	case len(c.Request) > int(f.cfg.RequestIDMax):
 		return effects.TooLarge, effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(f.cfg.RequestIDMax),
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " +
+				number(f.cfg.RequestIDMax) + " (limits.request_bytes)",
 		}
 	}
 	var check protocol.KeyCheck

@@ -47,11 +47,7 @@ func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, co
 		return nil, at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	if len(addrs) == 0 {
-		return nil, at, t.absent(e.Channel, e.Addr, addrs, err, "correct the name, or have this host's name server or "+
-			"/etc/hosts know it; no port was tried")
-	}
-	return nil, at, t.absent(e.Channel, e.Addr, addrs, err, notThere)
+	return nil, at, t.absent(e.Channel, e.Addr, addrs, err)
 }
 
 // connect only ever gets an address: a name would be looked up.
@@ -59,15 +55,16 @@ func connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", at.String())
 }
 
-// notThere is the remedy for a peer that takes no connection at its address.
-const notThere = "look whether it runs, and whether host and port are its own"
-
-// absent logs why no connection can be made to a peer, and returns the code of that.
-func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried any, err error, remedy string,
-) effects.Code {
+// absent says why no connection can be made to a peer.
+func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		t.seldom.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany
+	}
+	remedy := "look whether it runs, and whether host and port are its own"
+	if _, isAddress := netip.ParseAddr(addr.Host); isAddress != nil && len(tried) == 0 {
+		remedy = "the name of the host has no address here: correct it where the peer is named, or write an address; else " +
+			"look into /etc/hosts and at the name server"
 	}
 	t.seldom.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
 		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,

@@ -1,4 +1,4 @@
-"""What vLLM calls: KvferryConnector. Of this package this module alone imports vLLM and torch.
+"""What vLLM calls: KvferryConnector. Of this package only this module and block_hash import vLLM.
 
 It only passes on: requests and blocks to kvferry.vllm.scheduling, in the scheduler's process; steps to
 kvferry.vllm.working, in each worker's.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,15 @@ from vllm.v1.outputs import KVConnectorOutput
 from kvferry import client
 from kvferry.codes import Code
 from kvferry.errors import Error
-from kvferry.vllm import counts, plugin
+from kvferry.vllm import block_hash, counts, plugin
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
+from kvferry.vllm.identity import ModelIdentity, attention_backends, model_identity, model_label
+from kvferry.vllm.inputs import Inputs
 from kvferry.vllm.keys import Names, dtype_name
 from kvferry.vllm.log import adopt_client, log
 from kvferry.vllm.pushes import Pushes
+from kvferry.vllm.resets import Resets
 from kvferry.vllm.scheduling import Request, Scheduling
 from kvferry.vllm.settings import Duties, Engine, Settings, refused
 from kvferry.vllm.versions import check_version
@@ -65,6 +69,8 @@ class WorkerInfo:
 
     names: Names
     duties: Duties
+    # Of the first rank: reading all weights is for one of them. It is of the model, and the same at all.
+    identity: ModelIdentity | None = None
 
 
 @dataclass
@@ -143,7 +149,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         check_version(vllm.__version__, CLASSES)
         transfer = vllm_config.kv_transfer_config
         self._settings = Settings.of(transfer.kv_connector_extra_config)
-        self._engine = engine_of(vllm_config, kv_cache_config, self._settings)
+        self._engine = engine_of(vllm_config, kv_cache_config)
         self._engine.check()
         self._scheduling: Scheduling | None = None
         self._working: Working | None = None
@@ -162,14 +168,26 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
                     self._engine.failures,
                 )
             # Workers say more with their first step: update_connector_output.
-            self._scheduling = Scheduling(Duties(), self._engine.block_tokens)
+            self._resets = Resets()
+            self._inputs = Inputs(
+                self._engine.block_tokens,
+                self._settings.load_patience,
+                adapter_folder=block_hash.adapter_folder,
+                adapter_dtype=block_hash.adapter_dtype(vllm_config),
+                extra_keys=block_hash.extra_keys,
+            )
+            self._scheduling = Scheduling(
+                Duties(), self._engine.block_tokens, model="", inputs=self._inputs, resets=self._resets
+            )
 
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Take the cache, attach to the agent, and see whether both fit."""
         engine = self._engine
-        cache = Cache(kv_caches, engine, machine(kv_caches))
+        order = f"{machine(kv_caches)} {attention_backends(self._vllm_config, kv_caches)}".strip()
+        cache = Cache(kv_caches, engine, order)
+        identity = self._identity() if engine.rank == 0 else None
         attached = self._attached(engine.rank, self._settings.start_patience)
         try:
             if any(kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()):
@@ -186,7 +204,6 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
                 dtype=dtype_name(cache.dtype),
                 layout=cache.layout,
                 chunk=blocks * engine.block_tokens,
-                bits=self._settings.hash_bits,
             )
             if duties.shares:
                 check_directory(attached, names)
@@ -194,9 +211,17 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             attached.close()
             raise
         warn_of_small_pool(info.pages // max(1, layers) * names.chunk, engine.longest, info.pages * info.page_bytes)
-        self._untold = WorkerInfo(names, duties)
+        self._untold = WorkerInfo(names, duties, identity)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings, layers)
+
+    def _identity(self) -> ModelIdentity:
+        """Look at the model, and at all its weights: large ones that the Hub's client has not named take a while."""
+        begun = time.monotonic()
+        identity = model_identity(self._vllm_config, self._settings.weights)
+        facts = "; ".join(f"{name}: {value}" for name, value in identity.facts)
+        log.info("kvferry: the model is %s, found in %.1f s (%s)", identity.digest, time.monotonic() - begun, facts)
+        return identity
 
     def handle_preemptions(self, kv_connector_metadata: Metadata) -> None:
         """Know what the step computes, before it writes blocks that were others'."""
@@ -269,7 +294,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Detach."""
         working, self._working = self._working, None
         finding, self._finding = self._finding, None
-        for part in (working, finding):
+        for part in (working, finding, self._scheduling):
             if part is not None:
                 part.close()
 
@@ -283,12 +308,22 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def _take(self, told: WorkerInfo) -> None:
         """Know how chunks are named, and look for them at the agent of this rank: others have the same ones."""
+        if told.identity is None:
+            raise AssertionError(f"BUG: rank {told.names.rank} spoke, and not the first one, which knows the model")
         self._told = True
         if told.duties.shares:
             self._finding = Finding(partial(self._attached, told.names.rank, self._settings.grace), told.names)
         tokens = self._engine.block_tokens
         pushes = Pushes(tokens, told.names.chunk) if told.duties.layers else None
-        self._scheduling = Scheduling(told.duties, tokens, self._finding, pushes)
+        self._scheduling = Scheduling(
+            told.duties,
+            tokens,
+            self._finding,
+            pushes,
+            model=told.identity.digest,
+            inputs=self._inputs,
+            resets=self._resets,
+        )
 
     def _attached(self, rank: int, patience: float) -> client.Client:
         return client.connect(
@@ -323,6 +358,10 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Send a request's KV, if it is to be sent."""
         return self._of_scheduler.finished(request, block_ids)
 
+    def reset_cache(self) -> bool:
+        """Use no KV from before: the engine may have other weights. It returns false if some is still being loaded."""
+        return self._of_scheduler.reset()
+
     # ---- metrics ----
 
     @classmethod
@@ -343,9 +382,9 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 def check_directory(agent: client.Client, names: Names) -> None:
-    """Refuse to share at an agent that asks no directory, and with names of chunks that directories do not take.
+    """Refuse to share at an agent that asks no directory: without one nothing is ever loaded.
 
-    Without a directory nothing is ever loaded. One that is down now may come: that is only said.
+    A directory that is down now may come: that is only said.
     """
     try:
         agent.lookup(names.keys(Prompt((0,))))
@@ -358,8 +397,6 @@ def check_directory(agent: client.Client, names: Names) -> None:
                 "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
                 "agent's file: engines share what a directory knows of",
             ) from error
-        if error.code == Code.INVALID:
-            raise
         log.warning("kvferry: what other engines have is not found while no directory answers: %s", error)
 
 
@@ -375,7 +412,7 @@ def warn_of_small_pool(tokens: int, longest: int, size: int) -> None:
         )
 
 
-def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
+def engine_of(config: Any, cache: Any) -> Engine:
     """Read what vLLM's configuration says of an engine."""
     parallel, groups = config.parallel_config, cache.kv_cache_groups
     if not groups:
@@ -386,7 +423,7 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
         for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
     }
     return Engine(
-        model=settings.model or str(config.model_config.model),
+        model=model_label(config),
         role=str(config.kv_transfer_config.kv_role),
         ranks=parallel.tensor_parallel_size,
         rank=parallel.rank % parallel.tensor_parallel_size,

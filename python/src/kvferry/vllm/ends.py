@@ -126,5 +126,5 @@ class Ends:
             return len(pages) > 0
 
     def _name(self, request: str) -> str:
-        """Give the name of a request of its own: the hash in its key."""
-        return self._names.end(request).split("@")[3]
+        """Give the name of a request of its own."""
+        return self._names.end_request(request)

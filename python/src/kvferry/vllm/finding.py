@@ -57,6 +57,11 @@ class Finding:
         if (asked := self._asked.pop(request, None)) is not None:
             asked.cancel()
 
+    def forget_all(self) -> None:
+        """Know that no request is asked about any more by the names that it had."""
+        for request in list(self._asked):
+            self.forget(request)
+
     def close(self) -> None:
         """End."""
         self._asking.shutdown(wait=True, cancel_futures=True)

@@ -14,15 +14,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kvferry.vllm.settings import refused
-from kvferry.vllm.weights import UnknownContentError, weights_digest
+from kvferry.vllm.weights import UnknownContentError, content_digest, processor_digest, weights_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # Members of a model's configuration that say where it came from, and what wrote it down.
 _ORIGIN = frozenset({"name_or_path", "transformers_version"})
 # Ways of scaling rope in which vLLM chooses factors by max_model_len.
 _BY_LENGTH = ("longrope", "su")
+# Settings of how media are encoded. What is in the identifiers of media, as how they are processed, is not among them.
+_MEDIA = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
 # Ways of drafting that have no model with KV of its own.
 _NO_DRAFT_KV = ("ngram", "ngram_gpu", "suffix")
 
@@ -42,26 +44,40 @@ class ModelIdentity:
         return hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()
 
 
-def model_identity(vllm_config: Any, weights: str = "") -> ModelIdentity:
+def model_identity(
+    vllm_config: Any,
+    weights: str = "",
+    *,
+    refuse: Callable[[str, str, str, str], Exception] = refused,
+    setting: str = "kv_connector_extra_config.weights",
+) -> ModelIdentity:
     """Return the identity of an engine's model. Call it where the model is loaded, in a worker's process.
 
-    It reads all files of weights that the Hub's client has not named by their content; a text given as weights stands
-    for them instead. It refuses, by name, an engine of which KV depends on something that cannot be known.
+    It reads all files of weights that the Hub's client has not named by their content; a text given as weights, by
+    that setting, stands for them instead. It raises what refuse makes for an engine of which KV depends on something
+    that cannot be known.
     """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False):
-        raise refused(
+        raise refuse(
             "calculate_kv_scales",
             "true",
             "false",
             "use the scales of a checkpoint: those that an engine computes are of its own first requests",
         )
     facts = {
-        "weights": f"given {weights}" if weights else _weights(model, vllm_config.load_config),
         **_config_facts(model),
         "kv_cache_dtype": str(cache.cache_dtype if cache.cache_dtype != "auto" else model.dtype).removeprefix("torch."),
-        **_draft_facts(vllm_config, weights),
     }
+    try:
+        facts["weights"] = f"given {weights}" if weights else _weights(model, vllm_config.load_config)
+        facts.update(_media_facts(model, vllm_config.load_config, weights))
+        facts.update(_draft_facts(vllm_config, weights))
+    except (OSError, UnknownContentError) as error:
+        remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
+        raise refuse(
+            "weights of the model", str(error), "files that can be read when the engine starts", remedy
+        ) from error
     return ModelIdentity(tuple(sorted(facts.items())))
 
 
@@ -84,16 +100,7 @@ def attention_backends(vllm_config: Any, layers: Mapping[str, Any]) -> str:
 def _weights(model: Any, load: Any) -> str:
     where = str(getattr(model, "model_weights", "") or model.model)
     form = getattr(load.load_format, "value", load.load_format)
-    try:
-        return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
-    except (OSError, UnknownContentError) as error:
-        raise refused(
-            "weights of the model",
-            str(error),
-            "files that can be read when the engine starts",
-            "set kv_connector_extra_config.weights, at all engines alike, to a text that is another one whenever "
-            "the weights are",
-        ) from error
+    return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
 
 
 def _config_facts(model: Any) -> dict[str, str]:
@@ -108,6 +115,19 @@ def _config_facts(model: Any) -> dict[str, str]:
         original = [value for value in _values(config, "original_max_position_embeddings") if isinstance(value, int)]
         facts["longer than before rope was scaled"] = str(any(model.max_model_len > value for value in original))
     return facts
+
+
+def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
+    """Give what the KV of images, videos and sounds depends on beside their identifiers."""
+    config = getattr(model, "multimodal_config", None)
+    if config is None:
+        return {}
+    settings = {name: _plain(getattr(config, name, None)) for name in _MEDIA}
+    scales = getattr(config, "mm_encoder_fp8_scale_path", None)
+    files = [content_digest(scales)] if scales else []
+    if not weights:
+        files.append(processor_digest(str(model.model), getattr(model, "revision", None), load.download_dir))
+    return {"media": _digest([settings, files])}
 
 
 def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:

@@ -113,6 +113,11 @@ class Pushes:
         pushed = self._pushed.pop(name, None)
         return pushed.push if pushed is not None and pushed.begun else None
 
+    def end_all(self) -> list[tuple[Push, bool]]:
+        """Forget all requests; give them, and whether workers know of each."""
+        pushed, self._pushed = self._pushed, {}
+        return [(each.push, each.begun) for each in pushed.values()]
+
     def _anew(self, name: str, pushed: _Pushed, work: Work) -> None:
         if pushed.tokens:
             work.preempts.append(name)

@@ -26,6 +26,7 @@ NEEDS = {
         "get_block_ids_with_load_errors",
         "get_finished",
         "handle_preemptions",
+        "reset_cache",
         "update_connector_output",
         "wait_for_save",
     ),

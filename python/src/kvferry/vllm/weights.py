@@ -38,6 +38,9 @@ _INDEXES = {"consolidated*.safetensors": "consolidated.safetensors.index.json"}
 _INDEX = "model.safetensors.index.json"
 _NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 
+# What says how an image, a video or a sound becomes what the model is given.
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+
 _ADAPTER = ("adapter_config.json", "adapter_model.*", "new_embeddings.*")
 
 # The Hub's client keeps a large file under the SHA-256 of its content: models--.../blobs/<64 hex digits>.
@@ -87,6 +90,13 @@ def weight_files(folder: str, *, plain: bool = True) -> list[str]:
     return [os.path.join(folder, name) for name in found]
 
 
+def processor_digest(model: str, revision: str | None = None, cache: str | None = None) -> str:
+    """Return the digest of the files that say how a model's media are processed, likewise."""
+    folder = model if os.path.isdir(model) else _hub_folder(model, revision, cache)
+    files = [file for name in _PROCESSORS if os.path.isfile(file := os.path.join(folder, name))]
+    return _combined(_named(files))
+
+
 def adapter_files(folder: str) -> list[str]:
     """Return the files of an adapter: its configuration and its weights."""
     names = sorted(name for name in os.listdir(folder) if any(fnmatch(name, pattern) for pattern in _ADAPTER))
@@ -95,8 +105,7 @@ def adapter_files(folder: str) -> list[str]:
 
 def adapter_digest(files: Sequence[str]) -> str:
     """Return the digest of an adapter's files."""
-    named = [f"{os.path.basename(file)} {digest}" for file, digest in zip(files, _digests(files), strict=True)]
-    return _combined(named)
+    return _combined(_named(files))
 
 
 def content_digest(file: str) -> str:
@@ -113,6 +122,10 @@ def content_digest(file: str) -> str:
 def _digests(files: Collection[str]) -> list[str]:
     with ThreadPoolExecutor(_ABREAST, "kvferry-digest") as threads:
         return list(threads.map(content_digest, files))
+
+
+def _named(files: Sequence[str]) -> list[str]:
+    return [f"{os.path.basename(file)} {digest}" for file, digest in zip(files, _digests(files), strict=True)]
 
 
 def _combined(digests: Iterable[str]) -> str:
