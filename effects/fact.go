@@ -61,13 +61,16 @@ const (
 	FactWritten
 	// FactRegistered: a registration was answered. Code: how. Count: pages. ID: the grant.
 	FactRegistered
+	// FactEndTold: a receiver was told how a request ended, or could not be. Code: how that went. Count: the code that it
+	// is told. ID: the ticket.
+	FactEndTold
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactRegistered) + 1
+const FactCount = int(FactEndTold) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -76,7 +79,7 @@ var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
 	"recall_ended", "recalled", "directory", "shared", "brought", "layers_ended",
-	"received", "written", "registered",
+	"received", "written", "registered", "end_told",
 }
 
 // String returns the stable name of the fact.

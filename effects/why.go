@@ -44,6 +44,7 @@ const (
 	StageScatter               // the engine's device code
 	StageProxy                 // telling the proxy
 	StageLink                  // between requests
+	StageEnd                   // telling how a request ended
 	stageEnd
 )
 
@@ -52,7 +53,7 @@ const (
 //kvferry:table
 var stageNames = [stageEnd]string{
 	"", "command", "memory", "connect", "hello", "plane", "buffers", "allocation", "offer", "transfer", "commit", "copy",
-	"scatter", "proxy", "link",
+	"scatter", "proxy", "link", "end",
 }
 
 // String returns the stable name of the stage.
@@ -87,6 +88,9 @@ var remedies = [CodeCount]string{
 	BackedOff:   "use another receiver, or retry later",
 	Lapsed:      "compute it; raise retention above the longest wait in the engine's queue",
 	Failed:      "an assertion failed in this rank, which does nothing any more: use another node, and look at its report",
+
+	SenderFailed: "compute it; the sender's log says more",
+	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 }
 
 // RemedyOf says what helps where nothing more is known than the code. It is empty where there is nothing to do.

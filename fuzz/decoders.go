@@ -29,6 +29,8 @@ var (
 	PullDoneSignal      = decoder("PullDoneSignal", protocol.TagPullDoneSignal)
 	RenewRequest        = decoder("RenewRequest", protocol.TagRenewRequest)
 	RenewResponse       = decoder("RenewResponse", protocol.TagRenewResponse)
+	EndRequest          = decoder("EndRequest", protocol.TagEndRequest)
+	EndResponse         = decoder("EndResponse", protocol.TagEndResponse)
 	CacheQueryRequest   = decoder("CacheQueryRequest", protocol.TagCacheQueryRequest)
 	CacheQueryResponse  = decoder("CacheQueryResponse", protocol.TagCacheQueryResponse)
 )

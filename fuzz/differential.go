@@ -17,6 +17,7 @@ var (
 	DifferentialPullReadyNotif   = stateless("DifferentialPullReadyNotif", comparePullReadyNotif)
 	DifferentialPullReadyDoneAck = stateless("DifferentialPullReadyDoneAck", comparePullReadyDoneAck)
 	DifferentialPullDoneSignal   = stateless("DifferentialPullDoneSignal", comparePullDoneSignal)
+	DifferentialEndRequest       = stateless("DifferentialEndRequest", compareEndRequest)
 	DifferentialRenewRequest     = stateless("DifferentialRenewRequest", compareRenewRequest)
 	DifferentialRenewResponse    = stateless("DifferentialRenewResponse", compareRenewResponse)
 

@@ -231,6 +231,39 @@ func compareRenewResponse(b []byte) error {
 	return d.err
 }
 
+// libraryEnd is an EndRequest as msgpack/v5 reads it.
+type libraryEnd struct {
+	Type        string `msgpack:"type"`
+	Version     uint64 `msgpack:"kvf_v"`
+	Incarnation string `msgpack:"kvf_inc"`
+	To          string `msgpack:"kvf_to"`
+	Operation   uint64 `msgpack:"kvf_op"`
+	Request     string `msgpack:"kvf_req"`
+	Code        uint64 `msgpack:"kvf_code"`
+	Reason      string `msgpack:"kvf_reason"`
+}
+
+func compareEndRequest(b []byte) error {
+	var m protocol.EndRequest
+	if m.Decode(b, nil) != nil {
+		return nil // The library must not see these.
+	}
+	var v libraryEnd
+	if err := msgpack.Unmarshal(b, &v); err != nil {
+		return fmt.Errorf("accepted, but the library says %w", err)
+	}
+	var d differ
+	d.want("type", "KvfEndRequest", v.Type)
+	d.want("kvf_v", m.Version, v.Version)
+	d.wantUUID("kvf_inc", m.Incarnation, v.Incarnation)
+	d.wantUUID("kvf_to", m.To, v.To)
+	d.want("kvf_op", m.Operation, v.Operation)
+	d.want("kvf_req", string(m.Request), v.Request)
+	d.want("kvf_code", m.Code, v.Code)
+	d.want("kvf_reason", string(m.Reason), v.Reason)
+	return d.err
+}
+
 // wantUUIDs compares lists, in which no entry may be absent.
 func (d *differ) wantUUIDs(field string, ours []protocol.UUID, library []string) {
 	d.want(field, len(ours), len(library))

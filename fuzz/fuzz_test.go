@@ -30,6 +30,7 @@ func FuzzDifferentialP2PGetReply(f *testing.F)        { DifferentialP2PGetReply.
 func FuzzDifferentialPullDoneSignal(f *testing.F)     { DifferentialPullDoneSignal.Fuzz(f) }
 func FuzzDifferentialPullReadyDoneAck(f *testing.F)   { DifferentialPullReadyDoneAck.Fuzz(f) }
 func FuzzDifferentialPullReadyNotif(f *testing.F)     { DifferentialPullReadyNotif.Fuzz(f) }
+func FuzzDifferentialEndRequest(f *testing.F)         { DifferentialEndRequest.Fuzz(f) }
 func FuzzDifferentialRenewRequest(f *testing.F)       { DifferentialRenewRequest.Fuzz(f) }
 func FuzzDifferentialRenewResponse(f *testing.F)      { DifferentialRenewResponse.Fuzz(f) }
 func FuzzEndpoint(f *testing.F)                       { Endpoint.Fuzz(f) }
@@ -51,6 +52,8 @@ func FuzzPullDoneSignal(f *testing.F)                 { PullDoneSignal.Fuzz(f) }
 func FuzzPullID(f *testing.F)                         { PullID.Fuzz(f) }
 func FuzzPullReadyDoneAck(f *testing.F)               { PullReadyDoneAck.Fuzz(f) }
 func FuzzPullReadyNotif(f *testing.F)                 { PullReadyNotif.Fuzz(f) }
+func FuzzEndRequest(f *testing.F)                     { EndRequest.Fuzz(f) }
+func FuzzEndResponse(f *testing.F)                    { EndResponse.Fuzz(f) }
 func FuzzRenewRequest(f *testing.F)                   { RenewRequest.Fuzz(f) }
 func FuzzRenewResponse(f *testing.F)                  { RenewResponse.Fuzz(f) }
 

@@ -151,6 +151,7 @@ func wantSeeds(t *testing.T) map[string][]seed {
 	done := tagged(protocol.TagPullDoneSignal)
 	renew := tagged(protocol.TagRenewRequest)
 	renewed := tagged(protocol.TagRenewResponse)
+	ended := tagged(protocol.TagEndRequest)
 	query := tagged(protocol.TagCacheQueryRequest)
 	cached := tagged(protocol.TagCacheQueryResponse)
 	feed := tagged(protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg, protocol.TagBatchedKVOperationMsg)
@@ -165,6 +166,9 @@ func wantSeeds(t *testing.T) map[string][]seed {
 		"PullReadyNotif":                 offer,
 		"PullReadyDoneAck":               ack,
 		"PullDoneSignal":                 done,
+		"EndRequest":                     ended,
+		"EndResponse":                    tagged(protocol.TagEndResponse),
+		"DifferentialEndRequest":         ended,
 		"RenewRequest":                   renew,
 		"RenewResponse":                  renewed,
 		"DifferentialPullReadyNotif":     offer,

@@ -44,12 +44,13 @@ func Targets() []Target { return slices.Clone(all) }
 var all = []Target{
 	AgentAttach, AgentCall, AgentFrames, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse,
 	ControllerControl, ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers,
-	DifferentialAllocRequest, DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
-	DifferentialControllerFeed, DifferentialP2PGet, DifferentialP2PGetReply, DifferentialPullDoneSignal,
-	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
-	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,
-	HixlReadyResponse, Key, Memory, Nixl, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID,
-	PullReadyDoneAck, PullReadyNotif, RenewRequest, RenewResponse, SharedLog,
+	DifferentialAllocRequest, DifferentialAllocResponse, DifferentialCacheQueryRequest,
+	DifferentialCacheQueryResponse, DifferentialControllerFeed, DifferentialEndRequest, DifferentialP2PGet,
+	DifferentialP2PGetReply, DifferentialPullDoneSignal, DifferentialPullReadyDoneAck, DifferentialPullReadyNotif,
+	DifferentialRenewRequest, DifferentialRenewResponse, EndRequest, EndResponse, Endpoint, HixlInitRequest,
+	HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest, HixlReadyResponse, Key, Memory,
+	Nixl, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID, PullReadyDoneAck, PullReadyNotif,
+	RenewRequest, RenewResponse, SharedLog,
 }
 
 // stateless makes a target of a check that keeps nothing.

@@ -40,6 +40,7 @@ const (
 	CallNotNeeded
 	CallFinished
 	CallAborted
+	CallEnd
 	CallDetach
 	callOps
 )
@@ -52,7 +53,7 @@ var callNames = [callOps]string{
 	CallFetch: "fetch", CallAbandon: "abandon", CallStore: "store", CallShare: "share", CallWithdraw: "withdraw",
 	CallLookup: "lookup", CallSharedGet: "shared_get", CallKeep: "keep", CallSharedFetch: "shared_fetch",
 	CallRegister: "register", CallExpect: "expect", CallNotNeeded: "not_needed", CallFinished: "finished",
-	CallAborted: "aborted", CallDetach: "detach",
+	CallAborted: "aborted", CallEnd: "end", CallDetach: "detach",
 }
 
 // CallOps are all that there are.
@@ -113,6 +114,10 @@ type EngineCall struct {
 	Groups        []uint64   // groups: of each list of blocks
 	Firsts, Ends  []uint64   // firsts, ends: positions, in kernel blocks
 	Blocks        [][]uint64 // blocks
+
+	// How a request ended.
+	Code   uint32 // code: 0 is well
+	Reason []byte // reason: in words
 }
 
 // Fields of EngineCall.
@@ -147,6 +152,8 @@ const (
 	callFirsts
 	callEnds
 	callBlocks
+	callCode
+	callReason
 )
 
 var engineCallSchema = schema{
@@ -155,6 +162,7 @@ var engineCallSchema = schema{
 		tagField, "id", "done", "op", "target", "prefill", "keys", "request", "transfer", "engine", "host", "init_port",
 		"alloc_port", "query_port", "first", "count", "tokens", "layer", "skip", "last", "layered", "patience_ns", "layer_ns",
 		"ranks", "stages", "producers", "groups", "firsts", "ends", "blocks",
+		"code", "reason",
 	},
 	required: 1<<callID | 1<<callOp,
 }
@@ -165,7 +173,7 @@ func (m *EngineCall) given() uint64 {
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
 		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last, m.Layered,
 		m.PatienceNS != 0, m.LayerNS != 0, m.Ranks != 0, m.Stages != 0, len(m.Producers) > 0, len(m.Groups) > 0,
-		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0)
+		len(m.Firsts) > 0, len(m.Ends) > 0, len(m.Blocks) > 0, m.Code != 0, len(m.Reason) > 0)
 }
 
 // Append appends the message to b.
@@ -205,7 +213,8 @@ func (m *EngineCall) Append(b []byte) []byte {
 			b = appendNumbers(b, group)
 		}
 	}
-	return b
+	b = appendNonZero(b, "code", uint64(m.Code))
+	return appendNonEmptyText(b, "reason", m.Reason)
 }
 
 // Decode fills m from b; texts are views of it. The error is a *DecodeError.
@@ -227,12 +236,17 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 		case callEnds:
 			endsAt = r.off
 		}
-		if w.at < callFirst {
+		switch {
+		case w.at < callFirst:
 			m.decodeSubject(&r, w.at)
-		} else if w.at < callRanks {
+		case w.at < callRanks:
 			m.decodeNumber(&r, w.at)
-		} else {
+		case w.at < callCode:
 			m.decodeBlocks(&r, w.at)
+		case w.at == callCode:
+			m.Code = r.uint32()
+		default:
+			m.Reason = r.text()
 		}
 	}
 	w.close()

@@ -28,7 +28,7 @@ var callTakes = func() (of [callOps]uint64) {
 		CallGet:            1<<callKeys | 1<<callRequest | 1<<callLayered | patience,
 		CallContains:       1 << callKeys,
 		CallFetch:          1<<callKeys | 1<<callRequest | patience,
-		CallAbandon:        1 << callRequest,
+		CallAbandon:        1<<callRequest | 1<<callReason,
 		CallStore:          chunks,
 		CallShare:          chunks,
 		CallWithdraw:       1<<callTarget | patience,
@@ -41,6 +41,7 @@ var callTakes = func() (of [callOps]uint64) {
 		CallNotNeeded:      named | patience | 1<<callProducers,
 		CallFinished:       named | blocks | patience,
 		CallAborted:        named,
+		CallEnd:            peer | patience | 1<<callRequest | 1<<callCode | 1<<callReason,
 	}
 	for op := range of {
 		of[op] |= 1<<callID | 1<<callDone | 1<<callOp | 1 // And the tag.

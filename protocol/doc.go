@@ -19,6 +19,7 @@
 //	HixlReadyRequest, ...Response         step 2
 //	HixlMemInfoRequest, ...Response       step 3: the registered buffers
 //	RenewRequest, RenewResponse           reader <-> owner: more time for read grants, or done (ours)
+//	EndRequest, EndResponse               sender <-> receiver: how a request ended (ours)
 //	CacheQueryRequest, ...Response        sender <-> receiver: which of these chunks it may read back
 //
 // Between peers that share (FamilyP2P; names without Ascend are of LMCache's other peers):
@@ -91,6 +92,6 @@
 // Fields named kvf_* are ours. They follow the known ones in the same map, where other decoders
 // skip them; each is absent when zero. HasExt says that a message carries them, and Ext is zero when
 // it does not. What they mean is the business of the machines: here they are only carried.
-// RenewRequest and its response are ours from end to end. They, and the requests that extensions
+// RenewRequest, EndRequest and their responses are ours from end to end. Renewals, and the requests that extensions
 // make of a message without keys, go only to peers that announced the Cap bit for them.
 package protocol

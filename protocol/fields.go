@@ -30,6 +30,7 @@ type fields struct {
 	expect int    // index of the field that an honest encoder sends next
 	left   int    // entries not yet read
 	seen   uint64 // bit i: names[i] was given
+	extra  []byte // name of the first field that the schema has not
 }
 
 func (w *fields) open() {
@@ -50,6 +51,9 @@ func (w *fields) next() bool {
 			if i = w.find(name); i < 0 {
 				if r.ok() {
 					w.skipUnknown(name)
+				}
+				if w.extra == nil {
+					w.extra = name
 				}
 				continue
 			}

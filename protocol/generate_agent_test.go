@@ -53,6 +53,9 @@ var (
 			m.Groups, m.Firsts = parallel.Draw(t, "groups"), parallel.Draw(t, "firsts")
 			m.Ends, m.Blocks = parallel.Draw(t, "ends"), rapid.SliceOfN(genList, n, n).Draw(t, "blocks")
 		}
+		if rapid.Bool().Draw(t, "end") {
+			m.Code, m.Reason = genNumbering.Draw(t, "code"), genText.Draw(t, "reason")
+		}
 		return m
 	})
 	// An agent is asked for what it does not know, too.

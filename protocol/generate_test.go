@@ -169,6 +169,20 @@ var (
 		}
 	})
 
+	genEndRequest = rapid.Custom(func(t *rapid.T) *EndRequest {
+		return &EndRequest{
+			Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
+			Operation: genUint64.Draw(t, "op"), Request: genText.Draw(t, "req"), Code: genUint32.Draw(t, "code"),
+			Reason: genText.Draw(t, "reason"),
+		}
+	})
+
+	genEndResponse = rapid.Custom(func(t *rapid.T) *EndResponse {
+		return &EndResponse{
+			Version: genUint32.Draw(t, "version"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
+		}
+	})
+
 	genCacheQuery = rapid.Custom(func(t *rapid.T) *CacheQueryRequest {
 		m := &CacheQueryRequest{
 			Keys: rapid.SliceOfN(genKey, 0, 40).Draw(t, "keys"), HasExt: rapid.Bool().Draw(t, "ext"),
@@ -289,6 +303,10 @@ var (
 			return genRenewRequest.Draw(t, "message")
 		case TagRenewResponse:
 			return genRenewResponse.Draw(t, "message")
+		case TagEndRequest:
+			return genEndRequest.Draw(t, "message")
+		case TagEndResponse:
+			return genEndResponse.Draw(t, "message")
 		case TagCacheQueryRequest:
 			return genCacheQuery.Draw(t, "message")
 		case TagCacheQueryResponse:

@@ -42,6 +42,10 @@ var goldenAgent = map[string]Message{
 		Firsts: []uint64{0, 16}, Ends: []uint64{2, 16}, Blocks: [][]uint64{{3, 300}, nil},
 		PatienceNS: 2_500_000_000,
 	}),
+	"agent-call-end": call(CallEnd, EngineCall{
+		ID: 31, Request: []byte("17"), Host: []byte("10.0.0.2"), InitPort: 7300, AllocPort: 7400, PatienceNS: 30_000_000_000,
+		Code: 6, Reason: []byte("no pages"),
+	}),
 	"agent-call-finished": call(CallFinished, EngineCall{
 		ID: 303, Request: []byte("cmpl-u-0-0123abcd"), Groups: []uint64{0, 1}, Firsts: []uint64{0, 0},
 		Ends: []uint64{2, 1}, Blocks: [][]uint64{{3, 300}, {7}},
@@ -148,6 +152,7 @@ func TestUnfitFields(t *testing.T) {
 		Engine: []byte("e"), Host: []byte("h"), InitPort: 1, AllocPort: 1, QueryPort: 1, First: 1, Count: 1, Tokens: 1,
 		Layer: 1, Skip: 1, Last: true, Layered: true, PatienceNS: 1, LayerNS: 1, Ranks: 1, Stages: 1,
 		Producers: goldenKeys, Groups: []uint64{1}, Firsts: []uint64{1}, Ends: []uint64{1}, Blocks: [][]uint64{{1}},
+		Code: 1, Reason: []byte("r"),
 	})
 	names := engineCallSchema.names
 	if got := full.given(); got != 1<<len(names)-1 {

@@ -160,6 +160,12 @@ var goldenPD = map[string]Message{
 		Stamps: Stamps{7_000_000_000, 3_000_000_000},
 	},
 	"renew-response-empty": &RenewResponse{Version: 1, Incarnation: uuid1},
+	"end-request": &EndRequest{
+		Version: 2, Incarnation: uuid2, To: uuid1, Operation: 14, Request: []byte("17"), Code: 6, Reason: []byte("no pages"),
+	},
+	"end-request-stranger": &EndRequest{Version: 2, Operation: 15, Request: []byte("17")},
+	"end-response":         &EndResponse{Version: 2},
+	"end-response-said":    &EndResponse{Version: 2, Code: 24, Reason: []byte("other keys")},
 	"cache-query-request":  &CacheQueryRequest{Keys: goldenKeys},
 	"cache-query-request-ext": &CacheQueryRequest{
 		Keys: goldenKeys, HasExt: true,

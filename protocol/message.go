@@ -44,6 +44,10 @@ func NewMessage(t Tag) Message {
 		return new(RenewRequest)
 	case TagRenewResponse:
 		return new(RenewResponse)
+	case TagEndRequest:
+		return new(EndRequest)
+	case TagEndResponse:
+		return new(EndResponse)
 	case TagCacheQueryRequest:
 		return new(CacheQueryRequest)
 	case TagCacheQueryResponse:
@@ -149,6 +153,8 @@ var schemas = [tags]*schema{
 	TagHixlMemInfoResponse: &memInfoResponseSchema,
 	TagRenewRequest:        &renewRequestSchema,
 	TagRenewResponse:       &renewResponseSchema,
+	TagEndRequest:          &endRequestSchema,
+	TagEndResponse:         &endResponseSchema,
 	TagCacheQueryRequest:   &cacheQuerySchema,
 	TagCacheQueryResponse:  &cacheReplySchema,
 

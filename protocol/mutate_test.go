@@ -258,6 +258,8 @@ func TestRequiredFields(t *testing.T) {
 		TagHixlMemInfoResponse: "buffers",
 		TagRenewRequest:        "kvf_v kvf_inc kvf_to kvf_op",
 		TagRenewResponse:       "kvf_v kvf_inc",
+		TagEndRequest:          "kvf_v kvf_op kvf_req",
+		TagEndResponse:         "kvf_v",
 		TagCacheQueryRequest:   "keys",
 		TagCacheQueryResponse:  "cached_keys cached_indexes",
 

@@ -1,9 +1,16 @@
 package protocol
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
-// A NixlMetadata is what a worker of vLLM's NIXL connector says of itself and its memory (NixlAgentMetadata, connector
-// version 14). Its blocks lie in regions, one for each view of an attention layer: a block is at BaseAddrs[region] plus
+// NixlVersions are the versions of vLLM's NIXL connector whose messages these are, with the releases of vLLM that have
+// them. What 15 has more than 14 concerns engines that pull alone.
+const NixlVersions = "14 (vLLM 0.32) or 15 (vLLM 0.33)"
+
+// A NixlMetadata is what a worker of vLLM's NIXL connector says of itself and its memory (NixlAgentMetadata of
+// NixlVersions). Its blocks lie in regions, one for each view of an attention layer: a block is at BaseAddrs[region] plus
 // its number times BlockStrides[region]. Units are bytes and tokens.
 type NixlMetadata struct {
 	EngineID     []byte
@@ -27,6 +34,22 @@ type NixlMetadata struct {
 
 	Members [][][]byte         // region_members: by region the layers that are packed into its rows
 	Packed  []NixlPackedMember // packed_member_layouts, in the order of the bytes
+
+	// Missing is the first field that an engine of NixlVersions sends and that was not there, Unknown the first one that
+	// was there and that it does not send; both are views. Such an engine sends every field, those with defaults too.
+	Missing, Unknown []byte
+}
+
+// Foreign says in a few words how m differs from what engines of NixlVersions send, or nothing where it does not. The
+// version itself is not on the wire.
+func (m *NixlMetadata) Foreign() string {
+	switch {
+	case m.Missing != nil:
+		return "an older one: it sends no " + string(m.Missing)
+	case m.Unknown != nil:
+		return "a newer one: it sends " + quote(m.Unknown)
+	}
+	return ""
 }
 
 // NixlRegions are lists by region, each of which may be nil on the wire: then Has says so, and it is empty.
@@ -180,6 +203,10 @@ func (m *NixlMetadata) Decode(b []byte, lim *Limits) error {
 	}
 	w.close()
 	r.end()
+	if missing := (1<<len(nixlMetadataSchema.names) - 1) &^ w.seen; missing != 0 {
+		m.Missing = []byte(nixlMetadataSchema.names[bits.TrailingZeros64(missing)])
+	}
+	m.Unknown = w.extra
 	return r.result()
 }
 

@@ -61,7 +61,13 @@ func TestNixlOracleReads(t *testing.T) {
 			t.Fatalf("%s\nwe take  %x\nthey say %s", kind, payload, got)
 		}
 		same := reflect.New(reflect.TypeOf(all[kind]).Elem()).Interface().(Message)
-		if err := same.Decode(again, nil); err != nil || text(same) != text(m) {
+		err = same.Decode(again, nil)
+		for _, each := range []Message{m, same} { // Which fields were left out is no part of what is said.
+			if worker, ok := each.(*NixlMetadata); ok {
+				worker.Missing, worker.Unknown = nil, nil
+			}
+		}
+		if err != nil || text(same) != text(m) {
 			t.Fatalf("%s\n%x\nis   %s\nthey %s, %v", kind, payload, text(m), text(same), err)
 		}
 		taken++

@@ -106,6 +106,15 @@ func TestNixlHash(t *testing.T) {
 	if got := f.Hash(); got != "a39f8ad0608a8cdd146c41b9428e5c2e5253310cd36fdac43fe48047955d7506" {
 		t.Errorf("pull: %s", got)
 	}
+	f.VLLMVersion, f.ConnectorVersion = "0.33.0", 15
+	if got := f.Hash(); got != "fb0bd576c7f2ebe31ffd99e50e484cc1094e4d9a7ef2f58e1f80db0e1d2e0db5" {
+		t.Errorf("0.33.0, pull: %s", got)
+	}
+	f.TransferMode = "push"
+	if got := f.Hash(); got != "e70015a8c1ffbb1a613589b5971ecad53674790510165b9e1e8e8be425b730e9" {
+		t.Errorf("0.33.0, push: %s", got)
+	}
+	f.VLLMVersion, f.ConnectorVersion, f.TransferMode = "0.32.0", 14, "pull"
 	f.Model, f.Speculative = "a\"\\/\n\x7fé😀\x01", &NixlSpeculative{Method: "eagle", Model: "d", Revision: "r",
 		CacheDtype: "auto", AuxiliaryLayers: []int{2, 16}}
 	want := `{"attn_backend_name": "FLASH_ATTN", "cache_dtype": "auto", "dtype": "torch.bfloat16", "head_size": 128, ` +
@@ -183,6 +192,23 @@ func TestNixlMetadataIsStrict(t *testing.T) {
 		var m NixlMetadata
 		if err := m.Decode(nixlEdit(t, edit[0], edit[1]), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A connector of another version is seen by the fields that it sends: one of these sends all of them, and no others.
+func TestNixlMetadataOfOtherVersions(t *testing.T) {
+	for _, c := range []struct{ old, by, want string }{
+		{"pcp_size<01>", "pcp_size<01>", ""},
+		{"ple_block_len<c0>", "ple_block_lem<c0>", "an older one: it sends no ple_block_len"},
+		{"<de0015a9>engine_id", "<de0016a7>padding<c0a9>engine_id", `a newer one: it sends "padding"`},
+		{"<de0015a9>engine_id", "<de0016a0c0a9>engine_id", `a newer one: it sends ""`},
+	} {
+		m := NixlMetadata{Missing: []byte("before"), Unknown: []byte("before")}
+		if err := m.Decode(nixlEdit(t, c.old, c.by), nil); err != nil {
+			t.Errorf("%s: %v", c.by, err)
+		} else if got := m.Foreign(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.by, got, c.want)
 		}
 	}
 }

@@ -24,6 +24,8 @@ const (
 	TagHixlMemInfoResponse
 	TagRenewRequest  // ours alone
 	TagRenewResponse // ours alone
+	TagEndRequest    // ours alone
+	TagEndResponse   // ours alone
 	TagCacheQueryRequest
 	TagCacheQueryResponse
 	// Sharing between peers.
@@ -97,6 +99,8 @@ var tagNames = [tags]string{
 	TagHixlMemInfoResponse: "HixlMemInfoResponse",
 	TagRenewRequest:        "KvfRenewRequest",
 	TagRenewResponse:       "KvfRenewResponse",
+	TagEndRequest:          "KvfEndRequest",
+	TagEndResponse:         "KvfEndResponse",
 	TagCacheQueryRequest:   "CacheQueryRequest",
 	TagCacheQueryResponse:  "CacheQueryResponse",
 

@@ -40,6 +40,7 @@ var told = [factKinds]string{
 	effects.FactRecalled:     "a sender may not read back",
 	effects.FactLayersEnded:  "a layerwise push failed",
 	effects.FactShared:       "a peer may not read what is shared",
+	effects.FactEndTold:      "telling a receiver how a request ended",
 }
 
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {

@@ -73,7 +73,7 @@ func layersOf(c *rank.Config, l *config.Layerwise) {
 		return
 	}
 	c.Bundling = rank.Bundling{
-		Layers: l.Layers, WholeChunks: l.Bundles == 0, BundlesMax: l.Bundles, BundleTTL: nanos(l.BundleTTL),
+		Layers: l.Layers, WholeChunks: l.WholeChunks, BundlesMax: l.Bundles, BundleTTL: nanos(l.BundleTTL),
 		BundleMost: nanos(l.BundleMax),
 	}
 	c.Layerwise = rank.Layerwise{

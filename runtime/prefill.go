@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/runtime/config"
 )
@@ -56,7 +57,8 @@ func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 	for i := range r.saved {
 		r.saved[i] = r.base
 	}
-	t, err := n.submit("begin prefill", work, &layerwise.Begin{Peer: p.Peer, Request: r.id, Skip: uint32(p.Skip),
+	t, err := n.submit("begin prefill", work, &layerwise.Begin{Peer: engine.Peer(p.Peer), Request: r.id,
+		Skip: uint32(p.Skip),
 		Figures: layerwise.Figures{Chunks: uint32(max(0, len(p.Keys)-r.base)), ComputeNS: uint64(p.LayerTime),
 			LinkBytes: n.prefills.linkBytes, BatchNS: uint64(n.prefills.batchTime)}})
 	if err != nil {
@@ -530,6 +532,9 @@ func (n *Node) wantLayers(op string) error {
 func (n *Node) checkPrefill(p *Prefill) error {
 	const op = "begin prefill"
 	if err := n.wantLayers(op); err != nil {
+		return err
+	}
+	if err := plainHost(op, "Peer.Host", &p.Peer.Host); err != nil {
 		return err
 	}
 	tokens := int(n.layout.Tokens())

@@ -12,7 +12,12 @@ import (
 )
 
 // RecallPeer is where a receiver listens that lets itself be recalled from: as for a Put, and its pd_peer_query_port.
-type RecallPeer = recall.Peer
+type RecallPeer struct {
+	Host      string // pd_peer_host: an address or a name
+	InitPort  uint16 // one of pd_peer_init_port
+	AllocPort uint16 // one of pd_peer_alloc_port, of the same rank
+	QueryPort uint16 // one of pd_peer_query_port, of the same rank
+}
 
 // Recall names chunks that an engine would have back from a receiver that may still have them: chunk i is to be read
 // into page First+i of Pages.
@@ -76,7 +81,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 		}
 		at := c.First + res.Hits
 		body := &recall.Recall{
-			Peer: c.Peer, Request: request, Keys: keys[res.Hits : res.Hits+fits],
+			Peer: recall.Peer(c.Peer), Request: request, Keys: keys[res.Hits : res.Hits+fits],
 			Pages:    append([]effects.Page(nil), c.Pages.pages[at:at+fits]...),
 			Patience: patienceOf(ctx, max(time.Until(until), 1), 0),
 		}
@@ -120,6 +125,9 @@ func (n *Node) checkRecall(c *Recall) error {
 			}
 		}
 		return wrong("recall", "Pages", given, "a handle of this node", "reserve them from this Sender")
+	}
+	if err := plainHost("recall", "Peer.Host", &c.Peer.Host); err != nil {
+		return err
 	}
 	count, pages := len(c.Keys), c.Pages.Len()
 	switch {

@@ -34,7 +34,7 @@ type Get struct {
 	// Layered: the chunks came layer by layer (use_layerwise). Each has a page for every layer, all of them in order:
 	// layer l of chunk i is page i*Layers+l of what Get gives.
 	Layered bool
-	// Patience is how long to wait for chunks that are not here yet, at most the configured get_wait_max; 0: not at all.
+	// Patience is how long to wait for chunks that are not here yet, at most the configured get_timeout; 0: not at all.
 	Patience time.Duration
 }
 
@@ -44,8 +44,9 @@ type Get struct {
 // more.
 //
 // Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here
-// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. What is
-// missing must be recomputed. With any other error there may be a prefix too. The handle is never nil but for a call
+// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. As soon as
+// its sender says how the request ended (Sender.End), the Get ends: as SenderFailed if that failed, and as NotSent if all
+// of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other error there may be a prefix too. The handle is never nil but for a call
 // that is Invalid.
 //
 // Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those that came
@@ -98,9 +99,10 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 	if lapsed || code == effects.NotFound {
 		e.Cause = outOfTime(ctx)
 	}
-	if code == effects.NotFound {
+	switch {
+	case code == effects.NotFound:
 		e.Remedy = fmt.Sprintf("chunk %d of %d is not here (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
-	} else if lapsed {
+	case lapsed:
 		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from "+
 			"it on, or raise retention",
 			first, len(g.Keys), n.retention, g.Keys[first])
@@ -137,14 +139,18 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 
 // Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers
 // that were not read, whose senders are told.
-func (r Receiver) Abandon(request string) error {
+func (r Receiver) Abandon(request string) error { return r.AbandonFor(request, "") }
+
+// AbandonFor does so and says why, which the request's sender hears with the next word of its how a request ended
+// (Sender.End): so both ends know why what is sent is of no use. A reason beyond 240 bytes is cut.
+func (r Receiver) AbandonFor(request, reason string) error {
 	if err := r.node.wantSide("abandon", config.Receiver); err != nil {
 		return err
 	}
 	if request == "" {
 		return wrong("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
 	}
-	t, err := r.node.submit("abandon", ending, &engine.Abandon{Request: []byte(request)})
+	t, err := r.node.submit("abandon", ending, &engine.Abandon{Request: []byte(request), Reason: []byte(reason)})
 	if err != nil {
 		return err
 	}

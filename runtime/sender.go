@@ -16,8 +16,12 @@ import (
 // receivers that read them.
 type Sender struct{ node *Node }
 
-// Peer is where a receiver listens.
-type Peer = engine.Peer
+// A Peer is where a receiver listens, as its configuration says.
+type Peer struct {
+	Host      string // pd_peer_host: an address or a name
+	InitPort  uint16 // one of pd_peer_init_port: takes handshakes
+	AllocPort uint16 // one of pd_peer_alloc_port, of the same rank: takes allocations
+}
 
 // Put is one batch of a request's chunks: chunk i has the key Keys[i] and lies in page First+i of
 // Pages.
@@ -244,7 +248,7 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 		pages[i].Length = uint32(s.node.pageBytes)
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
-	return &engine.Put{Peer: p.Peer, Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
+	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
 		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.putTimeout)}, nil
 }
 

@@ -99,7 +99,10 @@ func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) err
 }
 
 // SharingPeer is where a peer shakes hands: its p2p_host and one of its p2p_init_ports.
-type SharingPeer = p2p.Peer
+type SharingPeer struct {
+	Host     string
+	InitPort uint16
+}
 
 // SharedGet names chunks that an engine wants, in order.
 type SharedGet struct {
@@ -169,7 +172,7 @@ func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode
 		return Outcome{}, tooLarge(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
 			"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 	}
-	t, err := n.submit(op, work, &p2p.Bring{From: g.From, Request: request, Keys: rest[:fits], Mode: mode,
+	t, err := n.submit(op, work, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
 		Patience: patienceOf(ctx, max(time.Until(until), 1), 0)})
 	if err != nil {
 		return Outcome{}, err
@@ -194,6 +197,9 @@ func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, firs
 // checkSharedGet says what is wrong with a Get or a Keep.
 func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	if err := n.wantSharing(op); err != nil {
+		return err
+	}
+	if err := plainHost(op, "From.Host", &g.From.Host); err != nil {
 		return err
 	}
 	switch {

@@ -200,6 +200,27 @@ var tellsOfCalls = []situation{
 		_, err := r.Receiver().Get(within(x), runtime.Get{Request: "r", Keys: keysOf("told", 1)})
 		x.err(err)
 	}},
+	{"a get whose sender failed", effects.SenderFailed, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		x.arrives(s, r)
+		if err := s.Sender().End(within(x), runtime.End{Request: "r", Peer: peerOf(r), Code: effects.NoMemory,
+			Reason: "the pool of the prefill is full"}); err != nil {
+			x.Fatal(err)
+		}
+		got, err := r.Receiver().Get(within(x), runtime.Get{Request: "r", Keys: keysOf("told", 2), Patience: limit})
+		x.err(err)
+		mustRelease(x, got)
+	}},
+	{"a get of chunks that have another name", effects.NotSent, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		x.arrives(s, r)
+		if err := s.Sender().End(within(x), runtime.End{Request: "r", Peer: peerOf(r)}); err != nil {
+			x.Fatal(err)
+		}
+		_, err := r.Receiver().Get(within(x), runtime.Get{Request: "r", Keys: keysOf("model-b", 1), Patience: limit})
+		x.err(err)
+		x.err(s.Sender().End(within(x), runtime.End{Request: "other", Peer: peerOf(r)}))
+	}},
 	{"a node that drains", effects.Draining, func(x *told) {
 		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
 		if _, err := s.Drain(within(x)); err != nil {

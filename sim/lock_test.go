@@ -289,3 +289,46 @@ func TestPlansOfSystems(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongNew: a New that cannot make its machine, or asks for a node that there is not, ends the run with an error
+// that says so, and not the process.
+func TestWrongNew(t *testing.T) {
+	for want, wrong := range map[string]func(b sim.Boot) (effects.Machine, error){
+		`New of a: Boot.Addr: no node is called "srver": give one of server, a, b`: func(b sim.Boot) (effects.Machine, error) {
+			return &client{server: b.Addr("srver", port)}, nil
+		},
+		"New of a panics: no luck": func(sim.Boot) (effects.Machine, error) { panic("no luck") },
+	} {
+		s := *mended()
+		s.Nodes = func(p *sim.Plan) []sim.Process {
+			all := mended().Nodes(p)
+			all[1].New = wrong
+			return all
+		}
+		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// TestOwnMessages: a story shows what a message of a user's says, as text or in hex.
+func TestOwnMessages(t *testing.T) {
+	r, err := sim.Run(sim.Options{Seed: 1, System: &lock, Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asks, answers int
+	for _, m := range r.Trace.Messages {
+		switch {
+		case m.Kind == `"acquire"`:
+			asks++
+		case len(m.Kind) == 8 && strings.Trim(m.Kind, "0123456789abcdef") == "": // Four bytes.
+			answers++
+		case strings.Contains(m.Kind, "bytes"):
+			t.Errorf("a message is called %q", m.Kind)
+		}
+	}
+	if asks == 0 || answers == 0 {
+		t.Errorf("%d questions and %d answers are shown", asks, answers)
+	}
+}

@@ -64,18 +64,22 @@ type Boot struct {
 	Seed uint64       // for what it draws itself; another one in each life
 	Now  effects.Time // by its clock
 	Plan *plan.Plan   // it is only read
-	at   func(node string, ch effects.Channel) (effects.Addr, bool)
+	// at returns the address of a node or, if there is no such node, the names of those that there are.
+	at func(node string, ch effects.Channel) (effects.Addr, []string)
 }
 
-// Addr is where a node listens on a channel, by the name of its process, or n0 and so on. A node that there is not is a
-// defect of the system, and panics.
+// Addr returns where a node listens on a channel, by the name of its process, or n0 and so on. It panics if no node has
+// that name; a panic of New ends the run with an error that says so.
 func (b *Boot) Addr(node string, ch effects.Channel) effects.Addr {
-	a, ok := b.at(node, ch)
-	if !ok {
-		panic(fmt.Sprintf("sim: %s asks for the address of %q: no node has that name", b.Name, node))
+	a, known := b.at(node, ch)
+	if known != nil {
+		panic(noNode{fmt.Errorf("Boot.Addr: no node is called %q: give one of %s", node, strings.Join(known, ", "))})
 	}
 	return a
 }
+
+// noNode is the panic of Boot.Addr.
+type noNode struct{ error }
 
 // PD is prefill and decode: ranks, engines, a proxy, and the promises of docs/safety.md.
 func PD() System { return System{Name: pd.System.Name, pd: true} }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -96,6 +97,20 @@ func (c *cast) numbered(name string) (int32, bool) {
 	return n, ok && n >= 0 && int(n) < c.nodes()
 }
 
+// names are those of all nodes, as Boot.Addr takes them.
+func (c *cast) names() (all []string) {
+	for i := range c.ranks {
+		all = append(all, world.LaneName(int32(i)))
+	}
+	if c.ranks > 0 {
+		all = append(all, world.Engines)
+	}
+	for i := range c.own {
+		all = append(all, c.own[i].Name)
+	}
+	return all
+}
+
 // first and count are which nodes are a system's.
 func (c *cast) of(system string) (first, count int) {
 	for i := range c.own {
@@ -111,7 +126,7 @@ func (c *cast) of(system string) (first, count int) {
 
 // bootOwn gives n the machine of a new life. It has no memory that peers could touch.
 func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
-	m, err := user(n).New(Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
+	m, err := newMachine(user(n), Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
 		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), at: w.addrOf})
 	if err == nil && m == nil {
 		err = fmt.Errorf("system %s: New of %s gave no machine and no error: give one", user(n).system.Name, user(n).Name)
@@ -123,16 +138,30 @@ func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
 	return world.Pools{}, nil
 }
 
-// addrOf is where a node is found on a channel, by its name.
-func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, bool) {
-	if name == world.Engines {
-		return effects.Addr{Host: world.EnginesHost, Port: 1}, w.cast.ranks > 0
+// newMachine calls the New of a user's process. A panic there is the user's mistake, and no end of the process that the
+// simulator runs in: it is returned as an error.
+func newMachine(of *ownNode, b Boot) (m effects.Machine, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case noNode:
+			err = fmt.Errorf("system %s: New of %s: %w", of.system.Name, of.Name, p)
+		default:
+			err = fmt.Errorf("system %s: New of %s panics: %v\n%s", of.system.Name, of.Name, p, debug.Stack())
+		}
+	}()
+	return of.New(b)
+}
+
+// addrOf returns where a node is found on a channel, by its name, or the names that there are.
+func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, []string) {
+	if name == world.Engines && w.cast.ranks > 0 {
+		return effects.Addr{Host: world.EnginesHost, Port: 1}, nil
 	}
-	n, ok := w.cast.numbered(name)
-	if !ok {
-		return effects.Addr{}, false
+	if n, ok := w.cast.numbered(name); ok {
+		return world.AddressOf(n, ch), nil
 	}
-	return world.AddressOf(n, ch), true
+	return effects.Addr{}, w.cast.names()
 }
 
 // user is what is known of a node whose machine is a user's.

@@ -68,7 +68,10 @@ node has no engine: --node checks that the file says all that it needs.`,
 				env = nil
 			}
 			var configs []*config.Config
-			problems := []config.Problem{} // [] in JSON, not null.
+			problems, notes := []config.Problem{}, []config.Problem{} // [] in JSON, not null.
+			if !noEnv {
+				notes = append(notes, config.StrayVariables(os.Environ())...)
+			}
 			for _, file := range files {
 				data, err := os.ReadFile(file)
 				if err != nil {
@@ -78,6 +81,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 				var refused *config.Error
 				if errors.As(err, &refused) {
 					problems = append(problems, refused.Problems...)
+					notes = append(notes, refused.Notes...)
 				} else if err != nil {
 					return err
 				} else {
@@ -88,7 +92,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 				}
 			}
 			problems = append(problems, compareAll(configs)...)
-			if err := printCheck(cmd.OutOrStdout(), configs, problems, asJSON); err != nil {
+			if err := printCheck(cmd.OutOrStdout(), configs, notes, problems, asJSON); err != nil {
 				return err
 			}
 			if len(problems) > 0 {
@@ -105,21 +109,22 @@ node has no engine: --node checks that the file says all that it needs.`,
 }
 
 // compareAll compares each sender with each receiver. Two files of senders, or of receivers, are two nodes of a
-// larger deployment, and need not go together.
+// larger deployment: they need not go together, but cannot bind the same ports of one host.
 func compareAll(configs []*config.Config) (problems []config.Problem) {
 	for i, a := range configs {
 		for _, b := range configs[i+1:] {
 			if a.GoesWith(b) {
 				problems = append(problems, config.Compare(a, b)...)
+			} else {
+				problems = append(problems, config.ComparePorts(a, b)...)
 			}
 		}
 	}
 	return problems
 }
 
-func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem, asJSON bool) error {
+func printCheck(w io.Writer, configs []*config.Config, notes, problems []config.Problem, asJSON bool) error {
 	files := make([]checkedFile, len(configs))
-	notes := []config.Problem{}
 	for i, c := range configs {
 		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(),
 			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages, c.ArenaPages}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
@@ -19,7 +22,7 @@ import (
 func newDemoCommand() *cobra.Command {
 	var file, mode, role string
 	var most int
-	var asJSON, noCrash bool
+	var asJSON, noCrash, all bool
 	var on deviceFlags
 	var share shareFlags
 	var registered registeredFlags
@@ -61,6 +64,9 @@ With --plane nixl pages go over libnixl, loaded from where KVFERRY_LIBNIXL says 
 nixl fetches it), in every mode; agents take the place of connections, and what they
 were doing for a process that is killed is proven over before its pages are used.
 
+With --tour every kind that needs no NPU and no library is played once, with a line for
+each; make demo does that.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -69,6 +75,7 @@ interface, and takes faults, which --faults plays instead of the kills.
 It exits with 1 if any byte was wrong, a request was lost, or anything was left
 pinned or on an NPU.`,
 		Example: `  kvferry demo
+  kvferry demo --tour
   kvferry demo --mode pull-delay --json
   kvferry demo --role both --mode push
   kvferry demo --role both --bidirectional
@@ -86,6 +93,17 @@ pinned or on an NPU.`,
 			}
 			if most < 1 {
 				return usagef("--requests is %d; play at least one", most)
+			}
+			if all {
+				err := checkTour(cmd)
+				if err != nil {
+					return err
+				}
+				o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
+				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+					return err
+				}
+				return playTour(cmd, tour(), o, asJSON)
 			}
 			npus, err := on.check(&o.Plane)
 			if err != nil {
@@ -135,6 +153,7 @@ pinned or on an NPU.`,
 	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
 	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
+	cmd.Flags().BoolVar(&all, "tour", false, "play every kind of demo once, with a line for each")
 	cmd.Flags().StringVar(&role, "role", "each", "what nodes are: each has one side, or both")
 	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefills read back what decodes still have")
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm, tcp or nixl")
@@ -191,7 +210,7 @@ func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*de
 	var all demo.Summary[*demo.Report]
 	for _, o.NPU = range npus {
 		for _, o.Mode = range o.NPU.In(modes) {
-			finish := showReplayProgress(cmd.ErrOrStderr(), &o)
+			finish := showReplayProgress(cmd.ErrOrStderr(), string(o.Mode), &o)
 			report, err := demo.Run(cmd.Context(), o)
 			finish()
 			if err != nil {
@@ -237,19 +256,40 @@ func readTrace(file string, most int) (name string, requests []trace.Request, er
 	return name, requests, err
 }
 
-// showReplayProgress draws a bar where w is a terminal. What it returns ends the drawing.
-func showReplayProgress(w io.Writer, o *demo.Options) (finish func()) {
-	f, isFile := w.(*os.File)
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
-		return func() {}
+// progressEvery is the time between lines of progress where no bar can be drawn.
+const progressEvery = 10 * time.Second
+
+// showReplayProgress draws a bar where w is a terminal, and writes a line every progressEvery elsewhere. The function
+// that it returns ends that.
+func showReplayProgress(w io.Writer, name string, o *demo.Options) (finish func()) {
+	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
+		p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(48))
+		bar := p.AddBar(int64(len(o.Requests)),
+			mpb.PrependDecorators(decor.Name(name+" "), decor.CountersNoUnit("%d/%d")),
+			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
+		o.Progress = func(done, _ int) { bar.SetCurrent(int64(done)) }
+		return func() {
+			bar.Abort(false) // Does nothing to a bar that is full.
+			p.Wait()
+		}
 	}
-	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(48))
-	bar := p.AddBar(int64(len(o.Requests)),
-		mpb.PrependDecorators(decor.Name(string(o.Mode)+" "), decor.CountersNoUnit("%d/%d")),
-		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
-	o.Progress = func(done, _ int) { bar.SetCurrent(int64(done)) }
+	var ended atomic.Int64
+	o.Progress = func(done, _ int) { ended.Store(int64(done)) }
+	stop, stopped, all := make(chan struct{}), make(chan struct{}), len(o.Requests)
+	go func() {
+		defer close(stopped)
+		for tick := time.NewTicker(progressEvery); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+				fmt.Fprintf(w, "  ... %s: %d of %d requests\n", name, ended.Load(), all)
+			}
+		}
+	}()
 	return func() {
-		bar.Abort(false) // Does nothing to a bar that is full.
-		p.Wait()
+		close(stop)
+		<-stopped
 	}
 }

@@ -48,7 +48,7 @@ func (f *registeredFlags) check(cmd *cobra.Command, mode, role string, on *devic
 
 // playRegistered replays the trace with registered blocks.
 func playRegistered(cmd *cobra.Command, o demo.RegisteredOptions, asJSON bool) error {
-	finish := showReplayProgress(cmd.ErrOrStderr(), &o.Options)
+	finish := showReplayProgress(cmd.ErrOrStderr(), string(o.Mode), &o.Options)
 	report, err := demo.RunRegistered(cmd.Context(), o)
 	finish()
 	if err != nil {

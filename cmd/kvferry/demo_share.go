@@ -49,7 +49,7 @@ func (f *shareFlags) check(cmd *cobra.Command, shares bool, role string, on *dev
 func playShared(cmd *cobra.Command, o demo.SharedOptions, modes []demo.Mode, asJSON bool) error {
 	var all demo.Summary[*demo.SharedReport]
 	for _, o.Mode = range modes {
-		finish := showReplayProgress(cmd.ErrOrStderr(), &o.Options)
+		finish := showReplayProgress(cmd.ErrOrStderr(), string(o.Mode), &o.Options)
 		report, err := demo.RunShared(cmd.Context(), o)
 		finish()
 		if err != nil {

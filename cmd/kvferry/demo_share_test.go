@@ -56,7 +56,7 @@ func TestDemoOfSharingText(t *testing.T) {
 		strings.NewReader(""), &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"p2p-pull", "directories: 2", "apt-get install redis-server",
+	for _, want := range []string{"p2p-pull", "directories: 2", "apt-get install redis-tools",
 		"4 completed, 0 lost", "hit rate", "bytes saved",
 		"nobody has it", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
 		if !strings.Contains(out.String(), want) {

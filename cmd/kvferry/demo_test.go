@@ -34,7 +34,7 @@ func playDemo(t *testing.T, all any, args ...string) string {
 
 // TestMain lets the test's binary be the demo's processes: the demo starts its own program again.
 func TestMain(m *testing.M) {
-	children := []string{"node", "demo-proxy", "directory", "doctor"}
+	children := []string{"node", "demo-proxy", "directory", "doctor", "sim"}
 	if len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()
 	}

@@ -53,7 +53,7 @@ SIGTERM and SIGINT stop it.`,
 				return err
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-			for _, n := range cfg.Notes {
+			for _, n := range append(config.StrayDirectoryVariables(os.Environ()), cfg.Notes...) {
 				log.Warn("configuration", "note", n.String())
 			}
 			shared, err := sharedLog(&cfg.Shared)

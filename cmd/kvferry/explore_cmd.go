@@ -68,6 +68,9 @@ Scopes:
 			if err != nil {
 				return err
 			}
+			if i, yes := interruptedBy(cmd.Context()); yes && !found.Complete {
+				found.Cut = fmt.Sprintf("%d states, interrupted by %s", found.States, i.name())
+			}
 			if asJSON {
 				err = printJSON(out, explorationReport(&found))
 			} else {

@@ -2,8 +2,8 @@
 // and proves it in simulation. `kvferry help` lists what it does.
 //
 // It exits with 0 when all is well, 1 when it found something wrong (a wrong byte, a failing seed, a
-// refused message, a configuration with problems) or could not do its work, and 2 when it was called
-// wrongly.
+// refused message, a configuration with problems) or could not do its work, 2 when it was called
+// wrongly, and 128 and the signal's number when a signal ended it before it had done its work.
 package main
 
 import (
@@ -14,9 +14,13 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // The second signal ends what the first could not, such as a write to a full pipe.
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		signal.Stop(signals) // The second signal ends what the first could not, such as a write to a full pipe.
+		interrupt(interruption{s.(syscall.Signal)})
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

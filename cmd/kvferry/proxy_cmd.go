@@ -23,26 +23,35 @@ func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy --prefill URL --decode URL=HOST:INIT:ALLOC",
 		Short: "Serve OpenAI's completions by prefill and decode engines",
-		Long: `proxy is the front of engines of vLLM with KvferryConnector (docs/vllm.md). It has a
-prefill engine compute each prompt of POST /v1/completions and /v1/chat/completions,
-with kv_transfer_params that name the agents of a decode engine, and that engine
-answer; the answer is streamed through. Engines take turns.
+		Long: `proxy is the front of vLLM engines with KvferryConnector (docs/vllm.md). A prefill
+engine computes the prompt of a request, with kv_transfer_params that name the agents
+of a decode engine, and that engine answers; the answer is streamed through. Engines
+take turns. That is so of POST /v1/completions, /v1/chat/completions, /v1/responses and
+/v1/messages.
 
-What a prefill engine does not do in time, or cannot, the decode engine computes: a
-prompt never fails because of a cache. Without --prefill that is so of all prompts.
-So are requests of which there is no one cache to send: several prompts or choices
-(n), beam search, echo, prompt_logprobs.
+A prompt never fails because of a cache: what no prefill engine does in time, or can do,
+the decode engine computes. Without --prefill it computes all prompts. It also computes
+those of requests of which there is no single cache to send: several prompts or choices
+(n), beam search, echo, prompt_logprobs, prompt_embeds, prompts that are cut off to fit
+the length of the answer, and tools that the engine runs.
 
 --decode says where the engine's agents receive, as their files do: pd_peer_host,
 pd_peer_init_port and pd_peer_alloc_port. Several ranks have ports with commas.
 
-GET /health asks the engines; it answers 200 if a decode engine does. GET /v1/models is
-a decode engine's. When it serves it prints one line of JSON. There is no TLS: clients
-come by a network that is trusted, or by what ends it.
+POST /tokenize, /detokenize and /v1/messages/count_tokens, GET /v1/models and /version
+are a decode engine's. GET /health and /ping ask the engines, and answer 200 if a decode
+engine does. GET /metrics is in Prometheus' format. When the proxy serves it prints one
+line of JSON.
 
-A decode engine that cannot be reached, breaks off, or says nothing for --silence, nor of
-its health, is left out for --rest, and longer when it fails again. A stream that breaks
-off ends with an error.
+There is no TLS and no login, so the proxy listens on this host alone unless --listen
+says otherwise: clients come over a trusted network, or through a server that ends TLS.
+Bodies must be application/json, and pages of other origins are refused. The requests
+and the bodies of one address leave room for others'; behind another proxy all clients
+are one address.
+
+An engine that cannot be reached is left out for --rest, and longer when it fails again.
+One that fails, breaks off or is late is asked for its health first, since a request
+may be the reason. A stream that breaks off ends with an error.
 
 SIGTERM and SIGINT let requests under way end, for --drain at the most: less than the
 30 s after which Kubernetes kills what it stops, so that clients are told. For a longer
@@ -92,15 +101,19 @@ one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to.Address, "listen", to.Address, "where clients come, host:port")
+	f.StringVar(&to.Address, "listen", to.Address, "the address to serve clients at, host:port; :8000 is every interface")
 	f.StringArrayVar(&prefills, "prefill", nil, "a prefill engine; several times for several")
 	f.StringArrayVar(&decodes, "decode", nil, "a decode engine and its agents; several times for several")
-	f.IntVar(&to.Connections, "connections", to.Connections, "how many connections there may be")
-	f.IntVar(&to.Requests, "requests", to.Requests, "how many requests may be under way")
+	f.IntVar(&to.Connections, "connections", to.Connections,
+		"how many connections there may be (default 4096, or as many as the limit of open files allows)")
+	f.IntVar(&to.Requests, "requests", to.Requests,
+		"how many requests may be under way, of one address that is alone half of them (default 2048, or as "+
+			"many as the limit of open files allows)")
 	f.Var(&body, "body", "how long the body of a request may be")
 	f.Var(&total, "bodies", "how long all bodies under way may be together")
 	f.DurationVar(&to.ReadTimeout, "read-timeout", to.ReadTimeout, "for a request to come whole")
-	f.DurationVar(&to.WriteTimeout, "write-timeout", to.WriteTimeout, "for a client to take a piece of its answer")
+	f.DurationVar(&to.WriteTimeout, "write-timeout", to.WriteTimeout,
+		"how long an answer may wait for its client in all, if that takes less than 4 KiB/s")
 	f.DurationVar(&to.PrefillTimeout, "prefill-timeout", to.PrefillTimeout, "for a prefill engine; then decode computes")
 	f.DurationVar(&to.Timeout, "timeout", to.Timeout, "for all of a request")
 	f.DurationVar(&to.Silence, "silence", to.Silence, "of a decode engine that is to answer; then its health is asked")

@@ -45,7 +45,8 @@ func TestProxyServes(t *testing.T) {
 	if err := json.Unmarshal(lines.Bytes(), &serving); err != nil {
 		t.Fatal(err)
 	}
-	res, err := http.Post("http://"+serving.Address+"/v1/completions", "", strings.NewReader(`{"prompt": "x"}`))
+	res, err := http.Post("http://"+serving.Address+"/v1/completions", "application/json",
+		strings.NewReader(`{"prompt": "x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

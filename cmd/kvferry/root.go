@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/plain"
 )
 
 // The exit codes of every command.
@@ -17,6 +20,44 @@ const (
 	exitFinding = 1
 	exitUsage   = 2
 )
+
+// serves is the annotation of a command that runs until a signal ends it: that is its success.
+const serves = "serves"
+
+// serving marks a command so.
+func serving(cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{serves: "until a signal"}
+	return cmd
+}
+
+// An interruption is the signal that ended a command.
+type interruption struct{ signal syscall.Signal }
+
+func (i interruption) Error() string { return "interrupted by " + i.name() }
+
+func (i interruption) name() string {
+	switch i.signal {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	}
+	return i.signal.String()
+}
+
+// exitCode is what a shell says of a process that the signal killed.
+func (i interruption) exitCode() int { return 128 + int(i.signal) }
+
+// interruptedBy returns the signal that ended ctx, and reports whether it has ended. One that ended without a signal,
+// as in tests, counts as interrupted from the keyboard.
+func interruptedBy(ctx context.Context) (interruption, bool) {
+	if ctx.Err() == nil {
+		return interruption{}, false
+	}
+	i := interruption{syscall.SIGINT}
+	errors.As(context.Cause(ctx), &i)
+	return i, true
+}
 
 // errFinding ends a command that has already said what it found.
 var errFinding = errors.New("found something wrong")
@@ -38,16 +79,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	stopped, interrupted := interruptedBy(ctx)
 	switch {
+	case interrupted && cmd.Annotations[serves] == "" && (err == nil || errors.Is(err, context.Canceled)):
+		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), stopped)
+		return stopped.exitCode()
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFinding):
 		return exitFinding
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "%s: %v\nsee %s --help\n", cmd.CommandPath(), err, cmd.CommandPath())
+		fmt.Fprintf(stderr, "%s: %s\nsee %s --help\n", cmd.CommandPath(), plain.Text(err.Error()), cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
 		return exitFinding
 	}
 }
@@ -62,22 +107,28 @@ It speaks the wire formats of LMCache and LMCache-Ascend. What decides is a pure
 state machine, so the same code runs against real sockets and memory and against a
 simulator that injects every fault it knows.
 
-Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
+Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage, 130 and 143 interrupted
+by SIGINT and SIGTERM before the work was done.`,
 		Example: `  kvferry config check receiver.yaml sender.yaml
+  kvferry layout --model Qwen3-8B/config.json --tp 2
+  kvferry --version
   kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137`,
+		Version:       currentBuild().text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("{{.Version}}")
 	root.AddCommand(
+		newLayoutCommand(),
 		newConfigCommand(),
 		newDecodeCommand(),
 		newDemoCommand(),
-		newDemoProxyCommand(),
-		newDirectoryCommand(),
+		serving(newDemoProxyCommand()),
+		serving(newDirectoryCommand()),
 		newDoctorCommand(),
-		newNodeCommand(),
-		newAgentCommand(),
-		newProxyCommand(),
+		serving(newNodeCommand()),
+		serving(newAgentCommand()),
+		serving(newProxyCommand()),
 		newSimCommand(),
 		newVersionCommand(),
 	)

@@ -71,6 +71,9 @@ type campaignReport struct {
 	Plan             string  `json:"plan,omitempty"`      // the file with the first failure, minimised
 	PlanText         string  `json:"plan_text,omitempty"` // what is in it
 	Replay           string  `json:"replay,omitempty"`    // the command that shows it
+	// Interrupted names the signal that ended the campaign, and Asked what it was asked to run; empty if it ran all.
+	Interrupted string `json:"interrupted,omitempty"`
+	Asked       string `json:"asked,omitempty"`
 	// Continued is what was run of the profile so far, this campaign included, if it went on from a file.
 	Continued *campaign.Profile `json:"continued,omitempty"`
 	before    *campaignReport   // an earlier one to compare with, if there is one

@@ -75,7 +75,7 @@ func (r *campaignReport) verdict(rare string, w io.Writer) error {
 	if r.Continued != nil {
 		unmet = r.Continued.Unmet(r.Profile)
 	}
-	if rare == "off" {
+	if rare == "off" || r.Interrupted != "" {
 		unmet = nil
 	}
 	for _, c := range unmet {

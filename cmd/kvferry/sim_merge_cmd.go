@@ -40,6 +40,9 @@ func newSimMergeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if all.Interrupted != "" {
+				return errFinding // Its campaign is not whole.
+			}
 			return all.verdict(rare, cmd.ErrOrStderr())
 		},
 	}
@@ -89,6 +92,9 @@ func mergeReports(files []string) (all campaignReport, err error) {
 		all.Merge(&r.Summary)
 		all.Workers += r.Workers
 		all.Seconds = max(all.Seconds, r.Seconds)
+		if all.Interrupted == "" {
+			all.Interrupted, all.Asked = r.Interrupted, r.Asked
+		}
 		if all.First != first {
 			all.Plan, all.PlanText, all.Replay = r.Plan, r.PlanText, r.Replay
 		}

@@ -56,9 +56,15 @@ func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 	if r.before != nil {
 		printSince(&b, r.before, r)
 	}
-	if r.First == nil {
+	if r.Interrupted != "" {
+		fmt.Fprintf(&b, "interrupted by %s after %d seeds; asked for were %s\n", r.Interrupted, r.Seeds, r.Asked)
+	}
+	switch {
+	case r.First == nil && r.Interrupted != "":
+		b.WriteString("no promise was broken so far\n")
+	case r.First == nil:
 		b.WriteString("every promise held\n")
-	} else {
+	default:
 		printCounts(&b, "broken", r.Properties)
 		fmt.Fprintf(&b, "%d of %d seeds failed; the first is seed %d:\n\n%s", r.Failed, r.Seeds, r.First.Seed, r.First)
 	}

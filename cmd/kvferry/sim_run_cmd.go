@@ -35,8 +35,8 @@ func newSimRunCommand() *cobra.Command {
 		Long: `Run many seeds and report the first broken promise.
 
 A failure is made smaller as long as it breaks the same promise, and written into a
-folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C ends the campaign with what it
-has.
+folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C or SIGTERM ends the campaign:
+it prints what it has run, and fails.
 With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.
 With --continue, a file says which seeds were run before, of each profile, and what came of them; the campaign goes on
 from there and notes what it has run.`,
@@ -84,6 +84,7 @@ from there and notes what it has run.`,
 			if err != nil {
 				return err
 			}
+			r.interrupted(cmd.Context(), &o, span)
 			if r.First != nil {
 				// The campaign may have been interrupted; its failure is worth the time all the same.
 				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder, html); err != nil {
@@ -96,7 +97,7 @@ from there and notes what it has run.`,
 			} else {
 				err = printCampaign(cmd.OutOrStdout(), &r, all)
 			}
-			if err == nil && since != "" {
+			if err == nil && since != "" && r.Interrupted == "" {
 				err = keepSince(since, &r)
 			}
 			if err != nil {
@@ -146,6 +147,22 @@ func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration,
 	}
 	s, err := sim.Campaign(ctx, o)
 	return newCampaignReport(s, o.Workers, time.Since(start)), err
+}
+
+// interrupted notes that a signal ended the campaign before it had run what it was asked to.
+func (r *campaignReport) interrupted(ctx context.Context, o *sim.CampaignOptions, span time.Duration) {
+	i, yes := interruptedBy(ctx)
+	shards := max(o.Shards, 1)
+	if mine := (o.Seeds + shards - 1 - o.Shard) / shards; !yes || o.Seeds > 0 && r.Seeds >= mine {
+		return
+	}
+	r.Interrupted, r.Asked = i.name(), fmt.Sprintf("%d seeds", o.Seeds)
+	switch {
+	case o.Seeds == 0:
+		r.Asked = span.String()
+	case o.Shards > 1:
+		r.Asked += fmt.Sprintf(", of which every %d. is this shard's", o.Shards)
+	}
 }
 
 // keepFailure makes the first failure smaller, and writes its plan and the page that explains it.

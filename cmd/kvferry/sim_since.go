@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/campaign"
 )
 
 // readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet. That
@@ -42,11 +44,7 @@ func keepSince(path string, r *campaignReport) error {
 	if err != nil {
 		return err
 	}
-	err = os.WriteFile(path+".new", text, 0o644)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := campaign.Replace(path, text); err != nil {
 		return fmt.Errorf("--since %s: the campaign is not kept: %w; name a file that can be written", path, err)
 	}
 	return nil

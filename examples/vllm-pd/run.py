@@ -19,6 +19,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -144,9 +145,10 @@ def prompts(count: int) -> list[str]:
 
 def tried(asked: argparse.Namespace) -> dict[str, Any]:
     """Try all."""
-    work, binary = Path(asked.work).resolve(), agent.find()
-    work.mkdir(parents=True, exist_ok=True)
-    model, begun = work / "model", time.monotonic()
+    top, binary = Path(asked.work).resolve(), agent.find()
+    top.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=top))  # Nothing is written over that is there already.
+    model, begun = top / "model", time.monotonic()
     if not (model / "tokenizer.json").exists():
         done = subprocess.run([sys.executable, str(HERE / "tiny.py"), str(model)], check=False)  # noqa: S603
         if done.returncode:
@@ -191,13 +193,16 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
             "prefill and decode": round(sorted(t for _, t in both)[len(texts) // 2], 3),
         },
         "seconds until ready": round(ready),
+        "logs": work,
     }
 
 
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description="Prefill and decode engines of vLLM, against one alone.")
-    parser.add_argument("--work", default="vllm-pd.work", help="directory for the model, sockets and logs")
+    parser.add_argument(
+        "--work", default="vllm-pd.work", help="directory for the model; sockets and logs go into a new one there"
+    )
     parser.add_argument("--requests", type=int, default=8, help="how many prompts")
     asked = parser.parse_args()
     try:

@@ -39,8 +39,10 @@ type Bundles struct {
 type Config struct {
 	Layers uint32 // of a chunk; 0: there are no bundles
 	Max    uint32 // at a time
-	TTL    effects.Duration
-	Most   effects.Duration
+	// ByPages: Max is all that the pool has pages for. Then a class's share of pages is its share of bundles.
+	ByPages bool
+	TTL     effects.Duration
+	Most    effects.Duration
 }
 
 // A Run is whose a bundle is: chunks of one request, in one of its epochs, of one life of a peer.
@@ -96,6 +98,14 @@ func (b *Bundles) Layers() uint32 { return b.cfg.Layers }
 
 // Len is how many there are.
 func (b *Bundles) Len() int { return b.rows.Len() }
+
+// Max is how many there may be.
+func (b *Bundles) Max() int { return b.rows.Max() }
+
+// Room says whether a class may have n more, as far as the table and its share of it go.
+func (b *Bundles) Room(class, n int) bool {
+	return b.rows.Len()+n <= b.rows.Max() && (b.cfg.ByPages || b.share.Left(class) >= n)
+}
 
 // Slots is the range for At.
 func (b *Bundles) Slots() int32 { return b.rows.Slots() }
@@ -196,7 +206,7 @@ func (b *Bundles) Open(of *Run, hash uint64) table.Handle {
 // Begin begins a bundle of a chunk that is not here, or says that there is no room. Enter must have said OK. Its pages
 // are not promised yet: Promise says that they are, Undo that there are none.
 func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, hash uint64, name []byte) table.Handle {
-	if b.rows.Full() || !b.share.May(of.Class) || !s.Room(1) ||
+	if !b.Room(of.Class, 1) || !s.Room(1) ||
 		b.places.Max()-b.places.Len() < int(b.cfg.Layers) {
 		v.Out.Mark(MarkBundlesFull)
 		return 0

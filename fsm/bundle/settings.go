@@ -15,17 +15,25 @@ type Settings struct {
 	Layers uint32
 	// WholeChunks: layers are not taken one by one, but all of a chunk at once.
 	WholeChunks bool
-	BundlesMax  uint32           // default 1024: chunks of which layers are coming, at a time
-	BundleTTL   effects.Duration // default Lease: how long one stands without a layer more
-	BundleMost  effects.Duration // default 10 × BundleTTL: how long one stands at all
+	// BundlesMax is how many chunks of which layers are coming there may be at a time. Default: as many as the pool has
+	// pages for, and a peer's share of pages is its share of them.
+	BundlesMax uint32
+	byPages    bool
+	BundleTTL  effects.Duration // default Lease: how long one stands without a layer more
+	BundleMost effects.Duration // default 10 × BundleTTL: how long one stands at all
 }
 
 // Fill puts defaults where nothing is said.
-func (s *Settings) Fill(lease effects.Duration) {
-	kernel.Default(&s.BundlesMax, 1024)
+func (s *Settings) Fill(lease effects.Duration, pages uint32) {
+	if s.BundlesMax == 0 {
+		s.BundlesMax, s.byPages = max(1, pages/max(1, s.Layers)), true
+	}
 	kernel.Default(&s.BundleTTL, lease)
 	kernel.Default(&s.BundleMost, 10*s.BundleTTL)
 }
+
+// ByPages says that as many bundles are allowed as the pool has pages for.
+func (s *Settings) ByPages() bool { return s.byPages }
 
 // Check says what cannot work.
 func (s *Settings) Check() error {

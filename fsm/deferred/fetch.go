@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
@@ -69,7 +70,9 @@ func (f *fetch) key(i int) []byte {
 }
 
 // Open begins a Fetch, or has it wait for what it needs.
-func (x *Fetches) Open(v *env.Env, s *store.Store, d *Deferred, l *link.Links, t effects.Ticket, c *engine.Fetch) {
+func (x *Fetches) Open(
+	v *env.Env, s *store.Store, d *Deferred, r *ended.Requests, l *link.Links, t effects.Ticket, c *engine.Fetch,
+) {
 	h, f := x.rows.Add()
 	if f == nil {
 		v.Out.Mark(engine.MarkGetsFull)
@@ -94,13 +97,18 @@ func (x *Fetches) Open(v *env.Env, s *store.Store, d *Deferred, l *link.Links, t
 	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindFetch, Subject: h})
 	x.rows.PushBack(&x.waiting, h)
 	v.Timers.Set(&f.timer, f.deadline, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindFetch, Subject: h})
-	x.Start(v, s, d, l, h)
+	x.Start(v, s, d, r, l, h)
 }
 
-// Start begins the fetch if everything that it needs is there.
-func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, l *link.Links, h table.Handle) {
+// Start begins the fetch if everything that it needs is there, or ends it if its sender has said that nothing more
+// comes.
+func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *ended.Requests, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
-	if !x.known(v, s, d, f) || x.outOfReach(v, s, d, l, f) {
+	if !x.known(v, s, d, f) {
+		x.over(v, s, d, r, h, f)
+		return
+	}
+	if x.outOfReach(v, s, d, l, f) {
 		return
 	}
 	n := len(f.ends)
@@ -130,6 +138,25 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, l *link.Links, 
 	}
 	v.Work.Spend(n)
 	x.settle(v, s, d)
+}
+
+// over ends a fetch that misses a chunk of a request of which nothing more comes.
+func (x *Fetches) over(v *env.Env, s *store.Store, d *Deferred, r *ended.Requests, h table.Handle, f *fetch) {
+	end, is := r.Of(v.Now, f.request)
+	if !is {
+		return
+	}
+	key := f.key(f.from)
+	v.Out.Mark(MarkFetchOver)
+	code, why := engine.Missing(v, s, r, s.Hash(key), f.request, key)
+	if why == nil {
+		missing := f.missing(f.from)
+		why = &missing
+	}
+	if code == effects.NotSent {
+		r.Note(end.Class, why)
+	}
+	x.giveUp(v, s, d, h, code, *why)
 }
 
 // refuse takes back what start did, where the pipeline would not have it.

@@ -7,10 +7,13 @@ const (
 	MarkFetchShort effects.Mark = 313 + iota
 	MarkStartsCut
 	MarkWithdrawalCut
+	MarkFetchOver
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkFetchShort up.
-func MarkNames() []string { return []string{"fetch-short", "starts-cut", "withdrawal-cut"} }
+func MarkNames() []string {
+	return []string{"fetch-short", "starts-cut", "withdrawal-cut", "fetch-over"}
+}
 
-const _ = uint(markEnd - MarkFetchShort - 3)
+const _ = uint(markEnd - MarkFetchShort - 4)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -17,10 +18,12 @@ import (
 // Get that asked before any of them came has lost none, and waits on: its sender may not have begun. One that had any
 // and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
 // remembered: then it waits its whole time.
+// One for a request whose sender has said how it ended waits for nothing more.
 type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
 	byWanted table.Index    // those that wait, by the hash of the key they miss
+	byName   table.Index    // those that wait for chunks of a request, by the hash of its id
 	cut      bool           // what was heard last is not all done: the rest is for the next step
 	found    []store.Entry  // the ready prefix that was looked for last
 	pages    []effects.Page `snap:"scratch"`
@@ -29,7 +32,8 @@ type Gets struct {
 // Emptied has room for so many, each of which waits at most that long, in the memory of x, which is not used any more.
 func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 	return Gets{
-		waitMax: waitMax, rows: x.rows.Emptied(max), byWanted: x.byWanted.Emptied(), found: x.found[:0], pages: x.pages[:0],
+		waitMax: waitMax, rows: x.rows.Emptied(max), byWanted: x.byWanted.Emptied(), byName: x.byName.Emptied(),
+		found: x.found[:0], pages: x.pages[:0],
 	}
 }
 
@@ -38,6 +42,7 @@ func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 type get struct {
 	ticket  effects.Ticket
 	waiting bool
+	listed  bool   // byName has it
 	request uint64 // hash of the request's id; 0 when it told none
 	keys    []byte
 	ends    []uint32
@@ -56,7 +61,7 @@ func (g *get) key(i int) []byte {
 }
 
 // Open begins a Get: it is delivered at once if all of its chunks are ready, or if it does not wait.
-func (x *Gets) Open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
+func (x *Gets) Open(v *env.Env, s *store.Store, r *ended.Requests, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
@@ -79,12 +84,24 @@ func (x *Gets) Open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
 	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
-	if x.ready(s, g) || c.Wait == 0 {
-		x.take(v, s, h, g)
+	all := x.ready(s, g)
+	end, over := r.Of(v.Now, g.request)
+	if all || c.Wait == 0 || over {
+		if !all && over {
+			v.Out.Mark(MarkGetOver)
+			if end.Code == effects.OK {
+				r.Note(end.Class, NotSent(g.key(g.from), end.Key))
+			}
+		}
+		x.take(v, s, r, h, g)
 		return
 	}
 	v.Out.Mark(MarkGetWaits)
 	x.byWanted.Add(g.missing, h)
+	if g.request != 0 {
+		x.byName.Add(g.request, h)
+		g.listed = true
+	}
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 }
 
@@ -123,10 +140,17 @@ func (x *Gets) goOn(s *store.Store, g *get) bool {
 	return x.ready(s, g)
 }
 
+// unwait takes a Get that waits out of those that do; byWanted does not have it any more.
+func (x *Gets) unwait(v *env.Env, h table.Handle, g *get) {
+	if v.Timers.Stop(&g.timer); g.waiting && g.listed {
+		x.byName.Remove(g.request, h)
+	}
+	g.waiting, g.listed = false, false
+}
+
 // take pins what ready has just found and delivers it.
-func (x *Gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
-	v.Timers.Stop(&g.timer)
-	g.waiting = false
+func (x *Gets) take(v *env.Env, s *store.Store, r *ended.Requests, h table.Handle, g *get) {
+	x.unwait(v, h, g)
 	x.pages = x.pages[:0]
 	n := len(x.found)
 	for _, e := range x.found {
@@ -135,12 +159,12 @@ func (x *Gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 		g.pinned = append(g.pinned, e)
 		x.pages = v.Pool.Frame(page, x.pages)
 	}
-	code := effects.OK
+	out := effects.Deliver{Ticket: g.ticket, Pages: x.pages, Hits: uint32(n)}
 	if n < len(g.ends) {
 		v.Out.Mark(MarkGetShort)
-		code = Absent(v, s, g.missing, g.request)
+		out.Code, out.Why = Missing(v, s, r, g.missing, g.request, g.key(n))
 	}
-	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: x.pages, Hits: uint32(n)})
+	v.Out.Deliver(out)
 	if n == 0 {
 		x.remove(v, h, g)
 	}
@@ -155,27 +179,77 @@ func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
+// Missing is the outcome of a command that misses a chunk first, with what its sender said of how the request ended.
+func Missing(v *env.Env, s *store.Store, r *ended.Requests, hash, request uint64, key []byte) (effects.Code,
+	*effects.Why) {
+	end, over := r.Of(v.Now, request)
+	if over && end.Code != effects.OK {
+		return effects.SenderFailed, &effects.Why{
+			Name: v.Name(end.Class), Stage: effects.StageMemory, Field: "request", Theirs: end.Code.String(), Said: end.Said,
+		}
+	}
+	code := Absent(v, s, hash, request)
+	if code == effects.NotFound && over {
+		why := NotSent(key, end.Key)
+		why.Name = v.Name(end.Class)
+		return effects.NotSent, why
+	}
+	return code, nil
+}
+
+// NotSent says that a chunk is waited for which its request did not have, and names one that it had.
+func NotSent(wanted, came []byte) *effects.Why {
+	w := &effects.Why{Stage: effects.StageMemory, Field: "key", Ours: effects.Words(wanted), Theirs: "no chunk"}
+	if len(came) > 0 {
+		w.Theirs = effects.Words(came)
+	}
+	return w
+}
+
+// Awaits is the key that a Get waits for of a request; nil: none does.
+func (x *Gets) Awaits(request uint64) []byte {
+	g := x.rows.Get(x.byName.Seek(request).Handle())
+	if request == 0 || g == nil {
+		return nil
+	}
+	return g.key(g.from)
+}
+
+// Over ends the Gets that wait for chunks of a request of which nothing more comes, so many a step, and says whether
+// all have ended.
+func (x *Gets) Over(v *env.Env, s *store.Store, r *ended.Requests, request uint64) (all bool) {
+	for at := x.byName.Seek(request); at.Found(); at = x.byName.Seek(request) {
+		if !x.may(v) {
+			return false
+		}
+		v.Out.Mark(MarkGetOver)
+		v.Work.Spend(len(x.rows.Get(at.Handle()).ends))
+		x.end(v, s, r, at.Handle())
+	}
+	return true
+}
+
 // Wake looks again at the Gets that waited for keys that became ready, or that will not. All Gets there are may wait
 // for one key, so as many go on as this step has work for, and the others in the next one, of which the news are kept.
 // One that was not come to has nothing yet: it gets what is there when its turn comes, as if it had asked then.
-func (x *Gets) Wake(v *env.Env, s *store.Store, p *pending.Pending) {
+func (x *Gets) Wake(v *env.Env, s *store.Store, r *ended.Requests, p *pending.Pending) {
 	x.cut = false
 	became := s.Became()
 	if len(became)+len(s.Lost()) == 0 {
 		return
 	}
 	for n, hash := range became {
-		if !x.wakeAll(v, s, hash) {
+		if !x.wakeAll(v, s, r, hash) {
 			s.HeardBecame(n)
 			return // One of the rest may come to a key that was lost: those are looked at behind it.
 		}
 	}
 	s.HeardBecame(len(became))
-	x.GiveUp(v, s, p)
+	x.GiveUp(v, s, r, p)
 }
 
 // wakeAll lets those go on that wait for a key, and says whether it came to all of them.
-func (x *Gets) wakeAll(v *env.Env, s *store.Store, hash uint64) bool {
+func (x *Gets) wakeAll(v *env.Env, s *store.Store, r *ended.Requests, hash uint64) bool {
 	for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
 		if !x.may(v) {
 			return false
@@ -186,7 +260,7 @@ func (x *Gets) wakeAll(v *env.Env, s *store.Store, hash uint64) bool {
 		x.byWanted.Remove(hash, h)
 		if x.goOn(s, g) {
 			v.Work.Spend(len(g.ends))
-			x.take(v, s, h, g)
+			x.take(v, s, r, h, g)
 			continue
 		}
 		v.Work.Looks(1 + max(0, g.from-from))
@@ -213,7 +287,7 @@ func (x *Gets) Cut() bool { return x.cut }
 
 // GiveUp ends the Gets that waited for a chunk which cannot come any more, so many a step. What was lost is looked at
 // again in the same step if chunks became ready after it, because a Get may have come to it then.
-func (x *Gets) GiveUp(v *env.Env, s *store.Store, p *pending.Pending) {
+func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *ended.Requests, p *pending.Pending) {
 	for _, hash := range s.Lost() {
 		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
 			continue
@@ -229,30 +303,30 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 			}
 			v.Work.Spend(len(g.ends))
 			v.Out.Mark(MarkGetHopeless)
-			x.end(v, s, h)
+			x.end(v, s, r, h)
 		}
 	}
 }
 
 // Due delivers what there is to a Get whose time is over.
-func (x *Gets) Due(v *env.Env, s *store.Store, h table.Handle) {
+func (x *Gets) Due(v *env.Env, s *store.Store, r *ended.Requests, h table.Handle) {
 	x.rows.Get(h).timer = 0
-	x.end(v, s, h)
+	x.end(v, s, r, h)
 }
 
 // end delivers what there is.
-func (x *Gets) end(v *env.Env, s *store.Store, h table.Handle) {
+func (x *Gets) end(v *env.Env, s *store.Store, r *ended.Requests, h table.Handle) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
 	x.ready(s, g)
-	x.take(v, s, h, g)
+	x.take(v, s, r, h, g)
 }
 
 // finish ends a waiting Get with nothing.
 func (x *Gets) finish(v *env.Env, h table.Handle, code effects.Code) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
-	v.Timers.Stop(&g.timer)
+	x.unwait(v, h, g)
 	TurnDown(v, g.ticket, code, &effects.Why{
 		Stage: effects.StageMemory, Field: "Keys[" + number(g.from) + "]", Theirs: "not here",
 	})

@@ -41,7 +41,13 @@ type Unpin struct{ Got effects.Ticket }
 // Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is
 // being written or read for them and what waits for memory. Their senders learn of it, also those that come within a
 // while.
-type Abandon struct{ Request []byte }
+//
+// With a Reason the sender of the request is told it with the next answer to a word of its how a request ended: so both
+// ends know why what was sent is of no use.
+type Abandon struct {
+	Request []byte
+	Reason  []byte // for people; may be empty
+}
 
 // GiveUp does for chunks of a request what a Fetch does that begins and fails: claims of the request on those that
 // are here end, and so do offers of those that are elsewhere, whose senders learn of it. It is for the later parts of

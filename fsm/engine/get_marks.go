@@ -11,6 +11,7 @@ const (
 	MarkGetLapsed
 	MarkGetHopeless
 	MarkWakingCut
+	MarkGetOver
 	markEndGets
 )
 
@@ -24,7 +25,8 @@ func GetMarkNames() []string {
 		"get-lapsed",
 		"get-unrecoverable",
 		"waking-cut",
+		"get-over",
 	}
 }
 
-const _ = uint(markEndGets - MarkGetsFull - 7)
+const _ = uint(markEndGets - MarkGetsFull - 8)

@@ -35,6 +35,7 @@ type Told struct {
 	Returned bool // its memory is back, after an outcome that held; else this is the outcome
 	Code     effects.Code
 	Held     bool
+	NoRoom   bool // its peer has no room for it now, and may have later: nothing of it went
 	Why      *effects.Why
 	Already  []uint32 // which of its pages' chunks were there already, by the pages' places
 }

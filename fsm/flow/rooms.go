@@ -3,6 +3,7 @@ package flow
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -19,6 +20,7 @@ type Rooms struct {
 	Deferred deferred.Deferred
 	Fetches  deferred.Fetches
 	Abandons Abandons
+	Ended    ended.Requests
 	busy     []uint32 `snap:"scratch"`
 	Hashes   []uint64 `snap:"scratch"`
 }
@@ -85,7 +87,19 @@ func (r *Rooms) Wake(v *env.Env) {
 	if len(r.Store.Became()) > 0 {
 		r.Deferred.Stir()
 	}
-	r.Gets.Wake(v, &r.Store, &r.Pending)
+	r.Gets.Wake(v, &r.Store, &r.Ended, &r.Pending)
+}
+
+// HearEnded ends the Gets, and has the fetches looked at, that wait for requests of which nothing more comes: as many
+// as this step has work for.
+func (r *Rooms) HearEnded(v *env.Env) {
+	for request := r.Ended.News(); request != 0; request = r.Ended.News() {
+		if !r.Gets.Over(v, &r.Store, &r.Ended, request) {
+			return
+		}
+		r.Fetches.LookAgain()
+		r.Ended.Heard()
+	}
 }
 
 // Hope says whether a chunk is here, or may come of what is here; to look at only.

@@ -5,7 +5,9 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -30,6 +32,54 @@ func (e *Env) Note(who Asker, peer protocol.UUID, code effects.Code, keys int, w
 		fact.Why = why
 	}
 	e.Out.Observe(fact)
+}
+
+// NoRoom says what a request that waited in vain is short of, of all that has a bound here, and which key is that bound.
+func (e *Env) NoRoom(q *pending.Row) *effects.Why {
+	all, n := &e.Landings.Bundles, int(q.Keys)
+	layered := all.Layers() > 0 && q.Owner == kernel.OwnerPushTarget
+	of := " chunks"
+	if layered {
+		of = " pages, one for each layer of a chunk"
+	}
+	peers := e.Pools.ShareUse(e.Pool, q.Class)
+	switch {
+	case !e.Landings.MayGrant(&e.Env, q.Class):
+		return &effects.Why{
+			Field: "grants", Ours: Number(e.Pools.Grants()) + " of " + Number(e.Landings.GrantsMax()) +
+				" in use, of which one peer has no more than it leaves to others,",
+			Theirs: "one more", Remedy: "retry when transfers have ended, or send more chunks in each put",
+		}
+	case layered && !all.Room(q.Class, max(1, n/int(all.Layers()))):
+		return &effects.Why{
+			Field: "layerwise.bundles", Ours: Number(all.Len()) + " of " + Number(all.Max()) +
+				" in use, of which one peer has no more than it leaves to others,",
+			Theirs: Number(max(1, n/int(all.Layers()))) + " more", Remedy: "retry when chunks are whole, or raise " +
+				"layerwise.bundles of the receiver, or leave it out",
+		}
+	case !e.Pools.FitsShare(e.Pool, q.Class, q.Keys):
+		return &effects.Why{
+			Field: "peer_share_pct", Ours: Number(peers) + " of at most " + Number(e.Pool.MostOfOne()) + " of " +
+				Number(e.Pool.Total()) + " pages in use by this sender,",
+			Theirs: Number(n) + of, Remedy: "retry when its chunks were read, or raise peer_share_pct or pd_buffer_size of the " +
+				"receiver",
+		}
+	case !e.Store.Room(n):
+		return &effects.Why{
+			Field: "pd_buffer_size", Ours: Number(e.Store.Entries()) + " of " + Number(e.Store.EntriesMax()) +
+				" names of chunks in use, as many as the pool allows,",
+			Theirs: Number(n) + of, Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+		}
+	case uint32(n) <= e.Pool.Free():
+		return &effects.Why{
+			Field: "pd_buffer_size", Ours: Number(e.Pool.Free()) + " of " + Number(e.Pool.Total()) +
+				" pages free, and kept for requests that came before,",
+			Theirs: Number(n) + of, Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+		}
+	}
+	w := NoPages(&e.Env, n)
+	w.Theirs = Number(n) + of
+	return w
 }
 
 // NoPages says that there was no memory for so many chunks.

@@ -44,11 +44,18 @@ func (g *core) read(body []byte, w *geometry.Worker) (
 	if string(g.hello.Hash) != g.cfg.Hash {
 		return nil, r, effects.Mismatch, effects.Why{
 			Field: "compatibility_hash", Ours: g.cfg.Hash, Theirs: effects.Words(g.hello.Hash),
-			Remedy: "run the same model, dtype and attention backend at both ends, and give the hash that the engine says",
+			Remedy: "run the same release of vLLM, model, dtype and attention backend at both ends, and give the hash that " +
+				"the engine says",
 		}
 	}
 	if err := g.meta.Decode(g.hello.Metadata, &g.cfg.Wire); err != nil {
 		return nil, r, effects.Malformed, link.Undecodable(err)
+	}
+	if foreign := g.meta.Foreign(); foreign != "" {
+		return nil, r, effects.Mismatch, effects.Why{
+			Field: "nixl_connector_version", Ours: protocol.NixlVersions, Theirs: foreign,
+			Remedy: "run a release of vLLM that has one of these",
+		}
 	}
 	r, err := geometry.Of(&g.meta, w)
 	if err != nil {

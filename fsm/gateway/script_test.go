@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/geometry"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -39,6 +41,19 @@ func (s *script) hello(agent string) {
 	q := s.out.Asks[0]
 	s.out.Reset()
 	s.g.Answered(1, q.Question, metadataOf("a", agent), effects.OK, &s.out)
+}
+
+// A side channel of another version of the connector is refused by name, whatever its hash.
+func TestOtherVersionIsRefused(t *testing.T) {
+	g := New(testConfig(t))
+	m := testConfig(t).Metadata
+	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
+	h := protocol.NixlHello{Hash: []byte("h"), Metadata: older}
+	_, _, code, why := g.read(h.Append(nil), &geometry.Worker{Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1})
+	if code != effects.Mismatch || why.Field != "nixl_connector_version" || why.Ours != protocol.NixlVersions ||
+		why.Theirs != "an older one: it sends no ple_block_len" {
+		t.Errorf("%v, %+v", code, why)
+	}
 }
 
 // made has the agent that is wanted be there, and know what it is to know.

@@ -36,6 +36,7 @@ const (
 	OwnerLayers
 	OwnerConsumer
 	OwnerProducer
+	OwnerEndSource
 	Owners
 )
 

@@ -76,6 +76,14 @@ func (l *Landings) Emptied(cfg Config, classes int) Landings {
 	}
 }
 
+// MayGrant says whether a class may have one more grant.
+func (l *Landings) MayGrant(v *env.Env, class int) bool {
+	return v.Pools.Grants() < l.cfg.GrantsMax && v.Pools.MayGrant(class)
+}
+
+// GrantsMax is the most grants at a time.
+func (l *Landings) GrantsMax() int { return l.cfg.GrantsMax }
+
 // Room says whether one more grant, and fills of so many keys, fit the tables.
 func (l *Landings) Room(v *env.Env, s *store.Store, keys int) bool {
 	return v.Pools.Grants() < l.cfg.GrantsMax && s.Room(keys)

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -47,7 +48,7 @@ func (f *Source) most(e *flow.Env, r *run) uint64 {
 // flush sends what is to go now. Layers go at once if nothing of their run is in flight; else they are gathered until
 // there are enough for a batch.
 func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
-	if r.failed != effects.OK || r.queue.Len() == 0 || r.way == Undecided && !f.decide(e, r) {
+	if r.failed != effects.OK || r.paused || r.queue.Len() == 0 || r.way == Undecided && !f.decide(e, r) {
 		return
 	}
 	for r.queue.Len() > 0 && r.batches.Len() < int(f.cfg.BatchesMax) {
@@ -108,7 +109,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	bh, b := f.batches.Add()
 	*b = batch{of: h, epoch: r.epoch}
 	tail := r.isTail(first)
-	f.gather(e, r, bh, b, opens, tail)
+	chunks := f.gather(e, r, bh, b, opens, tail)
 	if b.items.Len() == 0 {
 		f.batches.Remove(bh)
 		f.fail(e, h, r, effects.TooLarge, invalid("Keys", "all layers of a chunk", "what a message can have"))
@@ -136,6 +137,9 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Whole: r.way != ByLayer, Epoch: r.epoch,
 		Opens: opens,
 	}
+	if opens {
+		b.opens = chunks
+	}
 	b.put = e.Carrier.Carry(e, &f.put)
 	return true
 }
@@ -153,8 +157,9 @@ func (f *Source) first(e *flow.Env, r *run) *item {
 	return nil
 }
 
-// gather moves items into a batch: those from the front of the queue on that may go together.
-func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) {
+// gather moves items into a batch: those from the front of the queue on that may go together. It counts their chunks.
+func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) (chunks uint32) {
+	of := uint32(math.MaxUint32) // the chunk of the item before
 	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
 	group, end := uint32(1), uint32(math.MaxUint32) // that go together, or not; and before which chunk
@@ -167,20 +172,29 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	for x := f.first(e, r); x != nil; x = f.first(e, r) {
 		o, may := r.kind(x, bh)
 		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end {
-			return
+			return chunks
+		}
+		another := uint32(0)
+		if x.chunk != of {
+			another = 1
+		}
+		if opens && r.narrow > 0 && chunks+another > r.narrow {
+			e.Out.Mark(MarkNarrowed)
+			return chunks
 		}
 		key := r.key(x.chunk)
 		ask += int(group) * (len(key) + len("@1023") + put.KeyHeadBytes)
 		answer += int(group) * put.PlaceBytes
 		if len(f.page)+int(group) > int(e.Cfg.BatchMax) || max(ask, answer) > e.Cfg.Wire.MessageBytes {
 			e.Out.Mark(MarkSplit)
-			return
+			return chunks
 		}
 		size += uint64(group) * uint64(x.page.Length)
 		if r.way != AsWhole && len(f.ends) > 0 && size > f.cfg.MergeBytes {
 			e.Out.Mark(MarkSplit)
-			return
+			return chunks
 		}
+		chunks, of = chunks+another, x.chunk
 		if r.way == ByLayer {
 			f.text = protocol.AppendLayerKey(f.text, key, x.layer)
 			f.move(r, bh, b, r.queue.Front(), opens)
@@ -196,6 +210,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	if r.way == ByLayer && len(f.ends) > 1 {
 		e.Out.Mark(MarkMerged)
 	}
+	return chunks
 }
 
 // inOrder appends all layers of the chunk that stands first in the queue, in their order.
@@ -233,10 +248,12 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 		f.batches.Unlink(&r.batches, bh)
 		switch {
 		case b.epoch != r.epoch || r.failed != effects.OK:
+		case t.NoRoom && !t.Held:
+			f.putOff(e, h, r, bh, b, t)
 		case t.Code != effects.OK:
 			f.fail(e, h, r, t.Code, t.Why)
 		default:
-			f.confirm(r, b, t.Already)
+			f.confirm(e, r, b, t.Already)
 		}
 	}
 	if !t.Held {
@@ -249,20 +266,93 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 	}
 }
 
+// putOff takes back a batch for which its peer had no room, and tries it again: of several chunks at once with half as
+// many, and of a single one when a chunk of this run has become whole, or after a while. So a prompt that is larger
+// than what its peer has room for goes in parts, and one behind others goes after them; neither is computed again. If
+// it does not come to an end, it fails with what the peer said.
+func (f *Source) putOff(e *flow.Env, h table.Handle, r *run, bh table.Handle, b *batch, t *flow.Told) {
+	e.Out.Mark(MarkNoRoom)
+	if t.Code != effects.BackedOff || r.refusal == effects.OK {
+		r.refusal, r.said = t.Code, t.Why
+	}
+	for at := b.items.Front(); at != 0; at = f.items.Next(at) {
+		x := f.items.Get(at)
+		x.queued = true
+		if c := r.chunk(x.chunk); c.opener == bh {
+			c.opener = 0
+		}
+	}
+	tail := r.isTail(f.items.Get(b.items.Front()))
+	f.takeBack(&r.queue, &b.items, tail)
+	if b.opens > 0 {
+		r.narrow = max(1, b.opens/2)
+	}
+	if b.opens > 1 && !r.full {
+		return
+	}
+	if b.opens == 0 { // Room was promised, and something else is short: a grant.
+		r.paused = true
+	} else {
+		r.full = true
+		e.Work.Looks(r.queue.Len())
+		shut := table.List{}
+		for at := r.queue.Front(); at != 0; {
+			next := f.items.Next(at)
+			if !r.chunk(f.items.Get(at).chunk).open {
+				f.items.Unlink(&r.queue, at)
+				f.items.PushBack(&shut, at)
+			}
+			at = next
+		}
+		f.takeBack(&r.shut, &shut, tail)
+	}
+	if r.retry == 0 {
+		e.Timers.Set(&r.retry, e.Now.Add(max(1, e.Cfg.AllocTimeout/8)),
+			kernel.Ref{Owner: kernel.OwnerLayers, Kind: kindRetry, Subject: h})
+	}
+}
+
+// takeBack puts items in front of those of a list, which came later; or behind them what is less than a chunk, which goes
+// last.
+func (f *Source) takeBack(list, items *table.List, tail bool) {
+	if tail {
+		f.items.Join(list, items)
+		return
+	}
+	f.items.Join(items, list)
+	*list, *items = *items, table.List{}
+}
+
+// reopen has a run try again what its peer had no room for.
+func (f *Source) reopen(e *flow.Env, r *run) {
+	if r.full || r.paused {
+		r.full, r.paused = false, false
+		e.Timers.Stop(&r.retry)
+		f.items.Join(&r.queue, &r.shut)
+	}
+}
+
 // confirm notes what the other end has taken.
-func (f *Source) confirm(r *run, b *batch, already []uint32) {
+func (f *Source) confirm(e *flow.Env, r *run, b *batch, already []uint32) {
+	room := b.opens > 0
+	if room && r.narrow < e.Cfg.BatchMax {
+		r.narrow += r.narrow
+	}
 	place, seen := uint32(0), 0
 	for at := b.items.Front(); at != 0; at = f.items.Next(at) {
 		x := f.items.Get(at)
 		c := r.chunk(x.chunk)
 		c.open, c.opener = true, 0
 		if c.taken++; c.taken == f.cfg.Layers {
-			c.there = true
+			c.there, room = true, true
 		}
 		if seen < len(already) && already[seen] == place {
 			seen, c.there = seen+1, true
 		}
 		place++
+	}
+	if room {
+		f.reopen(e, r)
 	}
 }
 

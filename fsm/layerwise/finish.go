@@ -88,7 +88,7 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 
 // maybeConclude ends a run that has finished and has nothing under way.
 func (f *Source) maybeConclude(e *flow.Env, h table.Handle, r *run) {
-	if r.finish != 0 && r.queue.Len() == 0 && r.batches.Len() == 0 {
+	if r.finish != 0 && r.queue.Len() == 0 && r.shut.Len() == 0 && r.batches.Len() == 0 {
 		if r.failed == effects.OK && !r.nowhere() && r.unconfirmed() > 0 {
 			panic("BUG: a request has gone, and chunks of it are not whole")
 		}

@@ -22,6 +22,8 @@ const (
 	MarkRunForgotten
 	MarkRunDrained
 	MarkByChunk
+	MarkNoRoom
+	MarkNarrowed
 	markEnd
 )
 
@@ -30,8 +32,8 @@ func MarkNames() []string {
 	return []string{
 		"runs-full", "saves-full", "nowhere", "by-layer", "as-whole", "merged", "split", "blocked", "layer-again",
 		"whole-stays", "preempted", "half-sent", "run-failed", "saved-too-late", "tail-sent", "run-forgotten", "run-drained",
-		"by-chunk",
+		"by-chunk", "no-room", "narrowed",
 	}
 }
 
-const _ = uint(markEnd - MarkRunsFull - 18)
+const _ = uint(markEnd - MarkRunsFull - 20)

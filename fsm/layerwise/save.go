@@ -55,11 +55,15 @@ func (f *Source) enqueue(r *run, of table.Handle, chunk, layer uint32, page effe
 	if last := f.items.Get(c.last); last != nil && last.queued {
 		before = f.items.Next(c.last)
 	}
+	list := &r.queue
+	if r.full && !c.open {
+		list = &r.shut
+	}
 	if c.last = h; before != 0 {
-		f.items.Insert(&r.queue, h, before)
+		f.items.Insert(list, h, before)
 		return
 	}
-	f.items.PushBack(&r.queue, h)
+	f.items.PushBack(list, h)
 }
 
 // checkSave says whether a Save can be taken.
@@ -110,7 +114,7 @@ func checkPage(e *flow.Env, page effects.Page, want uint64, i int) (effects.Code
 	switch {
 	case uint64(page.Length) != want:
 		return effects.Invalid, invalid(at("Pages", i), number(page.Length)+" bytes", number(want))
-	case !e.Filled().Lives(page):
+	case !e.Filled().Reserved(page):
 		return effects.Invalid, invalid(at("Pages", i), "none of a Reserve that was not released", "one")
 	}
 	return effects.OK, nil

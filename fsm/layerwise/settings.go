@@ -47,7 +47,7 @@ func (s *Settings) Carried() uint32 { return kernel.Clamped(uint64(s.RunsMax) * 
 // Need is that of who pushes layers: each batch has a question, a transfer, its deadline and its answer's.
 func (s *Settings) Need() kernel.Need {
 	n := int(s.Carried())
-	return kernel.Need{Deadlines: int(s.RunsMax) + 2*n, Limits: effects.Limits{
+	return kernel.Need{Deadlines: 2*int(s.RunsMax) + 2*n, Limits: effects.Limits{
 		Sends: n, Transfers: n, Commands: int(s.RunsMax) + int(s.SavesMax),
 	}}
 }

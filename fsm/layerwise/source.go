@@ -55,21 +55,30 @@ func (f *Source) Emptied(cfg Config) Source {
 
 // A run is one request, from Begin until it has ended. Batches and Saves may be left of it then.
 type run struct {
-	id       []byte
-	begin    effects.Ticket // of its Begin
-	peer     engine.Peer
-	to       table.Handle // of the link room; zero: nobody
-	request  table.Handle // of the engine's
-	figures  Figures
-	base     uint32 // the first chunk that may go
-	epoch    uint32
-	way      Way
-	sent     []uint32 // by layer: chunks before this one need not go any more, or are under way
-	keys     []byte   // of chunks, from base on
-	ends     []uint32
-	chunks   []chunk
-	queue    table.List // items that are to go, all of a chunk together
-	batches  table.List // without an outcome
+	id      []byte
+	begin   effects.Ticket // of its Begin
+	peer    engine.Peer
+	to      table.Handle // of the link room; zero: nobody
+	request table.Handle // of the engine's
+	figures Figures
+	base    uint32 // the first chunk that may go
+	epoch   uint32
+	way     Way
+	sent    []uint32 // by layer: chunks before this one need not go any more, or are under way
+	keys    []byte   // of chunks, from base on
+	ends    []uint32
+	chunks  []chunk
+	queue   table.List // items that are to go, all of a chunk together
+	// shut are items of chunks that are not open at the peer, while that has no room for one more. Layers of open chunks
+	// go on meanwhile: room was promised for them.
+	shut     table.List
+	full     bool           // the peer had no room for a single chunk more, and none of ours has become whole since
+	paused   bool           // layers of an open chunk were refused: nothing goes for a moment
+	narrow   uint32         // the most chunks that a batch opens, after one was refused; 0: as many as fit a message
+	refusal  effects.Code   // of that
+	said     *effects.Why   // and what was said of it
+	retry    kernel.TimerID `snap:"set"` // when it is tried again though nothing of ours has become whole
+	batches  table.List     // without an outcome
 	failed   effects.Code
 	why      *effects.Why
 	finish   table.Handle // the Finish, as a save; zero: none came
@@ -108,6 +117,7 @@ type item struct {
 type batch struct {
 	of    table.Handle // its run
 	epoch uint32
+	opens uint32 // chunks that it opens; 0: layers of open ones
 	put   table.Handle
 	items table.List
 }
@@ -116,6 +126,7 @@ type batch struct {
 const (
 	kindRun   uint8 = iota + 1 // the deadline of a run, and the ticket of its Finish
 	kindBatch                  // what is carried
+	kindRetry                  // when a run looks again whether its peer has room
 )
 
 func ref(kind uint8, h table.Handle) kernel.Ref {
@@ -276,6 +287,8 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 			*x = chunk{}
 		}
 	}
+	f.reopen(e, r)
+	r.narrow, r.refusal, r.said = 0, effects.OK, nil
 	return effects.OK, nil
 }
 
@@ -298,6 +311,7 @@ func (f *Source) forget(e *flow.Env, h table.Handle, r *run) {
 
 // halt takes back what is queued of a run, and stops what is in flight.
 func (f *Source) halt(e *flow.Env, r *run) {
+	f.items.Join(&r.queue, &r.shut)
 	for h := r.queue.Front(); h != 0; h = r.queue.Front() {
 		f.items.Unlink(&r.queue, h)
 		f.back(e, h)
@@ -312,6 +326,7 @@ func (f *Source) end(e *flow.Env, h table.Handle, r *run) {
 	for b := r.batches.Front(); b != 0; b = r.batches.Front() {
 		f.batches.Unlink(&r.batches, b)
 	}
+	e.Timers.Stop(&r.retry)
 	if e.Timers.Stop(&r.timer); !r.nowhere() {
 		if r.way == Undecided {
 			f.waiting--
@@ -359,8 +374,18 @@ func (f *Source) over(h table.Handle, s *save) {
 func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	h := of.Subject
 	r := f.runs.Get(h)
+	if of.Kind == kindRetry {
+		r.retry = 0
+		f.reopen(e, r)
+		f.flush(e, h, r)
+		return
+	}
 	if r.timer = 0; r.finish != 0 {
-		f.fail(e, h, r, effects.Expired, outOfTime(r))
+		code, why := effects.Expired, outOfTime(r)
+		if r.refusal != effects.OK { // Time was not what it lacked.
+			code, why = r.refusal, r.said
+		}
+		f.fail(e, h, r, code, why)
 		return
 	}
 	e.Out.Mark(MarkRunForgotten)
@@ -410,7 +435,7 @@ func (f *Source) DrainAt(e *flow.Env, slot int32) bool {
 	h := f.runs.At(slot)
 	if r := f.runs.Get(h); r != nil && r.finish == 0 {
 		e.Out.Mark(MarkRunDrained)
-		e.Work.Spend(1 + r.queue.Len())
+		e.Work.Spend(1 + r.queue.Len() + r.shut.Len())
 		f.forget(e, h, r)
 	}
 	return slot < f.runs.Slots()

@@ -5,8 +5,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A breaker leaves a receiver alone that had no memory: until its time is over every put to it ends at once,
-// so that its engine can go elsewhere instead of waiting in line for the same answer. Then
+// A breaker leaves a receiver alone that had no memory: until its time is over every put to it that needs as much ends
+// at once, so that its engine can go elsewhere instead of waiting in line for the same answer. A put of fewer chunks
+// than were refused may fit, and goes out; if it is refused as well, its size counts from then on. Then
 // one request goes out as a trial, however many its lane could carry; what waits behind it goes on
 // when it is granted, and ends with it when it is not. What is in flight when it opens ends by its own
 // answer. (S7, L4.)
@@ -19,6 +20,7 @@ type breaker struct {
 	open  effects.Duration // for which it was opened last
 	code  effects.Code     // that it answered with
 	said  string           // and its words
+	least uint32           // chunks of the put that it answered so, for which it had no memory; 0: it takes none
 	trial bool             // when its time is over it stays, until something else is answered: one request goes at a time
 }
 
@@ -30,6 +32,7 @@ type Breakers struct {
 	slab  table.Slab[breaker]
 	index table.Index
 	order table.List
+	opens uint64 `snap:"skip"` // how often one opened: who waits is looked at again only after that
 }
 
 // NewBreakers returns breakers that stay open for ttl, or never open if it is 0, of so many addresses: beyond that the
@@ -68,8 +71,9 @@ func (b *Breakers) forget(h table.Handle) {
 	b.slab.Remove(h)
 }
 
-// LeftAlone says whether the breaker of an address is open. One whose time is over is forgotten.
-func (b *Breakers) LeftAlone(now effects.Time, w Where) bool {
+// LeftAlone says whether the breaker of an address is open for a put of so many chunks. One whose time is over is
+// forgotten.
+func (b *Breakers) LeftAlone(now effects.Time, w Where, chunks uint32) bool {
 	if b.slab.Len() == 0 {
 		return false
 	}
@@ -78,7 +82,7 @@ func (b *Breakers) LeftAlone(now effects.Time, w Where) bool {
 		return false
 	}
 	if now < b.slab.Get(h).until {
-		return true
+		return chunks >= b.slab.Get(h).least
 	}
 	if !b.slab.Get(h).trial {
 		b.forget(h)
@@ -98,7 +102,7 @@ func (b *Breakers) OnTrial(w Where) bool {
 // Try says whether an address may be asked: it is not left alone. Where it was, this one question is its trial, and
 // others leave it alone for as long as that may take.
 func (b *Breakers) Try(now effects.Time, w Where, patience effects.Duration) bool {
-	if b.LeftAlone(now, w) {
+	if b.LeftAlone(now, w, 0) {
 		return false
 	}
 	if h := b.find(w); h != 0 {
@@ -136,9 +140,14 @@ func (b *Breakers) Why(w Where) effects.Why {
 	}
 }
 
-// Open leaves an address alone from now on, and says whether it does: what waits for it is to end then. A trial follows
-// where a lane carries several requests; elsewhere the lane sees to that.
-func (b *Breakers) Open(now effects.Time, w Where, code effects.Code, said string, trial bool) bool {
+// Opens counts the times that a breaker has opened.
+func (b *Breakers) Opens() uint64 { return b.opens }
+
+// Open leaves an address alone from now on, for puts of at least so many chunks, and says whether it does: those that
+// wait for it are to end then. A trial follows where a lane carries several requests; elsewhere the lane sees to that.
+func (b *Breakers) Open(
+	now effects.Time, w Where, code effects.Code, said string, trial bool, least uint32,
+) bool {
 	if b.ttl <= 0 {
 		return false
 	}
@@ -156,7 +165,8 @@ func (b *Breakers) Open(now effects.Time, w Where, code effects.Code, said strin
 		b.forget(b.order.Front())
 	}
 	h, x := b.slab.Add()
-	*x = breaker{where: w, until: now.Add(open), open: open, code: code, said: said, trial: trial}
+	*x = breaker{where: w, until: now.Add(open), open: open, code: code, said: said, trial: trial, least: least}
+	b.opens++
 	b.index.Add(b.hash(w), h)
 	b.slab.PushBack(&b.order, h)
 	return true

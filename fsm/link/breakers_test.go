@@ -14,22 +14,22 @@ func TestBreakers(t *testing.T) {
 	b := NewBreakers(10, addresses, 7)
 	at := func(port int) Where { return Where{Host: "r", InitPort: uint16(port), AllocPort: 1} }
 	for i := range addresses + 1 {
-		if !b.Open(effects.Time(i), at(i), effects.NoMemory, "full", false) {
+		if !b.Open(effects.Time(i), at(i), effects.NoMemory, "full", false, 0) {
 			t.Fatal("it does not open")
 		}
 	}
 	for i := range addresses + 1 {
-		if alone := b.LeftAlone(5, at(i)); alone != (i > 0) {
+		if alone := b.LeftAlone(5, at(i), 1); alone != (i > 0) {
 			t.Errorf("address %d is left alone: %v", i, alone)
 		}
 	}
-	if b.Open(6, at(1), effects.NoMemory, "still", false); !b.LeftAlone(15, at(1)) || b.Why(at(1)).Said != "still" {
+	if b.Open(6, at(1), effects.NoMemory, "still", false, 0); !b.LeftAlone(15, at(1), 1) || b.Why(at(1)).Said != "still" {
 		t.Error("it does not count from what was said last")
 	}
-	if b.LeftAlone(12, at(2)) || b.LeftAlone(11, at(2)) {
+	if b.LeftAlone(12, at(2), 1) || b.LeftAlone(11, at(2), 1) {
 		t.Error("an address is left alone after its time, or again")
 	}
-	if none := NewBreakers(0, addresses, 7); none.Open(1, at(1), effects.NoMemory, "", false) || none.LeftAlone(1, at(1)) {
+	if none := NewBreakers(0, addresses, 7); none.Open(1, at(1), effects.NoMemory, "", false, 0) || none.LeftAlone(1, at(1), 1) {
 		t.Error("one is left alone where nobody is")
 	}
 }
@@ -37,14 +37,14 @@ func TestBreakers(t *testing.T) {
 // Where a lane carries several requests, a breaker whose time is over lets one go at a time until that is answered.
 func TestBreakerIsFollowedByATrial(t *testing.T) {
 	b, w := NewBreakers(10, addresses, 7), Where{Host: "r", InitPort: 1, AllocPort: 1}
-	b.Open(0, w, effects.NoMemory, "", true)
-	if b.Answered(5, w); !b.LeftAlone(9, w) {
+	b.Open(0, w, effects.NoMemory, "", true, 0)
+	if b.Answered(5, w); !b.LeftAlone(9, w, 1) {
 		t.Fatal("the answer to what was sent before ends it")
 	}
-	if b.LeftAlone(10, w) || !b.OnTrial(w) {
+	if b.LeftAlone(10, w, 1) || !b.OnTrial(w) {
 		t.Fatal("its time is over, and no trial follows")
 	}
-	if b.Answered(11, w); b.OnTrial(w) || b.LeftAlone(11, w) {
+	if b.Answered(11, w); b.OnTrial(w) || b.LeftAlone(11, w, 1) {
 		t.Fatal("an answer does not end the trial")
 	}
 }
@@ -63,14 +63,14 @@ func TestBreakersGrow(t *testing.T) {
 	}
 	try(100, true)
 	try(100, true)
-	b.Open(now, w, effects.Expired, "", true)
-	b.Open(now, w, effects.Expired, "", true) // The second of these questions.
+	b.Open(now, w, effects.Expired, "", true, 0)
+	b.Open(now, w, effects.Expired, "", true, 0) // The second of these questions.
 	try(101, false)
 	try(102, true) // For as long as it may take nobody else asks.
 	try(111, false)
 	for now = 112; b.Len() > 0; { // 4, then 7 and never more.
 		for _, open := range []effects.Duration{4, 7, 7} {
-			b.Open(now, w, effects.Expired, "", true)
+			b.Open(now, w, effects.Expired, "", true, 0)
 			try(now.Add(open-1), false)
 			try(now+1, true)
 			now = now.Add(10)

@@ -39,7 +39,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	p := c.p
 	if ev.Code != effects.OK {
 		p.silent = 0 // Whoever listens there next is not whom it was asked of.
-		c.fail(ev.Code, notOpened(ev.Code))
+		c.fail(ev.Code, notOpened(c.p.where.Host, ev.Code))
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}
@@ -77,7 +77,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 
 // met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.
 func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]byte) {
-	c.x.who, c.x.caps = who, caps
+	c.x.who, c.x.former, c.x.caps = who, who, caps
 	c.x.link.learn(c.cfg.PlaneNames, planes, blobs)
 	c.x.link.begin()
 	c.importNext()

@@ -16,6 +16,7 @@ import (
 type Incarnation struct {
 	who     effects.Incarnation // its name for us; of one that we call, once it is met
 	us      effects.Incarnation // what it knows us by
+	former  effects.Incarnation // its name for us when it was met last, also if the link is down
 	name    string              // what it calls itself, for people
 	caps    uint64
 	echo    int64  // its newest stamp that we saw

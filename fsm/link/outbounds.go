@@ -63,7 +63,7 @@ func (l *Links) Outbound(h table.Handle) *Outbound { return l.out.peers.Get(h) }
 // It returns zero when the table is full of peers in use.
 func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	o := &l.out
-	hash := table.Hash(o.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
+	hash := o.hash(where)
 	h := o.find(hash, where)
 	if h == 0 {
 		if o.peers.Full() {
@@ -90,8 +90,25 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	return h
 }
 
+// Names are the two by which a peer that we call and we knew each other when hands were shaken last, be the link up or
+// not; zero: they never were, or are forgotten.
+func (l *Links) Names(where Where) (us, who effects.Incarnation) {
+	h := l.out.find(l.out.hash(where), where)
+	if h == 0 {
+		return us, who
+	}
+	if x := l.Of(h); x.former != (effects.Incarnation{}) {
+		us, who = x.us, x.former
+	}
+	return us, who
+}
+
 // Unwant takes back one Want. The link stays up for the next one.
 func (l *Links) Unwant(h table.Handle) { l.out.peers.Get(h).wanted-- }
+
+func (o *outbounds) hash(where Where) uint64 {
+	return table.Hash(o.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
+}
 
 func (o *outbounds) find(hash uint64, where Where) table.Handle {
 	for p := o.byAddr.Seek(hash); p.Found(); p = o.byAddr.Next(p) {

@@ -60,6 +60,15 @@ func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	return p.used[class]+n <= p.share && ps.MayGrant(class)
 }
 
+// ShareUse is how many pages count against the share of a class: those granted to it, and while other classes are
+// present those that landed of it.
+func (ps *Pools) ShareUse(p *Pool, class int) uint32 {
+	if p.share < p.Total() && ps.contested(class) {
+		return p.used[class] + p.landed.of[class]
+	}
+	return p.used[class]
+}
+
 // MayGrant says whether the class may have one grant more: none has more than it leaves.
 func (ps *Pools) MayGrant(class int) bool { return ps.held[class] < ps.grants.Max()-ps.grants.Len() }
 

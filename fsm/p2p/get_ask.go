@@ -123,7 +123,7 @@ func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(MarkAnswerOverdue)
 	if r.phase == asking && !r.delivered {
-		f.frozen.Open(e.Now, r.where, effects.Expired, "", true)
+		f.frozen.Open(e.Now, r.where, effects.Expired, "", true, 0)
 		why := link.NoAnswer(f.cfg.LookupTime)
 		r.blame(effects.Expired, why)
 		f.haunt(e, h, r, effects.Expired)

@@ -104,7 +104,8 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 		return effects.Invalid, flow.NoRequest()
 	case len(c.Request) > int(f.cfg.RequestIDMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " + flow.Number(f.cfg.RequestIDMax),
+			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " +
+				flow.Number(f.cfg.RequestIDMax) + " (limits.request_bytes)",
 		}
 	case !f.Seeks.takes(c) && (c.From.Host == "" || c.From.InitPort == 0):
 		return effects.Invalid, &effects.Why{

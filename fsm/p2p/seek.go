@@ -226,7 +226,7 @@ func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) boo
 		if s.tried++; x.chunks <= here {
 			continue
 		}
-		if f.frozen.LeftAlone(e.Now, whereOf(x.peer)) {
+		if f.frozen.LeftAlone(e.Now, whereOf(x.peer), 0) {
 			e.Out.Mark(MarkFrozenPassed)
 			s.why = *f.whyFrozen()
 			s.why.Addr = effects.Addr{Host: x.peer.Host, Port: x.peer.InitPort}

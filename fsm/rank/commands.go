@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/register"
 	"github.com/kvferry/kvferry/fsm/store"
@@ -68,6 +69,8 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 		} else {
 			r.pushSource.Step(e, kernel.Ref{}, x)
 		}
+	case *end.End:
+		r.endSource.Step(e, kernel.Ref{}, x)
 	case *layerwise.Begin, *layerwise.Save, *layerwise.Preempt, *layerwise.Finish, *layerwise.Drop:
 		if !r.cfg.layers() {
 			return false
@@ -151,7 +154,7 @@ func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
 		engine.TurnDown(&e.Env, t, code, why)
 		return
 	}
-	e.Gets.Open(&e.Env, &e.Store, t, c)
+	e.Gets.Open(&e.Env, &e.Store, &e.Ended, t, c)
 }
 
 // checkLayered says whether so many chunks can be given, a page for each of their layers.
@@ -193,7 +196,11 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 		engine.TurnDown(&e.Env, t, effects.Invalid, flow.NoRequest())
 		return
 	}
-	r.abandon(e, t, e.Store.Hash(c.Request))
+	request := e.Store.Hash(c.Request)
+	if len(c.Reason) > 0 {
+		e.Ended.NoteOf(request, &effects.Why{Field: "request", Ours: effects.Words(c.Reason)})
+	}
+	r.abandon(e, t, request)
 }
 
 // onStore makes pages of the engine's the store's.
@@ -241,7 +248,11 @@ func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects
 			Remedy: "else a chunk that nobody expects is gone at once",
 		}
 	case !e.Store.Room(len(keys)):
-		return effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}
+		return effects.TooMany, &effects.Why{
+			Field: "pd_buffer_size", Ours: flow.Number(e.Store.Entries()) + " of " + flow.Number(e.Store.EntriesMax()) +
+				" names of chunks in use, as many as the pool allows",
+			Theirs: flow.Number(len(keys)) + " more", Remedy: "retry later, or enlarge pd_buffer_size",
+		}
 	}
 	return effects.OK, nil
 }

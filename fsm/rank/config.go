@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
@@ -157,12 +158,26 @@ func (c *Config) carried() uint32 {
 	return c.Carried()
 }
 
+// tells says whether the rank tells receivers how requests ended.
+func (c *Config) tells() bool { return c.Role.Sends() && !c.registers() }
+
+// endedMax is of how many requests that peers send it remembers how they ended.
+func (c *Config) endedMax() int {
+	if !c.Role.Receives() || c.registers() {
+		return 0
+	}
+	return int(c.RequestsMax)
+}
+
 // connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls
 // us, where ends are told and leases renewed.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
 	if c.Knows() {
 		n += c.Conns()
+	}
+	if c.tells() {
+		n += int(c.PeersMax)
 	}
 	if c.Role.Receives() {
 		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.directions()+1+c.Tuning.PlainsMax)
@@ -185,6 +200,9 @@ func (c *Config) need() kernel.Need {
 	n = n.And(c.Common.Need()).And(c.Peers.Need(c.Tuning.LeftoversMax)).And(c.Pending.Need()).And(c.Deferred.Need()).
 		And(c.Offering.Need(c.PutsMax, c.Tuning.CopiesMax, c.HostPages)).
 		And(kernel.Need{Deadlines: int(c.entriesMax())})
+	if c.tells() {
+		n = n.And(end.Need(c.RequestsMax, c.PeersMax))
+	}
 	if c.asks() {
 		n = n.And(c.Asking(c.PeersMax))
 	}
@@ -240,7 +258,7 @@ func (c *Config) fill() error {
 	c.Recalling.Fill()
 	c.Sharing.Fill()
 	c.Finding.Fill()
-	c.Bundling.Fill(c.Lease)
+	c.Bundling.Fill(c.Lease, c.Pages)
 	c.Layerwise.Fill()
 	if err := c.Tuning.fill(); err != nil {
 		return err

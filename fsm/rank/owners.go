@@ -47,6 +47,8 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return &r.consumer
 	case kernel.OwnerProducer:
 		return &r.producer
+	case kernel.OwnerEndSource:
+		return &r.endSource
 	case kernel.OwnerNone, kernel.Owners:
 	}
 	panic("BUG: nobody is told of what becomes of something")

@@ -21,6 +21,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
@@ -68,6 +69,8 @@ type Rank struct {
 	layers       layerwise.Source  // absent without Config.Layers
 	consumer     register.Consumer // likewise, without Config.Geometry
 	producer     register.Producer
+	endSource    end.Source // likewise, without a sending side
+	endTarget    end.Target
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
@@ -210,6 +213,12 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.has(kernel.OwnerLayers, true)
 		r.layers = former.layers.Emptied(layerwise.Config{
 			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
+		})
+	}
+	if cfg.tells() {
+		r.has(kernel.OwnerEndSource, false)
+		r.endSource = former.endSource.Emptied(end.Config{
+			EndsMax: cfg.RequestsMax, PeersMax: cfg.PeersMax, Timeout: cfg.PutTimeout,
 		})
 	}
 	r.consumer = former.consumer.Emptied(&r.cfg.Registering, cfg.consumersPeers())

@@ -38,6 +38,7 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 				r.producer.ClassLeft(class)
 			}
 			r.rooms.Landings.Left(class)
+			r.rooms.Ended.Left(class)
 		}
 	case x.Channel == effects.ChannelInit && x.Request != 0:
 		r.links.RefuseInit(v, x)
@@ -50,6 +51,8 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 func (r *Rank) onAsked(e *flow.Env, x *effects.Received) {
 	switch {
 	case x.Request == 0:
+	case protocol.HasTag(x.Body, protocol.TagEndRequest, &r.cfg.Wire):
+		r.endTarget.Take(e, x)
 	case protocol.HasTag(x.Body, protocol.TagPullReadyNotif, &r.cfg.Wire):
 		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:

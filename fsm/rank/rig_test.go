@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -32,6 +33,8 @@ type rig struct {
 	grants  []effects.GrantID // of all nodes, in order: the n-th is printed as gn
 	effects effects.Effects
 	told    func(*effects.Why) // of each outcome that failed; may be nil
+	// said returns what a node's message is when it goes out; nil: what it is.
+	said func(*node, []byte) []byte
 }
 
 type node struct {
@@ -240,14 +243,14 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.items = append(r.items, item{
 			to: to, what: tag(e.Body),
 			ev: &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Request: c.request,
-				Body: append([]byte(nil), e.Body...)},
+				Body: r.out(n, e.Body)},
 		})
 	case *effects.Reply:
 		r.printf("%s Reply: %s", n.name, tag(e.Body))
 		for _, asker := range r.nodes {
 			for i := range asker.conns {
 				if c := &asker.conns[i]; c.request == e.Request {
-					r.push(asker, tag(e.Body), &effects.Replied{Corr: c.corr, Body: append([]byte(nil), e.Body...)})
+					r.push(asker, tag(e.Body), &effects.Replied{Corr: c.corr, Body: r.out(n, e.Body)})
 					c.request = 0 // answered; the answer may still be lost
 				}
 			}
@@ -320,6 +323,36 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	}
 }
 
+// out is a copy of a node's message as it goes out.
+func (r *rig) out(n *node, body []byte) []byte {
+	body = append([]byte(nil), body...)
+	if r.said != nil {
+		return r.said(n, body)
+	}
+	return body
+}
+
+// granted reports whether the pages of a write are under its grant at the other end of its link, each once.
+func (r *rig) granted(n *node, e *effects.Transfer, pages []effects.Page) bool {
+	for _, l := range n.links {
+		if l.id != e.Link {
+			continue
+		}
+		to, claimed := r.node(l.peer), map[uint32]bool{}
+		for _, p := range pages {
+			if int(p.Index) >= int(to.cfg.Pages) || claimed[p.Index] {
+				return false
+			}
+			claimed[p.Index] = true
+			if s := to.rank.Page(0, p.Index); s.Grant != e.Grant || s.Quarantined || s.Generation != p.Generation {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
 // because prints what is said of a failure, but for what helps.
 func (r *rig) because(w *effects.Why) {
 	if w == nil {
@@ -353,7 +386,9 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		return
 	}
 	r.printf("%s Transfer to pages %s%s", n.name, indexes(pages), layersOf(&e.Gather))
-	if !n.cfg.Leased {
+	if r.said != nil && !r.granted(n, e, pages) { // As the pool of a watched plane refuses.
+		done.ev.(*effects.TransferDone).Code = effects.Refused
+	} else if !n.cfg.Leased {
 		landing := effects.Landing(r.id())
 		done.conn = effects.Conn(landing) // not to be delivered before the Confirm
 		for _, l := range n.links {
@@ -524,6 +559,11 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &engine.Unpin{Got: effects.Ticket(number("of", 0))}
 	case "abandon":
 		return &engine.Abandon{Request: []byte(one("request", ""))}
+	case "end":
+		return &end.End{
+			Request: []byte(one("request", "r1")), Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2},
+			Code: effects.Code(number("code", 0)), Reason: []byte(one("reason", "")), Patience: wait,
+		}
 	case "share":
 		body := &engine.Share{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {

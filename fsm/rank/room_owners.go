@@ -77,7 +77,7 @@ func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
 	//exhaustive:ignore
 	switch ref.Owner {
 	case kernel.OwnerGets:
-		e.Gets.Due(&e.Env, &e.Store, ref.Subject)
+		e.Gets.Due(&e.Env, &e.Store, &e.Ended, ref.Subject)
 	case kernel.OwnerStore:
 		e.Store.Due(ref.Subject, &e.Env)
 	case kernel.OwnerPending:
@@ -103,6 +103,7 @@ func (w *waits) Tables(visit table.Visit) {
 	visit("remote locations", m.Store.Locations(), table.Empty)
 	visit("chunks", m.Store.Entries(), table.Ready)
 	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
+	visit("requests of peers", m.Ended.Len(), table.Bounded)
 }
 
 // Left counts what is in the rooms of targets, whosever it is.

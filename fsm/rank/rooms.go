@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -26,7 +27,7 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 		Landings: of.Landings.Emptied(land.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
 			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{
-				Layers: c.Layers, Max: c.bundlesMax(), TTL: c.BundleTTL, Most: c.BundleMost,
+				Layers: c.Layers, Max: c.bundlesMax(), ByPages: c.Bundling.ByPages(), TTL: c.BundleTTL, Most: c.BundleMost,
 			},
 		}, classes),
 		Gets:     of.Gets.Emptied(int(c.GetsMax), c.GetWaitMax),
@@ -36,6 +37,7 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 			SourcesMax: c.BatchMax, FetchesMax: c.FetchesMax,
 		}, c.FetchTimeout),
 		Abandons: of.Abandons.Emptied(c.RequestsMax),
+		Ended:    of.Ended.Emptied(ended.Config{Max: c.endedMax(), TTL: 2 * c.ClaimTTL}, classes),
 		Hashes:   of.Hashes,
 	}
 }

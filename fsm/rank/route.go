@@ -37,7 +37,7 @@ func (r *Rank) waitedTooLong(e *flow.Env, h table.Handle) {
 		})
 		return
 	}
-	r.refuse(e, h, effects.NoMemory, flow.NoPages(&e.Env, int(q.Keys)))
+	r.refuse(e, h, effects.NoMemory, e.NoRoom(q))
 }
 
 // end ends a landing for a reason of ours.

@@ -43,6 +43,7 @@ func (r *Rank) settle(e *flow.Env) {
 	if receives {
 		r.pullTarget.GoOn(e)
 		r.rooms.Wake(v)
+		r.rooms.HearEnded(v)
 	}
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up. So many are served in a step. Where one ends without work left, all are asked in the next.

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/loan"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
@@ -42,8 +43,9 @@ const (
 	situationLayers   = situationBrought + Situation(p2p.RequesterStates)
 	situationReceives = situationLayers + Situation(layerwise.States)
 	situationWrites   = situationReceives + Situation(register.ConsumerStates)
+	situationEnds     = situationWrites + Situation(register.ProducerStates)
 	// Situations is how many there are.
-	Situations = situationWrites + Situation(register.ProducerStates)
+	Situations = situationEnds + Situation(end.States)
 )
 
 // situationOf is where the states of each owner begin.
@@ -61,6 +63,7 @@ var situationOf = [kernel.Owners]Situation{
 	kernel.OwnerP2PTarget: situationGrant,
 	kernel.OwnerBundles:   situationWaits, kernel.OwnerLayers: situationLayers,
 	kernel.OwnerConsumer: situationReceives, kernel.OwnerProducer: situationWrites,
+	kernel.OwnerEndSource: situationEnds,
 }
 
 // What waits in the rooms of targets and is no flow's.
@@ -95,6 +98,7 @@ func SituationNames() []string {
 		{"sender's ", layerwise.StateNames()},
 		{"consumer's ", register.ConsumerStateNames()},
 		{"producer's ", register.ProducerStateNames()},
+		{"sender's ", end.StateNames()},
 	} {
 		for _, state := range of.states {
 			names = append(names, of.who+state)

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/bundle"
 	"github.com/kvferry/kvferry/fsm/deferred"
+	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -14,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/pd/end"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
@@ -153,6 +155,8 @@ func MarkNames() []MarkName {
 		{"bundle", bundle.MarkBundlesFull, bundle.MarkNames()},
 		{"layerwise", layerwise.MarkRunsFull, layerwise.MarkNames()},
 		{"register", register.MarkReceptionsFull, register.MarkNames()},
+		{"ended", ended.MarkFull, ended.MarkNames()},
+		{"end", end.MarkFull, end.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

@@ -107,7 +107,7 @@ func (s *storm) send(n *stormNode, e *effects.Send) {
 	if c == nil || len(c.asks) >= window {
 		s.t.Fatalf("%s sends %s on a connection that is closed or waits", n.name, describe(e.Body))
 	}
-	body, request := append([]byte(nil), e.Body...), effects.Request(s.id())
+	body, request := s.said(n, e.Body), effects.Request(s.id())
 	n.out[e.Corr], c.asks = "send", append(c.asks, &stormAsk{corr: e.Corr, asked: request})
 	s.heard = append(s.heard, heard{to: c.peer, channel: c.channel, body: body})
 	s.push(c.peer, describe(body), func() {
@@ -142,7 +142,7 @@ func (s *storm) reply(n *stormNode, e *effects.Reply) {
 	if !ok || to.node.life != to.life {
 		return
 	}
-	body, asker := append([]byte(nil), e.Body...), to.node
+	body, asker := s.said(n, e.Body), to.node
 	c := asker.conns[to.conn]
 	if c == nil || c.dead || c.ask(e.Request) == nil {
 		return
@@ -172,7 +172,7 @@ func (s *storm) post(n *stormNode, e *effects.Post) {
 		s.t.Fatalf("%s posts %s on a connection that is closed", n.name, describe(e.Body))
 	}
 	n.out[e.Corr] = "send"
-	body, corr := append([]byte(nil), e.Body...), e.Corr
+	body, corr := s.said(n, e.Body), e.Corr
 	if c.peer != nil {
 		s.heard = append(s.heard, heard{to: c.peer, channel: c.channel, body: body})
 	}
@@ -247,7 +247,7 @@ func (s *storm) read(n *stormNode, e effects.Transfer) {
 			done.Code = effects.Stale
 		case s.clock(n) > e.NotAfter:
 			done.Code = effects.Expired
-		case !link.peer.lent(e.Grant) && s.leased:
+		case !link.peer.lent(e.Grant) && s.leased && link.peer != s.liar:
 			s.t.Fatalf("%s reads under grant %d of %s, which is over, and would believe it (S2)", n.name, e.Grant,
 				link.peer.name)
 		case !link.peer.lent(e.Grant):

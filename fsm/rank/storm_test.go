@@ -83,7 +83,8 @@ func newStorm(t *rapid.T, shares bool) *storm {
 				ClaimsMax: 2 * few.Draw(t, "claims"),
 			},
 			Peers: Peers{
-				BreakerTTL: 100 * effects.Millisecond, PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
+				BreakerTTL: 100 * effects.Millisecond, UnfitBackoff: 2 * effects.Second,
+				PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
 			},
 			Engine: Engine{
 				AbandonTTL: effects.Second, GetWaitMax: 3 * effects.Second, RequestTTL: 2 * effects.Second,

@@ -16,9 +16,10 @@ type storm struct {
 	t       *rapid.T
 	now     effects.Time
 	leased  bool
-	calm    bool // faults have ceased
-	faults  int  // one in so many completions is a failure
-	deaf    bool // no done is ever handed over
+	calm    bool       // faults have ceased
+	faults  int        // one in so many completions is a failure
+	deaf    bool       // no done is ever handed over
+	liar    *stormNode // changes what it says; nil: no node does
 	nodes   []*stormNode
 	items   []*stormItem
 	heard   []heard // messages that may be heard again

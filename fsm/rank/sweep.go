@@ -125,6 +125,7 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 // it is there to hear it, it shakes hands again.
 func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	e.Landings.Lose(class)
+	e.Ended.Lost(class)
 	if silent {
 		e.Pending.Lose(class)
 		if r.cfg.answers() {

@@ -63,6 +63,7 @@ var parts = [...]part{
 	protocol.CallNotNeeded:      {},
 	protocol.CallFinished:       {},
 	protocol.CallAborted:        {},
+	protocol.CallEnd:            {},
 }
 
 // A holding is something that an engine holds, by the number of the call that brought it.

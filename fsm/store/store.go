@@ -113,6 +113,9 @@ func (s *Store) RequestHash(id []byte) uint64 {
 // Entries is the number of keys known.
 func (s *Store) Entries() int { return s.entries.Len() }
 
+// EntriesMax is how many keys may be known.
+func (s *Store) EntriesMax() int { return s.entries.Max() }
+
 // Room says whether n more keys fit.
 func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
 

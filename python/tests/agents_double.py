@@ -41,6 +41,9 @@ class Wire:
         # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
         self.shared: dict[str, dict[str, bytes]] = {}
         self.directory = True
+        self.directories = True  # The agents have one.
+        # Chunks that a pool has room for.
+        self.pages = 1 << 20
         # Which threads asked for what.
         self.calls: list[tuple[str, str]] = []
 
@@ -191,7 +194,10 @@ class Agent:
     def __post_init__(self) -> None:
         self.page_bytes = double.PAGE_BYTES // max(1, self.layers)
         sides = ("sender", "receiver") if self.layers else ("sender", "receiver", "sharing")
-        vars(self.info).update(page_bytes=self.page_bytes, shape=double.SHAPE, sides=sides, layers=max(1, self.layers))
+        pages = self.wire.pages * max(1, self.layers)
+        vars(self.info).update(
+            pages=pages, page_bytes=self.page_bytes, shape=double.SHAPE, sides=sides, layers=max(1, self.layers)
+        )
 
     def reserve(self, count: int, *, patience: float | None = None) -> Pages:
         del patience
@@ -281,6 +287,8 @@ class Agent:
 
     def lookup(self, keys: list[str]) -> Lookup:
         self.wire.look("lookup")
+        if not self.wire.directories:
+            raise error_of("lookup", Code.UNSUPPORTED)
         if not self.wire.directory:
             raise error_of("lookup", Code.UNREACHABLE)
         return Lookup(_prefix(keys, self.here), max(_prefix(keys, other) for other in self.wire.shared.values()))

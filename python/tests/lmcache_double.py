@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import hashlib
 import os
 import select
 import sys
@@ -115,6 +116,9 @@ class Zmq(types.ModuleType):
 def install(patch: pytest.MonkeyPatch) -> Zmq:
     """Have imports of LMCache, and of pyzmq, find this."""
     parts: dict[str, dict[str, Any]] = {
+        "vllm": {},
+        "vllm.utils": {},
+        "vllm.utils.hashing": {"get_hash_fn_by_name": hash_by_name},
         "lmcache": {},
         "lmcache.v1": {},
         "lmcache.v1.memory_management": {"MemoryFormat": MemoryFormat},
@@ -131,6 +135,13 @@ def install(patch: pytest.MonkeyPatch) -> Zmq:
     return zmq
 
 
+def hash_by_name(name: str) -> Any:
+    """vLLM's, from which LMCache takes its hashes."""
+    if name not in ("sha256", "sha256_cbor"):
+        raise ValueError(name)
+    return hashlib.sha256
+
+
 @dataclass(frozen=True)
 class Key:
     """A CacheEngineKey."""
@@ -139,7 +150,7 @@ class Key:
     worker: int = 0
 
     def to_string(self) -> str:
-        return f"m@1@{self.worker}@{self.chunk:x}@float"
+        return f"m@1@{self.worker}@{hashlib.sha256(b'%d' % self.chunk).hexdigest()}@float"
 
 
 @dataclass
@@ -226,6 +237,7 @@ class Config:
     pd_proxy_host: str | None = None
     pd_proxy_port: int | None = None
     pd_skip_proxy_notification: bool = False
+    pre_caching_hash_algorithm: str = "sha256_cbor"
 
 
 @dataclass
@@ -239,7 +251,7 @@ class Engine:
     def of(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
         from kvferry.lmcache import KvferryBackend
 
-        local, made = Local(room), Config({"kvferry": kvferry}, **config)
+        local, made = Local(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
         backend = KvferryBackend(config=made, dst_device="cpu", metadata=Metadata(), local_cpu_backend=local, loop=loop)
         return cls(backend, local)
 

@@ -6,6 +6,7 @@ It answers by the model's few rules, or by what a test tells it. It serves one c
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import socket
@@ -36,8 +37,9 @@ class StubAgent:
         self._begin()
 
     def _memory(self) -> int:
-        fd = os.memfd_create("pool")
+        fd = os.memfd_create("pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, self.agent.pages * 4096)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
 
     def _begin(self) -> None:

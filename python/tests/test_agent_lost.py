@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import random
 import socket
 import subprocess
@@ -35,6 +36,39 @@ def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
         pages.release()
         with fresh:
             fresh[0].array()[:] = 3
+
+
+def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node, sender: Node) -> None:
+    """The next one may need the room of it. How long the agent may be away says nothing then."""
+    with kvferry.connect(receiver.socket, timeout=PATIENCE, grace=2 * PATIENCE) as client, attach(sender) as sends:
+        with sends.reserve(1, patience=PATIENCE) as pages:
+            pages[0].array()[:] = 7
+            sends.put(peer=receiver.peer, keys=[key(1)], pages=pages, request="r", last=True)
+        assert _pools() == 2
+        got = client.get([key(1)], request="r")
+        view = got[0].array()
+        assert view.min() == 7
+        with pytest.raises(LostError, match="views have zeros"), got:
+            _kill(receiver, client)
+        assert got.void
+        assert _pools() == 1
+        assert view.max() == 0
+        receiver.start()
+        assert client.contains([key(1)]) == 0
+
+
+def _pools() -> int:
+    """Count the pools that are mapped here."""
+    return pathlib.Path("/proc/self/maps").read_text().count("memfd:kvferry")
+
+
+def _kill(node: Node, client: Client) -> None:
+    """Kill an agent, and wait until its client knows."""
+    node.kill()
+    while client.epoch == 1:
+        client._driver.waker()
+    with client._driver.lock:  # It is in the middle of a turn.
+        pass
 
 
 def _until_it_works(client: Client) -> kvferry.Pages:

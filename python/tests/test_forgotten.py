@@ -119,13 +119,14 @@ os._exit(0)
 
 # Of one pool a view is left, and one is whole; neither is any client's.
 MAPPINGS = """
-import ctypes, gc, os
+import ctypes, fcntl, gc, os
 import kvferry.core
 from kvferry.messages import Attached
 from kvferry.pool import Pool
 SIZE = 4 * 4096
-fd = os.memfd_create("pool")
+fd = os.memfd_create("pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 os.ftruncate(fd, SIZE)
+fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 pools = [Pool(fd, Attached(v=1, page_bytes=4096, pages=4)) for _ in range(2)]
 addresses = [pool.bytes.ctypes.data for pool in pools]
 views = [pools.pop().bytes[4096:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import pathlib
 import socket
@@ -12,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvferry.link import Link, LinkError, Pace
+import kvferry
+from kvferry.link import Link, LinkError, Pace, StrangerError
 from kvferry.messages import Attached, encode
 from kvferry.pool import Pool, PoolError
 from kvferry.session import Joined, Session
@@ -29,10 +31,19 @@ def pair() -> Iterator[tuple[Link, socket.socket]]:
     theirs.close()
 
 
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+def sealed(size: int, seals: int = SEALS) -> int:
+    fd = os.memfd_create("pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
 @pytest.fixture
 def memory() -> Iterator[int]:
-    fd = os.memfd_create("pool")
-    os.ftruncate(fd, 5 * 4096)
+    fd = sealed(5 * 4096)
     yield fd
     os.close(fd)
 
@@ -151,6 +162,103 @@ def test_a_pool_beyond_its_file_is_not_mapped(memory: int, values: dict[str, int
         Pool(memory, attached(**values))
 
 
+@pytest.mark.parametrize("lacking", [fcntl.F_SEAL_SEAL, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_GROW, SEALS])
+def test_a_file_that_could_be_cut_off_is_not_mapped(lacking: int) -> None:
+    fd = sealed(5 * 4096, SEALS & ~lacking)
+    with pytest.raises(PoolError, match="its size may change"):
+        Pool(fd, attached())
+    os.close(fd)
+
+
+def test_a_file_that_is_no_memfd_is_not_mapped(tmp_path: pathlib.Path) -> None:
+    with (tmp_path / "pool").open("w+b") as file:
+        os.ftruncate(file.fileno(), 5 * 4096)
+        with pytest.raises(PoolError, match="no memfd"):
+            Pool(file.fileno(), attached())
+
+
+def inode(fd: int) -> str:
+    """Name a file as /proc has it."""
+    return f" {os.fstat(fd).st_ino} "
+
+
+def test_memory_that_is_dropped_is_zeros_to_its_views(memory: int) -> None:
+    os.pwrite(memory, b"\x07" * 4096 * 4, 4096)
+    pool = Pool(memory, attached())
+    maps = pathlib.Path("/proc/self/maps")
+    assert inode(memory) in maps.read_text()
+    before, other = pool.page(3), pool.page(4).data
+    assert before.min() == 7
+    pool.drop()
+    pool.drop()
+    assert inode(memory) not in maps.read_text()  # The system has it back when the agent is gone.
+    assert before.max() == other[0] == pool.page(5).max() == 0
+    before[:] = 3
+    assert os.pread(memory, 2048, 4096 + 3 * 2048) == b"\x07" * 2048
+    del pool, other
+    assert before.sum() == 3 * 2048
+
+
+def test_children_and_core_files_have_none_of_it(memory: int) -> None:
+    pool = Pool(memory, attached())
+    for _ in range(2):
+        entry = pathlib.Path("/proc/self/smaps").read_text().split(f"{pool.bytes.ctypes.data - 4096:x}-")[1]
+        flags = entry.split("VmFlags:")[1].splitlines()[0].split()
+        assert {"dc", "dd"} <= set(flags)  # Not copied by a fork, not in a core file.
+        pool.drop()
+
+
+STRANGER = """
+import os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+if len(sys.argv) > 2:
+    os.chown(sys.argv[1], 4711, -1)
+else:
+    os.setuid(4711)
+server.listen()
+print(flush=True)
+print(len(server.accept()[0].recv(100)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to be two users")
+@pytest.mark.parametrize("file", [False, True])
+def test_nothing_is_sent_to_another_users_process(tmp_path: pathlib.Path, *, file: bool) -> None:
+    path = str(tmp_path / "s")
+    command = [sys.executable, "-c", STRANGER, path, *(["file"] if file else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        with pytest.raises(kvferry.Error, match=r"user of the (process|socket) at .* is 4711, want 0 or 0") as refused:
+            kvferry.connect(path)
+        assert refused.value.code == kvferry.Code.REFUSED
+        assert stranger.stdout.readline() == "0\n"  # It was connected to, and heard nothing.
+
+
+def test_a_user_without_a_number_here_is_a_stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    link = Link.connect(str(tmp_path / "s"))
+    assert link.server == os.getpid()
+    link.close()
+    (tmp_path / "overflowuid").write_text(f"{os.geteuid()}\n")
+    monkeypatch.setattr("kvferry.link._OVERFLOW", tmp_path / "overflowuid")
+    with pytest.raises(StrangerError):
+        Link.connect(str(tmp_path / "s"))
+    listener.close()
+
+
+def test_a_path_that_is_too_long_is_said(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / ("x" * (108 - len(str(tmp_path))))
+    with pytest.raises(kvferry.InvalidError, match=f"path is {len(str(path))} bytes, want at most 107; .*shorter"):
+        kvferry.connect(path)
+    with pytest.raises(kvferry.InvalidError, match="abstract"):
+        kvferry.connect("\0agent")
+
+
 def test_a_pool_may_be_empty(memory: int) -> None:
     assert Pool(memory, attached(pages=0)).bytes.size == 0
 
@@ -162,11 +270,12 @@ def test_views_keep_the_memory(memory: int) -> None:
 
 
 CHILD = """
-import os, sys
+import fcntl, os, sys
 from kvferry.messages import Attached
 from kvferry.pool import Pool
-fd = os.memfd_create("pool")
+fd = os.memfd_create("pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 os.ftruncate(fd, 4096)
+fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 pool = Pool(fd, Attached(v=1, life="x", page_bytes=4096, pages=1))
 pool.page(0)[:] = 5
 child = os.fork()

@@ -13,7 +13,8 @@ import pytest
 
 import kvferry
 import vllm_double as double
-from hosts import SIDES, Hosts, engines, spec_of
+from hosts import SIDES, Hosts, engines, shares, spec_of
+from kvferry import agent
 from nodes import needed
 from vllm_engine import Engine, Request
 
@@ -126,7 +127,7 @@ def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> 
     from kvferry.vllm import KvferryConnector
 
     def made(path: str) -> Engine:
-        return Engine(KvferryConnector, "kv_both", socket=path, hash_bits=64)
+        return Engine(KvferryConnector, "kv_both", socket=path)
 
     first, beside, away = made(sharers[0]), made(sharers[0]), made(sharers[1])
     tokens = list(range(70))
@@ -150,21 +151,35 @@ def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> 
         engine.close()
 
 
+def test_sharing_at_an_agent_without_a_directory_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.install(monkeypatch)
+    from kvferry.vllm import KvferryConnector
+
+    file, socket = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
+    file.write_text(shares())
+    with agent.start(file, socket):
+        with pytest.raises(kvferry.InvalidError, match="controller_reply_url of the agent is none, want a directory"):
+            Engine(KvferryConnector, "kv_both", socket=socket)
+        with kvferry.connect(socket) as client:
+            assert client.stats()["node"]["pages_lent"] == 0
+
+
 def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:
     """However few of them its agent serves at a time."""
     from kvferry.vllm import KvferryConnector
-    from kvferry.vllm.words import Prompt
 
-    here, away = (Engine(KvferryConnector, "kv_both", 256, socket=path, hash_bits=64) for path in sharers)
+    here, away = (Engine(KvferryConnector, "kv_both", 256, socket=path) for path in sharers)
     prompts = [list(range(100 * i, 100 * i + 65)) for i in range(7)]
     for i, tokens in enumerate(prompts):
         here.add(Request(f"here-{i}", tokens))
     here.run(here.idle)
-    names = away.worker.get_handshake_metadata().names
+    names = away.worker._working._names
     until = time.monotonic() + double.PATIENCE
     with kvferry.connect(sharers[1]) as client:
         for tokens in prompts:
-            while client.lookup(names.keys(Prompt(tuple(tokens)))[:4]).elsewhere < 4:
+            while client.lookup(names.keys(here.named(tokens))[:4]).elsewhere < 4:
                 assert time.monotonic() < until
                 time.sleep(0.01)
     made = [away.add(Request(f"away-{i}", tokens)) for i, tokens in enumerate(prompts)]

@@ -1,4 +1,4 @@
-"""What the connector of vLLM is given: engines, caches and requests that it refuses; and what it makes names of."""
+"""What the connector of vLLM is given: engines, caches and requests that it refuses."""
 
 from __future__ import annotations
 
@@ -70,12 +70,10 @@ def test_engines_that_are_not_supported_are_refused_by_name(wire: Wire) -> None:
         ("SlidingWindowSpec", lambda _, c: c.kv_cache_groups.__setitem__(0, sliding)),
         ("pipeline_parallel_size", lambda v, _: setattr(v.parallel_config, "pipeline_parallel_size", 2)),
         ("kv_role", lambda v, _: setattr(v.kv_transfer_config, "kv_role", "kv_none")),
-        ("model", lambda v, _: setattr(v.model_config, "model", "a@b")),
         ("loadpatience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loadpatience=1)),
         ("load_patience", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(load_patience="1")),
         ("delayed", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(delayed=1)),
         ("loads", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(loads=True)),
-        ("hash_bits", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(hash_bits=128)),
         ("saves", lambda v, _: v.kv_transfer_config.kv_connector_extra_config.update(saves=0)),
     ):
         with pytest.raises(InvalidError, match=field_):
@@ -116,50 +114,6 @@ def test_caches_that_are_not_supported_are_refused_by_name(wire: Wire, monkeypat
             registered(good)
 
 
-def test_names_are_the_same_in_every_process_and_differ_where_kv_does() -> None:
-    from dataclasses import replace
-
-    from kvferry.vllm.keys import Names
-    from kvferry.vllm.words import Prompt
-
-    names = Names("m", 2, 1, "bfloat16", "layout", 4)
-    plain = Prompt((1, 2, 3, 4, 5))
-    keys = names.keys(plain)
-    assert keys == [
-        "m@2@1@e2827dae77fa07b89faa5c0aafc305ac33ad17bbd16a50e2a751db193c187d8f@bfloat16",
-        "m@2@1@99fa6a3ab25a67f850b293dbeb7b2bb10891d9883c88f9982dec07fe69518cbc@bfloat16",
-    ]
-    assert names.keys(Prompt((1, 2, 3, 4)))[0] == keys[0]
-    assert names.keys(Prompt((1, 2, 3, 4, 5, 6)))[1] != keys[1]
-    others = [names.keys(Prompt(plain.tokens, "x")), replace(names, layout="other").keys(plain)]
-    assert all(other[0] != keys[0] and other[1] != keys[1] for other in others)
-
-
-def test_what_beside_tokens_changes_kv_changes_names() -> None:
-    from kvferry.vllm.scheduling import beside_of
-
-    position = SimpleNamespace(offset=3, length=4)
-    found = {
-        beside_of(SimpleNamespace(**given))
-        for given in (
-            {},
-            {"cache_salt": "s"},
-            {"lora_request": SimpleNamespace(lora_name="a")},
-            {"mm_features": [SimpleNamespace(identifier="i", mm_position=position)]},
-        )
-    }
-    assert len(found) == 4
-
-
-def test_short_names_for_directories() -> None:
-    from kvferry.vllm.keys import Names
-    from kvferry.vllm.words import Prompt
-
-    some = Prompt(tuple(range(9)))
-    long, short = (Names("m", 1, 0, "half", "l", 4, bits).keys(some) for bits in (256, 64))
-    assert [key.split("@")[3] for key in short] == [key.split("@")[3][:16] for key in long]
-
-
 def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     """Scheduler and workers may be processes of their own."""
     from kvferry.vllm import connector
@@ -182,5 +136,5 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     )
     metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
     assert metadata.work == work
-    told = connector.Handshake(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))
+    told = connector.WorkerInfos({0: connector.WorkerInfo(Names("m", 1, 0, "half", "l", 4), Duties(shares=True))})
     assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301

@@ -114,7 +114,7 @@ def test_runs_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.Monk
 
 def test_telling_holds_up_no_save(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, put = Pair(wire, saves=1), Agent.put
-    end = pair.prefill.worker.get_handshake_metadata().names.end
+    end = pair.prefill.worker._working._names.end
     gate = SimpleNamespace(reached=threading.Event(), go=threading.Event())
 
     def held(self: Agent, **more: Any) -> None:

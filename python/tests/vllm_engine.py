@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from kvferry.vllm.words import Prompt
+
 
 @dataclass
 class Request:
@@ -38,6 +40,13 @@ class Request:
     begun: bool = False
     ready: bool = False
     failed: bool = False
+    # What its KV depends on besides the tokens.
+    cache_salt: str | None = None
+    lora_request: Any = None
+    mm_features: list[Any] = field(default_factory=list)
+    prompt_embeds: Any = None
+    prompt_is_token_ids: list[bool] | None = None
+    arrival_time: float = field(default_factory=time.time)
 
 
 class Blocks:
@@ -55,6 +64,7 @@ class Output:
     num_scheduled_tokens: dict[str, int]
     preempted_req_ids: set[str]
     tables: dict[str, list[int]]
+    has_sync_kv_loads: bool = False
 
     @property
     def kv_connector_block_state(self) -> Output:
@@ -64,11 +74,19 @@ class Output:
         return (list(self.tables[req_id]),) if req_id in self.num_scheduled_tokens else None
 
 
-def kv_of(tokens: list[int], layer: int) -> npt.NDArray[np.float32]:
-    """Give a block of KV: it depends on all tokens up to its end."""
-    seed = hashlib.sha256(repr((layer, tokens)).encode()).digest()[:8]
+def kv_of(tokens: list[int], layer: int, *inputs: Any) -> npt.NDArray[np.float32]:
+    """Give a block of KV: it depends on all tokens up to its end, and on other inputs, if there are any."""
+    seed = hashlib.sha256(repr((layer, tokens, *inputs)).encode()).digest()[:8]
     drawn = np.random.default_rng(int.from_bytes(seed, "little"))
     return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for what threads do."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.001)
 
 
 class Engine:
@@ -84,11 +102,24 @@ class Engine:
         self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
         self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
-        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
         self.free = list(range(1, blocks))
+        # What the weights of its model are, beside those that it was started with.
+        self.weights = ""
+        # Those of adapters, by their numbers: they are loaded once.
+        self.adapters: dict[int, str] = {}
         # Tokens that one step computes at most; whether it says so of each layer.
         self._budget = budget
         self.hooks = True
+        # Whether it says before the forward pass what is to be loaded, and whether it says what was preempted.
+        self.loads_first = False
+        self.announces = True
+        # How many layers, the last ones, are computed when loads were begun: those of a draft model.
+        self.draft = 0
+        # In how many batches a step is computed, one after the other.
+        self.batches = 1
+        # Another connector loads what new requests begin with, in the step itself; how many tokens of it are wrong.
+        self.sync_loads = False
+        self.sync_wrong = 0
         # Called between two layers.
         self.between: Callable[[], None] = lambda: None
         # Blocks that are written over when the next step begins, and those of prompts that are there from before.
@@ -101,6 +132,12 @@ class Engine:
         self._finished: set[str] = set()
         self.outputs: dict[str, dict[str, Any] | None] = {}
         self.counts: dict[str, float] = {}
+        self.step()  # With the first one the scheduler's side hears of the worker's.
+
+    def named(self, tokens: list[int]) -> Prompt:
+        """Give what names the KV of some tokens where engines share."""
+        named: Prompt = self.scheduler._of_scheduler._shared_prompt(Request("named", tokens), len(tokens))
+        return named
 
     def add(self, request: Request) -> Request:
         self.requests[request.request_id] = request
@@ -126,22 +163,35 @@ class Engine:
         scheduled = self._schedule()
         tables = {request.request_id: request.blocks for request, _ in scheduled}
         tokens = {request.request_id: end - request.num_computed_tokens for request, end in scheduled}
-        metadata = self.scheduler.build_connector_meta(Output(tokens, self._preempted, tables))
+        output = Output(tokens, self._preempted, tables, self.sync_loads)
+        metadata = self.scheduler.build_connector_meta(output)
         self._preempted = set()
-        self.worker.handle_preemptions(metadata)
-        self._overwrite()
+        if self.announces:
+            self.worker.handle_preemptions(metadata)
         self.worker.bind_connector_metadata(metadata)
-        self._compute(scheduled)
-        self.worker.start_load_kv(None)
-        self.worker.wait_for_save()
+        self._overwrite()
+        if self.loads_first:
+            self.worker.start_load_kv(None)
+        try:
+            self._compute(scheduled)
+        finally:  # So vLLM does it.
+            if not self.loads_first:
+                self.worker.start_load_kv(None)
+            if not self.draft:
+                self.worker.wait_for_save()
+        if self.draft:
+            self._forward(scheduled, range(LAYERS - self.draft, LAYERS))
+            self.worker.wait_for_save()
+        self._computed(scheduled)
         ended, self._finished = self._finished, set()
         sent, received = self.worker.get_finished(ended)
         bad = self.worker.get_block_ids_with_load_errors()
         if (stats := self.worker.get_kv_connector_stats()) is not None:
             for word, by in stats.data.items():
                 self.counts[word] = self.counts.get(word, 0) + by
+        told = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
-        self._take(sent or set(), received or set(), bad)
+        self._take(sent or set(), received or set(), bad, told)
         if finish:
             for request in [r for r in self._running if r.num_computed_tokens >= len(r.prompt_token_ids)]:
                 self._running.remove(request)
@@ -177,7 +227,7 @@ class Engine:
         prompt = request.prompt_token_ids[: request.num_computed_tokens]
         for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
             for i, layer in enumerate(self.layers.values()):
-                wanted = kv_of(prompt[: min(len(prompt), (place + 1) * BLOCK)], i)
+                wanted = self._kv(request, min(len(prompt), (place + 1) * BLOCK), i)
                 assert np.array_equal(layer.array[block], wanted), (request.request_id, place, i)
 
     # ---- within ----
@@ -238,33 +288,62 @@ class Engine:
         self._stale, self._hits = [], []
 
     def _compute(self, scheduled: list[tuple[Request, int]]) -> None:
-        for i, name in enumerate(self.layers):
-            if scheduled and self.hooks:
-                self.worker.wait_for_layer_load(name)
-            for request, end in scheduled:
-                begin = request.num_computed_tokens
-                # Of a block that came in part, only the rest would be written: it must be right already.
-                first = begin // BLOCK if request.begun else -(-begin // BLOCK)
-                for place in range(first, -(-end // BLOCK)):
-                    self._write(request, place, i, end)
-            if scheduled and self.hooks:
-                self.worker.save_kv_layer(name, self.layers[name], None)
-            self.between()
+        self._forward(scheduled, range(LAYERS - self.draft))
+
+    def _forward(self, scheduled: list[tuple[Request, int]], layers: range) -> None:
+        names = list(self.layers)
+        for batch in range(self.batches):
+            for i in layers:
+                if scheduled and self.hooks:
+                    self.worker.wait_for_layer_load(names[i])
+                for request, end in scheduled[batch :: self.batches]:
+                    begin = request.num_computed_tokens
+                    # Of a block that came in part, only the rest would be written: it must be right already.
+                    first = begin // BLOCK if request.begun else -(-begin // BLOCK)
+                    for place in range(first, -(-end // BLOCK)):
+                        self._write(request, place, i, end)
+                    if not request.begun:
+                        for place in range(self.sync_wrong // BLOCK):
+                            self._wrong(request, place, i)
+                if scheduled and self.hooks:
+                    self.worker.save_kv_layer(names[i], self.layers[names[i]], None)
+                self.between()
+
+    def _computed(self, scheduled: list[tuple[Request, int]]) -> None:
         for request, end in scheduled:
             request.worked += end - request.num_computed_tokens
             request.num_computed_tokens, request.begun = end, True
+            if self.sync_wrong:  # All behind what was not loaded is computed anew.
+                request.num_computed_tokens = 0
             self.check(request)
+        if scheduled:
+            self.sync_loads, self.sync_wrong = False, 0
+
+    def _wrong(self, request: Request, place: int, layer: int) -> None:
+        list(self.layers.values())[layer].array[request.blocks[place]] = -2.0
 
     def _write(self, request: Request, place: int, layer: int, end: int) -> None:
-        known = request.prompt_token_ids[: min(end, (place + 1) * BLOCK)]
-        list(self.layers.values())[layer].array[request.blocks[place]] = kv_of(known, layer)
+        known = min(end, (place + 1) * BLOCK)
+        list(self.layers.values())[layer].array[request.blocks[place]] = self._kv(request, known, layer)
 
-    def _take(self, sent: set[str], received: set[str], bad: set[int]) -> None:
+    def _kv(self, request: Request, end: int, layer: int) -> npt.NDArray[np.float32]:
+        """Give what this engine computes of a request's tokens up to one."""
+        inputs: list[Any] = [self.weights] if self.weights else []
+        if (adapter := request.lora_request) is not None:
+            if adapter.lora_int_id not in self.adapters:
+                self.adapters[adapter.lora_int_id] = adapter.weights()
+            inputs.append(self.adapters[adapter.lora_int_id])
+        if request.prompt_embeds is not None:
+            inputs.append(request.prompt_embeds.array[:end].tobytes())
+        inputs += [f.identifier for f in request.mm_features if f.mm_position.offset < end]
+        return kv_of(request.prompt_token_ids[:end], layer, *inputs)
+
+    def _take(self, sent: set[str], received: set[str], bad: set[int], told: Any = None) -> None:
         for request in self._waiting:
             places = [place for place, block in enumerate(request.blocks) if block in bad]
             if places and request.status == Status.WAITING_FOR_REMOTE_KVS:
                 request.num_computed_tokens, request.failed = places[0] * BLOCK, True
-        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received)
+        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received, kv_connector_worker_meta=told)
         self.scheduler.update_connector_output(output)
         for name in received:
             request = self.requests[name]

@@ -74,6 +74,12 @@ def commands(binary: pathlib.Path) -> None:
         must(said.startswith("kvferry "), f"{way}: {said}")
 
 
+def plugin() -> None:
+    """See that vLLM would find the connector's entry point, and that it does no harm where vLLM is not."""
+    (entry,) = (e for e in importlib.metadata.entry_points(group="vllm.general_plugins") if e.name == "kvferry")
+    entry.load()()
+
+
 def licences(binary: pathlib.Path) -> int:
     """See that each module in the command has its licence beside the metadata; give how many there are."""
     kept = {str(path) for path in importlib.metadata.files("kvferry") or ()}
@@ -130,6 +136,7 @@ def tried() -> dict[str, Any]:
     """Try all."""
     binary = installed()
     commands(binary)
+    plugin()
     loaded: list[str] = []
     for plane in ("auto", "tcp"):
         with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:

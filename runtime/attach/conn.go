@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -33,32 +32,6 @@ type conn struct {
 	more    *sync.Cond
 	why     string // it ends when all has been sent
 	ending  bool
-}
-
-// A socket numbers the connections that it accepts, in their order: an engine's newest one counts, whichever is served
-// first.
-type socket struct {
-	*net.UnixListener
-	lock *os.File
-	last session.Conn
-}
-
-// Close lets another agent have the path when the socket is removed.
-func (l *socket) Close() error { return errors.Join(l.UnixListener.Close(), l.lock.Close()) }
-
-type accepted struct {
-	*net.UnixConn
-	id session.Conn
-}
-
-// Accept is called by one goroutine at a time.
-func (l *socket) Accept() (net.Conn, error) {
-	c, err := l.AcceptUnix()
-	if err != nil {
-		return nil, err
-	}
-	l.last++
-	return &accepted{c, l.last}, nil
 }
 
 type message struct {
@@ -230,6 +203,11 @@ func (s *Server) serve(g *door.Guest) error {
 		delete(s.conns, c.id)
 		m.Cut(c.id, out)
 	})
+	if p != nil {
+		s.mu.Lock()
+		s.lookAgain(p.PID)
+		s.mu.Unlock()
+	}
 	c.end("")
 	if err != nil {
 		_ = u.Close() // It takes nothing more, or sends what makes no sense.

@@ -40,6 +40,7 @@ var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
 	protocol.CallNotNeeded:      notNeeded,
 	protocol.CallFinished:       finished,
 	protocol.CallAborted:        aborted,
+	protocol.CallEnd:            end,
 }
 
 // swift are the operations that do not wait, or whose waiting begins when the node has taken them. Those of one engine
@@ -185,7 +186,13 @@ func contains(ctx context.Context, a *args) outcome {
 }
 
 func abandon(_ context.Context, a *args) outcome {
-	return outcome{err: a.node.Receiver().Abandon(a.request)}
+	return outcome{err: a.node.Receiver().AbandonFor(a.request, a.reason)}
+}
+
+func end(ctx context.Context, a *args) outcome {
+	return outcome{err: a.node.Sender().End(ctx, runtime.End{
+		Request: a.request, Peer: a.peer(), Code: effects.CodeFromWire(a.code), Reason: a.reason, Patience: a.patience,
+	})}
 }
 
 func store(ctx context.Context, a *args) outcome {

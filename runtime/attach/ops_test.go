@@ -32,6 +32,23 @@ func TestRecall(t *testing.T) {
 	a.ok(protocol.CallRelease, protocol.EngineCall{Target: got.ID})
 }
 
+// An engine says how a request ended, and another one that waits for it hears so.
+func TestEnd(t *testing.T) {
+	from, to := newRig(t, "sender"), newRig(t, "receiver")
+	a, b := from.attach(), to.attach()
+	wait := b.begin(protocol.CallGet, protocol.EngineCall{Keys: keys(1), Request: []byte("r"), PatienceNS: patience})
+	a.ok(protocol.CallEnd, to.peer(protocol.EngineCall{Request: []byte("r"), Code: uint32(effects.NoMemory),
+		Reason: []byte("no pages"), PatienceNS: patience}))
+	if end := b.answer(wait); effects.Code(end.Code) != effects.SenderFailed || string(end.Said) != "no pages" {
+		t.Error(said(end))
+	}
+	b.ok(protocol.CallAbandon, protocol.EngineCall{Request: []byte("r"), Reason: []byte("other names")})
+	if end := a.call(protocol.CallEnd, protocol.EngineCall{Request: []byte("s")}); effects.Code(end.Code) !=
+		effects.Invalid {
+		t.Error(said(end))
+	}
+}
+
 // A request goes layer by layer, is preempted, and ends; another is dropped.
 func TestPrefill(t *testing.T) {
 	const layout = "layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}\n    peer_share_pct: 100"

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
@@ -31,6 +34,8 @@ type args struct {
 
 	first, count, tokens, layer, skip int
 	last, layered                     bool
+	code                              uint32
+	reason                            string
 	patience, layerTime               time.Duration
 
 	ranks, stages int
@@ -46,7 +51,7 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 		ports: [3]uint16{uint16(b.InitPort), uint16(b.AllocPort), uint16(b.QueryPort)},
 		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
 		last: b.Last, layered: b.Layered, patience: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
-		ranks: int(b.Ranks), stages: int(b.Stages),
+		ranks: int(b.Ranks), stages: int(b.Stages), code: b.Code, reason: string(b.Reason),
 	}
 	switch op { //nolint:exhaustive // The others end nothing.
 	case protocol.CallRelease, protocol.CallWithdraw:
@@ -160,8 +165,28 @@ func (s *Server) stats(context.Context) outcome {
 		Node   any               `json:"node"`
 		Facts  map[string]uint64 `json:"facts"`
 		Attach Counts            `json:"attached"`
-	}{s.node.Stats(), counts, s.Counts()})
+	}{named(s.node.Stats()), counts, s.Counts()})
 	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
+}
+
+// named are the counts of a node by the names that its other outputs in JSON have for them: pages_total.
+func named(stats any) map[string]any {
+	all := map[string]any{}
+	for field, value := range reflect.ValueOf(stats).Fields() {
+		name := field.Name
+		if name == "Layers" { // Which says what they are of, and not what is counted.
+			name = "Prefills"
+		}
+		var snake strings.Builder
+		for i, r := range name {
+			if unicode.IsUpper(r) && i > 0 {
+				snake.WriteByte('_')
+			}
+			snake.WriteRune(unicode.ToLower(r))
+		}
+		all[snake.String()] = value.Interface()
+	}
+	return all
 }
 
 // fetch shows chunks to the engine, batch by batch.

@@ -32,19 +32,17 @@ func (c *Config) rankKey() string {
 	}
 }
 
+// ComparePorts returns the ports that two nodes bind on one host, whatever their roles. Each problem names the file of b.
+func ComparePorts(a, b *Config) []Problem {
+	c := comparison{a: a, b: b}
+	c.boundTwice()
+	return c.problems
+}
+
 // ports finds what both ends want on a host they share, and the proxy's port among the receiver's. That two hosts
 // are one under different names is not seen.
 func (c *comparison) ports() {
-	taken := map[protocol.Endpoint]listening{}
-	for _, l := range c.a.listens() {
-		taken[l.at] = l
-	}
-	for _, l := range c.b.listens() {
-		if other, is := taken[l.at]; is {
-			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name,
-				l.on, other.as, other.rank)
-		}
-	}
+	c.boundTwice()
 	proxy := c.sender.Proxy
 	for _, l := range c.receiver.listens() {
 		if l.at != proxy {
@@ -57,6 +55,20 @@ func (c *comparison) ports() {
 		} else {
 			c.add(l.key, proxy.Port,
 				"%s names this port as its proxy's, on the same host; notifications for the proxy would come here", c.a.Name)
+		}
+	}
+}
+
+// boundTwice finds ports that both nodes bind on one host.
+func (c *comparison) boundTwice() {
+	taken := map[protocol.Endpoint]listening{}
+	for _, l := range c.a.listens() {
+		taken[l.at] = l
+	}
+	for _, l := range c.b.listens() {
+		if other, is := taken[l.at]; is {
+			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name,
+				l.on, other.as, other.rank)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestLayerwise(t *testing.T) {
 	if l.Layers != 36 || c.PageBytes != 18_874_368/36 || c.Pages != 64*36 || c.Layout.Shape.Dims[1] != 1 {
 		t.Errorf("got %d layers, %d pages of %d bytes, layout %v", l.Layers, c.Pages, c.PageBytes, c.Layout.Shape)
 	}
-	if l.Bundles != 1024 || l.BundleTTL != c.Push.Lease || l.BundleMax != 10*c.Push.Lease {
+	if l.Bundles != 0 || l.WholeChunks || l.BundleTTL != c.Push.Lease || l.BundleMax != 10*c.Push.Lease {
 		t.Errorf("got %+v", l)
 	}
 	c = mustParse(t, senderYAML+"use_layerwise: true\n")

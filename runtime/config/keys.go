@@ -16,6 +16,8 @@ type key struct {
 	// role is who reads the key, and whether it must be given; for LMCache's keys only.
 	role string
 	doc  string // one sentence, Markdown, without a full stop
+	// secret: no message shows its value.
+	secret bool
 	// idle is the note on a key that is read and has no effect; "" for the others.
 	idle string
 }

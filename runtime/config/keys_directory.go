@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 
 // controllerKeys are LMCache's for its controller.
 var controllerKeys = []key{
-	{name: "controller_host", kind: kind{"host, or 0.0.0.0 for every interface", readBindHost}, def: "127.0.0.1",
+	{name: "controller_host", kind: kind{"host, or `0.0.0.0`, `::` or `*` for every interface", readBindHost}, def: "127.0.0.1",
 		doc: "where its sockets are bound. Workers of other hosts reach it by another address of its host only; anybody " +
 			"who reaches it can register workers, so choose one of a network that you trust. LMCache's standard is every " +
 			"interface"},
@@ -77,7 +78,7 @@ var directoryKeys = []key{
 	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),
 		def: "kvferry:directory", doc: "the key of the stream there"},
 	{name: "directory.log_password", kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
-		doc: "of its default user"},
+		doc: "of its default user", secret: true},
 	{name: logTLSKey, kind: boolean(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
 		doc: "whether it speaks TLS, with a certificate for the name in `directory.log`"},
 	{name: logCAKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.CA }),
@@ -117,8 +118,8 @@ func readBindHost(d *draft, n *yaml.Node) (Code, string) {
 	if !isScalar {
 		return Type, "write one host"
 	}
-	if s == "" || s == "*" || s == "0.0.0.0" {
-		d.directory.Host = ""
+	if addr, err := netip.ParseAddr(unbracketed(s)); s == "" || s == "*" || err == nil && addr.IsUnspecified() {
+		d.directory.Host = "" // Every interface, of both kinds of addresses.
 		return ok, ""
 	}
 	name, remedy := reachableHost(s)

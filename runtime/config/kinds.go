@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -231,16 +232,36 @@ const hostLenMax = 253
 
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 
+// Host returns a host as peers name it: an IPv6 address without the brackets that it has in a URL. The error says what to
+// write where it is none, or names no one host, such as 0.0.0.0.
+func Host(text string) (string, error) {
+	name, remedy := reachableHost(text)
+	if remedy != "" {
+		return "", errors.New(remedy)
+	}
+	return name, nil
+}
+
+// unbracketed returns s without the brackets that an IPv6 address has in a URL.
+func unbracketed(s string) string {
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
 // reachableHost returns s without IPv6 brackets. The host that is bound is also the one that is
 // advertised, so it must name this machine to others.
 func reachableHost(s string) (name, remedy string) {
 	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
-		return "", fmt.Sprintf("leave out the scheme, peers prepend tcp:// themselves: %s", rest)
+		return "", fmt.Sprintf("leave out the scheme, peers prepend tcp:// themselves: %s", withoutUser(rest))
 	}
-	bracketed := len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']'
-	if bracketed {
-		s = s[1 : len(s)-1]
+	if strings.Contains(s, "@") {
+		return "", "write the host alone, without a user"
 	}
+	plain := unbracketed(s)
+	bracketed := plain != s
+	s = plain
 	if s == "" || s == "*" {
 		return "", "name the address under which other nodes reach this one"
 	}

@@ -28,8 +28,10 @@ type Layerwise struct {
 	LinkBytes uint64
 	BatchTime time.Duration
 
-	// Bundles are the chunks of which layers are coming to a receiver; with 0 it takes whole chunks only. One stands for
-	// BundleTTL without a layer more, and for BundleMax at all.
+	// WholeChunks: a receiver takes all layers of a chunk at once. Else Bundles are the chunks of which layers are coming
+	// to it at a time; 0: as many as its pool has room for. One stands for BundleTTL without a layer more, and for
+	// BundleMax at all.
+	WholeChunks          bool
 	Bundles              uint32
 	BundleTTL, BundleMax time.Duration
 }
@@ -51,7 +53,7 @@ var layerwiseKeys = []key{
 	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Layerwise.Saves }),
 		def: "4096", doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
 	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Chunks }),
-		def: "4096", doc: "chunks of one request"},
+		def: "65536", doc: "the most chunks of one request; a million tokens in chunks of 16"},
 	{name: "layerwise.run_ttl",
 		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.RunTTL }),
 		def:  "600", doc: "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
@@ -62,8 +64,9 @@ var layerwiseKeys = []key{
 		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
 		doc: "what a batch takes beside its bytes"},
 	{name: "layerwise.bundles", kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Bundles }),
-		def: "1024", doc: "chunks of which layers are coming to a receiver, at a time; with 0 it takes whole chunks " +
-			"only, and senders send so"},
+		doc: "the most chunks of which layers are coming to a receiver at a time; as many as its pool has room for if unset, " +
+			"which is a good value. A prompt that has more goes in parts, the next one when chunks are whole. With 0 it takes " +
+			"whole chunks only, and senders send so"},
 	{name: "layerwise.bundle_ttl",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BundleTTL }),
 		doc:  "how long such a chunk stands without a layer more; `lease` if unset"},
@@ -103,6 +106,7 @@ func (d *draft) validateLayerwise() {
 		}
 	}
 	d.noteLayerwise()
+	l.WholeChunks = d.given(ownPath("layerwise.bundles")) && l.Bundles == 0
 	if l.BundleTTL == 0 {
 		l.BundleTTL = c.Push.Lease
 	}

@@ -28,6 +28,7 @@ type draft struct {
 	cfg       Config
 	found     map[string]setting // by the name in the table
 	arguments []Argument
+	overrides []override
 	// problems are collected to the end, so that one run shows them all.
 	problems []Problem
 
@@ -64,9 +65,10 @@ type draft struct {
 
 // A setting is a key's value, and where it stands.
 type setting struct {
-	field string // as the user wrote it: an alias, an environment variable
-	file  string
-	node  *yaml.Node // of the value; its line is 0 in the environment
+	field  string // as the user wrote it: an alias, an environment variable
+	file   string
+	node   *yaml.Node // of the value; its line is 0 in the environment
+	secret bool
 }
 
 func (s setting) problem(code Code, remedy string) Problem {
@@ -74,6 +76,14 @@ func (s setting) problem(code Code, remedy string) Problem {
 	if s.node != nil {
 		p.Line, p.Column = s.node.Line, s.node.Column
 		p.Value = text(s.node)
+		if shown := shorten(s.node.Value); s.secret || strings.Contains(s.node.Value, "@") {
+			if s.secret {
+				p.Value, shown = hidden, hidden
+			}
+			if s.node.Value != "" { // What the value is no good for may quote it.
+				p.Remedy = strings.ReplaceAll(p.Remedy, s.node.Value, shown)
+			}
+		}
 	}
 	return p
 }
@@ -100,7 +110,7 @@ func (d *draft) read(name string, data []byte, env func(string) (string, bool), 
 		d.readEnvironment(env)
 	}
 	for _, a := range d.arguments {
-		d.put(a.Key, setting{a.As, arguments, &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
+		d.put(a.Key, setting{field: a.As, file: arguments, node: &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
 	}
 	// What could not be read as YAML would only be reported as missing.
 	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
@@ -111,8 +121,9 @@ func (d *draft) read(name string, data []byte, env func(string) (string, bool), 
 	}
 	if len(d.problems) > 0 {
 		sortProblems(d.problems)
-		return &Error{d.problems}
+		return &Error{Problems: d.problems, Notes: d.notesOfOverrides()}
 	}
+	d.cfg.Notes = append(d.cfg.Notes, d.notesOfOverrides()...)
 	sortProblems(d.cfg.Notes)
 	return nil
 }
@@ -166,7 +177,7 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 // walkTop sorts the top of a file into d.found.
 func (d *draft) walkTop(file string, m *yaml.Node) {
 	d.eachPair(file, "", m, func(name string, at, value *yaml.Node) {
-		where := setting{name, file, value}
+		where := setting{field: name, file: file, node: value}
 		if k := find(d.top, name); k != nil {
 			d.put(k.name, where)
 		} else if name == "extra_config" {
@@ -188,14 +199,40 @@ func (d *draft) walkExtra(extra setting) {
 	}
 	d.eachPair(extra.file, "extra_config.", extra.node, func(name string, at, value *yaml.Node) {
 		if k := find(d.extra, extraPrefix+name); k != nil {
-			d.put(k.name, setting{k.name, extra.file, value})
+			d.put(k.name, setting{field: k.name, file: extra.file, node: value})
 		} else if name == "kvferry" {
-			d.walkOwn(setting{"extra_config.kvferry", extra.file, value}, "")
+			d.walkOwn(setting{field: "extra_config.kvferry", file: extra.file, node: value}, "")
 		} else if strings.HasPrefix(name, "kvferry") {
 			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,
 				Remedy: "kvferry's keys stand in one mapping: extra_config: {kvferry: {...}}"})
+		} else if remedy := d.misplaced(name, value); remedy != "" {
+			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column,
+				Field: "extra_config." + shorten(name), Remedy: remedy})
 		}
 	})
+}
+
+// misplaced says what is wrong with a key below extra_config that is nobody's by its name, if it was meant for us: it is
+// nearly one of ours, or has ours below it. Whatever else stands there is other people's.
+func (d *draft) misplaced(name string, value *yaml.Node) string {
+	ours := []string{"kvferry"}
+	for _, k := range d.extra {
+		ours = append(ours, strings.TrimPrefix(k.name, extraPrefix))
+	}
+	if near := nearest(name, ours); near != "" {
+		return fmt.Sprintf("there is no such key; did you mean extra_config.%s?", near)
+	}
+	if find(d.own, name) != nil {
+		return "this is a key of kvferry's own; move it to " + ownPath(name)
+	}
+	if d.isGroup(name) && value.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(value.Content); i += 2 {
+			if path := name + "." + value.Content[i].Value; find(d.own, path) != nil {
+				return "these are keys of kvferry's own; move them to " + ownPath(name)
+			}
+		}
+	}
+	return ""
 }
 
 // walkOwn sorts a mapping of our own keys into d.found; prefix is empty or ends in a dot.
@@ -209,7 +246,7 @@ func (d *draft) walkOwn(m setting, prefix string) {
 	}
 	d.eachPair(m.file, m.field+".", m.node, func(name string, at, value *yaml.Node) {
 		path := prefix + name
-		where := setting{ownPath(path), m.file, value}
+		where := setting{field: ownPath(path), file: m.file, node: value}
 		if k := find(d.own, path); k != nil {
 			d.put(ownPath(k.name), where)
 		} else if d.isGroup(path) {
@@ -247,11 +284,35 @@ func (d *draft) put(name string, s setting) {
 	if isNull(s.node) {
 		return // As LMCache's None: not given.
 	}
+	s.secret = d.find(name).secret
 	if old, twice := d.found[name]; twice && old.file == s.file {
 		d.add(s.problem(Duplicate, fmt.Sprintf("%s says the same key; keep one", old.field)))
 		return
 	}
+	if old, given := d.found[name]; given && text(old.node) != text(s.node) {
+		d.overrides = append(d.overrides, override{name, old})
+	}
 	d.found[name] = s
+}
+
+// An override is a value of the file that something else said, too, and otherwise.
+type override struct {
+	name string // of the key
+	old  setting
+}
+
+// notesOfOverrides says what of the file does not hold, and what holds instead of it.
+func (d *draft) notesOfOverrides() (notes []Problem) {
+	for _, o := range d.overrides {
+		was := o.old.problem(Note, "")
+		at := was.File
+		if was.Line > 0 {
+			at = fmt.Sprintf("%s:%d", was.File, was.Line)
+		}
+		notes = append(notes, d.found[o.name].problem(Note,
+			fmt.Sprintf("it overrides %s of %s, which is %q", was.Field, at, was.Value)))
+	}
+	return notes
 }
 
 func (d *draft) readEnvironment(env func(string) (string, bool)) {
@@ -259,7 +320,7 @@ func (d *draft) readEnvironment(env func(string) (string, bool)) {
 		for _, name := range append([]string{k.name}, k.aliases...) {
 			variable := d.variable + strings.ToUpper(name)
 			if value, set := env(variable); set && value != "" {
-				d.put(k.name, setting{variable, environment, fromEnvironment(value)})
+				d.put(k.name, setting{field: variable, file: environment, node: fromEnvironment(value)})
 			}
 		}
 	}
@@ -271,7 +332,7 @@ func (d *draft) readEnvironment(env func(string) (string, bool)) {
 			d.add(*problem)
 		} else if root != nil {
 			eraseLines(root)
-			d.walkExtra(setting{variable, environment, root})
+			d.walkExtra(setting{field: variable, file: environment, node: root})
 		}
 	}
 }

@@ -85,13 +85,15 @@ func (p Problem) String() string {
 // An Error is everything that is wrong with a configuration.
 type Error struct {
 	Problems []Problem // at least one; in the order of the file, then what has no line
+	// Notes say which values of the file the environment, or an argument, overrides: a problem may come of that.
+	Notes []Problem
 }
 
-// Error renders one problem a line.
+// Error renders one problem a line, and one note.
 func (e *Error) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		lines[i] = p.String()
+	lines := make([]string, 0, len(e.Problems)+len(e.Notes))
+	for _, p := range slices.Concat(e.Problems, e.Notes) {
+		lines = append(lines, p.String())
 	}
 	return strings.Join(lines, "\n")
 }
@@ -112,9 +114,27 @@ func sortProblems(problems []Problem) {
 // valueLenMax keeps one wild value from filling the screen.
 const valueLenMax = 64
 
+// shorten returns a value as messages show it: not all of a long one, and no password that stands in front of a host.
 func shorten(s string) string {
+	s = withoutUser(s)
 	if len(s) <= valueLenMax {
 		return s
 	}
 	return strings.ToValidUTF8(s[:valueLenMax], "") + "..."
 }
+
+// withoutUser returns a text without the user and the password that stand in front of a host in it, as in a URL.
+func withoutUser(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
+		return s
+	}
+	from := 0
+	if scheme := strings.Index(s, "://"); scheme >= 0 && scheme < at {
+		from = scheme + len("://")
+	}
+	return s[:from] + hidden + s[at:]
+}
+
+// hidden stands for what messages do not show.
+const hidden = "***"

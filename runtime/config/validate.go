@@ -67,6 +67,9 @@ func (d *draft) given(name string) bool { _, is := d.found[name]; return is }
 // require reports a key that is not there.
 func (d *draft) require(name, remedy string) {
 	if !d.given(name) {
+		if role, given := d.found["pd_role"]; given && role.file != d.cfg.Name {
+			remedy += fmt.Sprintf("; %s makes this a %s", role.field, text(role.node))
+		}
 		d.add(Problem{Code: Missing, File: d.cfg.Name, Field: name, Remedy: "it is missing; " + remedy})
 	}
 }

@@ -42,7 +42,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 		switch ev := ev.(type) {
 		case *effects.Opened:
 			if ev.Code != effects.OK {
-				return bad("cannot be reached", fmt.Errorf("%v", ev.Code))
+				return bad("cannot be reached, or the host's name has no address", fmt.Errorf("%v", ev.Code))
 			}
 			t.Send(&effects.Send{Corr: 2, Conn: ev.Conn, Body: effects.AppendPart(nil, question.Append(nil))})
 		case *effects.Unanswered:
@@ -55,6 +55,10 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 			}
 			if err := d.Metadata.Decode(hello.Metadata, &limits); err != nil {
 				return bad("answers something else", err)
+			}
+			if foreign := d.Metadata.Foreign(); foreign != "" {
+				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
+					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
 			}
 			d.Hash = string(hello.Hash)
 			return &d, nil

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -64,6 +65,19 @@ func TestDescribe(t *testing.T) {
 	q, limits := protocol.NixlQuestion{}, protocol.DefaultLimits()
 	if err := q.Decode(<-a.asked, &limits); err != nil || q.PPRank != 2 || q.TPRank != 3 {
 		t.Errorf("asked for %+v, %v", q, err)
+	}
+}
+
+// An engine whose connector is of another version is refused by name.
+func TestDescribeOtherVersion(t *testing.T) {
+	m := protocol.NixlMetadata{EngineID: []byte("E"), DCPSize: 1, PCPSize: 1}
+	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
+	hello := protocol.NixlHello{Hash: []byte("a hash"), Metadata: older}
+	_, port := listening(t, hello.Append(nil))
+	_, err := gateway.Describe(t.Context(), zmq.Config{}.Opener(), "127.0.0.1", port, 0, 0)
+	const want = "has another NIXL connector, an older one: it sends no ple_block_len; want 14 (vLLM 0.32) or 15 (vLLM 0.33)"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want that it %s", err, want)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestLateRefusal(t *testing.T) {
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
 		c.WriteTimeout, c.Timeout = 100*time.Millisecond, 300*time.Millisecond
 	})
-	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,13 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // A request is what a client wants, as it says it: fields that are not known here go to the engines as they came.
 // Values are parts of the body that came: bodies may be long, and many, and are not copied.
 type request struct {
 	fields map[string]json.RawMessage
-	chat   bool
+	api    *api // nil: it asks for no text
 }
 
 // fieldsMax bounds the fields of a request: each takes memory beside its bytes.
@@ -24,70 +23,37 @@ const fieldsMax = 256
 // argumentBytes bounds vllm_xargs.
 const argumentBytes = 64 << 10
 
+// paramsField is where a request says of its KV cache which agents send and receive it.
 const paramsField = "kv_transfer_params"
 
-// parse reads a body. What a client says of caches is left out: it would name agents, or another request's cache.
-func parse(body []byte, chat bool) (request, error) {
-	r := request{chat: chat, fields: map[string]json.RawMessage{}}
-	rest, isObject := bytes.CutPrefix(bytes.TrimLeft(body, space), []byte("{"))
-	if !json.Valid(body) || !isObject {
+// ofCaches are the fields in which a client could name agents, or another request's cache: of KV, and of encoders'
+// outputs. They get to no engine.
+var ofCaches = []string{paramsField, "ec_transfer_params"}
+
+// parse reads a body. What a client says of caches is left out.
+func parse(body []byte, a *api) (request, error) {
+	r := request{api: a, fields: map[string]json.RawMessage{}}
+	object := bytes.TrimLeft(body, space)
+	if !json.Valid(body) || object[0] != '{' {
 		return r, errors.New("the body is no JSON object")
 	}
-	for count := 0; ; count++ {
-		rest = bytes.TrimLeft(rest, space+",")
-		if rest[0] == '}' {
-			break
-		}
-		if count >= fieldsMax {
-			return r, fmt.Errorf("the body has more than %d fields: give fewer", fieldsMax)
-		}
+	for quoted, value := range fieldsOf(object) {
 		var name string
-		end := valueEnd(rest)
-		if err := json.Unmarshal(rest[:end], &name); err != nil {
+		if err := json.Unmarshal(quoted, &name); err != nil {
 			return r, err
 		}
-		rest = bytes.TrimLeft(rest[end:], space+":")
-		end = valueEnd(rest)
-		r.fields[name] = json.RawMessage(rest[:end:end])
-		rest = rest[end:]
-	}
-	delete(r.fields, paramsField)
-	return r, r.withoutArgument()
-}
-
-// space is what JSON has between values.
-const space = " \t\r\n"
-
-// valueEnd says where the first value of valid JSON ends. Something follows it.
-func valueEnd(text []byte) int {
-	depth, quoted := 0, false
-	for i := 0; ; i++ {
-		c := text[i]
-		switch {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-			if !quoted && depth == 0 {
-				return i + 1
-			}
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth == 0 {
-				return i + 1
-			} else if depth < 0 { // The end of what it is in.
-				return i
-			}
-		case depth == 0 && strings.IndexByte(space+",", c) >= 0:
-			return i
+		if r.fields[name] = value; len(r.fields) > fieldsMax {
+			return r, fmt.Errorf("the body has more than %d fields: give fewer", fieldsMax)
 		}
 	}
+	for _, name := range ofCaches {
+		delete(r.fields, name)
+	}
+	return r, r.dropArguments()
 }
 
-// withoutArgument drops the other place from which vLLM takes parameters of caches.
-func (r request) withoutArgument() error {
+// dropArguments drops the other place from which vLLM takes parameters of caches.
+func (r request) dropArguments() error {
 	const field = "vllm_xargs"
 	given, ok := r.fields[field]
 	if !ok || isNull(given) {
@@ -97,35 +63,12 @@ func (r request) withoutArgument() error {
 	if len(given) > argumentBytes || json.Unmarshal(given, &args) != nil {
 		return fmt.Errorf("%s is no JSON object of at most %d bytes", field, argumentBytes)
 	}
-	delete(args, paramsField)
+	for _, name := range ofCaches {
+		delete(args, name)
+	}
 	kept, err := json.Marshal(args)
 	r.fields[field] = kept
 	return err
-}
-
-// computed says why a request's cache cannot be sent; "" if it can. One cache goes to one sequence of the decode
-// engine: several prompts, or several sequences of one, would wait for it in vain. Who wants to know what the model
-// thinks of the prompt itself has it computed.
-func (r request) computed() string {
-	if !r.chat {
-		switch prompt := r.fields["prompt"]; {
-		case isText(prompt):
-		case isNumbers(prompt):
-		default:
-			return "prompt"
-		}
-	}
-	for _, name := range []string{"n", "best_of"} {
-		if given, ok := r.fields[name]; ok && !isNull(given) && string(given) != "1" {
-			return name
-		}
-	}
-	for _, name := range []string{"use_beam_search", "echo", "prompt_logprobs", "prompt_embeds"} {
-		if given, ok := r.fields[name]; ok && !isNull(given) && string(given) != "false" {
-			return name
-		}
-	}
-	return ""
 }
 
 // A spec is where a prompt's cache goes, in LMCache's words. Ports are lists, a port for each rank.
@@ -139,7 +82,7 @@ type spec struct {
 // notForPrefill are fields that say how an answer is to look, or how long it is to be: the prefill engine's is read for
 // its kv_transfer_params alone.
 var notForPrefill = []string{"stream_options", "min_tokens", "n", "best_of", "logprobs", "top_logprobs",
-	"return_token_ids", "return_tokens_as_token_ids"}
+	"return_token_ids", "return_tokens_as_token_ids", "include", "enable_response_messages"}
 
 // forPrefill is the body by which a prefill engine computes the prompt, and sends its cache.
 func (r request) forPrefill(name string, d Decode) (pieces, error) {
@@ -154,9 +97,11 @@ func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	}
 	fields[paramsField] = params
 	fields["stream"] = json.RawMessage("false")
-	fields["max_tokens"] = json.RawMessage("1")
-	if r.chat {
-		fields["max_completion_tokens"] = json.RawMessage("1")
+	for _, limit := range r.api.limits {
+		fields[limit] = json.RawMessage("1")
+	}
+	if r.api == responses { // The decode engine's is the one to store.
+		fields["store"] = json.RawMessage("false")
 	}
 	return joined(fields), nil
 }
@@ -222,15 +167,4 @@ func answered(body []byte) json.RawMessage {
 		return nil
 	}
 	return params
-}
-
-func isNull(value json.RawMessage) bool { return string(value) == "null" }
-
-func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
-
-// isNumbers says whether value is a list of numbers: the tokens of one prompt. Lists of texts or of lists are several.
-func isNumbers(value json.RawMessage) bool {
-	inner, ok := bytes.CutPrefix(value, []byte("["))
-	inner = bytes.TrimLeft(inner, " \t\r\n")
-	return ok && len(inner) > 0 && inner[0] >= '0' && inner[0] <= '9'
 }

@@ -28,14 +28,53 @@ func TestComputed(t *testing.T) {
 		`{"prompt": "x", "prompt_logprobs": 0}`:    "prompt_logprobs",
 		`{"prompt": "x", "prompt_embeds": "AA"}`:   "prompt_embeds",
 	} {
-		r, err := parse([]byte(body), false)
+		r, err := parse([]byte(body), completions)
 		if got := r.computed(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
-	r, err := parse([]byte(`{"messages": [{"role": "user", "content": "x"}]}`), true)
-	if got := r.computed(); got != "" || err != nil {
-		t.Errorf("a chat: %q, %v", got, err)
+	for body, why := range map[string]string{
+		`{"messages": [{"role": "user", "content": "x"}]}`:                                         "",
+		`{"messages": [{"content": "prompt_embeds"}, {"type": "text", "content": ["x", 1]}]}`:      "",
+		`{"messages": [{"content": [{"type": "text", "text": "\"type\": \"prompt_embeds\""}]}]}`:   "",
+		`{"messages": "x", "truncate_prompt_tokens": 9, "truncation": "disabled"}`:                 "",
+		`{"messages": [], "truncate_prompt_tokens": -1}`:                                           "truncate_prompt_tokens",
+		`{"messages": [{"content": [{"type": "text"}, {"type": "prompt_embeds", "data": "AA"}]}]}`: "prompt_embeds",
+		`{"messages": [{}, {"content" : [{"data": "AA", "type" : "prompt_embeds"}]}]}`:             "prompt_embeds",
+		`{"messages": [{"content": [{"t\u0079pe": "prompt\u005fembeds"}]}]}`:                       "prompt_embeds",
+		`{"messages": [{"content": [{"prompt_embeds": "AA"}]}]}`:                                   "prompt_embeds",
+		`{"messages": [{"content": [{"content": [{"type": "prompt_embeds"}]}]}]}`:                  "prompt_embeds",
+		`{"messages": [{"content": [{"content": [{"content": [{"content": []}]}]}]}]}`:             "prompt_embeds",
+		`{"messages": 1, "messages": [{"content": [{"type": "prompt_embeds"}]}]}`:                  "prompt_embeds",
+	} {
+		r, err := parse([]byte(body), chat)
+		if got := r.computed(); got != why || err != nil {
+			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
+		}
+	}
+	for body, why := range map[string]string{
+		`{"input": "x", "tools": [{"type": "function", "name": "f"}], "truncation": "disabled"}`: "",
+		`{"input": "x", "tools": []}`: "",
+		`{"input": "x", "tools": [{"type": "function"}, {"type": "code_interpreter"}]}`: "tools",
+		`{"input": "x", "tools": [{}]}`:                                                      "tools",
+		`{"input": "x", "truncation": "auto"}`:                                               "truncation",
+		`{"input": [{"role": "user", "content": [{"type": "prompt_embeds", "data": "A"}]}]}`: "prompt_embeds",
+	} {
+		r, err := parse([]byte(body), responses)
+		if got := r.computed(); got != why || err != nil {
+			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
+		}
+	}
+}
+
+// Messages of whatever shape are looked at in a time that grows with their length alone.
+func TestDeepMessages(t *testing.T) {
+	const deep = 3000
+	body := `{"messages": ` + strings.Repeat(`[{"content": `, deep) + `"` + strings.Repeat("x", 4<<20) + `"` +
+		strings.Repeat(`}]`, deep) + `}`
+	r, err := parse([]byte(body), chat)
+	if got := r.computed(); got != "prompt_embeds" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -60,7 +99,7 @@ func TestFields(t *testing.T) {
 		`{"a\"b":[1 , 2]}`:                 `{"a\"b":[1 , 2]}`,
 		`{"a":{"b":{"c":[]}}}`:             `{"a":{"b":{"c":[]}}}`,
 	} {
-		r, err := parse([]byte(body), false)
+		r, err := parse([]byte(body), completions)
 		if got := text(r.forDecode(nil)); err != nil || got != want {
 			t.Errorf("%s becomes %s, %v", body, got, err)
 		}
@@ -73,11 +112,12 @@ func TestClientsSayNothingOfCaches(t *testing.T) {
 		`{"prompt": "x", "kv_transfer_params": {"disagg_spec": {"receiver_host": "10.9.9.9"}}}`,
 		`{"prompt": "x", "kv_\u0074ransfer_params": 1}`,
 		`{"prompt": "x", "kv_transfer_params": 1, "kv_transfer_params": 2}`,
+		`{"prompt": "x", "ec_transfer_params": {"a": 1}, "vllm_xargs": {"ec_transfer_params": 1}}`,
 		`{"prompt": "x", "vllm_xargs": {"kv_transfer_params": "10.9.9.9"}}`,
 		`{"prompt": "x", "vllm_xargs": {"kv\u005ftransfer_params": "10.9.9.9", "a": 1}}`,
 		`{"prompt": "x", "vllm_xargs": {"kv_transfer_params": 1}, "vllm_xargs": {"kv_transfer_params": 2}}`,
 	} {
-		r, err := parse([]byte(body), false)
+		r, err := parse([]byte(body), completions)
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 			continue
@@ -96,7 +136,7 @@ func TestBodiesThatAreNone(t *testing.T) {
 	}
 	for _, body := range []string{"", "[]", "1", `"x"`, "null", "{", `{"a"}`, `{"a": }`, `{} {}`, `{"a": 1} x`, many + "}",
 		`{"vllm_xargs": [1]}`, `{"vllm_xargs": {"a": "` + strings.Repeat("x", argumentBytes) + `"}}`} {
-		if r, err := parse([]byte(body), false); err == nil {
+		if r, err := parse([]byte(body), completions); err == nil {
 			t.Errorf("%.40q is taken for %v", body, r.fields)
 		}
 	}
@@ -109,7 +149,7 @@ func FuzzBody(f *testing.F) {
 	}
 	d := Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := parse(body, true)
+		r, err := parse(body, chat)
 		if err != nil {
 			return
 		}
@@ -122,9 +162,11 @@ func FuzzBody(f *testing.F) {
 				t.Errorf("%q: %q is %q, want %q", body, name, r.fields[name], value)
 			}
 		}
-		r.computed()
-		r.chat = false
-		r.computed()
+		for _, r.api = range apis {
+			r.computed()
+			_ = r.refused()
+		}
+		r.api = chat
 		first, err := r.forPrefill("r", d)
 		var out map[string]json.RawMessage
 		if err != nil || json.Unmarshal([]byte(text(first)), &out) != nil || string(out["max_tokens"]) != "1" {
@@ -208,7 +250,7 @@ func TestConfigsThatAreWrong(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no decode":   func(c *Config) { c.Decodes = nil },
 		"no agents":   func(c *Config) { c.Decodes = []Decode{{URL: d.URL}} },
-		"requests":    func(c *Config) { c.Requests = 0 },
+		"requests":    func(c *Config) { c.Requests = -1 },
 		"timeout":     func(c *Config) { c.Timeout = -1 },
 		"rest":        func(c *Config) { c.Rest = -1 },
 		"total bytes": func(c *Config) { c.TotalBytes = c.BodyBytes - 1 },

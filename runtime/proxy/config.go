@@ -17,13 +17,18 @@ type Config struct {
 	Prefills []*url.URL
 	Decodes  []Decode
 
-	Connections int   // at a time
-	Requests    int   // under way
+	// Connections bounds the clients' connections at a time, and Requests those under way. 0 is as many as the files allow
+	// that the process may open, and at most 4096 and 2048. One address may have as many requests as it leaves free for
+	// others: half of them if it is alone.
+	Connections int
+	Requests    int
 	BodyBytes   int64 // of one request
-	TotalBytes  int64 // of the bodies of all requests under way; they take up to twice that in memory
+	// TotalBytes bounds the bodies of all requests under way, which take up to twice that in memory. One address may have
+	// as much as it leaves free for others, and one body in any case.
+	TotalBytes int64
 
 	ReadTimeout    time.Duration // for a request to come whole
-	WriteTimeout   time.Duration // for a client to take a piece of its answer
+	WriteTimeout   time.Duration // for which an answer may wait for its client, beside the time that its bytes earn
 	PrefillTimeout time.Duration // for the prefill engine's answer
 	Timeout        time.Duration // for all of a request
 	Silence        time.Duration // of a decode engine, before its health is asked while it is to answer
@@ -34,7 +39,7 @@ type Config struct {
 
 // Defaults are limits for a start, without engines.
 func Defaults() Config {
-	return Config{Address: ":8000", Connections: 4096, Requests: 1024, BodyBytes: 8 << 20, TotalBytes: 256 << 20,
+	return Config{Address: "127.0.0.1:8000", BodyBytes: 8 << 20, TotalBytes: 256 << 20,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PrefillTimeout: 30 * time.Second,
 		Timeout: 10 * time.Minute, Silence: 10 * time.Second, Rest: 5 * time.Second}
 }
@@ -100,6 +105,9 @@ func ParseDecode(text string) (Decode, error) {
 	return d, nil
 }
 
+// limitMax bounds Connections and Requests.
+const limitMax = 1 << 20
+
 // restMax bounds Rest, and it times 16 with it.
 const restMax = 24 * time.Hour
 
@@ -117,13 +125,22 @@ func (c *Config) Check() error {
 		name  string
 		value int64
 	}{
-		{"connections", int64(c.Connections)}, {"requests", int64(c.Requests)}, {"bytes of a body", c.BodyBytes},
+		{"bytes of a body", c.BodyBytes},
 		{"read timeout", int64(c.ReadTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 		{"prefill timeout", int64(c.PrefillTimeout)}, {"timeout", int64(c.Timeout)},
 		{"silence", int64(c.Silence)},
 	} {
 		if limit.value <= 0 {
 			return fmt.Errorf("%s: %d; give more than 0", limit.name, limit.value)
+		}
+	}
+	for _, limit := range []struct {
+		name  string
+		value int
+	}{{"connections (--connections)", c.Connections}, {"requests (--requests)", c.Requests}} {
+		if limit.value < 0 || limit.value > limitMax {
+			return fmt.Errorf("%s: %d; give 1 to %d, or 0 for as many as the limit of open files allows", limit.name,
+				limit.value, limitMax)
 		}
 	}
 	if c.Rest < 0 || c.Rest > restMax {

@@ -44,38 +44,27 @@ func (p *Proxy) decodeAt(
 	defer p.watch(ctx, at, begun)()
 	res, err := p.answer(ctx, c, r, at, params)
 	if err != nil {
-		p.blame(ctx, at, begun, err)
+		p.blame(ctx, p.decodes, at, begun, c, r, err)
 		return err
 	}
-	p.pulses[at].beat()
+	p.decodes.pulses[at].beat()
 	broken := res.StatusCode >= http.StatusInternalServerError
 	if !broken {
 		p.decodes.answered(at, begun, false)
 	}
-	if had, err := p.pass(w, res, &p.pulses[at]); err != nil {
-		p.blame(ctx, at, begun, err)
+	if had, err := p.pass(w, c, res, at); err != nil {
+		p.blame(ctx, p.decodes, at, begun, c, r, err)
 		if had == nothing {
 			return err
 		}
 		p.breakOff(ctx, w, res, had, err)
 	}
-	if !broken {
+	if broken {
+		p.blame(ctx, p.decodes, at, begun, c, r, statusError(res.StatusCode))
+	} else {
 		p.decodes.answered(at, begun, true)
-	} else if p.ill(ctx, at) { // Requests of a client that only fail themselves have no engine rest.
-		p.blame(ctx, at, begun, fmt.Errorf("it answers %d, and is not well", res.StatusCode))
 	}
 	return nil
-}
-
-// blame has a decode engine rest that did not answer, or not to the end; but not for what its client left, nor for an
-// answer that takes longer than Config.Timeout while the engine gives signs of life.
-func (p *Proxy) blame(ctx context.Context, at int, begun time.Time, err error) {
-	if canceled(ctx) || ctx.Err() != nil && !p.pulses[at].silent(p.config.Silence) {
-		p.decodes.left(at, begun, time.Now())
-		return
-	}
-	p.decodes.failed(at, begun, time.Now(), 0)
-	p.log.Warn("a decode engine fails: others are asked for a while", p.config.Decodes[at].URL.String(), "err", err)
 }
 
 // canceled says that the client is gone, or that the proxy stops.
@@ -86,12 +75,12 @@ func (p *Proxy) answer(
 	ctx context.Context, c call, r request, at int, params json.RawMessage,
 ) (*http.Response, error) {
 	for {
-		res, err := p.ask(ctx, http.MethodPost, p.config.Decodes[at].URL, c, r.forDecode(params))
+		res, err := p.ask(ctx, http.MethodPost, p.decodes.urls[at], c, r.forDecode(params))
 		if err != nil || params == nil || res.StatusCode < http.StatusInternalServerError {
 			return res, err
 		}
 		_ = res.Body.Close()
-		p.log.Warn("a decode engine fails with a cache: it is asked to compute", p.config.Decodes[at].URL.String(),
+		p.log.Warn("a decode engine fails with a cache: it is asked to compute", p.decodes.urls[at].String(),
 			"status", res.StatusCode)
 		params = nil
 	}
@@ -101,6 +90,9 @@ func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
+
+const noFile = "the proxy has no file or port left for a connection to an engine: try again, raise the limit of open " +
+	"files (ulimit -n, LimitNOFILE), or lower --connections and --requests"
 
 const noDecode = "no decode engine answers; see GET /health, and the log of the proxy"
 
@@ -114,7 +106,11 @@ func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		p.refuse(w, http.StatusGatewayTimeout, p.late())
 		return
 	}
-	p.log.Warn("a decode engine does not answer", "", "err", err)
+	p.log.Warn("a decode engine does not answer", "", "err", err, "remedy", remedyOf(p.decodes.kind, err))
+	if isOurShortage(err) {
+		p.refuse(w, http.StatusServiceUnavailable, noFile)
+		return
+	}
 	p.refuse(w, http.StatusBadGateway, noDecode)
 }
 
@@ -170,17 +166,44 @@ const (
 	inside
 )
 
-// pass copies an engine's answer to the client, each piece as soon as it is there. It returns why the engine broke off,
-// and what the client has then.
-func (p *Proxy) pass(w http.ResponseWriter, res *http.Response, u *pulse) (had part, err error) {
+// takingBytes is how many bytes of its answer a client has to take in a second while more of them wait. A client that
+// takes fewer is cut off when it has held them up for Config.WriteTimeout in all: it keeps the room of a request.
+const takingBytes = 4 << 10
+
+// A taker is a client that is given its answer.
+type taker struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	most time.Duration // for which the client may hold up its answer at a time
+	rate int64         // the bytes of a second
+	left time.Duration // of most; bytes that were taken earn more
+}
+
+// write gives the client a piece, at once.
+func (t *taker) write(piece []byte) error {
+	begun := time.Now()
+	_ = t.rc.SetWriteDeadline(begun.Add(t.left))
+	_, err := t.w.Write(piece)
+	if err == nil {
+		err = t.rc.Flush()
+	}
+	earned := time.Duration(int64(len(piece)) * int64(time.Second) / t.rate)
+	t.left = max(0, min(t.most, t.left-time.Since(begun)+earned))
+	return err
+}
+
+// pass copies the answer of a decode engine to the client, each piece as soon as it is there. It returns why the engine
+// broke off, and what the client has then.
+func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) (had part, err error) {
 	defer func() { _ = res.Body.Close() }()
 	for _, names := range res.Header["Connection"] {
 		for name := range strings.SplitSeq(names, ",") {
 			res.Header.Del(strings.TrimSpace(name))
 		}
 	}
-	rc := p.patience(w)
+	t := taker{w: w, rc: p.patience(w), most: p.config.WriteTimeout, rate: p.takingBytes, left: p.config.WriteTimeout}
 	begin := func() {
+		p.metrics.first.observe(c.path, time.Since(c.begun))
 		for name, values := range res.Header {
 			if !hop[name] {
 				w.Header()[name] = values
@@ -193,15 +216,11 @@ func (p *Proxy) pass(w http.ResponseWriter, res *http.Response, u *pulse) (had p
 	for {
 		n, err := res.Body.Read(piece)
 		if n > 0 {
-			u.beat()
-			p.patience(w)
+			p.decodes.pulses[at].beat()
 			if had == nothing {
 				begin()
 			}
-			if _, writeErr := w.Write(piece[:n]); writeErr != nil {
-				p.left()
-			}
-			if flushErr := rc.Flush(); flushErr != nil {
+			if err := t.write(piece[:n]); err != nil {
 				p.left()
 			}
 			tail = append(tail, piece[max(0, n-2):n]...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/kvferry/kvferry/runtime/internal/door"
@@ -90,4 +91,12 @@ func known(r *http.Request) {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
 		c.Known()
 	}
+}
+
+// addressOf returns the address of the client that a request came from, for shares.
+func addressOf(r *http.Request) netip.Prefix {
+	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
+		return c.Address
+	}
+	return netip.Prefix{}
 }

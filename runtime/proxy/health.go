@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,26 +55,22 @@ func (p *Proxy) healthy() health {
 	// Not of the client that asks: others wait, too.
 	ctx, cancel := context.WithTimeout(context.Background(), p.healthWait)
 	defer cancel()
-	decodes := make([]*url.URL, len(p.config.Decodes))
-	for i, d := range p.config.Decodes {
-		decodes[i] = d.URL
-	}
 	var asked sync.WaitGroup
-	count := func(engines []*url.URL) *atomic.Int64 {
+	count := func(f *fleet) *atomic.Int64 {
 		var n atomic.Int64
-		for _, engine := range engines {
+		for _, engine := range f.urls {
 			asked.Go(func() {
-				if p.well(ctx, engine) {
+				if p.askHealth(ctx, engine) == isWell {
 					n.Add(1)
 				}
 			})
 		}
 		return &n
 	}
-	prefills, answering := count(p.config.Prefills), count(decodes)
+	prefills, decodes := count(p.prefills), count(p.decodes)
 	asked.Wait()
-	c.known = health{Prefills: up{prefills.Load(), int64(len(p.config.Prefills))},
-		Decodes: up{answering.Load(), int64(len(decodes))}}
+	c.known = health{Prefills: up{prefills.Load(), int64(len(p.prefills.urls))},
+		Decodes: up{decodes.Load(), int64(len(p.decodes.urls))}}
 	c.at = time.Now()
 	return c.known
 }

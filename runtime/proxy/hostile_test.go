@@ -35,8 +35,11 @@ func speaks(t *testing.T, p *Proxy, text string) net.Conn {
 	return conn
 }
 
+// head is the beginning of a request.
+const head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
 // short is a whole request of a client that may not read its answer.
-const short = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n" + `{"prompt": "x"}`
+const short = head + "Content-Length: 15\r\n\r\n" + `{"prompt": "x"}`
 
 // closed waits until the other end hangs up.
 func closed(t *testing.T, conn net.Conn) {
@@ -54,7 +57,8 @@ func TestLongBody(t *testing.T) {
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
 	long := `{"prompt": "` + strings.Repeat("x", 1000) + `"}`
 	want(t, post(t, p, "/v1/completions", long), http.StatusRequestEntityTooLarge, "1000")
-	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", "", io.MultiReader(strings.NewReader(long)))
+	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType,
+		io.MultiReader(strings.NewReader(long)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +87,7 @@ func TestNoRoom(t *testing.T) {
 			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
 			client, first := to(t), make(chan error, 1)
 			ask := func() error {
-				res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+				res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 				if err == nil {
 					_, err = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
@@ -101,7 +105,7 @@ func TestNoRoom(t *testing.T) {
 			if err := <-first; err != nil {
 				t.Error(err)
 			}
-			for begun := time.Now(); len(p.slots) > 0; runtime.Gosched() { // The client has its answer a little earlier.
+			for begun := time.Now(); p.slots.inUse() > 0; runtime.Gosched() { // The client has its answer a little earlier.
 				if time.Since(begun) > patience {
 					t.Fatal("the room is not given back")
 				}
@@ -119,8 +123,8 @@ func TestNoRoom(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
-	for _, text := range []string{"", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\""} {
+	for _, text := range []string{"", head + "X-Slow: ",
+		head + "Content-Length: 100\r\n\r\n{\"prompt\""} {
 		conn := speaks(t, p, text)
 		if strings.Contains(text, "100") {
 			// On a machine that is slow the headers are late, too, and there is no answer.
@@ -146,8 +150,8 @@ func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			decode := newEngine(t, says("answer"))
 			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
-			speaks(t, p, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
-			for begun := time.Now(); p.bytes.Load() == 0; runtime.Gosched() { // It is being read.
+			speaks(t, p, head+"Content-Length: 500\r\n\r\n{")
+			for begun := time.Now(); p.bodies.inUse() == 0; runtime.Gosched() { // It is being read.
 				if time.Since(begun) > patience {
 					t.Fatal("the body is not read")
 				}
@@ -238,7 +242,7 @@ func TestBodiesAreNotCopied(t *testing.T) {
 	body := []byte(`{"prompt": "` + strings.Repeat("x", 8<<20) + `", "n": 1}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r, err := parse(body, false)
+	r, err := parse(body, completions)
 	if err != nil || r.computed() != "" {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if decode := os.Getenv(fewFilesEnv); decode != "" {
+		serveWithFewFiles(decode)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long anything may take: a machine that is slow is no failure.
 const patience = time.Minute
@@ -104,6 +111,7 @@ func start(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
 	t.Helper()
 	with := Defaults()
 	with.Address, with.Prefills, with.Decodes = "127.0.0.1:0", c.Prefills, c.Decodes
+	with.Connections, with.Requests = 64, 16
 	with.ReadTimeout, with.WriteTimeout, with.PrefillTimeout = patience, patience, patience
 	for _, limit := range limits {
 		limit(&with)
@@ -115,6 +123,8 @@ func start(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
 	t.Cleanup(func() { _ = p.Close(t.Context()) }) // The context has ended: nothing is waited for.
 	return p
 }
+
+const jsonType = "application/json"
 
 func pair(prefill, decode *engine) Config {
 	return Config{Prefills: []*url.URL{prefill.url}, Decodes: []Decode{decode.at("10.0.0.2")}}
@@ -135,6 +145,7 @@ func post(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Re
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("Content-Type", jsonType)
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -157,3 +168,11 @@ func want(t *testing.T, res *http.Response, status int, part string) {
 
 const completion = `{"model": "m", "prompt": "Once", "max_tokens": 9, "min_tokens": 3, "stream": true,
 	"stream_options": {"include_usage": true}, "logprobs": 2}`
+
+func object(t *testing.T, text string) (o map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}

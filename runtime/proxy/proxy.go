@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,16 +33,23 @@ type Proxy struct {
 	server    *http.Server
 	gate      *gate
 	transport *http.Transport
-	prefills  *turns
-	decodes   *turns
-	pulses    []pulse // of decode engines
+	prefills  *fleet
+	decodes   *fleet
 	checked   check
+	metrics   *metrics
 
-	healthWait time.Duration // for an engine's
+	healthWait  time.Duration // for an engine's
+	takingBytes int64         // see the constant
 
-	slots chan struct{} // one for each request under way
-	bytes atomic.Int64  // of their bodies
-	stats struct{ requests, sent, computed, failed, left, refused atomic.Uint64 }
+	slots  *shares // of requests under way
+	bodies *shares // of their bytes
+	stats  struct {
+		requests, sent, failed, left, refused atomic.Uint64
+		computed                              [reasons]atomic.Uint64
+	}
+	judged atomic.Uint64 // verdicts about engines that were found in the background
+
+	base context.Context // of all requests
 
 	mu      sync.Mutex
 	closing bool
@@ -55,7 +64,7 @@ type Stats struct {
 	Sent     uint64 // whose cache a prefill engine sent
 	Computed uint64 // whose prompt the decode engine computed
 	Failed   uint64 // that no engine answered, or not to the end
-	Left     uint64 // whose client left before the end; or which Close ended
+	Left     uint64 // whose client left before the end, or was too slow; or which Close ended
 	Refused  uint64 // for which there was no room
 }
 
@@ -67,30 +76,38 @@ func Listen(c Config) (*Proxy, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if err := c.fitFiles(); err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen at %q: %w", c.Address, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{config: c, log: seldom.New(c.Log), cancel: cancel, served: make(chan error, 1),
-		prefills: newTurns(len(c.Prefills), c.Rest, c.PrefillTimeout),
-		decodes:  newTurns(len(c.Decodes), c.Rest, 2*c.Silence+healthTimeout),
-		pulses:   make([]pulse, len(c.Decodes)), slots: make(chan struct{}, c.Requests),
-		healthWait: healthTimeout,
+	urls := make([]*url.URL, len(c.Decodes))
+	for i, d := range c.Decodes {
+		urls[i] = d.URL
+	}
+	p := &Proxy{config: c, log: seldom.New(c.Log), base: ctx, cancel: cancel, served: make(chan error, 1),
+		prefills: newFleet("prefill", c.Prefills, c.Rest, c.PrefillTimeout+2*healthTimeout),
+		decodes:  newFleet("decode", urls, c.Rest, 2*c.Silence+healthTimeout),
+		slots:    newShares(int64(c.Requests), 1), bodies: newShares(c.TotalBytes, c.BodyBytes),
+		healthWait: healthTimeout, takingBytes: takingBytes,
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
-			MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
+			MaxIdleConns: c.Requests, MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
 		}}
+	// Behind another proxy all connections are of one address. At the bound those that are idle give way.
+	p.gate = newGate(listener, door.Config{Total: c.Connections, PerAddress: c.Connections, Strangers: c.Connections,
+		Patience: c.ReadTimeout, Log: c.Log})
+	p.metrics = newMetrics(p)
 	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
 		ReadTimeout:  c.ReadTimeout,
 		WriteTimeout: c.WriteTimeout, // Of what the server says itself; patience has that of all else.
 		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withClient}
-	// Behind another proxy all connections are of one address.
-	p.gate = newGate(listener, door.Config{Total: c.Connections, PerAddress: c.Connections, Strangers: c.Connections,
-		Patience: c.ReadTimeout, Log: c.Log})
 	go func() { p.served <- p.server.Serve(p.gate) }()
 	return p, nil
 }
@@ -101,7 +118,11 @@ func (p *Proxy) Addr() net.Addr { return p.gate.Addr() }
 // Stats counts.
 func (p *Proxy) Stats() Stats {
 	s := &p.stats
-	return Stats{Requests: s.requests.Load(), Sent: s.sent.Load(), Computed: s.computed.Load(), Failed: s.failed.Load(),
+	computed := uint64(0)
+	for i := range s.computed {
+		computed += s.computed[i].Load()
+	}
+	return Stats{Requests: s.requests.Load(), Sent: s.sent.Load(), Computed: computed, Failed: s.failed.Load(),
 		Left: s.left.Load(), Refused: s.refused.Load()}
 }
 
@@ -126,15 +147,44 @@ func (p *Proxy) Close(ctx context.Context) error {
 
 func (p *Proxy) routes() http.Handler {
 	m := http.NewServeMux()
-	m.Handle("POST /v1/completions", p.counted(p.complete(false)))
-	m.Handle("POST /v1/chat/completions", p.counted(p.complete(true)))
-	m.Handle("GET /v1/models", p.counted(p.models))
-	m.Handle("GET /health", p.counted(p.health))
-	m.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		p.refuse(w, http.StatusNotFound,
-			"there are POST /v1/completions, POST /v1/chat/completions, GET /v1/models and GET /health")
+	var served []string
+	handle := func(pattern string, h http.Handler) {
+		m.Handle(pattern, h)
+		served = append(served, pattern)
+	}
+	for _, a := range apis {
+		handle("POST "+a.path, p.counted(p.complete(a)))
+	}
+	for _, path := range []string{"/v1/messages/count_tokens", "/tokenize", "/detokenize"} {
+		handle("POST "+path, p.counted(p.work))
+	}
+	for _, path := range []string{"/v1/models", "/version"} {
+		handle("GET "+path, p.counted(p.question))
+	}
+	for _, pattern := range []string{"GET /health", "GET /ping", "POST /ping"} {
+		handle(pattern, p.counted(p.health))
+	}
+	handle("GET /metrics", p.counted(p.serveMetrics().ServeHTTP))
+	list := "there are " + strings.Join(served[:len(served)-1], ", ") + " and " + served[len(served)-1]
+	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		known(r)
+		unread(w)
+		p.refuse(w, http.StatusNotFound, list)
 	})
-	return m
+	return p.sameOrigin(m)
+}
+
+// sameOrigin refuses what a page of another origin has a browser send: it would compute for that page at the expense of
+// the user that looks at it, who may reach what the page's author cannot.
+func (p *Proxy) sameOrigin(h http.Handler) http.Handler {
+	c := http.NewCrossOriginProtection()
+	c.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		unread(w)
+		p.refuse(w, http.StatusForbidden, fmt.Sprintf("a page of origin %.80q has a browser ask, and only pages that come "+
+			"from this address may: send the request from a server, or serve the page and this proxy at one address",
+			r.Header.Get("Origin")))
+	}))
+	return c.Handler(h)
 }
 
 // counted has Close wait for a handler.
@@ -147,6 +197,7 @@ func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 		}
 		p.mu.Unlock()
 		if closing {
+			unread(w)
 			p.refuse(w, http.StatusServiceUnavailable, "the proxy is stopping")
 			return
 		}

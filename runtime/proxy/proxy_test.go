@@ -130,15 +130,20 @@ func checkComputed(t *testing.T, p *Proxy, decode *engine) {
 	}
 }
 
-// A prefill engine that failed is left out for a while, and is asked again after it.
+// A prefill engine that failed and is not well is left out for a while, and is asked again after it.
 func TestPrefillRests(t *testing.T) {
 	for _, rest := range []time.Duration{time.Hour, 0} {
 		prefill, decode := newEngine(t, fails(http.StatusServiceUnavailable)), newEngine(t, says("answer"))
 		p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = rest })
-		for range 3 {
+		for i := range 3 {
 			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			if rest > 0 {
+				until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
+			} else {
+				until(t, "it is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+			}
 		}
-		if got := len(prefill.all()); got != 1 && rest > 0 || got != 3 && rest == 0 {
+		if got := prefill.completions(); got != 1 && rest > 0 || got != 3 && rest == 0 {
 			t.Errorf("with a rest of %v it was asked %d times", rest, got)
 		}
 	}
@@ -302,7 +307,7 @@ func TestClose(t *testing.T) {
 		p := start(t, Config{Decodes: []Decode{decode.at("10.0.0.2")}})
 		client, said := to(t), make(chan string, 1)
 		go func() {
-			res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", "", strings.NewReader(completion))
+			res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 			if err != nil {
 				said <- "failed"
 				return

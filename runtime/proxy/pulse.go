@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +11,7 @@ import (
 // one that computes: so one that says nothing to anybody for Config.Silence is asked for its health.
 type pulse struct {
 	at     atomic.Int64 // in nanoseconds since 1970; 0: never
-	asking sync.Mutex
+	asking sync.Mutex   // held by the request that asks for the engine's health
 }
 
 func (u *pulse) beat() { u.at.Store(time.Now().UnixNano()) }
@@ -36,7 +34,7 @@ func (p *Proxy) watch(ctx context.Context, at int, begun time.Time) (stop func()
 				return
 			case <-tick.C:
 			}
-			if p.pulses[at].silent(p.config.Silence) && p.ill(ctx, at) {
+			if p.decodes.pulses[at].silent(p.config.Silence) && p.examine(ctx, p.decodes, at) == isIll {
 				p.decodes.failed(at, begun, time.Now(), 2*p.config.Silence+p.healthWait)
 				p.log.Warn("a decode engine hangs: others are asked", p.config.Decodes[at].URL.String(), "silence",
 					p.config.Silence)
@@ -47,29 +45,4 @@ func (p *Proxy) watch(ctx context.Context, at int, begun time.Time) (stop func()
 		cancel()
 		watching.Wait()
 	}
-}
-
-// ill says whether a decode engine does not say that it is well. Of several requests that want to know one asks.
-func (p *Proxy) ill(ctx context.Context, at int) bool {
-	u := &p.pulses[at]
-	if !u.asking.TryLock() {
-		return false
-	}
-	defer u.asking.Unlock()
-	short, cancel := context.WithTimeout(ctx, p.healthWait)
-	defer cancel()
-	if p.well(short, p.config.Decodes[at].URL) {
-		u.beat()
-		return false
-	}
-	return ctx.Err() == nil
-}
-
-func (p *Proxy) well(ctx context.Context, engine *url.URL) bool {
-	res, err := p.ask(ctx, http.MethodGet, engine, call{path: "/health", headers: http.Header{}}, nil)
-	if err != nil {
-		return false
-	}
-	_ = res.Body.Close()
-	return res.StatusCode == http.StatusOK
 }

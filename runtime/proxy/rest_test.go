@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -39,13 +40,16 @@ func stalls(came chan<- string) http.HandlerFunc {
 
 func cuts(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-func cutsLater(w http.ResponseWriter, _ *http.Request) {
+func cutsLater(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/health" {
+		cuts(w, r)
+	}
 	_, _ = io.WriteString(w, "data: one\n\n")
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
 
-// A decode engine that breaks off, before its answer or in the middle of it, or that fails and is not well, is left
+// A decode engine that breaks off, before its answer or in the middle of it, or that fails, and is not well, is left
 // out: others get the requests.
 func TestDecodeRests(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
@@ -114,6 +118,7 @@ func TestDecodeThatHangs(t *testing.T) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.Addr().String()+"/v1/completions",
 			strings.NewReader(completion))
 		if err == nil {
+			r.Header.Set("Content-Type", jsonType)
 			_, err = client.Do(r)
 		}
 		ended <- err
@@ -176,8 +181,10 @@ func TestTimeoutOfADecode(t *testing.T) {
 		if !strings.Contains(string(text), "100ms (--timeout)") || speaks == (err == nil) {
 			t.Errorf("it speaks: %v; got %q, %v", speaks, text, err)
 		}
-		if got := p.decodes.take(time.Now(), false, nil) < 0; got == speaks {
-			t.Errorf("it speaks: %v, and rests: %v", speaks, got)
+		if !speaks {
+			until(t, "it does not rest", func() bool { return p.decodes.rests(0) })
+		} else if p.decodes.rests(0) {
+			t.Error("it speaks, and rests")
 		}
 	}
 }
@@ -302,17 +309,18 @@ func TestLimitsAreNamed(t *testing.T) {
 	p := with(func(c *Config) { c.BodyBytes = 100 })
 	want(t, post(t, p, "/v1/completions", completion), http.StatusRequestEntityTooLarge, "100 bytes (--body)")
 	p = with(func(c *Config) { c.Requests = 1 })
-	p.slots <- struct{}{}
+	other := netip.MustParsePrefix("10.9.9.9/32")
+	_ = p.slots.take(other, 1)
 	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
-		"1 requests are under way, as many as may be (--requests)")
-	<-p.slots
+		"requests under way: 1 of 1 are in use (--requests 1)")
+	p.slots.give(other, 1)
 	p = with(func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
-	p.bytes.Add(999)
+	_ = p.bodies.take(other, 999)
 	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
-		"1000 bytes are under way, as many as may be (--bodies)")
-	p.bytes.Add(-999)
+		"bytes of bodies under way: 999 of 1000 are in use (--bodies 1000)")
+	p.bodies.give(other, 999)
 	conn := speaks(t, with(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond }),
-		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\"")
+		head+"Content-Length: 100\r\n\r\n{\"prompt\"")
 	text, _ := io.ReadAll(conn)
 	// On a machine that is slow the headers are late, too, and there is no answer.
 	if len(text) > 0 && (!strings.Contains(string(text), " 408 ") || !strings.Contains(string(text),

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +21,8 @@ type turn struct {
 	until  time.Time // when it has rested; zero: it answers
 	failed time.Time // last
 	fails  int       // since it answered a request whole
+
+	asked, failures uint64 // since the start
 }
 
 // doublings bounds the rest of an engine that fails again and again: 16 times the first one.
@@ -49,7 +52,9 @@ func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 	if i < 0 {
 		return i
 	}
-	if e := &t.engines[i]; !e.until.IsZero() && !now.Before(e.until) {
+	e := &t.engines[i]
+	e.asked++
+	if !e.until.IsZero() && !now.Before(e.until) {
 		e.until = now.Add(max(t.pause(i), t.trial)) // For others: this request is to find out.
 	}
 	return i
@@ -81,10 +86,13 @@ func (t *turns) pause(i int) time.Duration {
 func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	e := &t.engines[i]
+	if !begun.Before(e.failed) {
+		e.failures++
+	}
 	if t.rest == 0 {
 		return
 	}
-	e := &t.engines[i]
 	if !begun.Before(e.failed) {
 		e.fails, e.failed = e.fails+1, now
 		e.until = now.Add(t.pause(i))
@@ -116,4 +124,11 @@ func (t *turns) answered(i int, begun time.Time, whole bool) {
 	if whole {
 		e.fails = 0
 	}
+}
+
+// snapshot returns a copy of all engines' turns.
+func (t *turns) snapshot() []turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.engines)
 }

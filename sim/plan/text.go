@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/sim/internal/replace"
 )
 
 // planBytesMax bounds what a file may be; the largest that Expand draws has 20 kB.
@@ -23,7 +25,7 @@ func Parse(text []byte) (Plan, error) {
 		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
 	}
 	if err := yaml.Load(text, &p, yaml.WithKnownFields()); err != nil {
-		return p, fmt.Errorf("sim: plan: %w", err)
+		return p, fmt.Errorf("sim: plan: %w", explained(text, err))
 	}
 	return p, p.Check()
 }
@@ -104,7 +106,7 @@ func valueOf(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// Write writes the plan into a file, making its folder.
+// Write writes the plan into a file, making its folder. It replaces a file that is a plan, and no other.
 func (p *Plan) Write(path string) error {
 	text, err := p.Text()
 	if err != nil {
@@ -113,7 +115,19 @@ func (p *Plan) Write(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("sim: plan: %w", err)
 	}
-	return os.WriteFile(path, text, 0o644)
+	if err := replace.File(path, "the plan", text, isPlan); err != nil {
+		return fmt.Errorf("sim: plan: %w", err)
+	}
+	return nil
+}
+
+// isPlan recognises a plan of any version: what Text always writes is there.
+func isPlan(text []byte) bool {
+	var p struct {
+		Version, Seed *uint64
+		FaultsEnd     *string `yaml:"faults_end"`
+	}
+	return yaml.Load(text, &p) == nil && p.Version != nil && p.Seed != nil && p.FaultsEnd != nil
 }
 
 // MarshalText reads n0, n1 and so on.

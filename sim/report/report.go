@@ -8,13 +8,14 @@ package report
 
 import (
 	"bufio"
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 
+	"github.com/kvferry/kvferry/sim/internal/replace"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -64,17 +65,19 @@ func Write(w io.Writer, t *trace.Trace) error {
 	return nil
 }
 
-// WriteFile writes the page of t to a file, which it creates or replaces.
+// generator is in the head of each page, so that WriteFile recognises it.
+const generator = `<meta name="generator" content="kvferry sim">`
+
+// WriteFile writes the page of t to a file. It replaces a page that an earlier call wrote, and no other file.
 func WriteFile(name string, t *trace.Trace) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if err := Write(f, t); err != nil {
-		_ = f.Close() // The first error is the one that counts.
+	var text bytes.Buffer
+	if err := Write(&text, t); err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	err := replace.File(name, "the page", text.Bytes(), func(head []byte) bool {
+		return bytes.Contains(head[:min(len(head), 1024)], []byte(generator))
+	})
+	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

@@ -1,6 +1,6 @@
 """Two vLLM engines with KvferryConnector and two agents, against the tokens of a single engine.
 
-usage: agents.py --work DIRECTORY --kvferry FILE [--requests N] [--layerwise | --pull [--delayed]] ...
+usage: agents.py --work DIRECTORY --kvferry FILE [--requests N] [--layerwise | --pull [--delayed]] [--beside] ...
 
 The prefill engine computes each prompt and has its agent push the KV to the decode engine's agent, of which the decode
 engine takes it. Some requests come to the decode engine first, prompts begin alike, and greedy tokens must be those of
@@ -45,7 +45,9 @@ def tried_all(asked: argparse.Namespace) -> bool:
     ports, good = free_ports(3), True
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
         engines = {
-            side: stack.enter_context(connected(asked, side, side, agent, delayed=asked.delayed))
+            side: stack.enter_context(
+                connected(asked, side, side, agent, beside=asked.beside and side == "prefill", delayed=asked.delayed)
+            )
             for side, agent in both.items()
         }
         for child in engines.values():
@@ -91,6 +93,7 @@ def main() -> int:
     parser = arguments(__doc__)
     add_pulls(parser)
     parser.add_argument("--layerwise", action="store_true", help="each layer goes while the next is computed")
+    parser.add_argument("--beside", action="store_true", help="the prefill engine has another connector too")
     asked = parser.parse_args()
     if asked.layerwise and asked.pull:
         parser.error("layers are pushed: --layerwise and --pull exclude each other")

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import queue
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import TracebackType
 
 # How long a child may take to end by itself, in seconds.
 FAREWELL = 20
+
+
+def run_folder(work: str) -> str:
+    """Make a folder in work for the files of this run alone, with links to the models that are there.
+
+    So nothing is written over, whatever directory was named and however often.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=work))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"no folder can be made in it: {error}") from error
+    for model in ("model", "small"):
+        if (there := Path(work) / model).exists():
+            (folder / model).symlink_to(there.resolve())
+    return str(folder)
 
 
 class SilentError(Exception):

@@ -69,6 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prefix-caching", action="store_true", help="reuse blocks of earlier requests")
     parser.add_argument("--connector", default="NixlPushConnector", metavar="CLASS")
     parser.add_argument("--connector-module", metavar="MODULE", help="where that class is, if it is not vLLM's own")
+    parser.add_argument("--beside", action="store_true", help="have beside.py's connector asked before that one")
     parser.add_argument("--extra", default="{}", metavar="JSON", help="the connector's own settings")
     return parser.parse_args()
 
@@ -120,13 +121,26 @@ def build(asked: argparse.Namespace) -> LLMEngine:
     if asked.num_blocks:
         settings["num_gpu_blocks_override"] = asked.num_blocks
     if asked.role in KV_ROLES:
+        connector = {
+            "kv_connector": asked.connector,
+            "kv_connector_module_path": asked.connector_module,
+            "kv_role": KV_ROLES[asked.role],
+            "kv_connector_extra_config": json.loads(asked.extra),
+        }
+        if asked.beside:
+            first = {
+                "kv_connector": "BesideConnector",
+                "kv_connector_module_path": "beside",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": {},
+            }
+            connector = {
+                "kv_connector": "MultiConnector",
+                "kv_role": KV_ROLES[asked.role],
+                "kv_connector_extra_config": {"connectors": [first, connector]},
+            }
         settings["kv_transfer_config"] = KVTransferConfig(
-            kv_connector=asked.connector,
-            kv_connector_module_path=asked.connector_module,
-            kv_role=KV_ROLES[asked.role],
-            engine_id=asked.id,
-            kv_load_failure_policy=asked.failure_policy,
-            kv_connector_extra_config=json.loads(asked.extra),
+            **connector, engine_id=asked.id, kv_load_failure_policy=asked.failure_policy
         )
     return LLMEngine.from_engine_args(EngineArgs(**settings))
 

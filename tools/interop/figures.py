@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from children import Child, GoneError, SilentError
+from children import Child, GoneError, SilentError, run_folder
 from hosts import DONE, LAYERWISE, PEER, PULL, Agent
 from interop import HOST, free_ports
 from model import HEAD, MODELS
@@ -150,7 +150,13 @@ def started(asked: argparse.Namespace, stack: contextlib.ExitStack) -> list[Way]
 def main() -> int:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the model's folder; logs go there")
+    parser.add_argument(
+        "--work",
+        required=True,
+        type=run_folder,
+        metavar="DIRECTORY",
+        help="has the model's folder; logs go to a new one",
+    )
     parser.add_argument("--kvferry", required=True, metavar="FILE", help="the command")
     parser.add_argument("--sizes", choices=tuple(MODELS), default="small", help="of the model")
     parser.add_argument("--lengths", type=numbers, default="1024,4096", help="of prompts, in tokens")

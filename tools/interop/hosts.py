@@ -81,7 +81,7 @@ class Agent:
     def held(self, client: kvferry.Client) -> dict[str, int]:
         """Say what is left in it, beside pages that nobody has."""
         node = client.stats()["node"]
-        return {name: node[name] for name in ("Claims", "Pinned", "PagesLent") if node[name]}
+        return {name: node[name] for name in ("claims", "pinned", "pages_lent") if node[name]}
 
 
 def engine(asked: argparse.Namespace, role: str, name: str, *more: str) -> Child:
@@ -91,8 +91,10 @@ def engine(asked: argparse.Namespace, role: str, name: str, *more: str) -> Child
     return Child(f"the {name} engine", command, work / f"{name}.log")
 
 
-def connected(asked: argparse.Namespace, role: str, name: str, agent: Agent, **more: object) -> Child:
-    """Start an engine that has an agent."""
+def connected(
+    asked: argparse.Namespace, role: str, name: str, agent: Agent, *, beside: bool = False, **more: object
+) -> Child:
+    """Start an engine that has an agent, and another connector beside it if it is to be so."""
     extra = {"socket": str(agent.socket), "load_patience": asked.load_patience, "grace": 1, **more}
     return engine(
         asked,
@@ -101,7 +103,7 @@ def connected(asked: argparse.Namespace, role: str, name: str, agent: Agent, **m
         "--connector=KvferryConnector",
         "--connector-module=kvferry.vllm",
         "--failure-policy=recompute",
-        "--prefix-caching",
+        "--beside" if beside else "--prefix-caching",  # Else the other connector would hardly be asked for anything.
         *((f"--num-blocks={asked.num_blocks}",) if asked.num_blocks else ()),
         *((f"--batched-tokens={asked.batched_tokens}",) if asked.batched_tokens else ()),
         f"--extra={json.dumps(extra)}",

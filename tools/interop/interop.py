@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from children import Child, GoneError, SilentError
+from children import Child, GoneError, SilentError, run_folder
 
 HERE = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
@@ -355,7 +355,9 @@ def report(what: dict[str, Any]) -> None:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the folder model; logs go there")
+    parser.add_argument(
+        "--work", required=True, type=run_folder, metavar="DIRECTORY", help="has the folder model; logs go to a new one"
+    )
     parser.add_argument("--python", metavar="FILE", help="the Python that has vLLM, if it is not this one")
     parser.add_argument("--between", metavar="COMMAND", help="a program that stands between the engines")
     parser.add_argument("--directly", action="store_true", help="try it without that program first")

@@ -104,8 +104,11 @@ def main() -> None:
     if len(sys.argv) not in (2, 3) or (model := (*sys.argv, "tiny")[2]) not in MODELS:
         sys.exit(__doc__)
     directory = Path(sys.argv[1])
+    about, there = json.dumps(config(MODELS[model]), indent=1), directory / "config.json"
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config(MODELS[model]), indent=1), encoding="utf-8")
+    if any(directory.iterdir()) and not (there.exists() and there.read_text(encoding="utf-8") == about):
+        sys.exit(f"{directory} has something else than this model; name a directory that is new or empty")
+    there.write_text(about, encoding="utf-8")
     save_file(weights(MODELS[model]), directory / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -90,7 +90,7 @@ def tried_all(asked: argparse.Namespace) -> bool:
             text = FILE.format(host=HOST, name=name, ports=found[3 * i + 3 : 3 * i + 6], directory=given)
             agents.append(Agent(asked.kvferry, name, text, Path(asked.work)))
             stack.callback(agents[i].kill)
-            engines.append(stack.enter_context(connected(asked, "both", name, agents[i], hash_bits=64)))
+            engines.append(stack.enter_context(connected(asked, "both", name, agents[i])))
         for child in engines:
             report(child.wait("ready", START))
 

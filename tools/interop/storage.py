@@ -45,11 +45,12 @@ local_cpu: false
 max_local_cpu_size: 0.25
 enable_pd: false
 save_unfull_chunk: true
+pre_caching_hash_algorithm: sha256_cbor
 storage_plugins: [kvferry]
 extra_config:
   storage_plugin.kvferry.module_path: kvferry.lmcache
   storage_plugin.kvferry.class_name: KvferryBackend
-  kvferry: {{socket: "{socket}", grace: 1, load_patience: 5}}
+  kvferry: {{socket: "{socket}", grace: 1, load_patience: 5, weights: tiny}}
 """
 
 # A node that shares, and has no directory: engines of one host.

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from children import Child, SilentError
+from children import Child, SilentError, run_folder
 from hosts import counted, engine
 from interop import HOST, START, Trial, prompt, report
 
@@ -184,7 +184,9 @@ def references(asked: argparse.Namespace, tried: list[Trial]) -> dict[str, list[
 def arguments(about: str | None) -> argparse.ArgumentParser:
     """Say what command lines have in common."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", required=True, metavar="DIRECTORY", help="has the folder model; logs go there")
+    parser.add_argument(
+        "--work", required=True, type=run_folder, metavar="DIRECTORY", help="has the folder model; logs go to a new one"
+    )
     parser.add_argument("--kvferry", required=True, metavar="FILE", help="the command")
     parser.add_argument("--requests", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=16, help="that an engine makes of each prompt")

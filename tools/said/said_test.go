@@ -90,7 +90,7 @@ var sentences = []struct {
 	file, says string
 	holds      func(t *testing.T) bool
 }{
-	{"README.md", "A vanilla LMCache sender is refused at once", func(t *testing.T) bool {
+	{"README.md", "a vanilla LMCache sender is refused at once", func(t *testing.T) bool {
 		return strings.Contains(read(t, "runtime/plain_test.go"), "func TestPlainSenderIsRefusedAtOnce(")
 	}},
 	{"effects/machine.go", "The // simulator runs any other as well, beside ranks or alone", func(t *testing.T) bool {

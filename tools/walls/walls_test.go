@@ -53,15 +53,16 @@ var rooms = []room{
 	{name: "fsm/lease", std: pureStd, own: with(leaves, "effects", "identity", "protocol", "fsm/link"), foreign: none},
 	{name: "fsm/loan", std: pureStd, own: with(leaves, "effects", "fsm/lease", "fsm/store"), foreign: none},
 	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	{name: "fsm/ended", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/bundle", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
 	{name: "fsm/land", std: pureStd, foreign: none,
 		own: with(leaves, "effects", "fsm/bundle", "fsm/last", "fsm/memory", "fsm/store")},
 	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 	{name: "fsm/deferred", std: pureStd, foreign: none,
-		own: with(leaves, "effects", "fsm/store", "fsm/link", "fsm/lease", "fsm/engine", "fsm/pipeline")},
+		own: with(leaves, "effects", "fsm/store", "fsm/link", "fsm/lease", "fsm/ended", "fsm/engine", "fsm/pipeline")},
 	{name: "fsm/engine", std: pureStd, foreign: none,
-		own: with(leaves, "effects", "protocol", "fsm/link", "fsm/store", "fsm/pending")},
+		own: with(leaves, "effects", "protocol", "fsm/ended", "fsm/link", "fsm/store", "fsm/pending")},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	// Which pages of one rank's cache belong into which of another's: arithmetic, and what a worker says of itself.
@@ -97,7 +98,10 @@ var rooms = []room{
 	{name: "snapshot", own: none, foreign: none},
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
-	{name: "sim/plan", own: []string{"effects", "sim/draw"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	// Files that users name: a plan and a page replace what they wrote themselves, and nothing else.
+	{name: "sim/internal/replace", own: none, foreign: none},
+	{name: "sim/plan", own: []string{"effects", "sim/draw", "sim/internal/replace"},
+		foreign: []string{"go.yaml.in/yaml/v4"}},
 	{name: "sim/condense", own: []string{"effects", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/expand", own: []string{"effects", "protocol", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/coverage", own: none, foreign: none},
@@ -169,7 +173,9 @@ var rooms = []room{
 	{name: "runtime/control/valkey",
 		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
 		foreign: []string{"github.com/gomodule/redigo/redis"}},
-	{name: "runtime/control/valkey/valkeytest", own: []string{"runtime/control/reserve"}, foreign: none},
+	{name: "runtime/control/valkey/server", own: none, foreign: none},
+	{name: "runtime/control/valkey/valkeytest",
+		own: []string{"runtime/control/reserve", "runtime/control/valkey/server"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"},
 		foreign: []string{"go.yaml.in/yaml/v4"}},
@@ -185,11 +191,12 @@ var rooms = []room{
 	// Plain engines are reached by libnixl and by side channels, which are handed to it.
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
-	// The front of engines knows HTTP alone, and no node.
-	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"}, foreign: none},
+	// The front of engines knows HTTP and metrics alone, and no node.
+	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
+		foreign: []string{"github.com/prometheus/client_golang/prometheus/..."}},
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
-		"runtime/config", "runtime/control", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane",
-		"runtime/plane/epochs"},
+		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl",
+		"runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
@@ -237,8 +244,8 @@ func systems() []string {
 
 // tables is what who reads or is pushed to stands on beside that: rooms that know no message.
 func tables() []string {
-	return append(systems(), "fsm/bundle", "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan", "fsm/notice",
-		"fsm/pipeline")
+	return append(systems(), "fsm/bundle", "fsm/deferred", "fsm/ended", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan",
+		"fsm/notice", "fsm/pipeline")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

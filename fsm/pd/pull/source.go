@@ -53,6 +53,9 @@ type outgoing struct {
 	lease     lease.Owner     // of its pages, or of the copies
 	read      bool            // its reader said that it has everything
 	withdrawn bool            // it was taken back, and the peer is to be told
+	// Its reader found the lease over once, by a comparison of clocks that was old, and compares anew. That costs no
+	// attempt: with one attempt alone, puts that are rarer than comparisons last would fail for ever.
+	compared bool
 }
 
 // sourcePhase is where a put stands.
@@ -181,7 +184,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 
 // take begins with a put.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
-	a, ok := put.Admit(e, t, c, f.puts.Len(), f.Fits(e.Cfg, c.Keys))
+	a, ok := put.Admit(e, t, c, f.puts.Len(), f.fitting(e.Cfg, c.Keys))
 	if !ok {
 		return
 	}

@@ -175,8 +175,10 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		code, its = effects.PeerLost, false
 		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.Failed < e.Cfg.AttemptsMax {
+	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() &&
+		(p.Failed < e.Cfg.AttemptsMax || !p.compared) {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
+		p.compared = true
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)
 		return

@@ -117,6 +117,7 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 		t.refuseOffer(e, who, code, why)
 		return
 	}
+	e.Ended.Began(&e.Env, class, request, operation, m.Keys[0])
 	if e.Abandons.Has(e.Now, request) {
 		e.Out.Mark(pending.MarkAskAbandoned)
 		t.refuseOffer(e, who, effects.Cancelled, flow.WhyEnded(effects.Cancelled))

@@ -36,7 +36,7 @@ func (t *Target) fetch(e *flow.Env, to effects.Ticket, c *engine.Fetch) {
 		engine.TurnDown(&e.Env, to, code, why)
 		return
 	}
-	e.Fetches.Open(&e.Env, &e.Store, &e.Deferred, e.Links, to, c)
+	e.Fetches.Open(&e.Env, &e.Store, &e.Deferred, &e.Ended, e.Links, to, c)
 	t.tellEnded(e)
 }
 
@@ -80,11 +80,11 @@ func (t *Target) StartFetches(e *flow.Env) {
 		if e.Abandons.Ordered(e.Fetches.Request(h)) {
 			continue // What there is for it is condemned, and it is looked at again then.
 		}
-		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, e.Links, h)
+		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, &e.Ended, e.Links, h)
 		t.tellEnded(e)
 	}
 	if any {
-		e.Gets.GiveUp(&e.Env, &e.Store, &e.Pending) // What fetches took with them.
+		e.Gets.GiveUp(&e.Env, &e.Store, &e.Ended, &e.Pending) // What fetches took with them.
 		heardLost(e)
 	}
 }

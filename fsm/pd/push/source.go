@@ -120,7 +120,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 
 // take begins with a put.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
-	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, f.Fits(e.Cfg, c.Keys))
+	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, put.Fitting(e.Cfg, f.Fits(e.Cfg, c.Keys)))
 	if !ok {
 		return
 	}
@@ -133,6 +133,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 // begin begins with a put that has its row.
 func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted) {
 	if a.Code != effects.OK {
+		p.NoRoom = true
 		p.Blame(a.Code, a.Why)
 		p.deliver(e, a.Code)
 		f.end(e, h, p)

@@ -40,6 +40,10 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
+	if p.For.Owner != kernel.OwnerNone && p.Opens {
+		// It would hold up layers behind it, which need no room, and whose end may be what it waits for. Its flow asks again.
+		m.Ext.PatienceNS = 0
+	}
 	if p.Layers > 0 && !p.chunks {
 		m.Ext.Layers = p.Layers
 		m.Shape, m.Ext.Epoch = e.Cfg.Layout.Shape, p.Epoch
@@ -247,6 +251,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(put.MarkAllocFailed)
 	words := effects.Words(f.reply.Ext.Reason)
 	p.Blame(code, put.RefusalOf(words))
+	p.NoRoom = true
 	if !p.Delivered() {
 		p.deliver(e, code)
 	}

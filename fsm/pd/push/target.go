@@ -132,6 +132,9 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		t.refuse(e, who, len(m.Keys), code, why)
 		return
 	}
+	if m.HasExt {
+		e.Ended.Began(&e.Env, class, request, operation, m.Keys[0])
+	}
 	if e.Abandons.Has(e.Now, request) {
 		e.Out.Mark(pending.MarkAskAbandoned)
 		t.refuse(e, who, len(m.Keys), effects.Cancelled, flow.WhyEnded(effects.Cancelled))

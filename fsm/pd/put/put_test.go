@@ -433,7 +433,7 @@ func TestAnotherFlowOpensTheBreaker(t *testing.T) {
 	asked, _ := r.asked()
 	second := r.put(r.reserve(1, 0), nil)
 	r.do(func(e *flow.Env) {
-		e.Breakers.Open(e.Now, link.Where(peer), effects.NoMemory, "", false)
+		e.Breakers.Open(e.Now, link.Where(peer), effects.NoMemory, "", false, 0)
 		r.wantOpen(second)
 		to := e.Links.Want(&e.Env, link.Where(peer))
 		r.source.Signal(e, kernel.Ref{Subject: to}, flow.Signal{Kind: flow.Changed})

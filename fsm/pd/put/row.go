@@ -23,15 +23,19 @@ type Row struct {
 	Attempt   uint32              // how often it was asked
 	Failed    uint32              // those of them that count against it
 	over      bool                // as in line
+	alone     bool                // as in line
 	turn      uint64              `snap:"skip"` // its place among those that were sent
 	reached   uint64              // the link's attempt when it began to wait for it
 	Conn      effects.Conn        // of the lane it has taken
 	answer    kernel.TimerID      `snap:"set"` // when that which was asked there is overdue
 	Who       effects.Incarnation // whom it asked: what is said of it holds for no other life
 	Us        effects.Incarnation // who we are to it
-	Listens   bool                // that peer takes a last word (commit, withdrawal); the link may be down by then
-	Sent      uint32
-	Skipped   uint32
+	// chunks is how many it asks room for: a breaker lets a put pass that is smaller than the one that opened it. 0: no
+	// breaker holds it up, and it opens none. A put of another flow never waits at its peer, and its flow tries it again.
+	chunks  uint32
+	Listens bool // that peer takes a last word (commit, withdrawal); the link may be down by then
+	Sent    uint32
+	Skipped uint32
 	Inner
 }
 
@@ -43,6 +47,7 @@ type Inner struct {
 	Epoch   uint32
 	Opens   bool
 	Already []uint32 // what was there already, by place
+	NoRoom  bool     // its peer has no room for it now, or is left alone for that, and nothing of it went
 }
 
 // A Batch is the chunks of a put.
@@ -88,16 +93,18 @@ type Admitted struct {
 	Peer table.Handle // of the link room
 	Code effects.Code
 	Why  effects.Why
+
+	chunks uint32
 }
 
 // Admit takes a Put, and gives it its peer, or says no at once. open puts of the flow are there, and one can have fits
 // of these chunks. What is refused here leaves everything as it was; what is refused later has an outcome as any put
 // has, of which the proxy hears.
-func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open, fits int) (Admitted, bool) {
+func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engine.Fits) (Admitted, bool) {
 	taken, ok := e.Commands.Take(&e.Env, t, c, open, fits, e.Draining)
 	a := Admitted{Taken: taken}
 	if ok {
-		a.meet(e, link.Where(c.Peer))
+		a.meet(e, link.Where(c.Peer), uint32(len(c.Keys)))
 	}
 	return a, ok
 }
@@ -105,13 +112,13 @@ func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open, fits int) (Admitt
 // Carry takes a put of another flow, and gives it its peer, or says why it is to end at once.
 func Carry(e *flow.Env, c *flow.Carried) (a Admitted) {
 	a.Request, a.Operation, a.Patience = c.Request, e.Commands.Operation(), c.Put.Patience
-	a.meet(e, link.Where(c.Put.Peer))
+	a.meet(e, link.Where(c.Put.Peer), 0)
 	return a
 }
 
-// meet gives a put its peer, or says why it has none.
-func (a *Admitted) meet(e *flow.Env, w link.Where) {
-	if e.Breakers.LeftAlone(e.Now, w) {
+// meet gives a put of so many chunks its peer, or says why it has none. With 0 no breaker holds it up.
+func (a *Admitted) meet(e *flow.Env, w link.Where, chunks uint32) {
+	if a.chunks = chunks; chunks > 0 && e.Breakers.LeftAlone(e.Now, w, chunks) {
 		e.Out.Mark(MarkPeerBackedOff)
 		a.Code, a.Why = effects.BackedOff, e.Breakers.Why(w)
 		return
@@ -130,7 +137,7 @@ func (r *Row) Begin(e *flow.Env, c *engine.Put, a *Admitted, ref kernel.Ref) {
 	*r = Row{
 		Op: engine.Op{Pages: r.Pages}, Inner: Inner{Already: r.Already[:0]},
 		Batch: Batch{keys: r.keys[:0], ends: r.ends[:0], LastTokens: c.LastChunkTokens},
-		Peer:  a.Peer, Where: link.Where(c.Peer), Request: a.Request, Operation: a.Operation,
+		Peer:  a.Peer, Where: link.Where(c.Peer), Request: a.Request, Operation: a.Operation, chunks: a.chunks,
 	}
 	r.Op.Begin(&e.Env, a.Ticket, c.Pages, a.Patience)
 	for _, key := range c.Keys {
@@ -177,7 +184,8 @@ func (r *Row) Outcome(e *flow.Env, code effects.Code, held bool, stage effects.S
 	if r.For.Owner != kernel.OwnerNone {
 		r.End(&e.Env, held)
 		e.Told = append(e.Told, flow.Told{
-			For: r.For, Code: code, Held: r.Held(), Why: out.Why, Already: append([]uint32(nil), r.Already...),
+			For: r.For, Code: code, Held: r.Held(), NoRoom: r.NoRoom && passing(code), Why: out.Why,
+			Already: append([]uint32(nil), r.Already...),
 		})
 		return
 	}

@@ -24,9 +24,13 @@ type Of[P any] interface {
 // A line is the puts that wait for the lanes of one peer, oldest first.
 type line struct {
 	first table.List   // to be asked, on the alloc lane
+	alone table.List   // no longer to be asked: a breaker has opened for them, and they are to be stopped
 	last  table.List   // to say a last word, on the commit lane
 	over  int          // of those: whose engine has everything back, so a drain need not wait for a peer out of reach
 	lost  effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
+	// opens is how often breakers had opened when first was last searched for puts that they stop: no other put in it is
+	// stopped before one opens again.
+	opens uint64 `snap:"skip"`
 }
 
 // Emptied has room for so many puts, and a line for each of so many peers, in the memory of t, which is not used any
@@ -44,7 +48,12 @@ func (t *Table[P, R]) line(peer table.Handle) *line { return &t.lines[peer.Slot(
 func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 	r := t.row(h)
 	r.reached = e.Links.Outbound(r.Peer).Attempt()
-	q := &t.line(r.Peer).first
+	of := t.line(r.Peer)
+	q := &of.first
+	if isLeftAlone(e, r) { // A breaker may have opened while it was in flight, or copied.
+		t.PushBack(&of.alone, h)
+		return
+	}
 	if r.Attempt == 0 {
 		t.PushBack(q, h)
 		return
@@ -63,7 +72,15 @@ func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 func (t *Table[P, R]) First(peer table.Handle) table.Handle { return t.line(peer).first.Front() }
 
 // Unqueue takes a put out of that line.
-func (t *Table[P, R]) Unqueue(h table.Handle) { t.Unlink(&t.line(t.row(h).Peer).first, h) }
+func (t *Table[P, R]) Unqueue(h table.Handle) {
+	r := t.row(h)
+	if of := t.line(r.Peer); r.alone {
+		t.Unlink(&of.alone, h)
+		r.alone = false
+	} else {
+		t.Unlink(&of.first, h)
+	}
+}
 
 // InVain is a put that waits for a peer whose gate is not open, and need not any longer: its flow stops it with this
 // code. Zero: there is none.
@@ -81,31 +98,53 @@ func (t *Table[P, R]) InVain(e *flow.Env, peer table.Handle) (table.Handle, effe
 	return h, cause
 }
 
-// Refused leaves the address of a put's peer alone if that answered that it has nothing to give, to anybody, for the
-// time being, and says whether it does: who waits behind the put is then to be stopped, as LeftAlone says.
+// Refused leaves the address of a put's peer alone if that answered that it has nothing to give for the time being, and
+// says whether it does: puts that wait behind this one are then to be stopped, as LeftAlone says. A peer that had no
+// memory for this put may have some for a smaller one; other refusals hold for all.
 func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
-	if !full(code) || !e.Breakers.Open(e.Now, r.Where, code, said, e.Cfg.Window > 1) {
+	least := uint32(0)
+	if code == effects.NoMemory {
+		least = r.chunks
+	}
+	if !full(code) || r.chunks == 0 ||
+		!e.Breakers.Open(e.Now, r.Where, code, said, e.Cfg.Window > 1, least) {
 		return false
 	}
 	e.Out.Mark(MarkBackedOff)
 	return true
 }
 
-// LeftAlone is the first who waits for a peer whose breaker is open, whoever opened it; its flow stops it as BackedOff.
-// Zero: nobody does. The peer may have said that it is full since the put was given, and since it was sent, if its
-// answer was lost: so nobody waits for a lane while its breaker is open.
+// LeftAlone returns a put that waits for a peer whose breaker is open for it, whichever put opened it; its flow stops it
+// as BackedOff. Zero: there is none. The peer may have said that it is full since the put was given, and since it was
+// sent, if its answer was lost: so no put waits for a lane while a breaker is open for it.
 func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
-	h := t.First(peer)
-	if h == 0 {
-		return 0
+	of := t.line(peer)
+	if of.opens != e.Breakers.Opens() {
+		of.opens = e.Breakers.Opens()
+		for h := of.first.Front(); h != 0; {
+			r, next := t.row(h), t.Next(h)
+			if e.Work.Look(); isLeftAlone(e, r) {
+				t.Unlink(&of.first, h)
+				t.PushBack(&of.alone, h)
+			}
+			h = next
+		}
 	}
-	r := t.row(h)
-	if !e.Breakers.LeftAlone(e.Now, r.Where) {
-		return 0
+	h := of.alone.Front()
+	if h != 0 {
+		e.Out.Mark(MarkPeerBackedOff)
 	}
-	e.Out.Mark(MarkPeerBackedOff)
-	r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
 	return h
+}
+
+// isLeftAlone says whether a breaker is open for a put, and notes that it is to be stopped then.
+func isLeftAlone(e *flow.Env, r *Row) bool {
+	if r.chunks == 0 || !e.Breakers.LeftAlone(e.Now, r.Where, r.chunks) {
+		return false
+	}
+	r.alone, r.NoRoom = true, true
+	r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
+	return true
 }
 
 // MayStop says whether this step may stop one more of those that wait for a peer; if not, their flow is told of the

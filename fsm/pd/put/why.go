@@ -39,6 +39,11 @@ func full(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
 }
 
+// passing says whether what a receiver lacked may be there later.
+func passing(code effects.Code) bool {
+	return code == effects.NoMemory || code == effects.TooMany || code == effects.BackedOff
+}
+
 // HungUp is what is said of a put whose question got no answer, as often as it was asked.
 func HungUp(e *flow.Env, code effects.Code) effects.Why {
 	w := link.HungUp(code, e.Cfg.ReplyTimeout)

@@ -6,8 +6,10 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvferry.asking import described
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
+from kvferry.link import PATH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +44,19 @@ class Attachment:
         """Be served by a driver."""
         self._driver = driver
         self._options = options
+
+    def __repr__(self) -> str:
+        """Say where the agent is, and whether it is there."""
+        core = self._driver.core
+        info = core.session.info
+        if core.forked:
+            return described(self, f"of {core.path}, of the process that this one was forked from")
+        if core.closing or core.closed:
+            return described(self, f"of {core.path}, closed")
+        if info is None or not core.session.joined:
+            return described(self, f"not attached to {core.where()}")
+        pool = f"{info.pages} pages of {info.page_bytes} bytes"
+        return described(self, f"attached to {core.path}, {pool}, sides {', '.join(info.sides) or 'none'}")
 
     @property
     def info(self) -> Attached:
@@ -95,11 +110,22 @@ class Attachment:
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is."""
+    """Say where the agent's socket is. What is a URL is refused at once: such a file is never there."""
     found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
     if not found:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs="empty", remedy=remedy))
+    if "://" in found:
+        remedy = f"give the path alone: {'/' + found.partition('://')[2].lstrip('/')}"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
+    size = len(os.fsencode(found))
+    if size > PATH_MAX:
+        remedy = f"a Unix socket's path has no more: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
+        why = Why(stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy)
+        raise error_of("connect", Code.INVALID, why)
+    if "\0" in found:
+        remedy = "give the path of a file: an agent serves no abstract socket"
+        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
     return found
 
 

@@ -199,13 +199,17 @@ class Calls:
         # The agent forgot all that the attachment did not name: nothing is left to be told.
         self._done = []
         if not info.resumed:
-            made = self.lose(all_of_them=False)
-            self.epoch += 1
-            return made
+            return self.session_gone()
         for call in self._open.values():
             if call.answer is None:
                 self._say(call, [])
         return []
+
+    def session_gone(self) -> list[Lost]:
+        """Know that the agent has nothing of the session any more."""
+        made = self.lose(all_of_them=False)
+        self.epoch += 1
+        return made
 
     def lose(self, *, all_of_them: bool, keep_open: bool = False) -> list[Lost]:
         """End what was under way. What was never sent and names nothing of the old session may go on in a new one.

@@ -57,6 +57,11 @@ class Code(enum.IntEnum):
     LAPSED = 21
     # An assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
     FAILED = 22
+    # The sender of the request said that no more of it comes. Recompute: its reason is beside the code.
+    SENDER_FAILED = 23
+    # The sender said that all of the request was sent, and this chunk is not among what came. Recompute, and compare
+    # how both engines name chunks.
+    NOT_SENT = 24
 
     @classmethod
     def of(cls, number: int) -> Code:
@@ -95,5 +100,9 @@ REMEDIES = {
     Code.LAPSED: "compute it; raise retention above the longest wait in the engine's queue",
     Code.FAILED: (
         "an assertion failed in this rank, which does nothing any more: use another node, and look at its report"
+    ),
+    Code.SENDER_FAILED: "compute it; the sender's log says more",
+    Code.NOT_SENT: (
+        "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash"
     ),
 }

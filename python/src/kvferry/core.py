@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 import warnings
 import weakref
 from collections import deque
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kvferry.call import Answered, CameBack, Lost, Showing
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
-from kvferry.link import Link, LinkError, Pace
+from kvferry.link import Link, LinkError, Pace, StrangerError
 from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Broken, Joined, Refused, Session
 from kvferry.waiting import Reply, Waiting
@@ -72,6 +73,7 @@ class Core:
         self._reason = "no attempt was made yet"
         self._reached = False  # The last attempt met somebody.
         self._said = False
+        self._server = 0  # The process at the other end of the last connection, by its number; 0: it has none here.
         _cores.add(self)
 
     # ---- for the driver ----
@@ -168,8 +170,7 @@ class Core:
             self.link.close()
             self.link = None
         self._settle(self.session.close())
-        if self.pool is not None and self.pinned is not None and self.pinned.done:
-            unpin(self.pool)
+        self._drop_pool()
         _cores.discard(self)
 
     def pin(self) -> Pinned:
@@ -232,14 +233,24 @@ class Core:
             if self.session.epoch:
                 log.warning("the agent at %s is away for %g s: what it had is lost", self.path, self.options.grace)
             self._settle(self.session.give_up())
+            self._drop_pool()
         if now < self._next_try:
             return
         self._next_try = now + self._pace.delay()
         try:
             self.link = Link.connect(self.path)
+        except StrangerError as error:
+            self._reached, self._reason = False, str(error)
+            self.refusal = _stranger(self.path, error)
+            return
         except (OSError, ValueError) as error:
             self._reached, self._reason = False, str(error)
+            if _is_gone(self._server) or (isinstance(error, ConnectionRefusedError) and _is_socket(self.path)):
+                # Its process has ended, or nobody listens at its socket, for good. The next agent needs the memory.
+                self._settle(self.session.agent_gone())
+                self._drop_pool()
             return
+        self._server = self.link.server
         self._attach_until = now + ATTACH_TIME
         if not self._reached:  # Else how that ended says more.
             self._reached, self._reason = True, "it takes connections and answers none; it is stopped or overloaded"
@@ -307,12 +318,23 @@ class Core:
             log.warning("attached to %s anew: what was held before is a miss", self.path)
 
     def _map(self, pool: Pool) -> None:
-        old, self.pool = self.pool, pool
-        if old is None or self.pinned is None or not self.pinned.done:
+        self._drop_pool()
+        self.pool = pool
+        if self.pinned is not None and self.pinned.done:
+            self.pinned = pin(pool)
+            log.info("%s", self.pinned.text)
+
+    def _drop_pool(self) -> None:
+        """Give up the memory of a session that is over. Its handles are void before: see PagesBase.look."""
+        pool, self.pool = self.pool, None
+        if pool is None:
             return
-        unpin(old)
-        self.pinned = pin(pool)
-        log.info("%s", self.pinned.text)
+        if self.pinned is not None and self.pinned.done:
+            unpin(pool)
+        try:
+            pool.drop()
+        except OSError as error:
+            log.warning("the memory of an agent that is gone stays mapped while something looks at it: %s", error)
 
     def _settle(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -352,6 +374,34 @@ class Core:
         if op := event.call.gives_back:
             reply.keep(weakref.finalize(reply, self.leak, op, event.call.number, reply.epoch))
         waiting.answered(reply)
+
+
+def _stranger(path: str, error: StrangerError) -> Error:
+    """Refuse an agent of another user."""
+    remedy = "give the socket of an agent of this user, or of root; nothing was sent there"
+    field, ours = f"the user of {error.what} at {path}", f"{os.geteuid()} or 0"
+    why = Why(stage="attach", field=field, ours=ours, theirs=str(error.uid), remedy=remedy)
+    return Error("attach", Code.REFUSED, why)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether no process has a number any more. One that is used again is taken for the process that had it before."""
+    if not pid:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from kvferry.client import SOCKET_VARIABLE
-from kvferry.errors import wrong
+from kvferry.attachment import socket_path
+from kvferry.errors import InvalidError, wrong
 
 # The largest number that is taken.
 _MOST = 1 << 20
@@ -32,8 +31,9 @@ def read(kind: type[Any], given: Mapping[str, Any], within: str, op: str) -> Any
             raise wrong(op, f"{within}.{name}", repr(value)[:60], wanted, "give one")
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value <= _MOST:
             raise wrong(op, f"{within}.{name}", repr(value), f"above 0, at most {_MOST}", "give such a number")
-    path = given.get("socket") or os.environ.get(SOCKET_VARIABLE, "")
-    if not path:
-        remedy = f"give what kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
-        raise wrong(op, f"{within}.socket", "empty", "a path", remedy)
+    try:
+        path = socket_path(given.get("socket") or None)
+    except InvalidError as error:
+        why = replace(error.why, field=f"{within}.socket", ours=error.ours or "a path")
+        raise InvalidError(op, error.code, why) from None
     return kind(**{**given, "socket": path})

@@ -55,9 +55,13 @@ class Pages(PagesBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release them, if that was not done."""
+        """Release them, if that was not done.
+
+        Where the session ended before, what the block read of the pages may have been zeros: that is a LostError.
+        """
         if self.released:
             return
+        unread = self._read_in_vain() if error is None else None
         try:
             self.release()
         except ExpiredError as failed:
@@ -66,6 +70,8 @@ class Pages(PagesBase):
             if error is None:
                 raise
             log.warning("%s", failed)  # The block's own error says more.
+        if unread is not None:
+            raise unread
 
 
 @contextmanager

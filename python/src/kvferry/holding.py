@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kvferry.asking import Ask, done, done_if_there, nanoseconds, number_of, void, waits_of, well
+from kvferry.asking import Ask, described, done, done_if_there, nanoseconds, number_of, void, waits_of, well
 from kvferry.codes import Code
 from kvferry.core import forgotten
 from kvferry.errors import Error, MissingError, Why, lost, wrong
@@ -64,6 +64,12 @@ class Handle:
         """Whether it was given back."""
         return self._guard is None or not self._guard.alive
 
+    def _state(self) -> str:
+        """Say for people whether it is held."""
+        if self.void and not self.released:
+            return "void"
+        return "released" if self.released else "held"
+
     def _arm(self) -> None:
         self._guard = weakref.finalize(
             self, forgotten, self._core, self.gives_back, self._number, self._epoch, self.what
@@ -75,7 +81,9 @@ class Handle:
         if not self._number:
             return False
         if self._guard is None or self._guard.detach() is None:
-            raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
+            remedy = f"nothing is to be done: it was given back before; call {op} once, or leave it to a with block"
+            why = Why(stage="command", field="the handle", theirs="released", remedy=remedy)
+            raise MissingError(op, Code.NOT_FOUND, why)
         return not self.void
 
     def _interrupted(self) -> None:
@@ -99,12 +107,21 @@ class Handle:
 
 
 class Page:
-    """One page of a handle. Its views must not be used after the handle was released, or is void."""
+    """One page of a handle. Its views must not be used after the handle was released, or is void.
+
+    Views of a session that is over stay readable, and have zeros. So look at the handle (look) when what was read is
+    copied, before it is used; the end of a with block does.
+    """
 
     def __init__(self, pages: PagesBase, index: int) -> None:
         """Name the page with this place in a handle."""
         self._pages = pages
         self.index = index
+
+    def __repr__(self) -> str:
+        """Say which page it is."""
+        text = f"{self.index} of {len(self._pages)}, page {self.number} of the pool, {self.nbytes} bytes"
+        return described(self, text)
 
     @property
     def number(self) -> int:
@@ -172,6 +189,13 @@ class PagesBase(Handle):
         self._stored: set[int] = set()
         self._shared = 0
 
+    def __repr__(self) -> str:
+        """Say which pages they are, and whether they are held."""
+        some = ", ".join(map(str, self.numbers[:4])) + (", ..." if len(self) > 4 else "")
+        text = f"{len(self)} pages{f' ({some})' if some else ''}, {'writable' if self.writable else 'to be read'}"
+        short = f", short: {self.short}" if self.short is not None else ""
+        return described(self, f"{text}, {self._state() if self._number else 'nothing held'}{short}")
+
     def __len__(self) -> int:
         """Count the pages."""
         return len(self.numbers)
@@ -185,6 +209,12 @@ class PagesBase(Handle):
     def __iter__(self) -> Iterator[Page]:
         """Give all pages."""
         return (Page(self, index) for index in range(len(self)))
+
+    def _read_in_vain(self) -> Error | None:
+        """Make the error of pages that were to be read, and whose session ended while they were."""
+        if self.writable or not self._number or self._epoch == self._core.epoch:
+            return None
+        return lost("get", "the agent went away while the pages were read; treat it as a miss: views have zeros since")
 
     def look_at(self, op: str, index: int) -> None:
         """Raise where the page must not be used."""
@@ -246,6 +276,10 @@ class SharedBase(Handle):
         # Why not all of them are.
         self.short = reply.error
 
+    def __repr__(self) -> str:
+        """Say how many chunks are shared, and whether they are still."""
+        return described(self, f"{self.hits} chunks, {self._state()}")
+
     def _withdraw(self, patience: float | None) -> Ask[None] | None:
         """Ask to take the pages back; None: the agent has nothing of them."""
         if self.void:
@@ -278,6 +312,10 @@ class PrefillBase(Handle):
         self.request = request
         # Of a save that nobody waited for: the next call has it.
         self._failed: Error | None = None
+
+    def __repr__(self) -> str:
+        """Say whose it is, and whether it goes on."""
+        return described(self, f"of request {self.request!r}, {self._state()}")
 
     def _usable(self, op: str) -> None:
         self.look(op)

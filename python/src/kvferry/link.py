@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import pathlib
 import socket
+import stat
+import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,29 +18,54 @@ _PIECE = 256 << 10
 _FDS = 4
 
 
+# How many bytes of a path fit into a socket's address, beside the zero that ends it.
+PATH_MAX = 107
+
+# Process, user and group, as the kernel writes them.
+_CREDENTIALS = struct.Struct("3i")
+# What the kernel calls every user whom this process's user namespace has no number for.
+_OVERFLOW = pathlib.Path("/proc/sys/kernel/overflowuid")
+
+
 class LinkError(OSError):
     """The connection is gone."""
+
+
+class StrangerError(OSError):
+    """Another user's process serves the socket, or its file belongs to another user."""
+
+    def __init__(self, what: str, uid: int) -> None:
+        """Say which of them belongs to whom."""
+        super().__init__(f"{what} belongs to user {uid}, and this process to user {os.geteuid()}")
+        self.what = what
+        self.uid = uid
 
 
 class Link:
     """A connected socket, and the descriptors that came over it."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, server: int = 0) -> None:
         """Take a connected socket, and own it."""
         sock.setblocking(False)
         self._sock = sock
         self._fds: list[int] = []
+        # The process that serves the socket; 0 where it has no number in this PID namespace.
+        self.server = server
 
     @classmethod
     def connect(cls, path: str) -> Link:
-        """Connect to the agent's socket. A Unix socket answers at once, also where nobody listens."""
+        """Connect to the agent's socket. A Unix socket answers at once, also where nobody listens.
+
+        Nothing is sent to a process of another user but root: it raises a StrangerError.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             sock.connect(path)
+            server = _admit(sock, path)
         except BaseException:
             sock.close()
             raise
-        return cls(sock)
+        return cls(sock, server)
 
     def fileno(self) -> int:
         """Give the descriptor to poll."""
@@ -92,6 +120,33 @@ class Link:
         """Close it."""
         self.drop_fds()
         self._sock.close()
+
+
+def _admit(sock: socket.socket, path: str) -> int:
+    """Check who serves a socket, by what the kernel noted when that process began to listen; give its number.
+
+    The file of the socket must be that user's or root's, too: else its owner could put another in its place.
+    """
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _trust("the process", uid)
+    about = os.stat(path)
+    if not stat.S_ISSOCK(about.st_mode):
+        raise LinkError(f"{path} was a socket, and is none any more")
+    _trust("the socket", about.st_uid)
+    return int(pid)
+
+
+def _trust(what: str, uid: int) -> None:
+    """Refuse users other than this process's and root. One without a number here may be anybody."""
+    if uid not in (os.geteuid(), 0) or uid == _overflow():
+        raise StrangerError(what, uid)
+
+
+def _overflow() -> int:
+    try:
+        return int(_OVERFLOW.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 65534
 
 
 class Pace:

@@ -178,6 +178,16 @@ class Session:
 
     # ---- its end ----
 
+    def agent_gone(self) -> list[Lost]:
+        """Know that the agent's process has ended, and its sessions with it. The connection is gone already.
+
+        Calls that were not sent, and are about nothing of the session, wait for the next agent.
+        """
+        if not self._session:
+            return []
+        self._session, self._stale = 0, False
+        return self.calls.session_gone()
+
     def give_up(self) -> list[Lost]:
         """End everything: the agent does not come back in time. Until another is there calls are lost at once.
 

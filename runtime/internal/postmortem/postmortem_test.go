@@ -68,16 +68,21 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		names = append(names, name)
 		if i == 0 {
-			for _, other := range []string{"notes.txt", prefix + "0.json.partial"} {
+			// What is left of a report goes with the reports; what only begins like one is somebody's.
+			for _, other := range []string{"notes.txt", name[len(dir)+1:] + unfinished, prefix + "to-keep.json"} {
 				if err := os.WriteFile(filepath.Join(dir, other), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
+			if err := os.Mkdir(filepath.Join(dir, filepath.Base(strings.Replace(name, "1970", "1969", 1))), 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 || entries[3].Name() != "notes.txt" ||
-		entries[2].Name() != filepath.Base(names[4]) || entries[0].Name() != filepath.Base(names[2]) {
+	if err != nil || len(entries) != 6 || !entries[0].IsDir() || entries[5].Name() != "notes.txt" ||
+		entries[4].Name() != prefix+"to-keep.json" || entries[3].Name() != filepath.Base(names[4]) ||
+		entries[1].Name() != filepath.Base(names[2]) {
 		t.Errorf("%v, %v", entries, err)
 	}
 	if _, err := Write("/dev/null/x", 3, time.Unix(9, 0), &Case{}); err == nil {

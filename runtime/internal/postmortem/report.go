@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -174,10 +176,13 @@ func Stack() []string {
 	}
 }
 
-const prefix, suffix = "kvferry-report-", ".json"
+const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
+
+// names are those of reports, and of reports that were not finished.
+var names = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix + `(\` + unfinished + ")?$")
 
 // Write writes a report to a directory, which it makes if it is not there, and removes the oldest reports beyond
-// keep. It returns the file's name. Nobody but the user of this process may read it.
+// keep. It returns the file's name. Nobody but the user of this process may read it. No other file is touched.
 func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	text, err := c.render(now)
 	if err != nil {
@@ -189,14 +194,17 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	at := now.UTC().Format("20060102T150405.000000000")
 	name := filepath.Join(dir, fmt.Sprintf("%s%s-%x%s", prefix, at, c.Node[:4], suffix))
 	// Whoever looks for reports finds whole ones only.
-	partial := name + ".partial"
-	if err := os.WriteFile(partial, text, 0o600); err != nil {
-		_ = os.Remove(partial)
+	partial := name + unfinished
+	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return "", fmt.Errorf("write the report: %w", err)
 	}
-	if err := os.Rename(partial, name); err != nil {
-		_ = os.Remove(partial)
-		return "", fmt.Errorf("write the report: %w", err)
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(partial, name) // No other report has this node's name and this nanosecond.
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the report: %w", errors.Join(err, os.Remove(partial)))
 	}
 	return name, prune(dir, keep)
 }
@@ -208,7 +216,9 @@ func prune(dir string, keep int) error {
 	if err != nil {
 		return fmt.Errorf("look for older reports: %w", err)
 	}
-	found := slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) })
+	found := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return !e.Type().IsRegular() || !names.MatchString(e.Name())
+	})
 	for _, old := range found[:max(len(found)-keep, 0)] {
 		if err := os.Remove(filepath.Join(dir, old.Name())); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("remove an older report: %w", err)

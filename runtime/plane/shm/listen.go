@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,27 +46,46 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 	path := filepath.Join(folder, socketName)
 	if listener, err = config.Listen(ctx, "unix", path); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("listen on %s: %w; choose a folder with a shorter path", path, err),
-			os.RemoveAll(folder))
+			os.Remove(folder))
 	}
 	return listener, folder, nil
 }
 
-// clean removes the folders in dir that are older than before and at whose sockets nobody listens any more. What
-// cannot be looked into is not ours.
+// clean removes the folders in dir that are older than before and at whose sockets nobody listens any more. Only a
+// private folder of this user with a socket of this user, and nothing else in it, is one that listen made: everything
+// else stays.
 func clean(dir string, before time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*", socketName)) // The pattern is well formed.
 	for _, path := range paths {
-		info, err := os.Lstat(path)
-		if err != nil || info.Mode().Type() != os.ModeSocket || info.ModTime().After(before) {
+		folder := filepath.Dir(path)
+		if mode, _, ok := own(folder); !ok || mode != os.ModeDir|0o700 {
+			continue
+		}
+		mode, changed, ok := own(path)
+		if !ok || mode.Type() != os.ModeSocket || changed.After(before) {
+			continue
+		}
+		if inside, err := os.ReadDir(folder); err != nil || len(inside) != 1 {
 			continue
 		}
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			_ = conn.Close()
 		} else if errors.Is(err, unix.ECONNREFUSED) {
-			_ = os.RemoveAll(filepath.Dir(path)) // Somebody else may be faster.
+			_ = os.Remove(path) // Another process may be faster.
+			_ = os.Remove(folder)
 		}
 	}
+}
+
+// own returns what is at a path, without following a link there. It reports false for what another user has.
+func own(path string) (mode os.FileMode, changed time.Time, ok bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, time.Time{}, false
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return info.Mode(), info.ModTime(), ok && int(s.Uid) == os.Geteuid()
 }
 
 // dialable says whether name is one that listen makes. A peer's word must not make us connect to other

@@ -93,3 +93,36 @@ func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
 		}
 	}
 }
+
+// Folders that only look like those of a plane stay, with all that lies in them.
+func TestFoldersOfOthersStay(t *testing.T) {
+	dir := t.TempDir()
+	dead := func(folder string, mode os.FileMode) string {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(folder, 0o700), os.Chmod(folder, mode)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("unix", filepath.Join(folder, socketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return folder
+	}
+	full, open := dead(filepath.Join(dir, "kvf-data"), 0o700), dead(filepath.Join(dir, "kvf-open"), 0o755)
+	elsewhere, link := dead(filepath.Join(t.TempDir(), "mine"), 0o700), filepath.Join(dir, "kvf-link")
+	kept := []string{filepath.Join(full, "work"), filepath.Join(full, socketName), filepath.Join(open, socketName), link,
+		filepath.Join(elsewhere, socketName)}
+	if err := errors.Join(os.WriteFile(kept[0], nil, 0o600), os.Symlink(elsewhere, link)); err != nil {
+		t.Fatal(err)
+	}
+	clean(dir, time.Now().Add(time.Hour))
+	for _, path := range kept {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}

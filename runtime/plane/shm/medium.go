@@ -152,6 +152,6 @@ func (m *medium) Close() {
 	m.copiers.close()
 	_ = m.permits.Close() // They were mapped, and are unmapped once.
 	if m.folder != "" {
-		_ = os.RemoveAll(m.folder) // What is left is an empty folder of ours.
+		_ = os.Remove(m.folder) // Its socket is gone; a folder in which something else lies stays.
 	}
 }

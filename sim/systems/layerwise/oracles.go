@@ -24,6 +24,7 @@ var (
 	checkLast    = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
 	checkMissing = oracle.NewCheck("S9", "chunks told as missing, of layers")
 	checkFits    = oracle.NewCheck("L3", "chunks of layers, taken whole")
+	checkRoom    = oracle.NewCheck("L3", "layers that find no room")
 	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
 )
 
@@ -53,6 +54,7 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 					n.It(), c.Want, oracle.Request(j.Name), e.Code)
 			}
 		}
+		noRoom(call, w, n, e, c)
 		if c.Want == finishes {
 			call.Judged(checkFits)
 			return
@@ -74,6 +76,19 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 		}
 	})
 })
+
+// noRoom checks that a request of which layers find no room at their peer is not given up for that: it goes on when there
+// is some, until its time is over. Half of that is looked at, which no clock of a node is wrong by.
+func noRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	call.Judged(checkRoom)
+	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {
+		return
+	}
+	if c.Want != finishes || w.Now < pd.Begun(c, n)+int64(c.Patience)/2 {
+		call.Breaks(checkRoom, "node %d ends %s of request %q as %s, and it has time to find room",
+			n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+	}
+}
 
 // commandOf is a command of n's that is about layers, and has no outcome; nil if it is none.
 func commandOf(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
@@ -107,11 +122,12 @@ type load struct {
 type going struct {
 	life  uint32
 	epoch int
-	went  map[int]bool // by place in the job's keys: in this epoch
-	taken map[int]bool // of those, whose transfer ended well
-	whole map[int]bool // chunks whose layers all did, in some epoch
-	early bool         // some went before the request was finished: it goes layer by layer
-	tail  bool         // what is less than a chunk was asked for
+	went  map[int]bool    // by place in the job's keys: in this epoch
+	taken map[int]bool    // of those, whose transfer ended well
+	whole map[int]bool    // chunks whose layers all did, in some epoch
+	early bool            // some went before the request was finished: it goes layer by layer
+	tail  bool            // what is less than a chunk was asked for
+	asked map[string]bool // keys that room was asked for, in this epoch
 }
 
 // once judges what senders transfer: each layer once in an epoch, none of a chunk that is whole, and none of what was
@@ -223,7 +239,13 @@ func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte
 		g.tail = true
 		return
 	}
-	if call.Judged(checkTail); g.tail {
+	anew := false // Those that found no room are asked for again.
+	for _, key := range m.Keys {
+		if !g.asked[string(key)] {
+			anew, g.asked[string(key)] = true, true
+		}
+	}
+	if call.Judged(checkTail); g.tail && anew {
 		call.Breaks(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
 			n.It(), oracle.Request(m.Ext.Request))
 	}
@@ -251,7 +273,8 @@ func (s *sent) of(_ *pd.Cluster, n *world.Node, job int) *going {
 	}
 	g := s.jobs[job]
 	if g == nil || g.life != n.Life {
-		g = &going{life: n.Life, went: map[int]bool{}, taken: map[int]bool{}, whole: map[int]bool{}}
+		g = &going{life: n.Life, went: map[int]bool{}, taken: map[int]bool{}, whole: map[int]bool{},
+			asked: map[string]bool{}}
 		s.jobs[job] = g
 	}
 	return g
@@ -266,7 +289,7 @@ func (g *going) preempted(layers int) {
 		}
 	}
 	g.epoch++
-	g.went, g.taken = map[int]bool{}, map[int]bool{}
+	g.went, g.taken, g.asked = map[int]bool{}, map[int]bool{}, map[string]bool{}
 }
 
 // itemOf is the job whose layer lies in a page, and which of its; -1: none is.

@@ -2,6 +2,7 @@ package pd
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
@@ -173,7 +174,11 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 			return
 		}
 	case conflictBetween:
-		wanted = effects.TooMany
+		// The first part may have ended in the step that took it, and its engine handed the pages to the cache since:
+		// then they are not the engine's to put, which is told before that there is no room.
+		if wanted = effects.TooMany; c.lostPages(w) {
+			wanted = effects.Invalid
+		}
 	case conflictRole:
 		wanted = effects.Unsupported
 	case conflictEnded, conflictLate:
@@ -188,6 +193,26 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
 			n.It(), oracle.Ticket(e.Ticket), e.Code, wanted)
 	}
+}
+
+// lostPages reports whether a page of a put is no longer its engine's, as the machine knows: it was released, or given
+// to the cache.
+func (c *Command) lostPages(w *Cluster) bool {
+	reserve := w.Jobs[c.Job].Batches[w.Commands[c.Target-1].Batch].Reserve
+	return slices.ContainsFunc(w.Commands[reserve:], func(x Command) bool {
+		if x.Target != reserve || !x.Over || x.Code != effects.OK {
+			return false
+		}
+		switch body := x.Body.(type) {
+		case *ops.Release:
+			return true
+		case *ops.Store:
+			return slices.ContainsFunc(body.Pages, func(p effects.Page) bool {
+				return slices.ContainsFunc(c.Body.(*ops.Put).Pages, func(o effects.Page) bool { return o.Index == p.Index })
+			})
+		}
+		return false
+	})
 }
 
 // refill lets the engine use the pages of a failed put again, for the same chunks made

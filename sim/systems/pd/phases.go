@@ -117,8 +117,13 @@ func (j *Job) Probes() bool { return j.probe }
 // sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, or an offer as long
 // as a few messages: then each may end as expired, and that one of a few does not is nobody's promise.
 func (w *Cluster) sluggish(from, to *world.Node) bool {
-	return from.Pulls && (to.Delays && w.Plan.Rank.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter) ||
-		w.Plan.Rank.PullTTL < 12*effects.Duration(w.Source.Delays.Message))
+	c := &w.Plan.Rank
+	useful := c.PullTTL - c.LeaseGuard // how long a reader may read, or keep, what is offered
+	if to.Delays {
+		useful -= c.LeadMin
+	}
+	return from.Pulls && (to.Delays && c.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter) ||
+		useful < 12*effects.Duration(w.Source.Delays.Message))
 }
 
 // Each try can end on one connection that broke while nothing was sent on it: nobody

@@ -155,23 +155,34 @@ func (b *Book) Save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(b.path), filepath.Base(b.path)+".new-")
-	if err != nil {
+	if err := Replace(b.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("campaign file %s cannot be written: %w", b.path, err)
 	}
-	_, err = f.Write(append(text, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), b.path)
+	return nil
+}
+
+// Replace writes a file anew, whole or not at all. Its caller has read the file before, and knows it. A symbolic link
+// stays, and the file that it names is replaced.
+func Replace(path string, text []byte) error {
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, linkErr := os.Lstat(path); linkErr != nil { // Else it is a link to nothing, which stays.
+			target, err = path, nil
+		}
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("campaign file %s cannot be written: %w", b.path, err)
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), target)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

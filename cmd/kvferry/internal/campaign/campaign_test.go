@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -92,5 +93,32 @@ func TestBadBooks(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "nowhere", "campaign.json")); err == nil {
 		t.Error("a folder that does not exist was accepted")
+	}
+}
+
+// A file is replaced whole, also behind a symbolic link, which stays.
+func TestReplaceKeepsLinks(t *testing.T) {
+	dir := t.TempDir()
+	file, link, dangling := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
+	if err := errors.Join(os.WriteFile(file, []byte("before"), 0o600), os.Symlink(file, link),
+		os.Symlink(filepath.Join(dir, "nowhere"), dangling)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(link, []byte("now")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(dangling, []byte("now")); err == nil {
+		t.Error("a link to nothing was replaced")
+	}
+	for _, l := range []string{link, dangling} {
+		if info, err := os.Lstat(l); err != nil || info.Mode().Type() != os.ModeSymlink {
+			t.Errorf("%s: %v, %v", l, info, err)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "now" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.new-*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
 	}
 }

@@ -37,6 +37,9 @@ func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []stri
 	o.OK = o.BytesWrong == 0 && o.Lost == 0 && len(o.Pinned) == 0 && len(o.Unclean) == 0
 }
 
+// Summary is what reports of all kinds have: the outcome itself. It belongs to the report.
+func (o *Outcome) Summary() *Outcome { return o }
+
 // ok reports whether the replay found what it is for, and nothing wrong.
 func (o *Outcome) ok() bool { return o.OK }
 

@@ -29,8 +29,10 @@ type program struct {
 	name string
 	path string
 	args []string
-	env  []string // beside that of this process; later ones win
-	log  io.Writer
+	// startedAs is the first argument, where it must differ from path.
+	startedAs string
+	env       []string // beside that of this process; later ones win
+	log       io.Writer
 	// Either may be nil: notes is called for lines that are no answer of the agent, began when the child runs.
 	notes func([]byte)
 	began func(*process)
@@ -77,6 +79,9 @@ func start(ctx context.Context, what program) (*process, error) {
 	}
 	p := &process{name: name, says: what.says, cmd: exec.Command(path, what.args...), ready: make(chan struct{}),
 		ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
+	if what.startedAs != "" {
+		p.cmd.Args[0] = what.startedAs
+	}
 	p.cmd.Stderr = what.log
 	p.cmd.Env = append(os.Environ(), what.env...)
 	dieWithParent(p.cmd)

@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/runtime/control/valkey/server"
 )
 
 // Directories share a log where a server for it is installed. Then each instance tells one directory what it has, and
 // asks that one, so what it hears of others' comes by the log. Otherwise each tells all of them.
-
-// logServers are programs that can keep a log; without one there is noLog.
-var logServers = []string{"valkey-server", "redis-server"}
-
-const noLog = "none: neither valkey-server nor redis-server is installed, so no log is killed; " +
-	"apt-get install redis-server"
 
 // agreeMax bounds the wait for what directories tell each other. Who was known by a directory that was killed is known
 // by another one after half a minute, and what is missing is asked for ever more seldom, after 160 s at the latest.
@@ -28,24 +22,21 @@ const logText = "    directory: {log: '%s:%d'}\n"
 
 // startLog starts a server, if there is one, and gives the line for directories.
 func (t *town) startLog(ctx context.Context) (line string, err error) {
-	t.logBy = noLog
-	for _, name := range logServers {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			continue
-		}
-		ports, err := t.reserve(1)
-		if err != nil {
-			return "", err
-		}
-		t.logBy, t.shared = name, &seat{program: program{
-			name: "log", path: path, log: t.log, says: "eady to accept connections",
-			args: []string{"--port", fmt.Sprint(ports[0]), "--bind", host, "--save", "", "--appendonly", "no", "--dir", t.dir,
-				"--daemonize", "no", "--logfile", ""},
-		}}
-		return fmt.Sprintf(logText, host, ports[0]), t.shared.take(ctx)
+	path, name, err := server.Find()
+	if err != nil {
+		t.logBy = fmt.Sprintf("none, so no log is killed: %v", err)
+		return "", nil
 	}
-	return "", nil
+	ports, err := t.reserve(1)
+	if err != nil {
+		return "", err
+	}
+	t.logBy, t.shared = name, &seat{program: program{
+		name: "log", path: path, startedAs: name, log: t.log, says: "eady to accept connections",
+		args: []string{"--port", fmt.Sprint(ports[0]), "--bind", host, "--save", "", "--appendonly", "no", "--dir", t.dir,
+			"--daemonize", "no", "--logfile", ""},
+	}}
+	return fmt.Sprintf(logText, host, ports[0]), t.shared.take(ctx)
 }
 
 // killLog kills the server with all that it kept. What directories know by it they go on to answer with; what is stored

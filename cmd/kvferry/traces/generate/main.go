@@ -31,6 +31,9 @@ func main() {
 		os.Stdout.Write(data) //nolint:errcheck // Nobody to tell.
 		return
 	}
+	if there, err := os.ReadFile(*out); err == nil && !bytes.HasPrefix(there, []byte(`{"timestamp": `)) {
+		log.Fatalf("%s is there and is no trace; name another file", *out)
+	}
 	if err := os.WriteFile(*out, data, 0o644); err != nil {
 		log.Fatal(err)
 	}

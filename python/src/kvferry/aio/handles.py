@@ -43,9 +43,10 @@ class Pages(PagesBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Release them, if that was not done."""
+        """Release them, if that was not done; as with kvferry.Pages, those that were read in vain are an error."""
         if self.released:
             return
+        unread = self._read_in_vain() if error is None else None
         try:
             await self.release()
         except ExpiredError as failed:
@@ -54,6 +55,8 @@ class Pages(PagesBase):
             if error is None:
                 raise
             log.warning("%s", failed)  # The block's own error says more.
+        if unread is not None:
+            raise unread
 
 
 class Shared(SharedBase):

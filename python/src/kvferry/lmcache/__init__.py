@@ -3,7 +3,7 @@
 The multi-process server takes the adapter as
 
     --l2-adapter '{"type": "native_plugin", "module_path": "kvferry.lmcache", "class_name": "KvferryL2",
-      "adapter_params": {"socket": "/run/kvferry/agent.sock"}}'
+      "adapter_params": {"socket": "/run/kvferry/agent.sock", "weights": "llama-3 of July"}}'
 
 and LMCache in an engine's process takes the plug-in by its configuration:
 

@@ -8,7 +8,6 @@ Nothing here raises once the plug-in is made: what does not come is a miss, whic
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -22,6 +21,7 @@ from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 from kvferry.given import read
 from kvferry.lmcache.chunks import Chunks, drain
 from kvferry.lmcache.complaints import Complaints
+from kvferry.lmcache.naming import naming_of
 from kvferry.lmcache.pins import Pins
 from kvferry.lmcache.sending import Batch, Proxy, Sending, receiver_of
 from kvferry.lmcache.settings import OP, WITHIN, Engine, Settings, attach
@@ -56,6 +56,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         self._engine = Engine.of(config, metadata)
         self._local = local_cpu_backend
         self._format = MemoryFormat.KV_MLA_FMT if metadata.use_mla else MemoryFormat.KV_2LTD
+        naming = self._naming = naming_of(config, self._settings.weights)
         needed = ({"sender"}, {"receiver"}, {"sharing"})
         self._client = attach(self._settings, OP, "lmcache", needed, self._engine.rank)
         try:
@@ -71,9 +72,9 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         # How chunks are called that are found here, and whether peers are asked for those of that name.
         self._ways: list[tuple[Callable[[Any], str], bool]] = []
         if "receiver" in sides:
-            self._ways.append((text_of, False))
+            self._ways.append((naming.sent, False))
         if self._shares:
-            self._ways.append((shared_name, True))
+            self._ways.append((naming.shared, True))
         self._complaints = Complaints()
         self._chunks = Chunks(self._client, self._complaints)
         self._pins = Pins(self._client)
@@ -91,7 +92,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
 
     def exists_in_put_tasks(self, key: Any) -> bool:
         """Say whether a chunk is on its way."""
-        return self._sending.has(text_of(key)) or self._sending.has(shared_name(key))
+        return self._sending.has(self._naming.sent(key)) or self._sending.has(self._naming.shared(key))
 
     def batched_submit_put_task(
         self,
@@ -120,11 +121,12 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
             peer = receiver_of(spec, self._engine.rank)
             # LMCache goes on changing the DisaggSpec.
             request, last = str(spec.req_id), bool(spec.is_last_prefill)
+        names = [self._naming.shared(key) if peer is None else self._naming.sent(key) for key in keys]
         for found in objs:
             found.ref_count_up()
         batch = Batch(
             keys=list(keys),
-            names=[shared_name(key) if peer is None else text_of(key) for key in keys],
+            names=names,
             objects=deque(objs),
             peer=peer,
             request=request,
@@ -231,7 +233,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         until = time.monotonic() + self._settings.load_patience
 
         def consume() -> bool:
-            return self._chunks.consume(text_of(key), until)
+            return self._chunks.consume(self._naming.sent(key), until)
 
         return not self._shares and bool(self._ways) and self._missing("remove", consume, False)
 
@@ -282,21 +284,3 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         except RuntimeError:
             return miss
         return await under_way
-
-
-def text_of(key: Any) -> str:
-    """Say how LMCache writes a key, which is how the agents of a prefill and a decode call a chunk."""
-    text: str = key.to_string()
-    return text
-
-
-def shared_name(key: Any) -> str:
-    """Say how agents that share call a chunk.
-
-    Directories know 64 bits of a hash: where LMCache's has more, the rest of it is a tag. Peers compare all.
-    """
-    parts = text_of(key).split("@")
-    if len(parts[3].lstrip("-")) <= 16:
-        return "@".join(parts)
-    whole = hashlib.sha256(parts[3].encode()).hexdigest()
-    return "@".join([*parts[:3], whole[:16], *parts[4:], f"hash%{whole[16:]}"])

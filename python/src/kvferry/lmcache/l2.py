@@ -10,7 +10,7 @@ An agent that is gone is a miss. Nothing here raises once the adapter is made.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import logging
 import os
 import threading
 import time
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kvferry.given import read
 from kvferry.lmcache.chunks import Chunks, drain, in_time
 from kvferry.lmcache.complaints import Complaints
+from kvferry.lmcache.naming import Naming
 from kvferry.lmcache.settings import Settings, attach
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     # Of a task: its number, whether all went well, why not, and what became of each key.
     Completion = tuple[int, bool, str, list[bool]]
     Work = Callable[[list[str], Sequence[memoryview], float], list[bool]]
+
+log = logging.getLogger("kvferry.lmcache")
 
 OP = "start KvferryL2"
 
@@ -44,6 +47,13 @@ class KvferryL2:
         """Attach to the agent. What cannot be served is refused, and so is an agent that is not there in time."""
         settings: Settings = read(Settings, given, "adapter_params", OP)
         self._settings = settings
+        self._naming = Naming.of_text(settings.weights)
+        if not settings.weights:
+            log.warning(
+                "adapter_params.weights is empty: the server's keys have the name of a model and not its weights, so "
+                "engines with other weights of one name take each other's KV. Set it, at all servers that share, to a "
+                "text that is another one whenever the weights are"
+            )
         self._client = attach(settings, OP, "lmcache l2", ({"sharing"},))
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
@@ -143,7 +153,8 @@ class KvferryL2:
     def _set(self, keys: list[str], views: Sequence[memoryview], until: float) -> list[bool]:
         """Store those that are not there. It raises where one is not stored."""
         for places in chains(keys):
-            self._chunks.store([name_of(keys[place]) for place in places], [views[place] for place in places], until)
+            names = [self._naming.served(keys[place]) for place in places]
+            self._chunks.store(names, [views[place] for place in places], until)
         self._complaints.well("store")
         return [True] * len(keys)
 
@@ -151,7 +162,7 @@ class KvferryL2:
         found = [False] * len(keys)
         in_time("find", until)
         for places in chains(keys):
-            count = self._chunks.find([name_of(keys[place]) for place in places], until)
+            count = self._chunks.find([self._naming.served(keys[place]) for place in places], until)
             for place in places[:count]:
                 found[place] = True
         self._complaints.well("find")
@@ -165,19 +176,10 @@ class KvferryL2:
                 drain(chunk, views[places[at]])
                 return True
 
-            count = self._chunks.load([name_of(keys[place]) for place in places], take, until)
+            count = self._chunks.load([self._naming.served(keys[place]) for place in places], take, until)
             for place in places[:count]:
                 came[place] = True
         return came
-
-
-def name_of(text: str) -> str:
-    """Say how agents call what the server calls model@rank@group@hash, and @salt where there is one.
-
-    The name has all 256 bits of a hash of that text. Directories know the first 64 of them, peers compare all.
-    """
-    model, whole = text.partition("@")[0], hashlib.sha256(text.encode()).hexdigest()
-    return f"{model}@1@0@{whole[:16]}@uint8@l2%{whole[16:]}"
 
 
 def chains(keys: Sequence[str]) -> list[list[int]]:

@@ -24,6 +24,9 @@ class Settings:
     # How long the agent is waited for at start, and how long calls wait for one that is away later.
     start_patience: float = 30.0
     grace: float = 2.0
+    # What stands for the content of the model's weights, the same wherever they are. Empty: a digest of their files,
+    # in an engine's process; LMCache's server has none.
+    weights: str = ""
     # Batches that are loaded, and that are stored or sent, at a time. Others wait, within their patience.
     loads: int = 8
     saves: int = 4

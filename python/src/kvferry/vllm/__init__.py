@@ -30,6 +30,11 @@ def __getattr__(name: str) -> Any:
     """Import what stands on vLLM when it is asked for: the rest is of use, and is tested, without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kvferry.vllm import connector
+    try:
+        from kvferry.vllm import connector
+    except ImportError as error:
+        from kvferry.vllm import versions
+
+        raise versions.unusable(error) from error
 
     return getattr(connector, name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvferry.codes import Code
 from kvferry.errors import Error, Why, error_of, wrong
 from kvferry.values import Peer
+from kvferry.vllm.log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kvferry.vllm.words import Receiver
 
     Scatter = Callable[[int, list[Bytes]], None]
-
-log = logging.getLogger("kvferry.vllm")
 
 # What a get is given that waits for nothing more, in seconds.
 SOON = 0.001

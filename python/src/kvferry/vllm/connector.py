@@ -1,4 +1,4 @@
-"""What vLLM calls: KvferryConnector, for vLLM 0.32. Of this package this module alone imports vLLM and torch.
+"""What vLLM calls: KvferryConnector. Of this package only this module and block_hash import vLLM.
 
 It only passes on: requests and blocks to kvferry.vllm.scheduling, in the scheduler's process; steps to
 kvferry.vllm.working, in each worker's.
@@ -7,33 +7,53 @@ kvferry.vllm.working, in each worker's.
 from __future__ import annotations
 
 import importlib
-import logging
+import sys
+import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
-    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorWorkerMetadata,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import KVConnectorOutput
 
 from kvferry import client
-from kvferry.vllm import counts
+from kvferry.codes import Code
+from kvferry.errors import Error
+from kvferry.vllm import block_hash, counts, plugin
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
+from kvferry.vllm.identity import ModelIdentity, attention_backends, model_identity, model_label
+from kvferry.vllm.inputs import Inputs
 from kvferry.vllm.keys import Names, dtype_name
+from kvferry.vllm.log import adopt_client, log
 from kvferry.vllm.pushes import Pushes
+from kvferry.vllm.resets import Resets
 from kvferry.vllm.scheduling import Request, Scheduling
 from kvferry.vllm.settings import Duties, Engine, Settings, refused
-from kvferry.vllm.words import Work
+from kvferry.vllm.versions import check_version
+from kvferry.vllm.words import Prompt, Work
 from kvferry.vllm.working import Working
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-log = logging.getLogger("kvferry.vllm")
+# Those of vLLM's classes whose members are used.
+CLASSES = {
+    "KVConnectorBase_V1": KVConnectorBase_V1,
+    "KVConnectorOutput": KVConnectorOutput,
+    "SchedulerOutput": SchedulerOutput,
+}
+
+adopt_client()
+plugin.register()  # Be it that no package is installed, of which vLLM would take the entry point.
 
 
 @dataclass
@@ -43,12 +63,29 @@ class Metadata(KVConnectorMetadata):  # type: ignore[misc] # vLLM is not there w
     work: Work = field(default_factory=Work)
 
 
-@dataclass
-class Handshake(KVConnectorHandshakeMetadata):  # type: ignore[misc]
-    """What a worker tells the scheduler's side when it has its cache and its agent."""
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a worker knows when it has its cache and its agent."""
 
     names: Names
     duties: Duties
+    # Of the first rank: reading all weights is for one of them. It is of the model, and the same at all.
+    identity: ModelIdentity | None = None
+
+
+@dataclass
+class WorkerInfos(KVConnectorWorkerMetadata):  # type: ignore[misc]
+    """What workers tell the scheduler's side with their first step, by their ranks.
+
+    vLLM's handshake metadata is not for this: MultiConnector passes that of one connector to all others, of which some
+    end the engine at what is not theirs.
+    """
+
+    ranks: dict[int, WorkerInfo]
+
+    def aggregate(self, other: WorkerInfos) -> WorkerInfos:
+        """Add what other workers tell."""
+        return WorkerInfos({**self.ranks, **other.ranks})
 
 
 @dataclass
@@ -109,27 +146,49 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         """Look at the engine, and refuse what is not supported, before anything is served."""
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        check_version(vllm.__version__, CLASSES)
         transfer = vllm_config.kv_transfer_config
         self._settings = Settings.of(transfer.kv_connector_extra_config)
-        self._engine = engine_of(vllm_config, kv_cache_config, self._settings)
+        self._engine = engine_of(vllm_config, kv_cache_config)
         self._engine.check()
         self._scheduling: Scheduling | None = None
         self._working: Working | None = None
-        self._handshake: Handshake | None = None
+        # What the scheduler's side was not told yet.
+        self._untold: WorkerInfo | None = None
         self._finding: Finding | None = None
+        # Workers said how chunks are named, and what there is to do.
+        self._told = False
+        # The exception that was being handled, if any, when the step began.
+        self._handled: BaseException | None = None
         if role == KVConnectorRole.SCHEDULER:
-            if self._engine.role == "kv_consumer" and self._engine.failures != "recompute":
-                log.warning("kv_load_failure_policy is %s: requests whose KV is lost fail", self._engine.failures)
-            # Workers say more when they have started: set_xfer_handshake_metadata.
-            self._scheduling = Scheduling(Duties(), self._engine.block_tokens)
+            if self._engine.role != "kv_producer" and self._engine.failures != "recompute":
+                log.warning(
+                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set it to recompute (beside "
+                    "MultiConnector, where that is used)",
+                    self._engine.failures,
+                )
+            # Workers say more with their first step: update_connector_output.
+            self._resets = Resets()
+            self._inputs = Inputs(
+                self._engine.block_tokens,
+                self._settings.load_patience,
+                adapter_folder=block_hash.adapter_folder,
+                adapter_dtype=block_hash.adapter_dtype(vllm_config),
+                extra_keys=block_hash.extra_keys,
+            )
+            self._scheduling = Scheduling(
+                Duties(), self._engine.block_tokens, model="", inputs=self._inputs, resets=self._resets
+            )
 
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Take the cache, attach to the agent, and see whether both fit."""
         engine = self._engine
-        cache = Cache(kv_caches, engine, machine(kv_caches))
-        attached = self._attached(engine.rank)
+        order = f"{machine(kv_caches)} {attention_backends(self._vllm_config, kv_caches)}".strip()
+        cache = Cache(kv_caches, engine, order)
+        identity = self._identity() if engine.rank == 0 else None
+        attached = self._attached(engine.rank, self._settings.start_patience)
         try:
             if any(kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()):
                 log.info("kvferry: %s", attached.pin_memory().text)
@@ -138,33 +197,50 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             duties = Duties.of(engine.role, info.sides, layers)
             blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape, layers)
             cache.stripes = info.shape[0]
+            names = Names(
+                model=engine.model,
+                ranks=engine.ranks,
+                rank=engine.rank,
+                dtype=dtype_name(cache.dtype),
+                layout=cache.layout,
+                chunk=blocks * engine.block_tokens,
+            )
+            if duties.shares:
+                check_directory(attached, names)
         except BaseException:
             attached.close()
             raise
-        names = Names(
-            model=engine.model,
-            ranks=engine.ranks,
-            rank=engine.rank,
-            dtype=dtype_name(cache.dtype),
-            layout=cache.layout,
-            chunk=blocks * engine.block_tokens,
-            bits=self._settings.hash_bits,
-        )
-        self._handshake = Handshake(names, duties)
+        warn_of_small_pool(info.pages // max(1, layers) * names.chunk, engine.longest, info.pages * info.page_bytes)
+        self._untold = WorkerInfo(names, duties, identity)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings, layers)
 
-    def get_handshake_metadata(self) -> Handshake | None:
-        """Tell the scheduler's side how chunks are named."""
-        return self._handshake
+    def _identity(self) -> ModelIdentity:
+        """Look at the model, and at all its weights: large ones that the Hub's client has not named take a while."""
+        begun = time.monotonic()
+        identity = model_identity(self._vllm_config, self._settings.weights)
+        facts = "; ".join(f"{name}: {value}" for name, value in identity.facts)
+        log.info("kvferry: the model is %s, found in %.1f s (%s)", identity.digest, time.monotonic() - begun, facts)
+        return identity
 
     def handle_preemptions(self, kv_connector_metadata: Metadata) -> None:
         """Know what the step computes, before it writes blocks that were others'."""
         if self._working is not None:
             self._working.before(kv_connector_metadata.work)
 
+    def bind_connector_metadata(self, connector_metadata: Metadata) -> None:
+        """Know the work of the step. Every way through vLLM calls this before the forward pass."""
+        super().bind_connector_metadata(connector_metadata)
+        self._handled = sys.exc_info()[1]
+        if self._working is not None:
+            self._working.before(connector_metadata.work)
+
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begin with what the step asks for. Its forward pass is over: no load here is one that it would wait for."""
+        """Begin with what the step asks for.
+
+        vLLM calls this after the forward pass, or before it if another connector loads what the pass needs
+        (SchedulerOutput.has_sync_kv_loads): nothing here depends on which.
+        """
         del forward_context, kwargs
         if self._working is not None:
             self._working.begin(self._get_connector_metadata().work)
@@ -173,13 +249,25 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Do nothing: a request is not scheduled before its KV is there."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing."""
+        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing.
+
+        Where a step is computed in several batches (dual batch overlap), the first call for a layer says nothing of
+        the others' tokens. Then wait_for_save alone counts.
+        """
         del kv_layer, attn_metadata, kwargs
-        if self._working is not None:
+        if self._working is not None and not self._engine.splits_steps:
             self._working.computed(layer_name)
 
     def wait_for_save(self) -> None:
-        """Do nothing: blocks are kept until they were read."""
+        """Know that the forward pass is over, that of a draft model included. It waits for nothing.
+
+        vLLM calls this also while an exception of the forward pass is on its way: then nothing of the step counts.
+        """
+        if self._working is not None:
+            raised = sys.exc_info()[1]
+            failed = raised is not None and raised is not self._handled
+            self._working.end(self._get_connector_metadata().work, failed)
+        self._handled = None
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Say whose blocks were read, and whose are written or failed."""
@@ -197,11 +285,16 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         found = {} if self._working is None else self._working.counts.take()
         return Stats(data=found) if found else None
 
+    def build_connector_worker_meta(self) -> WorkerInfos | None:
+        """Tell the scheduler's side, once, how chunks are named and what there is to do."""
+        untold, self._untold = self._untold, None
+        return None if untold is None else WorkerInfos({untold.names.rank: untold})
+
     def shutdown(self) -> None:
         """Detach."""
         working, self._working = self._working, None
         finding, self._finding = self._finding, None
-        for part in (working, finding):
+        for part in (working, finding, self._scheduling):
             if part is not None:
                 part.close()
 
@@ -213,25 +306,37 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             raise AssertionError("BUG: a worker's connector was asked what the scheduler's knows")
         return self._scheduling
 
-    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
-        """Know how chunks are named, and look for them at the agent of the first rank: others have the same ones."""
-        told = metadata[min(metadata)]
+    def _take(self, told: WorkerInfo) -> None:
+        """Know how chunks are named, and look for them at the agent of this rank: others have the same ones."""
+        if told.identity is None:
+            raise AssertionError(f"BUG: rank {told.names.rank} spoke, and not the first one, which knows the model")
+        self._told = True
         if told.duties.shares:
-            self._finding = Finding(self._attached(told.names.rank), told.names)
+            self._finding = Finding(partial(self._attached, told.names.rank, self._settings.grace), told.names)
         tokens = self._engine.block_tokens
         pushes = Pushes(tokens, told.names.chunk) if told.duties.layers else None
-        self._scheduling = Scheduling(told.duties, tokens, self._finding, pushes)
+        self._scheduling = Scheduling(
+            told.duties,
+            tokens,
+            self._finding,
+            pushes,
+            model=told.identity.digest,
+            inputs=self._inputs,
+            resets=self._resets,
+        )
 
-    def _attached(self, rank: int) -> client.Client:
+    def _attached(self, rank: int, patience: float) -> client.Client:
         return client.connect(
             self._settings.socket_of(rank),
             name=f"vllm {self._engine.role}",
-            timeout=self._settings.start_patience,
+            timeout=patience,
             grace=self._settings.grace,
         )
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Say how much of a prompt is to be had."""
+        """Say how much of a prompt is to be had. None, which has vLLM ask again: workers have said nothing yet."""
+        if not self._told:
+            return None, False
         return self._of_scheduler.matched(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
@@ -244,11 +349,18 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Know what the workers have done."""
+        said = connector_output.kv_connector_worker_meta
+        if isinstance(said, WorkerInfos):
+            self._take(said.ranks[min(said.ranks)])
         self._of_scheduler.reported(connector_output.finished_recving)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         """Send a request's KV, if it is to be sent."""
         return self._of_scheduler.finished(request, block_ids)
+
+    def reset_cache(self) -> bool:
+        """Use no KV from before: the engine may have other weights. It returns false if some is still being loaded."""
+        return self._of_scheduler.reset()
 
     # ---- metrics ----
 
@@ -269,7 +381,38 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
-def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
+def check_directory(agent: client.Client, names: Names) -> None:
+    """Refuse to share at an agent that asks no directory: without one nothing is ever loaded.
+
+    A directory that is down now may come: that is only said.
+    """
+    try:
+        agent.lookup(names.keys(Prompt((0,))))
+    except Error as error:
+        if error.code == Code.UNSUPPORTED:
+            raise refused(
+                "controller_reply_url of the agent",
+                "none",
+                "a directory",
+                "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
+                "agent's file: engines share what a directory knows of",
+            ) from error
+        log.warning("kvferry: what other engines have is not found while no directory answers: %s", error)
+
+
+def warn_of_small_pool(tokens: int, longest: int, size: int) -> None:
+    """Say that the pool of an agent, of so many tokens and bytes, has no room for the longest prompt."""
+    if 0 < tokens < longest:
+        log.warning(
+            "kvferry: the agent's pool has room for %d tokens, and a prompt may have %d (max_model_len): longer ones "
+            "are computed; set pd_buffer_size to %d or more",
+            tokens,
+            longest,
+            -(-size * longest // tokens),
+        )
+
+
+def engine_of(config: Any, cache: Any) -> Engine:
     """Read what vLLM's configuration says of an engine."""
     parallel, groups = config.parallel_config, cache.kv_cache_groups
     if not groups:
@@ -280,7 +423,7 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
         for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
     }
     return Engine(
-        model=settings.model or str(config.model_config.model),
+        model=model_label(config),
         role=str(config.kv_transfer_config.kv_role),
         ranks=parallel.tensor_parallel_size,
         rank=parallel.rank % parallel.tensor_parallel_size,
@@ -291,6 +434,8 @@ def engine_of(config: Any, cache: Any, settings: Settings) -> Engine:
         block_bytes=spec.page_size_bytes,
         blocks=cache.num_blocks,
         failures=config.kv_transfer_config.kv_load_failure_policy,
+        longest=int(config.model_config.max_model_len),
+        splits_steps=bool(getattr(parallel, "use_ubatching", False)),
     )
 
 

@@ -15,7 +15,8 @@ WORDS = {
     "loaded_bytes": "Bytes of KV that were copied into blocks",
     "failed_loads": "Requests of which something did not come in time, and is computed",
     "cancelled_loads": "Requests that ended while their KV was awaited",
-    "load_seconds": "Time from a request's load to its end, summed",
+    "load_seconds": "Time from a request's load to its end, summed, where all of its KV came",
+    "failed_load_seconds": "Time that was spent on loads of which something did not come, summed",
 }
 
 

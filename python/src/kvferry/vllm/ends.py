@@ -8,7 +8,6 @@ that this failed: then the chunk is of a request of its own. Else it is that req
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +17,13 @@ from kvferry.codes import Code
 from kvferry.errors import Error, LostError
 from kvferry.handles import briefly
 from kvferry.vllm.agents import left, peer_of
+from kvferry.vllm.log import log
 
 if TYPE_CHECKING:
     from kvferry.values import Peer
     from kvferry.vllm.agents import Client
     from kvferry.vllm.keys import Names
     from kvferry.vllm.words import Receiver
-
-log = logging.getLogger("kvferry.vllm")
 
 # How long one of the calls that tell may take, in seconds, and how many requests are served at a time.
 _PATIENCE = 2.0
@@ -128,5 +126,5 @@ class Ends:
             return len(pages) > 0
 
     def _name(self, request: str) -> str:
-        """Give the name of a request of its own: the hash in its key."""
-        return self._names.end(request).split("@")[3]
+        """Give the name of a request of its own."""
+        return self._names.end_request(request)

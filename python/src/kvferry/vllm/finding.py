@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
+from kvferry.vllm.log import log
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvferry.values import Lookup
     from kvferry.vllm.keys import Names
     from kvferry.vllm.words import Prompt
-
-log = logging.getLogger("kvferry.vllm")
 
 # Questions that are asked at a time. Others wait, and their requests with them.
 _ABREAST = 4
@@ -35,9 +35,10 @@ class Client(Protocol):
 class Finding:
     """Looks prompts up at one agent. Only its own threads wait."""
 
-    def __init__(self, client: Client, names: Names) -> None:
-        """Ask for chunks of these names."""
-        self._client = client
+    def __init__(self, attach: Callable[[], Client], names: Names) -> None:
+        """Ask for chunks of these names, at an agent to which the first question attaches."""
+        self._attach, self._attaching = attach, Lock()
+        self._attached: Client | None = None
         self._names = names
         self._asked: dict[str, Future[int]] = {}
         self._asking = ThreadPoolExecutor(_ABREAST, "kvferry-find")
@@ -56,10 +57,23 @@ class Finding:
         if (asked := self._asked.pop(request, None)) is not None:
             asked.cancel()
 
+    def forget_all(self) -> None:
+        """Know that no request is asked about any more by the names that it had."""
+        for request in list(self._asked):
+            self.forget(request)
+
     def close(self) -> None:
         """End."""
         self._asking.shutdown(wait=True, cancel_futures=True)
-        self._client.close()
+        if self._attached is not None:
+            self._attached.close()
+
+    @property
+    def _client(self) -> Client:
+        with self._attaching:
+            if self._attached is None:
+                self._attached = self._attach()
+            return self._attached
 
     def _find(self, prompt: Prompt, whole: int) -> int:
         """Ask. A directory that is down hides what others have, and not what is here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,11 @@ from kvferry.vllm.settings import refused
 if TYPE_CHECKING:
     from kvferry.vllm.words import Prompt
 
-# Changes whenever what lies in a page does.
-_FORM = "kvferry.vllm/2"
+# Changes whenever what lies in a page does, or what is hashed.
+_FORM = "kvferry.vllm/3"
+
+# Hex digits of a hash that controllers and directories can be told.
+_HASH = 16
 
 # torch's names of types, and those of keys.
 _DTYPES = {
@@ -35,6 +39,7 @@ _DTYPES = {
 class Names:
     """Names the chunks of one rank of one model."""
 
+    # What people call the model. Which one it is, and with which weights, is in what is beside a prompt.
     model: str
     ranks: int
     rank: int
@@ -44,28 +49,52 @@ class Names:
     layout: str
     # Tokens of a chunk.
     chunk: int
-    # Of a hash, in its name. LMCache's controllers, and directories, name no chunk by more than 64.
-    bits: int = 256
 
     def keys(self, prompt: Prompt) -> list[str]:
-        """Name the chunks of a prompt: model@ranks@rank@hash@dtype.
+        """Name the chunks of a prompt.
 
-        A hash is of all tokens up to the end of the chunk. The last chunk may be a part of one.
+        A hash is of all that the KV of a chunk depends on: the tokens up to its end, what stands in place of some of
+        them, and what is beside them. The last chunk may be a part of one.
         """
         state = hashlib.sha256("\0".join((_FORM, self.layout, prompt.beside)).encode()).digest()
         tokens = np.asarray(prompt.tokens, "<u4")
         made = []
         for begin in range(0, len(tokens), self.chunk):
-            state = hashlib.sha256(state + tokens[begin : begin + self.chunk].tobytes()).digest()
+            some = tokens[begin : begin + self.chunk]
+            spans = _spans_of(prompt, begin, begin + len(some))
+            state = hashlib.sha256(state + len(some).to_bytes(4, "little") + some.tobytes() + spans).digest()
             made.append(self._key(state))
         return made
 
     def end(self, request: str) -> str:
         """Name the chunk that says that no more comes of a request. It is no name of tokens."""
-        return self._key(hashlib.sha256("\0".join((_FORM, "end", request)).encode()).digest())
+        return self._key(self._end(request))
+
+    def end_request(self, request: str) -> str:
+        """Name the request of its own that such a chunk may be of."""
+        return self._end(request).hex()
+
+    def _end(self, request: str) -> bytes:
+        return hashlib.sha256("\0".join((_FORM, "end", request)).encode()).digest()
 
     def _key(self, state: bytes) -> str:
-        return f"{self.model}@{self.ranks}@{self.rank}@{state.hex()[: self.bits // 4]}@{self.dtype}"
+        """Write a key of LMCache's form: model@ranks@rank@hash@dtype@tag.
+
+        Controllers and directories know chunks by 64 bits, which anybody can find two prompts for. So these are only
+        the hash, and the tag has the other 192 bits: agents compare both, and a chunk of another prompt is a miss.
+        """
+        digits = state.hex()
+        return f"{self.model}@{self.ranks}@{self.rank}@{digits[:_HASH]}@{self.dtype}@hash%{digits[_HASH:]}"
+
+
+def _spans_of(prompt: Prompt, begin: int, end: int) -> bytes:
+    """Write down what stands in place of tokens of a chunk; nothing where that is none."""
+    found = [
+        [span.begin - begin, min(span.end, end) - begin, span.content]
+        for span in prompt.spans
+        if span.begin < end and span.end > begin
+    ]
+    return json.dumps(found).encode() if found else b""
 
 
 def dtype_name(of_torch: str) -> str:

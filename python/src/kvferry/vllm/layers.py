@@ -97,7 +97,8 @@ class Layers:
 
     def before(self, work: Work) -> None:
         """Know what a step computes, and whose blocks others may write from now on."""
-        self._step, until = [], time.monotonic() + self._patience
+        self.fail_step()  # A step that never came to its end.
+        until = time.monotonic() + self._patience
         for name in work.preempts:
             if (lost := self._runs.get(name)) is not None and self._lost(lost):
                 lost.until = until
@@ -120,6 +121,13 @@ class Layers:
             self._cache.mark()
             for run, copy in self._step:
                 self._layer(run, copy, layer)
+
+    def fail_step(self) -> None:
+        """Give up the requests of a step that ended before it had computed all layers: their blocks have anything."""
+        step, self._step = self._step, []
+        for run, copy in step:
+            if copy.unsaid and self._runs.pop(run.push.ours, None) is not None and self._lost(run):
+                self._queue(run, partial(self._over, run))
 
     def after(self, work: Work) -> None:
         """Know that the step has computed all layers, whatever was said of each; and which requests have ended."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kvferry.vllm.inputs import Inputs, UnnamedError, length_of
+from kvferry.vllm.log import log
 from kvferry.vllm.pushes import Output, Pushes
+from kvferry.vllm.resets import Resets
 from kvferry.vllm.settings import Duties
 from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
-
-log = logging.getLogger("kvferry.vllm")
 
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
@@ -40,6 +39,9 @@ class Finder(Protocol):
     def forget(self, request: str) -> None:
         """Know that a request is not asked about any more."""
 
+    def forget_all(self) -> None:
+        """Know that no request is asked about any more by the names that it had."""
+
 
 class ParamsError(ValueError):
     """The kv_transfer_params of a request are of no use."""
@@ -49,13 +51,29 @@ class Scheduling:
     """See the module. One object serves all requests of an engine."""
 
     def __init__(
-        self, duties: Duties, block_tokens: int, finder: Finder | None = None, pushes: Pushes | None = None
+        self,
+        duties: Duties,
+        block_tokens: int,
+        finder: Finder | None = None,
+        pushes: Pushes | None = None,
+        *,
+        model: str,
+        inputs: Inputs,
+        resets: Resets,
     ) -> None:
-        """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes."""
+        """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes.
+
+        Model is the digest of its model's identity: all names depend on it.
+        """
         self._duties = duties
         self._block_tokens = block_tokens
         self._finder = finder
         self._pushes = pushes
+        self._model = model
+        self._inputs = inputs
+        self._resets = resets
+        # The epoch in which a request first had blocks. All that it computes later may rest on what those had.
+        self._begun: dict[str, str] = {}
         self._next = Work()
         # Requests whose KV was asked for, once: what did not come then is computed.
         self._asked: set[str] = set()
@@ -73,8 +91,14 @@ class Scheduling:
         """
         self._matched.pop(request.request_id, None)
         end: int | None = self._end(request)
-        if not end and self._looks(request) and self._finder is not None:
-            end = self._finder.tokens(request.request_id, _prompt(request, len(request.prompt_token_ids or ())))
+        looks = not end and self._looks(request)
+        if end or looks or self._sends(request):
+            if not self._inputs.ready(request):
+                return None, False
+            if not self._named(request):
+                return 0, False
+        if looks and self._finder is not None:
+            end = self._finder.tokens(request.request_id, self._shared_prompt(request, length_of(request)))
             if end is None:
                 return None, False
         if not end or end <= computed:
@@ -85,7 +109,8 @@ class Scheduling:
     def allocated(self, request: Request, blocks: Sequence[int], external: int) -> None:
         """Know the blocks of a request: with external tokens those that are to be filled are among them."""
         name = request.request_id
-        if self._pushes is not None:
+        current = self._begun.setdefault(name, self._resets.epoch) == self._resets.epoch
+        if self._pushes is not None and current:
             self._follow(self._pushes, request)
         here, end = self._matched.pop(name, (0, 0))
         shared = self._looks(request)
@@ -101,7 +126,7 @@ class Scheduling:
         first, behind = here // self._block_tokens, -(-end // self._block_tokens)
         self._asked.add(name)
         self._open.add(name)
-        prompt = _prompt(request, end)
+        prompt = self._shared_prompt(request, end) if shared else self._prompt(request, end)
         # Peers are told of it, and know engines by other names than we do: it must be nobody else's.
         both = uuid.uuid4().hex if shared else _shared_name(request)
         self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared))
@@ -121,6 +146,7 @@ class Scheduling:
         """Say whether a request's blocks are still needed, and what the decode engine is to be told."""
         name = request.request_id
         self._matched.pop(name, None)
+        current = self._begun.pop(name, self._resets.epoch) == self._resets.epoch
         if name in self._open:  # It was aborted. vLLM keeps the blocks until the worker has reported it.
             self._open.discard(name)
             self._next.cancels.append(name)
@@ -130,18 +156,72 @@ class Scheduling:
         if self._finder is not None:
             self._finder.forget(name)
         try:
-            prompt = self._sent(request, blocks)
+            prompt = self._sent(request, blocks, current)
         except ParamsError as error:
             log.warning("request %s: %s; its KV goes nowhere", name, error)
             prompt = None
-        stored = self._stored(request, blocks)
+        stored = current and self._stored(request, blocks)
+        self._inputs.forget(name)
         if prompt is None:
             return stored, None
         params = dict(_params(request))
         params.pop("do_remote_decode", None)
         return True, {**params, "do_remote_prefill": True, "remote_tokens": len(prompt.tokens)}
 
+    def reset(self) -> bool:
+        """Have no KV used that was computed before, because the engine may have other weights from now on.
+
+        Shared chunks have names of this engine's own from now on. Requests that are being computed are neither sent
+        nor stored; those that came before load nothing that is sent for them. It returns false if loads of KV from
+        before are under way.
+        """
+        self._resets.add()
+        if self._finder is not None:
+            self._finder.forget_all()
+        for push, begun in self._pushes.end_all() if self._pushes is not None else ():
+            if begun:
+                self._next.drops.append(push.ours)
+            else:
+                self._next.gone.append(Gone(push.request, push.receiver))
+        log.info(
+            "the cache was reset: KV from before is not used, and what is stored from now on is found by this engine "
+            "alone, until it is started anew"
+        )
+        if self._open:
+            log.warning("the cache was reset while %d requests load KV from before: reset it again", len(self._open))
+        return not self._open
+
+    def close(self) -> None:
+        """End."""
+        self._inputs.close()
+
     # ---- within ----
+
+    def _prompt(self, request: Request, end: int) -> Prompt:
+        """Give what names the KV that is sent for a request."""
+        return self._inputs.prompt(request, end, model=self._model)
+
+    def _shared_prompt(self, request: Request, end: int) -> Prompt:
+        """Give what names the KV of a request where engines share."""
+        if not self._resets.epoch:
+            return self._prompt(request, end)
+        return self._inputs.prompt(request, end, model=self._model, epoch=self._resets.epoch)
+
+    def _named(self, request: Request) -> bool:
+        """Say whether the KV of a request can be named, and tell people if it cannot."""
+        try:
+            self._inputs.check(request)
+        except UnnamedError as error:
+            self._inputs.refuse(request, error)
+            return False
+        return True
+
+    def _sends(self, request: Request) -> bool:
+        """Say whether the KV of a request is to go to a decode engine. What is wrong with it is said when it ends."""
+        try:
+            return self._receiver(request) is not None
+        except ParamsError:
+            return False
 
     def _end(self, request: Request) -> int:
         """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
@@ -155,7 +235,12 @@ class Scheduling:
             log.warning("request %s: %s; it is computed", request.request_id, error)
             self._asked.add(request.request_id)
             return 0
-        return min(tokens, len(request.prompt_token_ids or ()))
+        if getattr(request, "arrival_time", float("inf")) <= self._resets.at:
+            log.info("request %s came before the cache was reset; it is computed", request.request_id)
+            self._asked.add(request.request_id)
+            self._next.abandons.append(_shared_name(request))
+            return 0
+        return min(tokens, length_of(request))
 
     def _sent_here(self, request: Request) -> bool:
         """Say whether a request's KV is sent to this engine."""
@@ -173,7 +258,11 @@ class Scheduling:
         """Have a prompt's whole chunks stored; say whether its blocks are still needed for that."""
         if not self._duties.shares or request.status.name not in _WELL:
             return False
-        prompt = _prompt(request, min(len(request.prompt_token_ids or ()), request.num_computed_tokens))
+        try:
+            prompt = self._shared_prompt(request, min(length_of(request), request.num_computed_tokens))
+        except UnnamedError as error:
+            self._inputs.refuse(request, error)
+            return False
         whole = len(prompt.tokens) // self._block_tokens
         if not whole or len(blocks) < whole:
             return False
@@ -185,10 +274,10 @@ class Scheduling:
         try:
             receiver = self._receiver(request)
             if receiver is not None:
-                prompt = _prompt(request, len(request.prompt_token_ids or ()))
+                prompt = self._prompt(request, length_of(request))
                 push = Push(request.request_id, _shared_name(request), prompt, receiver)
                 pushes.add(push, lambda: request.num_computed_tokens)
-        except ParamsError:
+        except (ParamsError, UnnamedError):
             return
 
     def _receiver(self, request: Request) -> Receiver | None:
@@ -196,27 +285,41 @@ class Scheduling:
         params = _params(request)
         if not self._duties.saves or not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
             return None
-        if not request.prompt_token_ids:
-            raise ParamsError("prompt_token_ids: none, want tokens; prompts of embeddings have no names")
+        if not length_of(request):
+            raise ParamsError("prompt_token_ids: none, want tokens")
         return receiver_of(params)
 
-    def _sent(self, request: Request, blocks: Sequence[int]) -> Prompt | None:
-        """Have what a request's decode engine needs sent; give it, or None where nothing is sent."""
-        well = request.status.name in _WELL
+    def _sent(self, request: Request, blocks: Sequence[int], current: bool) -> Prompt | None:
+        """Have what a request's decode engine needs sent; give it, or None where nothing is sent.
+
+        A request that is not current was computed in part before the cache was reset.
+        """
+        if self._pushes is not None and not current:
+            return None  # It was given up when the cache was reset.
+        well = request.status.name in _WELL and current
+        if self._pushes is not None and well:
+            self._pushes.rest(request.request_id, blocks, self._next)
         if self._pushes is not None and (push := self._pushes.end(request.request_id)) is not None:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None
         receiver = self._receiver(request)
-        if receiver is None:
+        prompt = None
+        if receiver is not None:
+            prompt = self._saved(request, blocks, receiver) if well else None
+            if prompt is None:
+                self._next.gone.append(Gone(_shared_name(request), receiver))
+        return prompt
+
+    def _saved(self, request: Request, blocks: Sequence[int], receiver: Receiver) -> Prompt | None:
+        """Have a request's KV sent that is computed; give what names it, or None where it cannot be sent."""
+        try:
+            prompt = self._prompt(request, length_of(request))
+        except UnnamedError as error:
+            self._inputs.refuse(request, error)
             return None
-        if not well:
-            self._next.gone.append(Gone(_shared_name(request), receiver))
-            return None
-        prompt = _prompt(request, len(request.prompt_token_ids or ()))
         needed = -(-len(prompt.tokens) // self._block_tokens)
         if self._pushes is not None or request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
             log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
-            self._next.gone.append(Gone(_shared_name(request), receiver))
             return None
         save = Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
         self._next.saves.append(save)
@@ -268,19 +371,3 @@ def receiver_of(params: Mapping[str, Any]) -> Receiver:
     if not ports[0] or len(ports[0]) != len(ports[1]):
         raise ParamsError("disagg_spec: its lists of ports differ in length, or are empty; give a port for each rank")
     return Receiver(host, ports[0], ports[1])
-
-
-def _prompt(request: Request, end: int) -> Prompt:
-    return Prompt(tuple((request.prompt_token_ids or ())[:end]), beside_of(request))
-
-
-def beside_of(request: Request) -> str:
-    """Say all but the tokens that the KV of a request depends on; nothing for most requests."""
-    found: dict[str, Any] = {}
-    if salt := getattr(request, "cache_salt", None):
-        found["salt"] = salt
-    if (adapter := getattr(request, "lora_request", None)) is not None:
-        found["adapter"] = str(adapter.lora_name)
-    if features := getattr(request, "mm_features", None):
-        found["media"] = [[str(f.identifier), f.mm_position.offset, f.mm_position.length] for f in features]
-    return json.dumps(found, sort_keys=True) if found else ""

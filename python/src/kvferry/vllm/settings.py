@@ -37,10 +37,8 @@ class Settings:
     # How long the agent is waited for when the engine starts, and when it is away later, in seconds.
     start_patience: float = 30.0
     grace: float = 5.0
-    # What the model is called in keys, the same at both engines. Empty: as vLLM was told.
-    model: str = ""
-    # Bits of a chunk's hash: 256, or 64 where agents tell a controller or a directory, which take no more.
-    hash_bits: int = 256
+    # What stands for the content of the model's weights, the same at all engines. Empty: a digest of their files.
+    weights: str = ""
     # Whether the agent reads KV only when it is fetched (pd_delay_pull). Then a load that waits is not cut short.
     delayed: bool = False
     # Requests that load, and that save, at a time. Others wait their turn, within their patience.
@@ -51,8 +49,6 @@ class Settings:
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Read them. What is unknown or of no use is refused."""
         made: Settings = read(cls, given, "kv_connector_extra_config", OP)
-        if made.hash_bits not in (64, 256):
-            raise refused("kv_connector_extra_config.hash_bits", str(made.hash_bits), "64 or 256", "choose one")
         return made
 
     def socket_of(self, rank: int) -> str:
@@ -97,6 +93,7 @@ class Duties:
 class Engine:
     """What the connector has to know of an engine, as vLLM's configuration says it."""
 
+    # What people call its model.
     model: str
     role: str
     # Of the tensor-parallel group: how many, and which one this is.
@@ -115,6 +112,10 @@ class Engine:
     blocks: int
     # recompute or fail.
     failures: str
+    # Tokens of the longest request.
+    longest: int = 0
+    # Whether one step may be computed in several batches, one after the other.
+    splits_steps: bool = False
 
     def check(self) -> None:
         """Refuse what is not supported, by name."""
@@ -134,5 +135,3 @@ class Engine:
         for name, count in self.splits.items():
             if count != 1:
                 raise refused(name, str(count), "1", "split the model by tensor_parallel_size alone")
-        if "@" in (self.model or "@"):
-            raise refused("model", repr(self.model), "a name without @", "set kv_connector_extra_config.model")

@@ -6,12 +6,24 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Span:
+    """What stands in place of some tokens of a prompt: a part of an image, or embeddings."""
+
+    begin: int
+    end: int
+    # What it is: an identifier that vLLM gives it, or a digest.
+    content: str
+
+
+@dataclass(frozen=True)
 class Prompt:
-    """What the KV of a prompt depends on."""
+    """All that the KV of a prompt depends on."""
 
     tokens: tuple[int, ...]
-    # All but the tokens: adapters, salts, images.
+    # What the KV of every token depends on beside the tokens before it: the model, an adapter, a salt.
     beside: str = ""
+    # What the KV of some tokens, and of those behind them, depends on. They may overlap.
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -79,13 +79,17 @@ class Working:
                 self._read,
                 self._ends,
             )
+        # The work of this step: what was announced of it, and what was begun.
+        self._announced: Work | None = None
         self._begun: Work | None = None
 
-    # ---- for the engine ----
+    # ---- for the engine, once per step, in this order; begin may come before the forward pass or after it ----
 
     def before(self, work: Work) -> None:
-        """Know what a step is about to compute, and whose blocks it writes."""
-        self._begun = work
+        """Know what a step is about to compute, and whose blocks it writes. Calls after the first one do nothing."""
+        if self._announced is work:
+            return
+        self._announced = work
         if self._pushing is not None:
             self._pushing.before(work)
 
@@ -95,18 +99,20 @@ class Working:
             self._pushing.computed(layer)
 
     def begin(self, work: Work) -> None:
-        """Do what a step asks for, on threads. What it computes is there."""
-        if self._begun is not work:
-            self.before(work)
-        self._begun = None
+        """Do on threads what a step asks for that needs nothing of its forward pass.
+
+        Blocks to be saved were computed by earlier steps, and no request of this step reads blocks to be loaded.
+        """
+        self.before(work)
+        if self._begun is work:
+            return
+        self._begun = work
         if work.saves or work.stores or work.loads:
             self._cache.mark()
         now = time.monotonic()
         with self._lock:
             for name in (*work.ends, *(save.ours for save in work.saves), *(store.ours for store in work.stores)):
                 self._unread[name] = self._unread.get(name, 0) + 1
-        if self._pushing is not None:
-            self._pushing.after(work)
         for save in work.saves:
             self._saving.submit(self._save, save, now + self._settings.save_patience)
         for store in work.stores:
@@ -121,6 +127,16 @@ class Working:
             self._ends.tell(gone.request, gone.receiver)
         for request in work.abandons:
             self._ends.abandon(request)
+
+    def end(self, work: Work, failed: bool = False) -> None:
+        """Know that the forward pass of a step is over: all layers are computed, unless it failed."""
+        self.begin(work)
+        self._announced = self._begun = None
+        if self._pushing is None:
+            return
+        if failed:
+            self._pushing.fail_step()
+        self._pushing.after(work)
 
     def results(self) -> tuple[set[str], set[str]]:
         """Give the requests whose blocks were read, and those whose blocks are written, or never will be; once each."""
@@ -334,7 +350,7 @@ class Working:
         if unneeded:
             self.counts.add(cancelled_loads=1)
         elif bad:
-            self.counts.add(failed_loads=1, loaded_bytes=filled, load_seconds=seconds)
+            self.counts.add(failed_loads=1, loaded_bytes=filled, failed_load_seconds=seconds)
             say(f"{chunks} of {wanted} chunks came in {seconds:.1f} s; the rest is computed", load.ours, error)
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)

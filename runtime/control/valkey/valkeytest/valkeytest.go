@@ -1,4 +1,4 @@
-// Package valkeytest runs a real server for tests: Debian's redis-server, or valkey-server where that is installed.
+// Package valkeytest runs a real Valkey or Redis server for tests, whichever is installed.
 package valkeytest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/runtime/control/reserve"
+	"github.com/kvferry/kvferry/runtime/control/valkey/server"
 )
 
 // A Server keeps its port while it is down. What it kept is gone when it starts again.
@@ -52,16 +53,14 @@ func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(int(s.Port()
 // Again starts it after a Kill.
 func (s *Server) Again() {
 	s.t.Helper()
-	name, err := exec.LookPath("valkey-server")
-	if err != nil {
-		name, err = exec.LookPath("redis-server")
-	}
+	path, name, err := server.Find()
 	if err != nil {
 		s.t.Fatalf("%v; make test-setup installs it", err)
 	}
-	s.run = exec.Command(name, append([]string{"--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "",
+	s.run = exec.Command(path, append([]string{"--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "",
 		"--appendonly", "no", "--dir", s.t.TempDir(), "--daemonize", "no", "--logfile", "",
 		"--repl-diskless-sync-delay", "0"}, s.more...)...)
+	s.run.Args[0] = name
 	s.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := s.run.StdoutPipe()
 	if err != nil {

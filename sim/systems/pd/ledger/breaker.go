@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -33,7 +35,12 @@ type askedToFull struct {
 	conn uint64
 	corr effects.Corr
 	what uint64
+	// chunks is how many it needs room for; 0: it does not wait there, and nobody is left alone for it.
+	chunks uint32
 }
+
+// askedLate is how many requests are remembered whose connections are closed.
+const askedLate = 32
 
 func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
@@ -43,6 +50,10 @@ type fullSeen struct {
 	last  effects.Time // by the sender's clock, like all of them
 	step  uint64       // of the sender, that was told last
 	until effects.Time // while it is left alone, because a put ended of it
+	since effects.Time // when that began
+	// least is the fewest chunks of a put that it was told so for, and may leave it alone with; 0: of any.
+	least uint32
+	alone uint32 // likewise, of the one that was told last
 	// granted is the step in which it is told last that it was given what it asked for, and what was put by that.
 	granted uint64 `snap:"skip"`
 	what    uint64 `snap:"skip"`
@@ -61,9 +72,9 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
 	}
-	my, what := or.at(n), uint64(0)
+	my, what, chunks := or.at(n), uint64(0), uint32(math.MaxUint32)
 	if i := slices.IndexFunc(my.asked, func(x askedToFull) bool { return x.conn == c.ID && x.corr == corr }); i >= 0 {
-		what = my.asked[i].what
+		what, chunks = my.asked[i].what, my.asked[i].chunks
 		my.asked = slices.Delete(my.asked, i, i+1)
 	}
 	code, told, failed := effects.OK, uint32(0), false
@@ -80,7 +91,21 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 		code = effects.CodeFromWire(told)
 	}
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
+		if chunks == 0 {
+			return // Nobody leaves it alone for that.
+		}
 		f := or.full(n, c.Server)
+		if code != effects.NoMemory {
+			chunks = 0
+		}
+		f.alone = chunks
+		if chunks == math.MaxUint32 {
+			chunks = 0 // It is not known which one was answered: its connection is closed.
+		}
+		if !f.told || or.w.Clock(n) > f.last.Add(pd.Its(n).Cfg.BreakerTTL) {
+			f.least = chunks
+		}
+		f.least = min(f.least, chunks)
 		f.told, f.last, f.step = true, or.w.Clock(n), n.Steps+1
 	} else if code == effects.OK && !c.Closed {
 		f := or.full(n, c.Server)
@@ -111,9 +136,12 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(pd.Its(n).Cfg.BreakerTTL)):
 		or.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
+	case code == effects.BackedOff && uint32(len(c.Body.(*ops.Put).Keys)) < f.least:
+		or.fail(checkLeftAlone, "node %d leaves node %d alone with a put of %d chunks, which was full for %d at the fewest",
+			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver), len(c.Body.(*ops.Put).Keys), f.least)
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.Steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
-		f.until = now.Add(pd.Its(n).Cfg.BreakerTTL)
+		f.until, f.since = now.Add(pd.Its(n).Cfg.BreakerTTL), now
 		or.fullMeets(n, or.w.Jobs[c.Job].Receiver)
 	case code == effects.BackedOff && f.granted == n.Steps && f.what == or.whatOf(c) && or.alone(n, e.Ticket):
 		// It was in flight when the breaker opened, and ends by its answer.
@@ -143,25 +171,51 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
 	}
-	keys, request := [][]byte(nil), []byte(nil)
+	keys, request, chunks := [][]byte(nil), []byte(nil), uint32(0)
 	if offer, is := or.truth().asOffer(body); is {
-		keys, request = offer.Keys, offer.Ext.Request
+		keys, request, chunks = offer.Keys, offer.Ext.Request, uint32(len(offer.Keys))
 	} else if m, is := or.truth().asRequest(body); is {
 		keys, request = m.Keys, m.Ext.Request
+		if !m.HasExt || m.Ext.PatienceNS > 0 && m.Ext.Layers == 0 {
+			chunks = uint32(len(m.Keys))
+		}
 	}
 	if len(keys) == 0 {
 		return // It takes back, or ends, what others asked for.
 	}
 	my := or.at(n)
-	my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
-	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0)})
+	if len(my.asked) >= askedLate { // The answer to one may come when its connection is closed.
+		my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
+	}
+	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0), chunks})
 	if !or.full(n, c.Server).told {
 		return
 	}
+	if or.forgotten(n, c.Server) {
+		or.void(checkAskedAlone)
+		return
+	}
 	or.judged(checkAskedAlone)
-	if or.full(n, c.Server).until > or.w.Clock(n) {
+	if f := or.full(n, c.Server); f.until > or.w.Clock(n) && chunks > 0 && chunks >= f.alone {
 		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
 	}
+}
+
+// forgotten reports whether a sender may have forgotten that it leaves a receiver alone: it remembers so many addresses,
+// and those that said last that they are full. An outsider's address may be one of them.
+func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
+	cfg := &pd.Its(n).Cfg
+	places := int(cmp.Or(cfg.Tuning.BreakersPerPeer, 4) * cmp.Or(cfg.PeersMax, 256))
+	f, newer := or.full(n, receiver), 0
+	if slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool { return j.PlainTo && j.Sender == n.ID }) {
+		newer++
+	}
+	for i := range or.at(n).by {
+		if x := &or.at(n).by[i]; int32(i) != receiver && x.told && x.last >= f.since {
+			newer++
+		}
+	}
+	return newer >= places
 }
 
 // fullMeets counts a breaker that opens beside a request to the same receiver.

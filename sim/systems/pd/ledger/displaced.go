@@ -55,8 +55,14 @@ func (or *displacedOracle) asks(n *world.Node, w *waiter) {
 	}
 }
 
-// lost notes that a peer's link is lost: it has to shake hands again.
-func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) { or.of(n, who).away = true }
+// lost notes that a peer's link is lost: it has to shake hands again, and what waits here of it is refused.
+func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) {
+	or.of(n, who).away = true
+	waiters := or.all().queue.at(n).waiters
+	for i := range waiters {
+		waiters[i].severed = waiters[i].severed || waiters[i].peer == who
+	}
+}
 
 // answered checks the answer to a request that came in a name that n knows, if it does. Who asks on other ports of n,
 // for what it has or for more time, has a place, too, and is not counted here: such nodes are not judged.
@@ -72,7 +78,10 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 		if c.taken {
 			or.judged(checkDisplaced)
 		}
-		c.taken, c.away = true, false
+		c.taken = true
+		// The answer to a request from before the loss says nothing of the peer now. Example: of two requests that wait,
+		// one is answered as abandoned before the sweep after the loss comes to the other.
+		c.away = c.away && w.severed
 		return
 	}
 	cfg := &pd.Its(n).Cfg
@@ -83,7 +92,7 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 		}
 	}
 	places := int(cmp.Or(cfg.PeersMax, 256))
-	if !c.taken || c.away || others+1 >= places || ago >= cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second) {
+	if !c.taken || c.away || w.severed || others+1 >= places || ago >= cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second) {
 		c.taken = false // It has to shake hands again, whatever it says before it has heard that.
 		or.void(checkDisplaced)
 		return

@@ -163,6 +163,9 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 		return // It has its answer when nothing of it writes any more: its system judges that.
 	}
 	o.prompt.heard(n, d)
+	if effects.Channel(d.B) == effects.ChannelInit {
+		o.kept.handsShaken(n)
+	}
 	o.renew.asked(n, d.C, d.Body)
 	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
 	o.kept.offerAt(n, d.C, d.Body)
@@ -179,7 +182,7 @@ func (o *OfNetwork) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, b
 	offer := c.Under(corr).Offer // that it answers, if it does
 	o.breaker.heard(n, c, corr, body)
 	o.offers.acked(n, offer, body)
-	o.renew.renewed(n, c, body)
+	o.renew.renewed(n, c, c.Under(corr).Asked, body)
 	o.words.heard(n, c, body)
 	o.shared.replied(n, c)
 	o.shared.pushHeard(n, c, corr, body)
@@ -264,6 +267,8 @@ func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
 		}
 	case effects.FactEvicted:
 		o.cache.evicted(n, e.ID)
+	case effects.FactReclaimed:
+		o.cache.reclaimed(n, e.Count)
 	case effects.FactLapsed:
 		o.claimed.lapsed(n, e)
 		if o.truth.w.Failure == nil {

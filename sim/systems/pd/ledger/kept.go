@@ -37,10 +37,11 @@ type keptLife struct {
 	came      cameOffer             `snap:"scratch"` // in this step
 	unreached []effects.Incarnation // senders that could not be read from at some time
 	asks      []lentAsk
+	anchors   []anchored `snap:"skip"`
 }
 
 func (s *keptLife) empty() {
-	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0]}
+	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0], anchors: s.anchors[:0]}
 }
 
 // A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
@@ -61,6 +62,7 @@ type keptOffer struct {
 	over   bool         // it has ended
 
 	ends     effects.Time `snap:"skip"` // by its owner's clock, as far as its reader has heard
+	right    effects.Time `snap:"skip"` // for so long its reader may read it for sure, by that one's clock
 	spokenOf bool         `snap:"skip"` // the last renewal that was asked for spoke of it
 	passed   int          `snap:"skip"` // so many did not that were answered since one did
 	beside   int          `snap:"skip"` // the most that were kept of its sender then, with it
@@ -125,6 +127,8 @@ func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	if owner == nil {
 		return
 	}
+	or.compares(n, owner.Node, m)
+	x.keeps.right = or.rightOf(n, m)
 	x.keeps.loan, x.keeps.owner = g, owner
 	x.keeps.lies = g == nil || !pd.IsNameOf(n, g.Peer) || g.Loan.Pull != m.PullID || len(g.Pages) != len(m.Keys)
 	for i, key := range m.Keys {
@@ -174,7 +178,7 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; left > 0 {
 			or.fail(checkKeeps,
 				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
-				n.It(), n.ItsGrant(k.loan.ID), left)
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID), left)
 		}
 		k.loan.Loan.Kept = true
 		for _, c := range k.chunks {
@@ -407,7 +411,7 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 		or.judged(checkEndEarly)
 		if !n.Draining && or.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
 			or.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
-				n.It(), n.ItsGrant(k.loan.ID))
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 		}
 		k.over = true
 	}
@@ -426,7 +430,7 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 		}
 		if g.Loan.Words > g.Loan.Came { // Who offers again has not heard of the end, and is told once more.
 			or.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
-				n.It(), n.ItsGrant(g.ID))
+				n.It(), o.ItsGrant(g.ID))
 		}
 	}
 }

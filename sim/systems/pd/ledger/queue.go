@@ -62,6 +62,7 @@ type waiter struct {
 	turn      uint64          `snap:"skip"` // as that, among the messages that were looked at
 	known     bool            `snap:"skip"` // it names this life as its peer knows it
 	came      effects.Time    `snap:"skip"` // by its receiver\'s clock
+	severed   bool            // its peer's link was lost after it came
 	offer     effects.GrantID // of its sender, for one that offers its pages
 	pull      protocol.PullID `snap:"skip"` // its name
 	back      bool            `snap:"skip"` // it was taken back
@@ -156,7 +157,7 @@ func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
 		if again && pd.Believes(n, w.peer, to) && o.what == w.what {
 			or.w.Requests[o.request-1].Moot = true
-			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
+			o.request, o.conn, o.due, o.severed = w.request, w.conn, max(o.due, w.due), false
 			return
 		}
 	}
@@ -177,6 +178,13 @@ func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 		if o := &my.waiters[i]; o.conn == conn { // What is read is read, and its sender may ask again.
 			o.conn = 0
 		}
+	}
+}
+
+// grantAsks notes that a grant of this step goes out with a question of the node's own: no request is answered with it.
+func (or *queueOracle) grantAsks(n *world.Node, id effects.GrantID) {
+	if my := or.at(n); my.grant == id {
+		my.grant = 0
 	}
 }
 

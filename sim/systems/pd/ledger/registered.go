@@ -105,6 +105,7 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 	or.judged(checkBlocksGranted, checkBlocksOnce)
 	id := effects.GrantID(m.Ext.Grant)
+	or.all().queue.grantAsks(n, id)
 	if was, known := my.grantOf(m.Ext.Operation); known && was != id {
 		or.fail(checkBlocksOnce, "node %d registers under grant %d what it registered under grant %d", n.It(),
 			n.ItsGrant(id), n.ItsGrant(was))

@@ -93,8 +93,9 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 	or.owed = or.owed[:0]
 }
 
-// renewed notes that a reader is told of loans that are over: it may drop what it keeps of them.
-func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
+// renewed notes that a reader is told of loans that are over, and may drop what it keeps of them, or that others last
+// longer, from the instant on at which it asked.
+func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
 	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
@@ -108,6 +109,7 @@ func (or *renewOracle) renewed(n *world.Node, c *world.Conn, body []byte) {
 			k.shaky = true
 		case slices.Contains(m.Extended, uint64(k.loan.ID)):
 			k.ends = k.loan.Ends
+			k.right = max(k.right, rightFrom(n, asked, m.LeaseNS))
 			or.begins(n, k)
 		}
 	}

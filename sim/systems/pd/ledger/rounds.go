@@ -49,7 +49,7 @@ func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnat
 	kept := or.all().kept.at(n).kept
 	for i := range kept {
 		k := &kept[i]
-		if k.lies || k.peer != who || !or.all().kept.renewable(k) {
+		if k.lies || k.peer != who || !or.all().kept.renewable(n, k) {
 			continue
 		}
 		or.judged(checkRenewRound)
@@ -58,16 +58,14 @@ func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnat
 		}
 		if most := renewals(n); k.passed > 2*((k.beside+most-1)/most)+1 {
 			or.fail(checkRenewRound, "node %d has asked node %d for more time %d times, and not for grant %d",
-				n.It(), oracle.Node(sender), k.passed, n.ItsGrant(k.loan.ID))
+				n.It(), oracle.Node(sender), k.passed, k.owner.Node.ItsGrant(k.loan.ID))
 			return
 		}
 	}
 }
 
-// renewable says whether more time is asked for an offer: not once the right to read it may be over, which is so a
-// guard, and what clocks are apart, before its lease is, as far as its reader has heard.
-func (or *keptOracle) renewable(k *keptOffer) bool {
-	return !k.lies && !k.shaky && or.stands(k) &&
-		or.w.Clock(k.owner.Node).Add(2*pd.Its(k.owner.Node).Cfg.LeaseGuard) <= k.ends &&
+// renewable says whether more time is asked for an offer: not once its reader's right may be over.
+func (or *keptOracle) renewable(n *world.Node, k *keptOffer) bool {
+	return !k.lies && !k.shaky && or.stands(k) && or.w.Clock(n) < k.right &&
 		slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.left && !c.perhaps })
 }

@@ -44,9 +44,7 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 		return
 	}
 	my, id := or.at(n), effects.GrantID(m.Ext.Grant)
-	if queue := or.all().queue.at(n); queue.grant == id {
-		queue.grant = 0 // No message of a peer was answered with it.
-	}
+	or.all().queue.grantAsks(n, id)
 	or.judged(checkPushGranted)
 	g := n.Grants[id]
 	if g == nil || g.Read || !standsUnder(n.Pool, g) {

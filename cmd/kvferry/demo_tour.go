@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+)
+
+// A tourRun is one replay of the tour: a mode with what differs from the defaults of the demo.
+type tourRun struct {
+	name string
+	play func(context.Context, *demo.Options) (tourReport, error)
+}
+
+// A tourReport is a report of any kind of demo.
+type tourReport interface {
+	Print(w io.Writer) error
+	Summary() *demo.Outcome
+}
+
+// tour lists every kind of demo that needs nothing but this machine's memory.
+func tour() []tourRun {
+	var runs []tourRun
+	pd := func(name string, modes []demo.Mode, set func(*demo.Options)) {
+		for _, mode := range modes {
+			runs = append(runs, tourRun{name: string(mode) + name,
+				play: func(ctx context.Context, o *demo.Options) (tourReport, error) {
+					o.Mode = mode
+					set(o)
+					return demo.Run(ctx, *o)
+				}})
+		}
+	}
+	registered := func(plane string, prefills, decodes int) {
+		runs = append(runs, tourRun{name: fmt.Sprintf("push-reg, %s, %d to %d ranks", plane, prefills, decodes),
+			play: func(ctx context.Context, o *demo.Options) (tourReport, error) {
+				o.Mode, o.Plane = demo.PushReg, plane
+				return demo.RunRegistered(ctx, demo.RegisteredOptions{Options: *o, Prefills: prefills, Decodes: decodes})
+			}})
+	}
+	modes, _, _ := demo.ParseModes("all") // These names are the demo's own.
+	shared, _, _ := demo.ParseModes("p2p")
+	pd("", modes, func(*demo.Options) {})
+	pd(", recalled", demo.RecallModes(), func(o *demo.Options) { o.Recall = true })
+	pd(", ring, recalled", demo.RecallModes(), func(o *demo.Options) { o.Ring, o.Recall = true, true })
+	pd(", ring", []demo.Mode{demo.Layerwise}, func(o *demo.Options) { o.Ring = true })
+	registered("auto", 2, 1)
+	registered("tcp", 1, 2)
+	for _, mode := range shared {
+		runs = append(runs, tourRun{name: string(mode),
+			play: func(ctx context.Context, o *demo.Options) (tourReport, error) {
+				o.Mode = mode
+				return demo.RunShared(ctx, demo.SharedOptions{Options: *o, Directories: 2, Pages: 1024})
+			}})
+	}
+	return runs
+}
+
+// checkTour refuses flags that say what the tour itself varies.
+func checkTour(cmd *cobra.Command) error {
+	for _, name := range []string{"mode", "role", "bidirectional", "plane", "device", "library", "faults", "directories",
+		"pages", "prefill-tp", "decode-tp"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is %s, and --tour plays every kind; leave out one of the two", name,
+				cmd.Flags().Lookup(name).Value)
+		}
+	}
+	return nil
+}
+
+const tourLine = "%-30s %9s  %14s  %6s  %-44s %s\n"
+
+// playTour plays every run with the options and prints a line for each, and the whole report of one that went wrong.
+func playTour(cmd *cobra.Command, runs []tourRun, o demo.Options, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	if asJSON {
+		out = io.Discard
+	}
+	fmt.Fprintf(out, tourLine, "run", "requests", "verified", "wrong", "killed and started again", "time")
+	reports, ok, verified, begin := map[string]tourReport{}, true, int64(0), time.Now()
+	for _, r := range runs {
+		o := o
+		finish := showReplayProgress(cmd.ErrOrStderr(), r.name, &o)
+		began := time.Now()
+		report, err := r.play(cmd.Context(), &o)
+		finish()
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		reports[r.name] = report
+		s := report.Summary()
+		ok, verified = ok && s.OK, verified+s.BytesVerified
+		killed := strings.Join(slices.Sorted(maps.Keys(s.RestartMillis)), ", ")
+		fmt.Fprintf(out, tourLine, r.name, fmt.Sprintf("%d of %d", s.Completed, s.Requests),
+			fmt.Sprintf("%.1f MiB", float64(s.BytesVerified)/(1<<20)), fmt.Sprint(s.BytesWrong), killed,
+			fmt.Sprintf("%.1f s", time.Since(began).Seconds()))
+		if !s.OK {
+			fmt.Fprintf(out, "\n%s went wrong:\n\n", r.name)
+			if err := report.Print(out); err != nil {
+				return err
+			}
+		}
+	}
+	verdict := "every byte is right, and nothing is pinned or leased"
+	if !ok {
+		verdict = "SOMETHING IS WRONG, see above"
+	}
+	fmt.Fprintf(out, "\n%d runs in %.0f s, %.1f GiB verified: %s\n", len(runs), time.Since(begin).Seconds(),
+		float64(verified)/(1<<30), verdict)
+	if asJSON {
+		if err := printJSON(cmd.OutOrStdout(), map[string]any{"runs": reports, "ok": ok}); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return errFinding
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package rank
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/layerwise"
+	"pgregory.net/rapid"
+)
+
+// A prefill that pushes layer by layer, or its decode, lies in its messages: of layers, chunks, pages, epochs and what
+// was sent already. Whichever lies, pages are conserved at each step (S5), and when the lies have ceased and time has
+// passed no page is held at either end, and no command is without its outcome (S17, L1).
+func TestLiesAboutLayers(t *testing.T) {
+	rapid.Check(t, func(t2 *rapid.T) {
+		r := &rig{t: t, quiet: true, now: effects.Time(effects.Second)}
+		common := Common{ReplyTimeout: effects.Second, AllocTimeout: effects.Second / 2, Lease: 3 * effects.Second}
+		peers := Peers{UnfitBackoff: 2 * effects.Second}
+		layers, bundles := uint32(2), rapid.Uint32Range(0, 6).Draw(t2, "bundles")
+		r.add(Config{Common: common, Peers: peers, Memory: Memory{Pages: 8}, Role: RoleSender,
+			Bundling: Bundling{Layers: layers, BundlesMax: bundles}}, "s")
+		r.add(Config{Common: common, Peers: peers, Memory: Memory{Pages: 8}, Role: RoleReceiver,
+			Bundling: Bundling{Layers: layers, BundlesMax: bundles}}, "r")
+		x := &layeredRound{rig: r, t: t2, s: r.node("s"), r: r.node("r")}
+		x.give(x.s, &engine.Reserve{Count: 8})
+		x.request(0) // Both are honest while they shake hands.
+		for x.next() {
+		}
+		liar := r.nodes[rapid.IntRange(0, 1).Draw(t2, "liar")]
+		r.said = func(n *node, body []byte) []byte {
+			if n != liar {
+				return body
+			}
+			return sometimesLie(t2, body)
+		}
+		for i := range rapid.IntRange(1, 8).Draw(t2, "requests") {
+			x.request(i + 1)
+		}
+		r.said = nil
+		x.end()
+	})
+}
+
+// A layeredRound plays engines at both ends of a push by layers.
+type layeredRound struct {
+	*rig
+	t      *rapid.T
+	s, r   *node
+	ticket effects.Ticket
+	gets   []effects.Ticket
+}
+
+func (x *layeredRound) give(n *node, body effects.CommandBody) effects.Ticket {
+	x.ticket++
+	x.step(n, &effects.Command{Ticket: x.ticket, Body: body})
+	return x.ticket
+}
+
+// request plays one: its layers in order, or not all of them, and a get before or after.
+func (x *layeredRound) request(number int) {
+	name := fmt.Sprintf("r%d", number)
+	names := keys([]string{fmt.Sprintf("%xa", number+1), fmt.Sprintf("%xb", number+1)})
+	early := rapid.Bool().Draw(x.t, "the decode is early")
+	get := func() {
+		x.gets = append(x.gets, x.give(x.r, &engine.Get{Request: []byte(name), Keys: names, Wait: effects.Second,
+			Layered: true}))
+	}
+	if early {
+		get()
+	}
+	run := x.give(x.s, &layerwise.Begin{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte(name)})
+	for layer := range x.s.cfg.Layers {
+		if rapid.IntRange(0, 5).Draw(x.t, "goes on") == 0 {
+			break
+		}
+		x.give(x.s, &layerwise.Save{Request: []byte(name), Run: run, Layer: layer, Tokens: 8, Keys: names,
+			Pages: x.s.pages(int(2*layer), len(names), 32)})
+		x.some()
+	}
+	switch rapid.IntRange(0, 3).Draw(x.t, "ends by") {
+	case 0:
+		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
+	case 1:
+		x.give(x.s, &layerwise.Preempt{Request: []byte(name), Run: run})
+		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
+	default:
+		x.give(x.s, &layerwise.Finish{Request: []byte(name), Run: run, Tokens: 8, Patience: 2 * effects.Second})
+	}
+	if !early {
+		get()
+	}
+	x.some()
+}
+
+// some lets a few things happen, and sometimes time pass.
+func (x *layeredRound) some() {
+	for range rapid.IntRange(0, 12).Draw(x.t, "things") {
+		if !x.next() {
+			break
+		}
+	}
+	if rapid.IntRange(0, 3).Draw(x.t, "time passes") == 0 {
+		x.advance(effects.Duration(rapid.IntRange(1, 1500).Draw(x.t, "ms")) * effects.Millisecond)
+	}
+}
+
+// end lets all that is under way end, time pass, and engines give back what they have; then nothing is left.
+func (x *layeredRound) end() {
+	settle := func() {
+		for range 400 {
+			for n := 0; x.next(); n++ {
+				if n > 5000 {
+					x.t.Fatal("never at rest")
+				}
+			}
+			x.advance(effects.Second)
+		}
+	}
+	settle()
+	for _, t := range x.gets {
+		x.give(x.r, &engine.Unpin{Got: t})
+	}
+	x.give(x.s, &engine.Release{Reserved: 1})
+	settle()
+	for _, n := range []*node{x.s, x.r} {
+		if st := n.rank.Stats(); st.PagesFree != st.PagesTotal || st.Puts+st.Gets+st.Waiters+st.Grants+st.Layers+
+			st.Bundles+st.Reserves+st.Outstanding > 0 {
+			x.t.Fatalf("%s: something is left: %+v", n.name, st)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+"""What the KV of an engine depends on, whatever the prompt: its model, as all engines that have it name it.
+
+Engines on different hosts find the same identity for the same weights, whether the model is given as a folder, as a
+name on the Hub, or as a copy elsewhere: facts are about content, and never about paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kvferry.vllm.settings import refused
+from kvferry.vllm.weights import UnknownContentError, content_digest, processor_digest, weights_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+# Members of a model's configuration that say where it came from, and what wrote it down.
+_ORIGIN = frozenset({"name_or_path", "transformers_version"})
+# Ways of scaling rope in which vLLM chooses factors by max_model_len.
+_BY_LENGTH = ("longrope", "su")
+# Settings of how media are encoded. What is in the identifiers of media, as how they are processed, is not among them.
+_MEDIA = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
+# Ways of drafting that have no model with KV of its own.
+_NO_DRAFT_KV = ("ngram", "ngram_gpu", "suffix")
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Facts about a model on which the KV of any prompt depends, each by its name, in the order of names.
+
+    Engines may exchange KV only if all facts agree. A fact is a short text: a setting, or a digest.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """All facts in one: a SHA-256 in hex digits."""
+        return hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()
+
+
+def model_identity(
+    vllm_config: Any,
+    weights: str = "",
+    *,
+    refuse: Callable[[str, str, str, str], Exception] = refused,
+    setting: str = "kv_connector_extra_config.weights",
+) -> ModelIdentity:
+    """Return the identity of an engine's model. Call it where the model is loaded, in a worker's process.
+
+    It reads all files of weights that the Hub's client has not named by their content; a text given as weights, by
+    that setting, stands for them instead. It raises what refuse makes for an engine of which KV depends on something
+    that cannot be known.
+    """
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    if getattr(cache, "calculate_kv_scales", False):
+        raise refuse(
+            "calculate_kv_scales",
+            "true",
+            "false",
+            "use the scales of a checkpoint: those that an engine computes are of its own first requests",
+        )
+    facts = {
+        **_config_facts(model),
+        "kv_cache_dtype": str(cache.cache_dtype if cache.cache_dtype != "auto" else model.dtype).removeprefix("torch."),
+    }
+    try:
+        facts["weights"] = f"given {weights}" if weights else _weights(model, vllm_config.load_config)
+        facts.update(_media_facts(model, vllm_config.load_config, weights))
+        facts.update(_draft_facts(vllm_config, weights))
+    except (OSError, UnknownContentError) as error:
+        remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
+        raise refuse(
+            "weights of the model", str(error), "files that can be read when the engine starts", remedy
+        ) from error
+    return ModelIdentity(tuple(sorted(facts.items())))
+
+
+def model_label(vllm_config: Any) -> str:
+    """Return what keys call a model, for people: its type. It is no identity."""
+    kind = str(getattr(vllm_config.model_config.hf_config, "model_type", ""))
+    return re.sub(r"[^A-Za-z0-9._-]", "_", kind) or "model"
+
+
+def attention_backends(vllm_config: Any, layers: Mapping[str, Any]) -> str:
+    """Return the names of the attention backends of some layers: each has its own order of the bytes of a block."""
+    modules = getattr(getattr(vllm_config, "compilation_config", None), "static_forward_context", {})
+    found = set()
+    for layer in layers:
+        if (backend := getattr(modules.get(layer), "attn_backend", None)) is not None:
+            found.add(str(backend.get_name()))
+    return " ".join(sorted(found))
+
+
+def _weights(model: Any, load: Any) -> str:
+    where = str(getattr(model, "model_weights", "") or model.model)
+    form = getattr(load.load_format, "value", load.load_format)
+    return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
+
+
+def _config_facts(model: Any) -> dict[str, str]:
+    """Give what is known of a model beside its weights: its configuration as vLLM has resolved it."""
+    config = _plain(model.hf_config.to_dict())
+    facts = {
+        "config": _digest(config),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "quantization": f"{model.quantization} {_digest(_plain(getattr(model, 'quantization_config', None)))}",
+    }
+    if any(kind in _BY_LENGTH for kind in _values(config, "rope_type", "type")):
+        original = [value for value in _values(config, "original_max_position_embeddings") if isinstance(value, int)]
+        facts["longer than before rope was scaled"] = str(any(model.max_model_len > value for value in original))
+    return facts
+
+
+def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
+    """Give what the KV of images, videos and sounds depends on beside their identifiers."""
+    config = getattr(model, "multimodal_config", None)
+    if config is None:
+        return {}
+    settings = {name: _plain(getattr(config, name, None)) for name in _MEDIA}
+    scales = getattr(config, "mm_encoder_fp8_scale_path", None)
+    files = [content_digest(scales)] if scales else []
+    if not weights:
+        files.append(processor_digest(str(model.model), getattr(model, "revision", None), load.download_dir))
+    return {"media": _digest([settings, files])}
+
+
+def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:
+    """Give the facts of a draft model, whose layers have KV beside those of the model that it drafts for."""
+    speculative: Any = getattr(vllm_config, "speculative_config", None)
+    draft = getattr(speculative, "draft_model_config", None)
+    if draft is None or speculative.method in _NO_DRAFT_KV:
+        return {}
+    load = getattr(speculative, "draft_load_config", None) or vllm_config.load_config
+    facts = {"method": str(speculative.method), **_config_facts(draft)}
+    facts["weights"] = f"given {weights}" if weights else _weights(draft, load)
+    return {f"draft {name}": value for name, value in facts.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Make JSON of a configuration, without what only says where it came from."""
+    value = _opened(value)
+    if isinstance(value, dict):
+        kept = {str(name): inner for name, inner in value.items() if str(name) not in _ORIGIN}
+        return {name: _plain(inner) for name, inner in kept.items() if not name.startswith("_")}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(str, value))
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _opened(value: Any) -> Any:
+    """Give what an object of a configuration has."""
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _values(config: Any, *names: str) -> Iterator[Any]:
+    if isinstance(config, dict):
+        for name, value in config.items():
+            if name in names:
+                yield value
+            yield from _values(value, *names)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _values(value, *names)

@@ -1,0 +1,66 @@
+"""Which releases of vLLM the connector was tried with, and what it needs of one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from kvferry.vllm.log import log
+from kvferry.vllm.settings import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The first release and the last one, and how they were tried.
+OLDEST, NEWEST = (0, 31), (0, 33)
+TRIED = "0.31 and 0.32, and the code of 0.33 on the kernels of 0.32, as engines on a CPU"
+REMEDY = "install a release of vLLM that was tried"
+
+# What is used of each class of vLLM's. A release without it is another interface.
+NEEDS = {
+    "KVConnectorBase_V1": (
+        "bind_connector_metadata",
+        "build_connector_worker_meta",
+        "build_kv_connector_stats",
+        "build_prom_metrics",
+        "get_block_ids_with_load_errors",
+        "get_finished",
+        "handle_preemptions",
+        "reset_cache",
+        "update_connector_output",
+        "wait_for_save",
+    ),
+    "KVConnectorOutput": ("finished_recving", "kv_connector_worker_meta"),
+    "SchedulerOutput": (
+        "has_sync_kv_loads",
+        "kv_connector_block_state",
+        "num_scheduled_tokens",
+        "preempted_req_ids",
+    ),
+}
+
+
+def check_version(version: str, classes: Mapping[str, Any]) -> None:
+    """Refuse a vLLM whose classes lack what is needed, and warn of a release that was not tried."""
+    for name, needed in NEEDS.items():
+        has = {*dir(classes[name]), *getattr(classes[name], "__dataclass_fields__", ())}
+        for member in needed:
+            if member not in has:
+                raise refused("vLLM", f"{version}, whose {name} has no {member}", TRIED, REMEDY)
+    if not supported(version):
+        log.warning("kvferry was not tried with vLLM %s, but with %s", version, TRIED)
+
+
+def supported(version: str) -> bool:
+    """Say whether a release was tried. What it is called behind its two first numbers says nothing."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
+
+
+def unusable(error: ImportError) -> Exception:
+    """Make the error of a vLLM that lacks whole modules; where there is none at all it is the one that was raised."""
+    try:
+        import vllm
+    except ImportError:
+        return error
+    return refused("vLLM", f"{getattr(vllm, '__version__', 'unknown')}: {error}", TRIED, REMEDY)

@@ -1,0 +1,151 @@
+"""Digests of the files that hold a model's weights or an adapter's: equal content has one digest, wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+# Formats in which vLLM reads plain files of a folder. Others (tensorizer, dummy, plug-ins) have weights from elsewhere.
+FORMATS = frozenset(
+    {
+        "auto",
+        "hf",
+        "safetensors",
+        "fastsafetensors",
+        "instanttensor",
+        "mistral",
+        "pt",
+        "npcache",
+        "bitsandbytes",
+        "gguf",
+        "sharded_state",
+        "runai_streamer",
+        "runai_streamer_sharded",
+    }
+)
+# What vLLM looks for, in its order: the first pattern that matches anything is all that it loads.
+_PATTERNS = ("consolidated*.safetensors", "*.safetensors", "*.bin", "*.pt", "*.gguf")
+_INDEXES = {"consolidated*.safetensors": "consolidated.safetensors.index.json"}
+_INDEX = "model.safetensors.index.json"
+_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+
+# What says how an image, a video or a sound becomes what the model is given.
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+
+_ADAPTER = ("adapter_config.json", "adapter_model.*", "new_embeddings.*")
+
+# The Hub's client keeps a large file under the SHA-256 of its content: models--.../blobs/<64 hex digits>.
+_HUB_BLOB = re.compile(r"[/\\](?:models|datasets|spaces)--[^/\\]+[/\\]blobs[/\\]([0-9a-f]{64})$")
+
+# Files that are read at a time, as hashing one keeps one core busy; and bytes that are read at once.
+_ABREAST = 8
+_BUFFER = 4 << 20
+
+
+class UnknownContentError(ValueError):
+    """The weights are not files that can be read here. The text says why."""
+
+
+def weights_digest(model: str, load_format: str, revision: str | None = None, cache: str | None = None) -> str:
+    """Return the digest of the files that vLLM loads for a model, which is a folder, a file, or a name on the Hub.
+
+    The digest depends on what the files contain, and neither on where they are nor on what the model is called. It
+    raises UnknownContentError for weights that are not files on this host.
+    """
+    if load_format not in FORMATS:
+        raise UnknownContentError(f"load_format {load_format} loads weights that are not files of the model")
+    if os.path.isfile(model):
+        return _combined([content_digest(model)])
+    folder = model if os.path.isdir(model) else _hub_folder(model, revision, cache)
+    files = weight_files(folder, plain=load_format in ("auto", "hf", "mistral"))
+    if not files:
+        raise UnknownContentError(f"{folder} has no weights ({', '.join(_PATTERNS)})")
+    return _combined(_digests(files))
+
+
+def weight_files(folder: str, *, plain: bool = True) -> list[str]:
+    """Return the files that vLLM loads from a folder.
+
+    Formats that are not plain have rules of their own: then it is all files that may hold weights, so that none that
+    is loaded is missed.
+    """
+    names = [name for name in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, name))]
+    found: list[str] = []
+    for pattern in _PATTERNS:
+        matched = [name for name in names if fnmatch(name, pattern) and name not in _NO_WEIGHTS]
+        if pattern.endswith(".safetensors") and plain:
+            matched = _indexed(folder, matched, _INDEXES.get(pattern, _INDEX))
+        found += [name for name in matched if name not in found]
+        if found and plain:
+            break
+    return [os.path.join(folder, name) for name in found]
+
+
+def processor_digest(model: str, revision: str | None = None, cache: str | None = None) -> str:
+    """Return the digest of the files that say how a model's media are processed, likewise."""
+    folder = model if os.path.isdir(model) else _hub_folder(model, revision, cache)
+    files = [file for name in _PROCESSORS if os.path.isfile(file := os.path.join(folder, name))]
+    return _combined(_named(files))
+
+
+def adapter_files(folder: str) -> list[str]:
+    """Return the files of an adapter: its configuration and its weights."""
+    names = sorted(name for name in os.listdir(folder) if any(fnmatch(name, pattern) for pattern in _ADAPTER))
+    return [os.path.join(folder, name) for name in names]
+
+
+def adapter_digest(files: Sequence[str]) -> str:
+    """Return the digest of an adapter's files."""
+    return _combined(_named(files))
+
+
+def content_digest(file: str) -> str:
+    """Return the SHA-256 of a file's content. The Hub's client has called the file so: then it is not read."""
+    if (blob := _HUB_BLOB.search(os.path.realpath(file))) is not None:
+        return blob[1]
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(_BUFFER))
+    with open(file, "rb", buffering=0) as opened:
+        while count := opened.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.hexdigest()
+
+
+def _digests(files: Collection[str]) -> list[str]:
+    with ThreadPoolExecutor(_ABREAST, "kvferry-digest") as threads:
+        return list(threads.map(content_digest, files))
+
+
+def _named(files: Sequence[str]) -> list[str]:
+    return [f"{os.path.basename(file)} {digest}" for file, digest in zip(files, _digests(files), strict=True)]
+
+
+def _combined(digests: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+
+
+def _indexed(folder: str, names: list[str], index: str) -> list[str]:
+    """Leave out files that the index of the model does not name, as vLLM does: they repeat what others have."""
+    try:
+        with open(os.path.join(folder, index), encoding="utf-8") as opened:
+            wanted = set(json.load(opened)["weight_map"].values())
+    except FileNotFoundError:
+        return names
+    return [name for name in names if name in wanted]
+
+
+def _hub_folder(model: str, revision: str | None, cache: str | None) -> str:
+    """Return the folder in which the Hub's client keeps a model that the engine has loaded. Nothing is downloaded."""
+    try:
+        hub = importlib.import_module("huggingface_hub")
+        return str(hub.snapshot_download(model, revision=revision, cache_dir=cache, local_files_only=True))
+    except Exception as error:
+        raise UnknownContentError(f"{model} is neither a folder nor in the Hub's cache: {error}") from error

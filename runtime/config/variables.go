@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// StrayVariables returns notes on variables of an environment, as os.Environ gives it, that say nothing to Parse but are
+// nearly the name of one that does: LMCACHE_CHUNKSIZE, LM_CACHE_CHUNK_SIZE. LMCache's own variables, and all others,
+// are none. No value is shown.
+func StrayVariables(environ []string) []Problem {
+	return nodeSchema.strayVariables(environ)
+}
+
+// StrayDirectoryVariables does so for ParseDirectory.
+func StrayDirectoryVariables(environ []string) []Problem {
+	return directorySchema.strayVariables(environ)
+}
+
+// lmcachesVariables are read by LMCache itself and are no keys.
+var lmcachesVariables = []string{"LMCACHE_CONFIG_FILE", "LMCACHE_LOG_LEVEL", "LMCACHE_TRACK_USAGE",
+	"LMCACHE_USE_EXPERIMENTAL", "LMCACHE_REMOTE_URL", "LMCACHE_LOG_FORMAT", "LMCACHE_DEBUG"}
+
+func (s *schema) strayVariables(environ []string) (notes []Problem) {
+	known := map[string]string{} // by the name without underscores
+	add := func(key string) {
+		variable := s.variable + strings.ToUpper(key)
+		known[strings.ReplaceAll(variable, "_", "")] = variable
+	}
+	for _, k := range s.top {
+		add(k.name)
+		for _, alias := range k.aliases {
+			add(alias)
+		}
+	}
+	add("extra_config")
+	for _, name := range s.others {
+		add(name)
+	}
+	names := make([]string, 0, len(known))
+	for bare := range known {
+		names = append(names, bare)
+	}
+	slices.Sort(names)
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		bare := strings.ReplaceAll(strings.ToUpper(name), "_", "")
+		if !strings.HasPrefix(bare, "LMCACHE") || strings.HasPrefix(name, "LMCACHE_CONTROLLER_") &&
+			s.variable == "LMCACHE_" || slices.Contains(lmcachesVariables, name) {
+			continue
+		}
+		meant, same := known[bare]
+		if meant == name {
+			continue
+		}
+		if !same {
+			meant = known[near(bare, names)]
+		}
+		if meant != "" {
+			notes = append(notes, Problem{Code: Note, File: environment, Field: shorten(name),
+				Remedy: fmt.Sprintf("nothing reads this variable; did you mean %s?", meant)})
+		}
+	}
+	return notes
+}
+
+// near is nearest for names that all begin alike: only a slip or two count.
+func near(bare string, names []string) string {
+	const slips = 2
+	if meant := nearest(bare, names); meant != "" && edits(bare, meant) <= slips {
+		return meant
+	}
+	return ""
+}

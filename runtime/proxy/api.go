@@ -1,0 +1,210 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// An api is one of the ways in which clients ask an engine for text.
+type api struct {
+	path string
+	// limits are the fields that bound the length of the answer, of which the first always exists.
+	limits []string
+	// isPrompt reports whether the prompt is the field "prompt". Else it is a list of messages.
+	isPrompt bool
+}
+
+var (
+	completions = &api{path: "/v1/completions", limits: []string{"max_tokens"}, isPrompt: true}
+	chat        = &api{path: "/v1/chat/completions", limits: []string{"max_tokens", "max_completion_tokens"}}
+	responses   = &api{path: "/v1/responses", limits: []string{"max_output_tokens"}}
+	messages    = &api{path: "/v1/messages", limits: []string{"max_tokens"}}
+)
+
+var apis = []*api{completions, chat, responses, messages}
+
+// refused returns why a request is answered by no engine, or nil.
+func (r request) refused() error {
+	if r.api != responses {
+		return nil
+	}
+	if given, ok := r.fields["previous_response_id"]; ok && !isNull(given) {
+		return errors.New("previous_response_id: the proxy does not know which engine stored a response: send the whole " +
+			"conversation in input")
+	}
+	if given, ok := r.fields["background"]; ok && !isNull(given) && string(given) != "false" {
+		return fmt.Errorf("background: %.20s; the proxy does not know later which engine has the response: give false",
+			given)
+	}
+	return nil
+}
+
+// computed returns the name of the field because of which the decode engine has to compute the prompt; "" if a prefill
+// engine may. One cache goes to one sequence of the decode engine, which would wait in vain for the caches of several
+// prompts, or of several sequences of one prompt. A client that wants to know what the model thinks of the prompt
+// itself has it computed. The names of KV chunks express token ids, and no embeddings in their place.
+func (r request) computed() string {
+	if r.api.isPrompt {
+		if prompt := r.fields["prompt"]; !isText(prompt) && !isNumbers(prompt) {
+			return "prompt"
+		}
+	}
+	for _, name := range []string{"n", "best_of"} {
+		if given, ok := r.fields[name]; ok && !isNull(given) && string(given) != "1" {
+			return name
+		}
+	}
+	for _, name := range []string{"use_beam_search", "echo", "prompt_logprobs", "prompt_embeds"} {
+		if given, ok := r.fields[name]; ok && !isNull(given) && string(given) != "false" {
+			return name
+		}
+	}
+	// Both engines must see the same prompt. With these, what is cut off depends on how long the answer may be.
+	if given := r.fields["truncate_prompt_tokens"]; len(given) > 0 && given[0] == '-' {
+		return "truncate_prompt_tokens"
+	}
+	if given, ok := r.fields["truncation"]; ok && !isNull(given) && string(given) != `"disabled"` {
+		return "truncation"
+	}
+	// With tools that the engine itself runs, one request has several prompts, one after the other.
+	if r.api == responses && !allFunctions(r.fields["tools"]) {
+		return "tools"
+	}
+	for _, name := range []string{"messages", "input", "system"} {
+		if hasEmbeddings(r.fields[name], contentDepth) {
+			return "prompt_embeds"
+		}
+	}
+	return ""
+}
+
+// contentDepth bounds how deep the content of messages is looked into. Content of tools' results is the deepest that
+// the engines take.
+const contentDepth = 4
+
+// hasEmbeddings reports whether a list of messages or of parts of content has embeddings in it, or is deeper than
+// anybody looks.
+func hasEmbeddings(list []byte, depth int) (has bool) {
+	for item := range items(list) {
+		for name, value := range fieldsOf(item) {
+			switch {
+			case isName(name, "prompt_embeds"), isName(name, "type") && isName(value, "prompt_embeds"):
+				return true
+			case !isName(name, "content") || value[0] != '[':
+			case depth == 1 || hasEmbeddings(value, depth-1):
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// allFunctions reports whether a list of tools has only such as the client runs.
+func allFunctions(tools []byte) bool {
+	for tool := range items(tools) {
+		is := false
+		for name, value := range fieldsOf(tool) {
+			if isName(name, "type") {
+				is = isName(value, "function")
+			}
+		}
+		if !is {
+			return false
+		}
+	}
+	return true
+}
+
+// items yields the values of a JSON array in valid JSON; of any other value, nothing.
+func items(array []byte) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		rest, ok := bytes.CutPrefix(array, []byte("["))
+		for ok {
+			rest = bytes.TrimLeft(rest, space+",")
+			if rest[0] == ']' {
+				return
+			}
+			end := valueEnd(rest)
+			if !yield(rest[:end:end]) {
+				return
+			}
+			rest = rest[end:]
+		}
+	}
+}
+
+// fieldsOf yields the names, as they are quoted, and the values of a JSON object in valid JSON; of any other value,
+// nothing.
+func fieldsOf(object []byte) func(yield func(name, value []byte) bool) {
+	return func(yield func(name, value []byte) bool) {
+		rest, ok := bytes.CutPrefix(object, []byte("{"))
+		for ok {
+			rest = bytes.TrimLeft(rest, space+",")
+			if rest[0] == '}' {
+				return
+			}
+			end := valueEnd(rest)
+			name := rest[:end]
+			rest = bytes.TrimLeft(rest[end:], space+":")
+			end = valueEnd(rest)
+			if !yield(name, rest[:end:end]) {
+				return
+			}
+			rest = rest[end:]
+		}
+	}
+}
+
+// space is what JSON has between values.
+const space = " \t\r\n"
+
+// valueEnd says where the first value of valid JSON ends. Something follows it.
+func valueEnd(text []byte) int {
+	depth, quoted := 0, false
+	for i := 0; ; i++ {
+		c := text[i]
+		switch {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+			if !quoted && depth == 0 {
+				return i + 1
+			}
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1
+			} else if depth < 0 { // The end of what it is in.
+				return i
+			}
+		case depth == 0 && strings.IndexByte(space+",", c) >= 0:
+			return i
+		}
+	}
+}
+
+// isName reports whether a quoted JSON string is a name, also if it is written with escapes.
+func isName(quoted []byte, name string) bool {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return len(quoted) == len(name)+2 && quoted[0] == '"' && string(quoted[1:len(quoted)-1]) == name
+	}
+	var text string
+	return len(quoted) <= 12*len(name) && json.Unmarshal(quoted, &text) == nil && text == name
+}
+
+func isNull(value json.RawMessage) bool { return string(value) == "null" }
+
+func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
+
+// isNumbers says whether value is a list of numbers: the tokens of one prompt. Lists of texts or of lists are several.
+func isNumbers(value json.RawMessage) bool {
+	inner, ok := bytes.CutPrefix(value, []byte("["))
+	inner = bytes.TrimLeft(inner, space)
+	return ok && len(inner) > 0 && inner[0] >= '0' && inner[0] <= '9'
+}

@@ -1,0 +1,196 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
+)
+
+const badPrompt = `{"model": "m", "prompt": "bad"}`
+
+// badly answers requests whose prompt is "bad" by a handler, and all others with text. It is well.
+func badly(e **engine, bad http.HandlerFunc, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		all := (*e).all()
+		if last := all[len(all)-1]; r.URL.Path != "/health" && last.body["prompt"] == "bad" {
+			bad(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// Requests of one client that fail at every engine leave healthy engines to the others.
+func TestBadRequestsCostNobodyElseAnEngine(t *testing.T) {
+	for name, bad := range map[string]http.HandlerFunc{
+		"errors":       fails(http.StatusInternalServerError),
+		"breaks off":   cuts,
+		"late":         func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"long answers": says(strings.Repeat("x", answerBytes+1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const engines = 4
+			var c Config
+			for range engines {
+				var e *engine
+				e = newEngine(t, func(w http.ResponseWriter, r *http.Request) { badly(&e, bad, sent)(w, r) })
+				c.Prefills = append(c.Prefills, e.url)
+			}
+			decode := newEngine(t, says("answer"))
+			c.Decodes = []Decode{decode.at("h")}
+			p := start(t, c, func(c *Config) {
+				c.Rest = time.Hour
+				if name == "late" {
+					c.PrefillTimeout = 50 * time.Millisecond
+				}
+			})
+			p.healthWait = patience
+			for i := range engines {
+				want(t, post(t, p, "/v1/completions", badPrompt), http.StatusOK, "answer")
+				until(t, "the engine is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+			}
+			for i := range engines {
+				if p.prefills.rests(i) {
+					t.Errorf("engine %d rests for what a client sent", i)
+				}
+			}
+			if name == "late" {
+				return // On a machine that is slow the others are late, too.
+			}
+			for range 5 * engines {
+				want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			}
+			if got := p.Stats(); got.Sent != 5*engines || got.Computed != engines {
+				t.Errorf("counted %+v", got)
+			}
+		})
+	}
+}
+
+// The same holds of decode engines: one that breaks off an answer and is well keeps its turns.
+func TestDecodeThatBreaksOffAndIsWell(t *testing.T) {
+	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			cutsLater(w, r)
+		}
+	})
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Rest = time.Hour })
+	_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", completion).Body)
+	until(t, "it is not judged", func() bool { return p.judged.Load() == 1 })
+	if p.decodes.rests(0) {
+		t.Error("it rests")
+	}
+}
+
+// A prefill engine that stands still rests, although it says that it is well: vLLM's /health does so.
+func TestPrefillThatStandsStill(t *testing.T) {
+	prefill := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			<-r.Context().Done()
+		}
+	})
+	p := start(t, pair(prefill, newEngine(t, says("answer"))), func(c *Config) {
+		c.PrefillTimeout, c.Rest = 20*time.Millisecond, time.Hour
+	})
+	p.healthWait = 100 * time.Millisecond
+	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
+}
+
+// A bad request that is to find out whether an engine is back finds out that it is.
+func TestTrialByABadRequest(t *testing.T) {
+	for _, kind := range []string{"prefill", "decode"} {
+		var e *engine
+		e = newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+			badly(&e, fails(http.StatusInternalServerError), sent)(w, r)
+		})
+		other := newEngine(t, says("answer"))
+		c := pair(e, other)
+		if kind == "decode" {
+			c = Config{Decodes: []Decode{e.at("h")}}
+		}
+		p := start(t, c, func(c *Config) { c.Rest = time.Millisecond })
+		f := p.decodes
+		if kind == "prefill" {
+			f = p.prefills
+		}
+		now := time.Now()
+		f.failed(0, now, now, 0)
+		until(t, "it rests on", func() bool { return !f.rests(0) })
+		_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", badPrompt).Body)
+		until(t, kind+" is left out on", func() bool { return p.judged.Load() == 1 })
+		if f.take(time.Now(), false, nil) != 0 {
+			t.Errorf("the %s engine is left out", kind)
+		}
+	}
+}
+
+// A connection that cannot be made for want of a file says nothing of the engine.
+func TestWantOfFilesIsNoFailureOfAnEngine(t *testing.T) {
+	for _, lack := range []error{syscall.EMFILE, syscall.EADDRNOTAVAIL} {
+		p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))), func(c *Config) { c.Rest = time.Hour })
+		p.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", lack)}
+		}
+		want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable, "ulimit -n")
+		if p.prefills.rests(0) || p.decodes.rests(0) {
+			t.Errorf("%v has an engine rest", lack)
+		}
+		if got := p.askHealth(t.Context(), p.decodes.urls[0]); got != unknown {
+			t.Errorf("%v is a verdict: %d", lack, got)
+		}
+	}
+}
+
+// Limits of connections and requests fit into the files that the process may open, or are refused by name.
+func TestFit(t *testing.T) {
+	for _, x := range []struct{ limit, connections, requests, wantConnections, wantRequests int }{
+		{524288, 0, 0, 4096, 2048}, {1024, 0, 0, 492, 245}, {64, 0, 0, 12, 5}, {1024, 100, 0, 100, 100},
+		{1024, 900, 0, 900, 41}, {1024, 0, 300, 382, 300}, {1024, 382, 300, 382, 300},
+	} {
+		c := Config{Connections: x.connections, Requests: x.requests, Log: quiet()}
+		if err := c.fit(x.limit, 10); err != nil || c.Connections != x.wantConnections || c.Requests != x.wantRequests {
+			t.Errorf("%+v: got %d, %d, %v", x, c.Connections, c.Requests, err)
+		}
+	}
+	for _, x := range []struct {
+		limit, connections, requests int
+		part                         string
+	}{
+		{1024, 4096, 0, "connections (--connections) 4096 and requests (--requests) not given: this process may open 1024"},
+		{1024, 383, 300, "(ulimit -n, LimitNOFILE) to 1025"}, {1024, 0, 500, "requests (--requests) 500"},
+		{40, 0, 0, "40 files"},
+	} {
+		c := Config{Connections: x.connections, Requests: x.requests, Log: quiet()}
+		if err := c.fit(x.limit, 10); err == nil || !strings.Contains(err.Error(), x.part) {
+			t.Errorf("%+v: got %v", x, err)
+		}
+	}
+}
+
+// An engine whose host has no address is told apart from one that does not listen.
+func TestWrongNameOfAnEngine(t *testing.T) {
+	gone := newEngine(t, says(""))
+	gone.Close()
+	for url, part := range map[string]string{"http://engine.invalid:1": `"engine.invalid\" in --decode`,
+		gone.URL: "whether host and port in --decode are its own"} {
+		d, err := ParseDecode(url + "=h:1:2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log logtest.Lines
+		p := start(t, Config{Decodes: []Decode{d}}, func(c *Config) { c.Log = log.Logger() })
+		want(t, post(t, p, "/v1/completions", completion), http.StatusBadGateway, noDecode)
+		if log.Count("others are asked for a while") != 1 || !strings.Contains(log.String(), part) {
+			t.Errorf("%s: logged %s", url, log.String())
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each way to ask for text has its prompt computed by a prefill engine, which is asked for as little as can be.
+func TestAPIs(t *testing.T) {
+	for path, c := range map[string]struct{ body, prefill string }{
+		"/v1/completions": {`"prompt": "x", "max_tokens": 7`, `{"max_tokens":1,"prompt":"x","stream":false}`},
+		"/v1/chat/completions": {`"messages": [], "max_completion_tokens": 7`,
+			`{"max_completion_tokens":1,"max_tokens":1,"messages":[],"stream":false}`},
+		"/v1/responses": {`"input": "x", "max_output_tokens": 7, "include": ["message.output_text.logprobs"], "store": true`,
+			`{"input":"x","max_output_tokens":1,"store":false,"stream":false}`},
+		"/v1/messages": {`"messages": [], "system": "s", "max_tokens": 7`,
+			`{"max_tokens":1,"messages":[],"stream":false,"system":"s"}`},
+	} {
+		prefill, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
+		p := start(t, pair(prefill, decode))
+		want(t, post(t, p, path, "{"+c.body+"}"), http.StatusOK, "answer")
+		first, second := prefill.all(), decode.all()
+		if len(first) != 1 || len(second) != 1 || first[0].path != path || second[0].path != path {
+			t.Errorf("%s: prefill was asked %v, decode %v", path, first, second)
+			continue
+		}
+		if first[0].body[paramsField] == nil || second[0].body[paramsField] == nil {
+			t.Errorf("%s: no engine is told of a cache", path)
+		}
+		delete(first[0].body, paramsField)
+		delete(second[0].body, paramsField)
+		if got := object(t, c.prefill); !reflect.DeepEqual(first[0].body, got) {
+			t.Errorf("%s: prefill was asked %v", path, first[0].body)
+		}
+		if got := object(t, "{"+c.body+"}"); !reflect.DeepEqual(second[0].body, got) {
+			t.Errorf("%s: decode was asked %v", path, second[0].body)
+		}
+	}
+}
+
+// What needs no cache is a decode engine's alone, and what a client says of caches is left out there, too.
+func TestWorkWithoutCache(t *testing.T) {
+	prefill, gone, decode := newEngine(t, says(sent)), newEngine(t, says("")), newEngine(t, says(`{"count": 3}`))
+	gone.Close()
+	c := pair(prefill, gone)
+	c.Decodes = append(c.Decodes, decode.at("h"))
+	p := start(t, c)
+	for i, path := range []string{"/tokenize", "/detokenize", "/v1/messages/count_tokens"} {
+		res := post(t, p, path, `{"model": "m", "prompt": "abc", "kv_transfer_params": {"x": 1}}`, idHeader, "mine")
+		want(t, res, http.StatusOK, `{"count": 3}`)
+		asked := decode.all()
+		if len(asked) != i+1 || asked[i].path != path || len(asked[i].body) != 2 || asked[i].header.Get(idHeader) != "mine" ||
+			res.Header.Get(idHeader) != "mine" {
+			t.Errorf("%s: the engine was asked %v", path, asked)
+		}
+	}
+	res, err := to(t).Get("http://" + p.Addr().String() + "/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	want(t, res, http.StatusOK, `{"count": 3}`)
+	if asked := decode.all(); asked[len(asked)-1].path != "/version" || len(prefill.all()) != 0 {
+		t.Errorf("the engines were asked %v and %v", asked, prefill.all())
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.Addr().String()+"/ping", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := to(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, res, http.StatusOK, `"decodes":{"up":1`)
+		_ = res.Body.Close()
+	}
+	alone := start(t, Config{Decodes: c.Decodes[:1]})
+	want(t, post(t, alone, "/tokenize", `{"prompt": "abc"}`), http.StatusBadGateway, noDecode)
+}
+
+// Responses that an engine stored are found at that engine only.
+func TestResponsesThatWereStored(t *testing.T) {
+	p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))))
+	for body, part := range map[string]string{
+		`{"input": "x", "previous_response_id": "resp_1"}`: "previous_response_id",
+		`{"input": "x", "background": true}`:               "background",
+	} {
+		want(t, post(t, p, "/v1/responses", body), http.StatusBadRequest, part)
+	}
+	want(t, post(t, p, "/v1/responses", `{"input": "x", "previous_response_id": null, "background": false}`),
+		http.StatusOK, "answer")
+}
+
+// Metrics tell of requests, of why prompts were computed, of limits and of each engine.
+func TestMetrics(t *testing.T) {
+	prefill, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
+	p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = time.Hour })
+	for _, body := range []string{completion, completion, `{"prompt": "x", "n": 2}`} {
+		want(t, post(t, p, "/v1/completions", body), http.StatusOK, "answer")
+	}
+	now := time.Now()
+	p.prefills.failed(0, now, now, 0)
+	until(t, "the requests do not end", func() bool { return p.slots.inUse() == 0 })
+	res, err := to(t).Get("http://" + p.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`kvferry_proxy_requests_total 3`, `kvferry_proxy_prompts_sent_total 2`,
+		`kvferry_proxy_prompts_computed_total{reason="input"} 1`, `kvferry_proxy_prompts_computed_total{reason="refused"} 0`,
+		`kvferry_proxy_prompts_computed_total{reason="late"} 0`,
+		`kvferry_proxy_requests_limit 16`, `kvferry_proxy_requests_under_way 0`,
+		`kvferry_proxy_engine_requests_total{engine="` + prefill.URL + `",kind="prefill"} 2`,
+		`kvferry_proxy_engine_requests_total{engine="` + decode.URL + `",kind="decode"} 3`,
+		`kvferry_proxy_engine_failures_total{engine="` + prefill.URL + `",kind="prefill"} 1`,
+		`kvferry_proxy_engine_rests{engine="` + prefill.URL + `",kind="prefill"} 1`,
+		`kvferry_proxy_prefill_seconds_count{path="/v1/completions"} 2`,
+		`kvferry_proxy_first_piece_seconds_count{path="/v1/completions"} 3`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `$`).Match(text) {
+			t.Errorf("%s is not among\n%s", line, grepped(string(text), line))
+		}
+	}
+}
+
+// grepped are the lines of metrics of a line's name.
+func grepped(text, line string) (out string) {
+	name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, name) {
+			out += l
+		}
+	}
+	return out
+}
+
+// Pages of other origins compute nothing: not by kinds of content that a browser sends without asking, and not with
+// what a browser says of the page.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	decode := newEngine(t, says("answer"))
+	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data",
+		"application/jsonp", "text/plain; application/json"} {
+		want(t, post(t, p, "/v1/completions", completion, "Content-Type", kind), http.StatusUnsupportedMediaType,
+			"application/json")
+	}
+	for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Origin", "http://evil.example"}, {"Origin", "null"}} {
+		want(t, post(t, p, "/v1/completions", completion, headers...), http.StatusForbidden, "origin")
+	}
+	if got := len(decode.all()); got != 0 {
+		t.Errorf("the engine was asked %d times", got)
+	}
+	for _, headers := range [][]string{{"Content-Type", "Application/JSON; charset=utf-8"},
+		{"Sec-Fetch-Site", "same-origin"}, {"Origin", "http://" + p.Addr().String()}} {
+		want(t, post(t, p, "/v1/completions", completion, headers...), http.StatusOK, "answer")
+	}
+}
+
+// A request that is refused before its body was read is told so at once.
+func TestRefusalsDoNotWaitForBodies(t *testing.T) {
+	p := start(t, Config{Decodes: []Decode{newEngine(t, says("answer")).at("h")}})
+	for _, begin := range []string{
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\n",
+		"POST /elsewhere HTTP/1.1\r\nHost: x\r\n",
+	} {
+		conn := speaks(t, p, begin+"Content-Length: 100\r\n\r\n{")
+		if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode/100 != 4 {
+			t.Errorf("%q: got %v, %v", begin, res, err)
+		}
+	}
+}

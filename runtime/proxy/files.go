@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/kvferry/kvferry/runtime/internal/door"
+)
+
+const (
+	connectionsDefault = 4096
+	requestsDefault    = 2048
+
+	// A request under way uses two files beside its client's connection: the connection to the engine that is asked, and
+	// one that is kept open for a moment after it was used.
+	filesOfRequest = 2
+	// Files for logs, lookups of names and what else the process opens, and two for the health of each engine.
+	filesKept     = 32
+	filesOfEngine = 2
+	// The limit that is assumed where the system does not tell it.
+	filesUnknown = 1024
+)
+
+// fitFiles chooses the limits of connections and requests that were not given, so that all files which they may take
+// are fewer than this process may open (RLIMIT_NOFILE). It refuses limits that were given and are more.
+func (c *Config) fitFiles() error {
+	limit, open, err := door.Room()
+	if err != nil {
+		c.Log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
+		limit, open = filesUnknown, 0
+	}
+	return c.fit(limit, open)
+}
+
+// fit is fitFiles in a process that may open limit files, and has open ones.
+func (c *Config) fit(limit, open int) error {
+	kept := open + filesKept + filesOfEngine*(len(c.Prefills)+len(c.Decodes))
+	free := limit - kept
+	requests, connections := c.Requests, c.Connections
+	switch {
+	case requests == 0 && connections == 0:
+		requests = min(requestsDefault, free/(2*filesOfRequest))
+		connections = min(connectionsDefault, free-filesOfRequest*requests)
+	case requests == 0:
+		requests = min(requestsDefault, connections, (free-connections)/filesOfRequest)
+	case connections == 0:
+		connections = min(connectionsDefault, free-filesOfRequest*requests)
+	}
+	if requests < 1 || connections < 1 || connections+filesOfRequest*requests > free {
+		given := func(n int) string {
+			if n == 0 {
+				return "not given"
+			}
+			return fmt.Sprint(n)
+		}
+		return fmt.Errorf("connections (--connections) %s and requests (--requests) %s: this process may open %d files, "+
+			"and each connection takes one, each request %d, and all else %d: raise the limit of open files (ulimit -n, "+
+			"LimitNOFILE) to %d, or give lower limits", given(c.Connections), given(c.Requests), limit, filesOfRequest, kept,
+			kept+max(c.Connections, 1)+filesOfRequest*max(c.Requests, 1))
+	}
+	if connections < connectionsDefault && c.Connections == 0 || requests < requestsDefault && c.Requests == 0 {
+		c.Log.Warn("this process may open few files: it serves fewer clients than it would", "files_max", limit,
+			"connections", connections, "requests", requests, "remedy",
+			"raise the limit of open files (ulimit -n, LimitNOFILE)")
+	}
+	c.Requests, c.Connections = requests, connections
+	return nil
+}
+
+// isOurShortage reports whether a connection to an engine failed for a lack of this process or of its host: that says
+// nothing of the engine.
+func isOurShortage(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

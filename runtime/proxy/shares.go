@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+)
+
+// shares divides an amount, such as bytes or requests under way, among clients. A client is an IPv4 address, or the /64
+// of an IPv6 one. It may hold as much as it leaves free for others, so a client that is alone gets half of the amount,
+// two get a third each, and a client that comes later finds room. Example: while one address has 512 of 1,024 requests
+// under way, its next request is refused, and those of all other addresses are served.
+type shares struct {
+	size  int64
+	floor int64 // the amount that a client may hold however little is free, so that no single request is too large
+
+	mu   sync.Mutex
+	used int64
+	of   map[netip.Prefix]int64
+}
+
+func newShares(size, floor int64) *shares {
+	return &shares{size: size, floor: floor, of: map[netip.Prefix]int64{}}
+}
+
+// A shareError says why a client gets no more of an amount.
+type shareError struct {
+	client          netip.Prefix
+	own, used, size int64
+	full            bool
+}
+
+// Error implements error.
+func (e *shareError) Error() string {
+	if e.full {
+		return fmt.Sprintf("%d of %d are in use", e.used, e.size)
+	}
+	return fmt.Sprintf("clients of address %s have %d of %d, with %d in use: one address may have as much as it leaves "+
+		"free", e.client, e.own, e.size, e.used)
+}
+
+// take gives a client n more, or a *shareError.
+func (s *shares) take(client netip.Prefix, n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, free := s.of[client], s.size-s.used
+	if n > free || own+n > max(s.floor, free-n) {
+		return &shareError{client: client, own: own, used: s.used, size: s.size, full: n > free}
+	}
+	s.used += n
+	s.of[client] = own + n
+	return nil
+}
+
+// give takes n back from a client.
+func (s *shares) give(client netip.Prefix, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= n
+	if s.of[client] -= n; s.of[client] == 0 {
+		delete(s.of, client)
+	}
+}
+
+// inUse returns how much all clients hold.
+func (s *shares) inUse() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
