@@ -8,12 +8,15 @@ Exit code: 0 if all fits.
 from __future__ import annotations
 
 import inspect
+import pickle
 import sys
 
 import vllm
 from kvferry.vllm import KvferryConnector, connector, versions
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 
 def calls(method: object) -> list[tuple[str, object]]:
@@ -44,10 +47,22 @@ def differences() -> list[str]:
     return found
 
 
+def told() -> list[str]:
+    """See that what the workers of two ranks tell comes to the scheduler's side through vLLM's own classes."""
+    outputs = []
+    for rank in range(2):
+        said = connector.WorkerInfos({rank: connector.WorkerInfo(f"names of {rank}", "duties")})
+        output = KVConnectorOutput(kv_connector_worker_meta=said)
+        outputs.append(pickle.loads(pickle.dumps(ModelRunnerOutput.with_kv_conn_output_only(output))))  # noqa: S301
+    aggregated = KVOutputAggregator(2).aggregate(outputs)
+    ranks = aggregated.kv_connector_output.kv_connector_worker_meta.ranks
+    return [] if set(ranks) == {0, 1} else [f"of what two ranks tell, {sorted(ranks)} came"]
+
+
 def main() -> int:
     """Do what the command line says."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    found = differences()
+    found = [*differences(), *told()]
     if not vllm.__version__.startswith(wanted):
         found.append(f"{vllm.__file__} is vLLM {vllm.__version__}, want {wanted}")
     print(f"vLLM {vllm.__version__}: {len(vars(KvferryConnector))} members compared, {len(found)} do not fit")
