@@ -110,9 +110,9 @@ func (p *Process) Await(ctx context.Context) error {
 // Close gives up watching.
 func (p *Process) Close() error { return p.file.Close() }
 
-// Image identifies the program that the process runs: its file, and where the kernel put it in memory. It is another one
-// after every exec, also of the same file, unless the process has switched off that its addresses are random. It reports
-// false if it cannot be known now, for example in the middle of an exec, or if this process may not look.
+// Image identifies the program that the process runs: its file, and where the kernel put it in memory. It is another
+// one after every exec, also of the same file, unless the process has switched off that its addresses are random. It
+// reports false if that cannot be known now, for example in the middle of an exec, or if this process may not look.
 func (p *Process) Image() (image string, known bool) {
 	// What the kernel told the program at its start. Nothing but an exec changes it.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", p.PID))
