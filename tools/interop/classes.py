@@ -1,7 +1,7 @@
 """Compares KvferryConnector with the classes of the vLLM that is installed: which methods it has, and what they take.
 
-Requests of vLLM's own class, with each input beside tokens, must have names that differ: what its own block hash knows of
-a request is known here.
+Requests of vLLM's own class, with each input beside tokens, must have names that differ: what its own block hash knows
+of a request is known here.
 
 usage: classes.py [VERSION]      VERSION: how the release that is meant begins
 
