@@ -47,7 +47,8 @@ const (
 	Withdrawn Code = 18
 	// Unsupported: the peer does not speak what this needs. Upgrade it or change the mode.
 	Unsupported Code = 19
-	// BackedOff: the peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
+	// BackedOff: the peer had no memory a moment ago, or left a question unanswered, and is left alone for now. Use
+	// another one, or retry later.
 	BackedOff Code = 20
 	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or
 	// raise retention.

@@ -11,7 +11,8 @@ type HeartbeatMsg RegisterMsg
 
 // A HeartbeatRetMsg answers it.
 type HeartbeatRetMsg struct {
-	Commands []Command // what the controller wants done
+	Commands  []Command // what the controller wants done
+	SilenceNS uint64    // kvf_silence_ns, as in a RegisterRetMsg
 }
 
 // A Command is one thing that a controller wants of a worker.
@@ -19,6 +20,9 @@ type Command struct {
 	Type   CommandType
 	Reason []byte // for people; may be empty
 }
+
+// ReasonForgotten is LMCache's reason to want everything of a worker: the controller did not know it.
+const ReasonForgotten = "worker_re_registered"
 
 // A CommandType says what is wanted.
 type CommandType uint8
@@ -49,6 +53,15 @@ const (
 	commandArgs
 )
 
+// Fields of HeartbeatRetMsg.
+const (
+	_ = iota
+	heartbeatRetCommands
+	heartbeatRetSilence
+)
+
+var heartbeatRetNames = []string{tagField, "commands", "kvf_silence_ns"}
+
 var (
 	heartbeatSchema = schema{
 		name:     "HeartbeatMsg",
@@ -56,7 +69,7 @@ var (
 		names:    registerNames,
 		required: registerSchema.required,
 	}
-	heartbeatRetSchema = schema{name: "HeartbeatRetMsg", tagged: true, names: []string{tagField, "commands"}}
+	heartbeatRetSchema = schema{name: "HeartbeatRetMsg", tagged: true, names: heartbeatRetNames}
 	commandSchema      = schema{
 		name:     "HeartbeatCommand",
 		names:    []string{"command_type", "reason", "args"},
@@ -74,7 +87,7 @@ func (m *HeartbeatMsg) Decode(b []byte, lim *Limits) error {
 
 // Append appends the message to b. Commands are written without arguments, of which none is known.
 func (m *HeartbeatRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagHeartbeatRetMsg, 1)
+	b = appendTag(b, TagHeartbeatRetMsg, 1+ones(m.SilenceNS != 0))
 	b = appendArrayHeader(appendStr(b, "commands"), len(m.Commands))
 	for _, c := range m.Commands {
 		b = appendMapHeader(b, len(commandSchema.names))
@@ -82,7 +95,7 @@ func (m *HeartbeatRetMsg) Append(b []byte) []byte {
 		b = appendTextOrNil(appendStr(b, "reason"), c.Reason)
 		b = append(appendStr(b, "args"), 0xc0)
 	}
-	return b
+	return appendNonZero(b, "kvf_silence_ns", m.SilenceNS)
 }
 
 // Decode fills m from b, which may be JSON; texts are views. Arguments are skipped. The error is a *DecodeError.
@@ -92,7 +105,12 @@ func (m *HeartbeatRetMsg) Decode(b []byte, lim *Limits) error {
 	r.expectTag(TagHeartbeatRetMsg)
 	w := fields{r: &r, schema: &heartbeatRetSchema, depth: 2}
 	for w.open(); w.next(); {
-		m.Commands = r.commands(m.Commands)
+		switch w.at {
+		case heartbeatRetCommands:
+			m.Commands = r.commands(m.Commands)
+		case heartbeatRetSilence:
+			m.SilenceNS = r.uint64()
+		}
 	}
 	w.close()
 	r.end()

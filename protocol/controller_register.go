@@ -12,6 +12,7 @@ type RegisterMsg struct {
 // A RegisterRetMsg answers it.
 type RegisterRetMsg struct {
 	HeartbeatURL []byte // extra_config.heartbeat_url: host:port of the heartbeat socket; empty: there is none
+	SilenceNS    uint64 // kvf_silence_ns: after that long without a heartbeat the worker is forgotten; 0 is unsaid
 }
 
 // A DeRegisterMsg ends what a RegisterMsg began. It is not answered.
@@ -37,6 +38,15 @@ const deregisterIncarnation = registerURL
 
 var registerNames = []string{tagField, "instance_id", "worker_id", "ip", "port", "peer_init_url", "kvf_inc"}
 
+// Fields of RegisterRetMsg.
+const (
+	_ = iota
+	registerRetExtra
+	registerRetSilence
+)
+
+var registerRetNames = []string{tagField, "extra_config", "kvf_silence_ns"}
+
 var (
 	registerSchema = schema{
 		name:     "RegisterMsg",
@@ -44,7 +54,7 @@ var (
 		names:    registerNames,
 		required: 1<<registerIncarnation - 1<<registerWorker,
 	}
-	registerRetSchema = schema{name: "RegisterRetMsg", tagged: true, names: []string{tagField, "extra_config"}}
+	registerRetSchema = schema{name: "RegisterRetMsg", tagged: true, names: registerRetNames}
 	extraConfigSchema = schema{name: "RegisterRetMsg", names: []string{"heartbeat_url"}}
 	deregisterSchema  = schema{
 		name:     "DeRegisterMsg",
@@ -120,9 +130,10 @@ func (m *DeRegisterMsg) Decode(b []byte, lim *Limits) error {
 
 // Append appends the message to b.
 func (m *RegisterRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagRegisterRetMsg, 1)
+	b = appendTag(b, TagRegisterRetMsg, 1+ones(m.SilenceNS != 0))
 	b = appendMapHeader(appendStr(b, "extra_config"), ones(len(m.HeartbeatURL) > 0))
-	return appendNonEmptyText(b, "heartbeat_url", m.HeartbeatURL)
+	b = appendNonEmptyText(b, "heartbeat_url", m.HeartbeatURL)
+	return appendNonZero(b, "kvf_silence_ns", m.SilenceNS)
 }
 
 // Decode fills m from b, which may be JSON; HeartbeatURL is a view. Of extra_config nothing else is looked at. The
@@ -133,6 +144,10 @@ func (m *RegisterRetMsg) Decode(b []byte, lim *Limits) error {
 	r.expectTag(TagRegisterRetMsg)
 	w := fields{r: &r, schema: &registerRetSchema, depth: 2}
 	for w.open(); w.next(); {
+		if w.at == registerRetSilence {
+			m.SilenceNS = r.uint64()
+			continue
+		}
 		extra := fields{r: &r, schema: &extraConfigSchema, depth: 3}
 		for extra.open(); extra.next(); {
 			m.HeartbeatURL = r.text()

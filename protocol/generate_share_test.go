@@ -159,7 +159,7 @@ func genShare(t *rapid.T, tag Tag) Message {
 		m := genRegister.Draw(t, "message")
 		return &m
 	case TagRegisterRetMsg:
-		return &RegisterRetMsg{genText.Draw(t, "url")}
+		return &RegisterRetMsg{genText.Draw(t, "url"), rapid.Uint64().Draw(t, "silence")}
 	case TagDeRegisterMsg:
 		m := genRegister.Draw(t, "message")
 		return &DeRegisterMsg{m.Worker, m.Listener, m.Incarnation}
@@ -167,7 +167,7 @@ func genShare(t *rapid.T, tag Tag) Message {
 		m := HeartbeatMsg(genRegister.Draw(t, "message"))
 		return &m
 	case TagHeartbeatRetMsg:
-		return &HeartbeatRetMsg{rapid.SliceOfN(genCommand, 0, 16).Draw(t, "commands")}
+		return &HeartbeatRetMsg{rapid.SliceOfN(genCommand, 0, 16).Draw(t, "commands"), rapid.Uint64().Draw(t, "silence")}
 	case TagBatchedP2PLookupMsg:
 		return &BatchedP2PLookupMsg{genHashes.Draw(t, "hashes"), genWorker.Draw(t, "worker")}
 	case TagBatchedP2PLookupRetMsg:

@@ -99,8 +99,25 @@ func short(s string) string {
 	return s[:most] + "..."
 }
 
+// plainHost makes the host of a peer what a machine and other nodes call it, without the brackets of a URL, or says what
+// is wrong with it. None is for the caller to judge.
+func plainHost(op, field string, host *string) error {
+	if *host == "" {
+		return nil
+	}
+	plain, err := config.Host(*host)
+	if err != nil {
+		return wrong(op, field, strconv.Quote(short(*host)), "a host", err.Error())
+	}
+	*host = plain
+	return nil
+}
+
 // checkPut says what is wrong with a put, but for its keys.
 func (n *Node) checkPut(p *Put) error {
+	if err := plainHost("put", "Peer.Host", &p.Peer.Host); err != nil {
+		return err
+	}
 	if p.Pages == nil || p.Pages.node != n {
 		given := "nil"
 		if p.Pages != nil {

@@ -80,7 +80,13 @@ func checkProducers(op string, at []ProducerPeer) error {
 	}
 	for i, p := range at {
 		field := "Producers[" + strconv.Itoa(i) + "]"
+		host := p.Host
+		if err := plainHost(op, field+".Host", &host); err != nil {
+			return err
+		}
 		switch {
+		case host != p.Host:
+			return wrong(op, field+".Host", strconv.Quote(p.Host), host, "write an IPv6 address without brackets here")
 		case p.Host == "":
 			return wrong(op, field+".Host", "empty", "a host", "name where that rank listens: its pd_peer_host")
 		case p.InitPort == 0:

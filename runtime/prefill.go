@@ -534,6 +534,9 @@ func (n *Node) checkPrefill(p *Prefill) error {
 	if err := n.wantLayers(op); err != nil {
 		return err
 	}
+	if err := plainHost(op, "Peer.Host", &p.Peer.Host); err != nil {
+		return err
+	}
 	tokens := int(n.layout.Tokens())
 	switch {
 	case p.Peer.Host == "" && p.Peer != (Peer{}):

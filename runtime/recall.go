@@ -126,6 +126,9 @@ func (n *Node) checkRecall(c *Recall) error {
 		}
 		return wrong("recall", "Pages", given, "a handle of this node", "reserve them from this Sender")
 	}
+	if err := plainHost("recall", "Peer.Host", &c.Peer.Host); err != nil {
+		return err
+	}
 	count, pages := len(c.Keys), c.Pages.Len()
 	switch {
 	case c.Peer.Host == "":

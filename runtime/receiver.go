@@ -34,7 +34,7 @@ type Get struct {
 	// Layered: the chunks came layer by layer (use_layerwise). Each has a page for every layer, all of them in order:
 	// layer l of chunk i is page i*Layers+l of what Get gives.
 	Layered bool
-	// Patience is how long to wait for chunks that are not here yet, at most the configured get_wait_max; 0: not at all.
+	// Patience is how long to wait for chunks that are not here yet, at most the configured get_timeout; 0: not at all.
 	Patience time.Duration
 }
 

@@ -199,6 +199,9 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	if err := n.wantSharing(op); err != nil {
 		return err
 	}
+	if err := plainHost(op, "From.Host", &g.From.Host); err != nil {
+		return err
+	}
 	switch {
 	case len(g.Keys) == 0:
 		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")

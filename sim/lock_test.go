@@ -310,3 +310,25 @@ func TestWrongNew(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnMessages: a story shows what a message of a user's says, as text or in hex.
+func TestOwnMessages(t *testing.T) {
+	r, err := sim.Run(sim.Options{Seed: 1, System: &lock, Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asks, answers int
+	for _, m := range r.Trace.Messages {
+		switch {
+		case m.Kind == `"acquire"`:
+			asks++
+		case len(m.Kind) == 8 && strings.Trim(m.Kind, "0123456789abcdef") == "": // Four bytes.
+			answers++
+		case strings.Contains(m.Kind, "bytes"):
+			t.Errorf("a message is called %q", m.Kind)
+		}
+	}
+	if asks == 0 || answers == 0 {
+		t.Errorf("%d questions and %d answers are shown", asks, answers)
+	}
+}

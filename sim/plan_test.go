@@ -99,7 +99,7 @@ func TestPlanRefused(t *testing.T) {
 			"jobs[0].recall is true: it needs topology.recall"},
 		{"version: 1\ntopology: {senders: 900}\n", "topology.senders is 900: give 1 to 119"},
 		{"version: 1\ntopology: {senders: 60, receivers: 61}\n", "together is 121: give 2 to 120"},
-		{"version: 1\ntimeouts: {put: 3}\n", "`3`"},
+		{"version: 1\ntimeouts: {put: 3}\n", "timeouts.put is 3: give a duration"},
 		{"version: 1\ntimeouts: {put: -3s}\n", "timeouts.put is -3s: give 1µs to 1h0m0s"},
 		{"version: 1\ntimeouts: {reply: 1ms}\n", "timeouts.reply is 1ms: give more than timeouts.alloc"},
 		{"version: 1\njobs: [{request: 1, from: n1, to: n1, keys: [1], batch: 1}]\n",

@@ -318,3 +318,36 @@ func literal(e ast.Expr) (string, bool) {
 	}
 	return "", false
 }
+
+// A message names the grants that it speaks of as those of their owner, so that the story of a broken promise about one
+// has the questions and answers about it: renewals among them, and registrations.
+func TestMessagesNameTheirGrants(t *testing.T) {
+	for _, c := range []struct{ profile, kind string }{
+		{"delayed", "KvfRenewRequest"}, {"delayed", "KvfRenewResponse"}, {"delayed", "PullReadyNotif"},
+		{"delayed", "PullDoneSignal"}, {"recall", "CacheQueryResponse"}, {"register", "PushRegistration"},
+		{"p2p", "AscendBatchedLookupAndGetDoneMsg"},
+	} {
+		found := 0
+		for seed := uint64(0); seed < 40 && found < 3; seed++ {
+			r, err := Run(Options{Seed: seed, Profile: c.profile, Record: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range r.Trace.Messages {
+				m := &r.Trace.Messages[i]
+				if m.Kind != c.kind || m.From < 0 || m.To < 0 {
+					continue
+				}
+				if slices.ContainsFunc(m.Refs, func(ref int) bool {
+					grant := regexp.MustCompile(`^n(\d+) grant \d+`).FindStringSubmatch(r.Trace.Refs[ref])
+					return grant != nil && (grant[1] == strconv.Itoa(m.From) || grant[1] == strconv.Itoa(m.To))
+				}) {
+					found++
+				}
+			}
+		}
+		if found < 3 {
+			t.Errorf("%s: %d messages %s name a grant", c.profile, found, c.kind)
+		}
+	}
+}

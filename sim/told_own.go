@@ -1,9 +1,14 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/story"
@@ -33,7 +38,24 @@ func (w *trial) Message(from int32, b []byte) story.Message {
 	if from < 0 || !w.Nodes[from].User {
 		return w.Cluster.Message(from, b)
 	}
-	return story.Message{Kind: fmt.Sprintf("%d bytes", len(b)), Text: hex.EncodeToString(b)}
+	return story.Message{Kind: inShort(b), Text: hex.EncodeToString(b)}
+}
+
+// inShort shows what a message of a user's begins with: as text if it is text, else in hex.
+func inShort(b []byte) string {
+	const textMost, hexMost = 32, 12
+	isText := len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) })
+	switch {
+	case len(b) == 0:
+		return "an empty message"
+	case isText && len(b) <= textMost:
+		return strconv.Quote(string(b))
+	case isText:
+		return strconv.Quote(strings.ToValidUTF8(string(b[:textMost]), "")) + fmt.Sprintf("... (%d bytes)", len(b))
+	case len(b) <= hexMost:
+		return fmt.Sprintf("%x", b)
+	}
+	return fmt.Sprintf("%x... (%d bytes)", b[:hexMost], len(b))
 }
 
 // Command is what an engine wants.

@@ -23,7 +23,7 @@ func newAgentCommand() *cobra.Command {
 		Long: `agent runs one rank, as kvferry node does, and lets engines of this host attach to it
 over a Unix socket: they map its pool, write and read chunks in place, and call what
 package runtime offers (docs/protocol-agent.md). The Python package kvferry is such an
-engine's end. Only processes of the same user may attach.
+engine's end. Only processes of the same user may attach, and root's.
 
 What an engine holds is its own until it gives it back or its process ends. When it
 serves it prints one line of JSON: where engines attach, and where peers do.
@@ -54,8 +54,11 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 	cmd.Flags().StringVar(&to.Path, "socket", "", "where engines attach: the path of a Unix socket")
 	cmd.Flags().IntVar(&rank, "rank", 0, "which tensor-parallel rank of the configuration it is")
 	cmd.Flags().StringVar(&reports, "reports", "", "the directory where an assertion that fails is reported")
-	cmd.Flags().IntVar(&to.Engines, "engines", 64, "how many engines may be attached at a time")
+	cmd.Flags().IntVar(&to.Engines, "engines", 64,
+		"how many engines may be attached at a time; of one process a quarter of them, or four if that is more")
 	cmd.Flags().IntVar(&to.Window, "window", 256, "how many calls of one engine may be open at a time")
+	cmd.Flags().IntVar(&to.CallBytes, "call-bytes", 128<<20,
+		"how many bytes the open calls of one engine may take, about 600 for each key")
 	cmd.Flags().IntVar(&to.Holdings, "holdings", 4096, "how many handles one engine may hold at a time")
 	return cmd
 }

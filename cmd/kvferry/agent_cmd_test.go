@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -64,9 +66,46 @@ func TestAgentServesEngines(t *testing.T) {
 	if err := told.Decode(body, nil); err != nil || told.Code != 0 || told.Pages == 0 {
 		t.Errorf("%+v: %v", told, err)
 	}
+	statsAsANodeHasThem(t, conn)
 	stop()
 	if got := <-code; got != 0 {
 		t.Errorf("it ends with %d: %s", got, log.String())
+	}
+}
+
+// statsAsANodeHasThem asks an agent for its counts: they have the names that kvferry node has for them.
+func statsAsANodeHasThem(t *testing.T, conn net.Conn) {
+	t.Helper()
+	call := (&protocol.EngineCall{ID: 1, Op: []byte("stats")}).Append(nil)
+	if _, err := conn.Write(protocol.AppendFrame(nil, call)); err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, protocol.FrameBytes)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, binary.LittleEndian.Uint32(head))
+	if _, err := io.ReadFull(conn, body); err != nil {
+		t.Fatal(err)
+	}
+	var answer protocol.EngineAnswer
+	var said struct{ Node map[string]int }
+	if err := errors.Join(answer.Decode(body, nil), json.Unmarshal(answer.Stats, &said)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(agent.Stats{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes map[string]any
+	if err := json.Unmarshal(text, &nodes); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range nodes {
+		_, there := said.Node[name]
+		if _, counts := value.(float64); counts && !there && name != "chunk_pages" { // That is no count.
+			t.Errorf("an agent's stats have no %s: %s", name, answer.Stats)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ SIGTERM and SIGINT stop it.`,
 				return err
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-			for _, n := range cfg.Notes {
+			for _, n := range append(config.StrayDirectoryVariables(os.Environ()), cfg.Notes...) {
 				log.Warn("configuration", "note", n.String())
 			}
 			shared, err := sharedLog(&cfg.Shared)
@@ -69,7 +69,8 @@ SIGTERM and SIGINT stop it.`,
 			if err != nil {
 				return err
 			}
-			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(), "heartbeats", d.Heartbeat(), "silence", cfg.Silence)
+			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
+				"heartbeats", d.Heartbeat(), "silence", cfg.Silence)
 			printed := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, every, asJSON)
 			closed := d.Close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)

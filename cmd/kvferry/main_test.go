@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestTranscripts runs testdata/*.txt: a command line, what it prints on standard output and standard
@@ -62,6 +64,18 @@ func TestVersion(t *testing.T) {
 	if code := run(context.Background(), []string{"version", "--json"}, nil, &asJSON, &stderr); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
+	var flag bytes.Buffer
+	if code := run(context.Background(), []string{"--version"}, nil, &flag, &stderr); code != exitOK ||
+		flag.String() != text.String() {
+		t.Errorf("--version: exit code %d, %q, want what the command version prints", code, &flag)
+	}
+	python, err := os.ReadFile("../../python/pyproject.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(python), "\nversion = \""+release+"\"\n") {
+		t.Errorf("the Python package has another version than the command, %s", release)
+	}
 	var b build
 	if err := json.Unmarshal(asJSON.Bytes(), &b); err != nil {
 		t.Fatal(err)
@@ -94,4 +108,44 @@ func TestCommandsHaveHelp(t *testing.T) {
 		}
 	}
 	walk(newRootCommand())
+}
+
+// No flag answers a wrong value with what only a Go programmer can read.
+func TestWrongFlagsAreToldInSentences(t *testing.T) {
+	raw := regexp.MustCompile("strconv|time: |json: |Go struct|parsing \"")
+	var walk func(*cobra.Command)
+	flags := 0
+	walk = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() == "string" {
+				return
+			}
+			flags++
+			var out bytes.Buffer
+			for _, value := range []string{"x", "-1.5e999", "99999999999999999999999", ""} {
+				args := append(strings.Fields(cmd.CommandPath())[1:], "--"+f.Name+"="+value)
+				probe := newRootCommand()
+				found, rest, err := probe.Find(args)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err = found.ParseFlags(rest); err == nil {
+					continue // It is one.
+				}
+				if code := run(context.Background(), args, strings.NewReader(""), &out, &out); code != exitUsage {
+					t.Errorf("%v: exit code %d", args, code)
+				}
+			}
+			if raw.MatchString(out.String()) {
+				t.Errorf("%s --%s: got\n%s", cmd.CommandPath(), f.Name, &out)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand())
+	if flags < 20 {
+		t.Errorf("only %d flags were looked at", flags)
+	}
 }

@@ -88,7 +88,7 @@ func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, er
 		return nil, nil, usagef("%v", missing[0])
 	}
 	log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-	for _, n := range cfg.Notes {
+	for _, n := range append(config.StrayVariables(os.Environ()), cfg.Notes...) {
 		log.Warn("configuration", "note", n.String())
 	}
 	return cfg, log, nil

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/plain"
 )
 
 // The exit codes of every command.
@@ -87,10 +89,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errFinding):
 		return exitFinding
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "%s: %v\nsee %s --help\n", cmd.CommandPath(), err, cmd.CommandPath())
+		fmt.Fprintf(stderr, "%s: %s\nsee %s --help\n", cmd.CommandPath(), plain.Text(err.Error()), cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
 		return exitFinding
 	}
 }
@@ -108,11 +110,16 @@ simulator that injects every fault it knows.
 Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage, 130 and 143 interrupted
 by SIGINT and SIGTERM before the work was done.`,
 		Example: `  kvferry config check receiver.yaml sender.yaml
+  kvferry layout --model Qwen3-8B/config.json --tp 2
+  kvferry --version
   kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137`,
+		Version:       currentBuild().text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("{{.Version}}")
 	root.AddCommand(
+		newLayoutCommand(),
 		newConfigCommand(),
 		newDecodeCommand(),
 		newDemoCommand(),

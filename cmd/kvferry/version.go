@@ -2,11 +2,17 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
+
+// release is the version that this source becomes; that of the Python package is the same. A build of a tagged module
+// has the tag's.
+const release = "0.1.0"
 
 // stampedCommit is set by the Makefile's linker flags; builds without it know the commit from Go, if
 // they were made in a repository.
@@ -42,15 +48,18 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
+var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.\d]*)?$`)
+
 func currentBuild() build {
-	b := build{Version: "(devel)", Commit: stampedCommit, Go: runtime.Version(),
+	b := build{Version: release, Commit: stampedCommit, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
+	// Between tags Go makes up a version of the commit, which is said beside it.
+	if tag := info.Main.Version; tagged.MatchString(tag) {
+		b.Version = strings.TrimPrefix(tag, "v")
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

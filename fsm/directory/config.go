@@ -46,7 +46,8 @@ func Default() Config {
 		Instances: 1024, Workers: 4096, OfOne: 256, OfSource: 64, Locations: 8, Holders: 16384,
 		Chunks: 10_000_000, OfChunk: 256, Text: 512,
 		Syncs: 16, Batches: 16384, Hashes: 4096, Prefix: 1000, Peers: 8,
-		Silence: 300 * effects.Second, Parted: 300 * effects.Second, Yield: 30 * effects.Second, Patience: 60 * effects.Second,
+		Silence: 300 * effects.Second, Parted: 300 * effects.Second,
+		Yield: 30 * effects.Second, Patience: 60 * effects.Second,
 		Fade:  600 * effects.Second,
 		Sweep: 4096, Ends: 64,
 	}
@@ -83,8 +84,8 @@ func (c *Config) Check() error {
 		}
 	}
 	if c.Silence < 0 || c.Parted < 0 || c.Yield < 0 || c.Fade < 0 || c.Patience <= 0 {
-		return fmt.Errorf("directory: silence %v, parted %v, yield %v, fade %v and patience %v: none may be less than 0, nor "+
-			"the last 0", c.Silence, c.Parted, c.Yield, c.Fade, c.Patience)
+		return fmt.Errorf("directory: silence %v, parted %v, yield %v, fade %v and patience %v: none may be less than "+
+			"0, nor the last 0", c.Silence, c.Parted, c.Yield, c.Fade, c.Patience)
 	}
 	return nil
 }

@@ -121,7 +121,8 @@ func (d *Directory) parted() (table.Handle, effects.Time, bool) {
 	return h, at.Add(d.config.Parted), ok && d.config.Parted > 0
 }
 
-// promised is the worker that was asked for a full sync longest ago and has begun none, and when its place is another's.
+// promised is the worker that was asked for a full sync longest ago and has begun none, and when its place is free for
+// another one.
 func (d *Directory) promised() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.syncs.promised()
 	return h, at.Add(d.config.Patience), ok

@@ -34,6 +34,7 @@ func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 	found := 0
 	for _, p := range r.pages {
 		if next(c.Pages, found, p) {
+			v.Filled().Unreserve(p)
 			found++
 		} else {
 			left = append(left, p)

@@ -18,9 +18,15 @@ type Taken struct {
 	Patience  effects.Duration
 }
 
+// Fits is how many chunks of a put can go at once, from the first on, and the key of the configuration that says so.
+type Fits struct {
+	Chunks int
+	By     string
+}
+
 // Take begins with a Put, or says no at once: then everything is as it was. Beside it open puts are there, and a put
 // can have fits of these chunks.
-func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open, fits int, draining bool) (Taken, bool) {
+func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open int, fits Fits, draining bool) (Taken, bool) {
 	if code, why := x.check(v, c, fits, draining); code != effects.OK {
 		TurnDown(v, t, code, why)
 		return Taken{}, false
@@ -47,7 +53,7 @@ func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open, fits int, drai
 }
 
 // check says whether a Put can be taken as it is given.
-func (x *Engine) check(v *env.Env, c *Put, fits int, draining bool) (effects.Code, *effects.Why) {
+func (x *Engine) check(v *env.Env, c *Put, fits Fits, draining bool) (effects.Code, *effects.Why) {
 	n := len(c.Keys)
 	switch {
 	case draining:
@@ -65,13 +71,14 @@ func (x *Engine) check(v *env.Env, c *Put, fits int, draining bool) (effects.Cod
 			Field: "Peer", Theirs: c.Peer.words(),
 			Ours: "a host and two ports",
 		}
-	case n > fits:
+	case n > fits.Chunks:
 		return effects.TooLarge, &effects.Why{
-			Field: "Keys", Theirs: number(n), Ours: "at most " + number(fits) + " of these",
+			Field: "Keys", Theirs: number(n), Ours: "at most " + number(fits.Chunks) + " of these (" + fits.By + ")",
 		}
 	case len(c.Request) > int(x.cfg.RequestIDMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(x.cfg.RequestIDMax),
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(x.cfg.RequestIDMax) +
+				" (limits.request_bytes)",
 		}
 	case c.Last && len(c.Request) == 0:
 		return effects.Invalid, &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request that Last is of"}
@@ -95,7 +102,7 @@ func (x *Engine) check(v *env.Env, c *Put, fits int, draining bool) (effects.Cod
 		switch got := uint64(c.Pages[i].Length); {
 		case got != want:
 			return effects.Invalid, &effects.Why{Field: at("Pages", i), Theirs: number(got) + " bytes", Ours: number(want)}
-		case !v.Filled().Lives(c.Pages[i]):
+		case !v.Filled().Reserved(c.Pages[i]):
 			return effects.Invalid, &effects.Why{
 				Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
 			}

@@ -40,7 +40,7 @@ func (x *reserves) emptied(cfg reservesConfig) reserves {
 
 // add handles a Reserve: it waits, at the end of the queue, which may be its front.
 func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
-	most, by := min(x.cfg.pages, v.Filled().Total()), ""
+	most, by := min(x.cfg.pages, v.Filled().Total()), " (pd_buffer_size)"
 	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
 		most, by = own, " (engine_share_pct)"
 	}
@@ -54,6 +54,7 @@ func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	case c.Count > most:
 		TurnDown(v, t, effects.TooLarge, &effects.Why{
 			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most) + by,
+			Remedy: "reserve fewer, or enlarge pd_buffer_size",
 		})
 		return
 	}
@@ -149,6 +150,7 @@ func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	v.Timers.Stop(&r.timer)
 	r.pages = v.Filled().Take(count, r.pages[:0])
 	for i := range r.pages {
+		v.Filled().Reserve(r.pages[i])
 		r.pages[i].Length = x.cfg.pageBytes // The engine may fill all of it, and lend as much.
 	}
 	v.Out.Publish(r.pages)
@@ -201,6 +203,7 @@ func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 		}
 	}
 	for _, p := range r.pages {
+		v.Filled().Unreserve(p)
 		v.Filled().Unref(p)
 	}
 	if x.cfg.inLine {

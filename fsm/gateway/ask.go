@@ -84,8 +84,8 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	}
 	if to.of.tie == nil && len(to.of.ties) >= g.cfg.TiesMax {
 		return effects.TooMany, &effects.Why{
-			Field: "Agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
-			Remedy: "retry when others of them have ended, or raise Agents of the gateway",
+			Field: "gateway.agents", Ours: "as many of this engine's registrations were taken back as may be at a time",
+			Remedy: "retry when others of them have ended, or raise gateway.agents",
 		}
 	}
 	if m.Ext.Operation <= g.forgot { // Operations only grow. It may have been told, and nobody asked what became of it.
@@ -107,8 +107,8 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	}
 	if open >= g.cfg.AsksMax {
 		return effects.TooMany, &effects.Why{
-			Field: "Asks", Ours: decimal(uint64(g.cfg.AsksMax)) + ", and as many are with engines of vLLM",
-			Remedy: "retry when one has ended, or raise Asks of the gateway",
+			Field: "gateway.asks", Ours: decimal(uint64(g.cfg.AsksMax)) + ", and as many are with engines of vLLM",
+			Remedy: "retry when one has ended, or raise gateway.asks",
 		}
 	}
 	return effects.OK, nil

@@ -114,7 +114,7 @@ func checkPage(e *flow.Env, page effects.Page, want uint64, i int) (effects.Code
 	switch {
 	case uint64(page.Length) != want:
 		return effects.Invalid, invalid(at("Pages", i), number(page.Length)+" bytes", number(want))
-	case !e.Filled().Lives(page):
+	case !e.Filled().Reserved(page):
 		return effects.Invalid, invalid(at("Pages", i), "none of a Reserve that was not released", "one")
 	}
 	return effects.OK, nil

@@ -17,15 +17,17 @@ import (
 type breaker struct {
 	where Where
 	until effects.Time
-	code  effects.Code // that it answered with
-	said  string       // and its words
-	least uint32       // chunks of the put that it answered so, for which it had no memory; 0: it takes none, of any size
-	trial bool         // when its time is over it stays, until something else is answered: one request goes at a time
+	open  effects.Duration // for which it was opened last
+	code  effects.Code     // that it answered with
+	said  string           // and its words
+	least uint32           // chunks of the put that it answered so, for which it had no memory; 0: it takes none
+	trial bool             // when its time is over it stays, until something else is answered: one request goes at a time
 }
 
 // Breakers are the addresses that are left alone, those that said so longest ago first.
 type Breakers struct {
 	ttl   effects.Duration `snap:"share"` // how long; 0: no address is
+	most  effects.Duration `snap:"share"` // how long one that fails at each trial, for which its time is doubled
 	seed  uint64
 	slab  table.Slab[breaker]
 	index table.Index
@@ -42,6 +44,12 @@ func NewBreakers(ttl effects.Duration, addresses int, seed uint64) Breakers {
 // Emptied returns what NewBreakers does, in the memory of b, which is not used any more.
 func (b *Breakers) Emptied(ttl effects.Duration, addresses int, seed uint64) Breakers {
 	return Breakers{ttl: ttl, seed: seed, slab: b.slab.Emptied(addresses), index: b.index.Emptied()}
+}
+
+// Growing returns b with breakers that stay open twice as long each time that a trial fails, up to most.
+func (b Breakers) Growing(most effects.Duration) Breakers {
+	b.most = most
+	return b
 }
 
 func (b *Breakers) hash(w Where) uint64 {
@@ -91,6 +99,28 @@ func (b *Breakers) OnTrial(w Where) bool {
 	return h != 0 && b.slab.Get(h).trial
 }
 
+// Try says whether an address may be asked: it is not left alone. Where it was, this one question is its trial, and
+// others leave it alone for as long as that may take.
+func (b *Breakers) Try(now effects.Time, w Where, patience effects.Duration) bool {
+	if b.LeftAlone(now, w, 0) {
+		return false
+	}
+	if h := b.find(w); h != 0 {
+		b.slab.Get(h).until = now.Add(patience)
+	}
+	return true
+}
+
+// Heard ends the breaker of an address that has answered, whenever it does.
+func (b *Breakers) Heard(w Where) {
+	if b.slab.Len() == 0 {
+		return
+	}
+	if h := b.find(w); h != 0 {
+		b.forget(h)
+	}
+}
+
 // Answered ends a trial. If the answer is that it is full once more, the breaker opens again.
 func (b *Breakers) Answered(now effects.Time, w Where) {
 	if b.slab.Len() == 0 {
@@ -121,14 +151,21 @@ func (b *Breakers) Open(
 	if b.ttl <= 0 {
 		return false
 	}
+	open := b.ttl
 	if h := b.find(w); h != 0 {
+		if x := b.slab.Get(h); b.most > 0 {
+			if now < x.until {
+				return true // What was asked before it opened fails for the same reason.
+			}
+			open = min(2*x.open, b.most)
+		}
 		b.forget(h)
 	}
 	if b.slab.Full() {
 		b.forget(b.order.Front())
 	}
 	h, x := b.slab.Add()
-	*x = breaker{where: w, until: now.Add(b.ttl), code: code, said: said, trial: trial, least: least}
+	*x = breaker{where: w, until: now.Add(open), open: open, code: code, said: said, trial: trial, least: least}
 	b.opens++
 	b.index.Add(b.hash(w), h)
 	b.slab.PushBack(&b.order, h)

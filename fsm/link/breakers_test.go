@@ -48,3 +48,35 @@ func TestBreakerIsFollowedByATrial(t *testing.T) {
 		t.Fatal("an answer does not end the trial")
 	}
 }
+
+// A peer that fails at each trial is left alone for longer each time, one question at a time is its trial, and whatever
+// it answers ends that. What was asked before it was left alone makes no difference.
+func TestBreakersGrow(t *testing.T) {
+	fresh := NewBreakers(2, 4, 1)
+	b := fresh.Growing(7)
+	w, now := Where{Host: "h", InitPort: 1}, effects.Time(100)
+	try := func(at effects.Time, want bool) {
+		t.Helper()
+		if now = at; b.Try(now, w, 10) != want {
+			t.Errorf("at %d it may be asked: %v", at, !want)
+		}
+	}
+	try(100, true)
+	try(100, true)
+	b.Open(now, w, effects.Expired, "", true, 0)
+	b.Open(now, w, effects.Expired, "", true, 0) // The second of these questions.
+	try(101, false)
+	try(102, true) // For as long as it may take nobody else asks.
+	try(111, false)
+	for now = 112; b.Len() > 0; { // 4, then 7 and never more.
+		for _, open := range []effects.Duration{4, 7, 7} {
+			b.Open(now, w, effects.Expired, "", true, 0)
+			try(now.Add(open-1), false)
+			try(now+1, true)
+			now = now.Add(10)
+		}
+		b.Heard(w)
+	}
+	try(now, true)
+	try(now, true)
+}

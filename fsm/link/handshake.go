@@ -39,7 +39,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	p := c.p
 	if ev.Code != effects.OK {
 		p.silent = 0 // Whoever listens there next is not whom it was asked of.
-		c.fail(ev.Code, notOpened(ev.Code))
+		c.fail(ev.Code, notOpened(c.p.where.Host, ev.Code))
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}

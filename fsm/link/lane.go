@@ -92,7 +92,7 @@ func (c *calling) closeLane(which Lane) {
 func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
 	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
 	if ev.Code != effects.OK {
-		c.fail(ev.Code, notOpened(ev.Code))
+		c.fail(ev.Code, notOpened(c.p.where.Host, ev.Code))
 		c.p.absent = ev.Code == effects.Unreachable
 		return
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"math"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -45,13 +46,20 @@ func (s State) stage() effects.Stage {
 	return effects.StageLink
 }
 
-// notOpened says why a connection could not be made.
-func notOpened(code effects.Code) effects.Why {
+// notOpened says why a connection to a host could not be made. A name may be wrong before a port is: a driver does not
+// tell a machine which of both it was, and has it in its log.
+func notOpened(host string, code effects.Code) effects.Why {
 	w := effects.Why{Stage: effects.StageConnect, Field: "connection"}
-	if code == effects.Unreachable {
-		w.Theirs = "refused, or its name has no address,"
-	} else {
+	_, err := netip.ParseAddr(host)
+	switch {
+	case code != effects.Unreachable:
 		w.Ours = code.String()
+	case err == nil:
+		w.Theirs = "refused"
+	default:
+		w.Theirs = "refused, or its name has no address,"
+		w.Remedy = "check the spelling of the host, and that its name has an address here (the log says if it has none); " +
+			"then that it runs, and ports and transfer_channel of both ends"
 	}
 	return w
 }

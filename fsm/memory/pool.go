@@ -22,6 +22,7 @@ type page struct {
 	loans      uint32          // the read grants in force or in quarantine
 	landed     mine            // who it landed for
 	next       uint32          // of its frame: the page behind it, from 1
+	reserved   bool            // by the engine, whose commands may name it
 }
 
 func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
@@ -131,6 +132,21 @@ func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 func (p *Pool) Lives(g effects.Page) bool {
 	return g.Pool == p.id && p.has(g.Index) && p.at(g.Index).generation == g.Generation && p.at(g.Index).refs > 0
 }
+
+// Reserve notes that the engine has reserved the page. Its commands may name it until Unreserve, and name no other: a
+// page that it has handed to the store lives on, and is the store's.
+func (p *Pool) Reserve(g effects.Page) { p.of(g).reserved = true }
+
+// Unreserve ends a Reserve: the page is released, or handed over.
+func (p *Pool) Unreserve(g effects.Page) {
+	if !p.of(g).reserved {
+		panic(fmt.Sprintf("BUG: page %d is not reserved", g.Index))
+	}
+	p.of(g).reserved = false
+}
+
+// Reserved reports whether the page is in this life and reserved by the engine.
+func (p *Pool) Reserved(g effects.Page) bool { return p.Lives(g) && p.at(g.Index).reserved }
 
 // Written says whether a peer may store into the page: it can be leased to nobody.
 func (p *Pool) Written(g effects.Page) bool { return p.of(g).grant != 0 }

@@ -128,10 +128,13 @@ func (r *get) key(i int) []byte {
 // A Requester is who wants chunks of peers: it asks, reads what it is told in one transfer into pages that become the
 // store's, and says when it has read.
 type Requester struct {
-	cfg       RequesterConfig `snap:"share"`
-	gets      table.Slab[get]
-	lines     []line // by the slot of the outbound peer
-	Seeks     Seeks  // Brings that name nobody
+	cfg   RequesterConfig `snap:"share"`
+	gets  table.Slab[get]
+	lines []line // by the slot of the outbound peer
+	Seeks Seeks  // Brings that name nobody
+	// Frozen are peers that did not answer a question in its time: a process that is stopped keeps its connections, so
+	// nothing else tells. Otherwise each question would wait that long for each of them, for ever.
+	frozen    link.Breakers
 	operation uint64 // of the last get
 
 	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
@@ -159,12 +162,19 @@ type RequesterConfig struct {
 	Keeps        bool             // Brings may be Delayed
 	LeadMin      effects.Duration // for which a loan must still stand to be kept
 	Directory    registrar.Config // whom Brings are for that name nobody
+	Seed         uint64           // a secret
 }
+
+// frozenMost is how many times as long as a question may take a peer is left alone that answers none: the first time it
+// is as long as one, and then each time twice as long.
+const frozenMost = 16
 
 // Emptied returns a Requester that wants nothing of so many peers, in the memory of f, which is not used any more.
 func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
+	frozen := f.frozen.Emptied(cfg.LookupTime, int(peersMax), cfg.Seed)
 	return Requester{
-		cfg: cfg, gets: f.gets.Emptied(int(cfg.BringsMax)), lines: table.Zeroed(f.lines, int(peersMax)),
+		frozen: frozen.Growing(frozenMost * cfg.LookupTime),
+		cfg:    cfg, gets: f.gets.Emptied(int(cfg.BringsMax)), lines: table.Zeroed(f.lines, int(peersMax)),
 		Seeks: f.Seeks.emptied(cfg.Directory, cfg.BringsMax),
 		ask:   f.ask, done: f.done, reply: f.reply, pairs: f.pairs, keys: f.keys,
 	}
@@ -197,6 +207,7 @@ func (f *Requester) Left(*flow.Env) int { return f.gets.Len() + f.Seeks.Len() }
 func (f *Requester) Tables(visit table.Visit) {
 	visit("chunks brought", f.gets.Len(), table.Empty)
 	visit("chunks sought", f.Seeks.Len(), table.Empty)
+	visit("frozen peers", f.frozen.Len(), table.Bounded)
 	f.Seeks.lookups.Tables(visit)
 }
 

@@ -123,6 +123,7 @@ func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(MarkAnswerOverdue)
 	if r.phase == asking && !r.delivered {
+		f.frozen.Open(e.Now, r.where, effects.Expired, "", true, 0)
 		why := link.NoAnswer(f.cfg.LookupTime)
 		r.blame(effects.Expired, why)
 		f.haunt(e, h, r, effects.Expired)
@@ -181,6 +182,7 @@ func (f *Requester) replied(e *flow.Env, kind uint8, h table.Handle, body []byte
 	e.Timers.Stop(&r.answer)
 	e.Links.Untake(&e.Env, r.peer, link.LaneAlloc, r.conn)
 	r.conn = 0
+	f.frozen.Heard(r.where)
 	if kind == kindDone { // What it says changes nothing: nothing of ours reads under the loan.
 		f.end(e, h, r)
 		return

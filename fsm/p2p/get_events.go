@@ -46,6 +46,9 @@ func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
 	}
 	r.timer = 0
 	code := effects.Expired
+	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTime/3 {
+		f.frozen.Open(e.Now, r.where, code, "", true, 0) // Its engine has less patience than an answer may take.
+	}
 	r.blame(code, outOfTime(r))
 	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == linking && g != link.GateOpen && cause != effects.OK {
 		code = cause // What became of the link says more than the time.

@@ -34,8 +34,8 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	}
 	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
 		e.Out.Mark(MarkKeptFull)
-		r.blame(effects.TooMany, effects.Why{Field: "tables.offers", Ours: "as many are kept as may be",
-			Remedy: "fetch sooner, or raise tables.offers"})
+		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node", Ours: "as many as may be at a time (pd_buffer_size)",
+			Remedy: "fetch sooner, or enlarge pd_buffer_size"})
 		f.finish(e, h, r, effects.TooMany)
 		return
 	}

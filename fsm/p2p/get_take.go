@@ -50,7 +50,11 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 		e.Out.Mark(MarkBringsFull)
 		return tooMany(f.gets.Max())
 	}
-	where := link.Where{Host: c.From.Host, InitPort: c.From.InitPort}
+	where := whereOf(c.From)
+	if !f.frozen.Try(e.Now, where, f.cfg.LookupTime) {
+		e.Out.Mark(MarkFrozenPassed)
+		return effects.BackedOff, f.whyFrozen()
+	}
 	peer := e.Links.Want(&e.Env, where)
 	if peer == 0 {
 		return effects.TooMany, &effects.Why{
@@ -80,6 +84,16 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 	return effects.OK, nil
 }
 
+func whereOf(p Peer) link.Where { return link.Where{Host: p.Host, InitPort: p.InitPort} }
+
+// whyFrozen is said of a peer that is left alone because it did not answer.
+func (f *Requester) whyFrozen() *effects.Why {
+	return &effects.Why{
+		Stage: effects.StageAsk, Field: "p2p_lookup_timeout_s", Ours: f.cfg.LookupTime.String(),
+		Theirs: "no answer to a former question", Remedy: "look whether its process runs; it is asked again after a while",
+	}
+}
+
 // check says whether a Bring can be taken as it is given.
 func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 	if code, why := e.CheckKeys(c.Keys); code != effects.OK {
@@ -90,7 +104,8 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 		return effects.Invalid, flow.NoRequest()
 	case len(c.Request) > int(f.cfg.RequestIDMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " + flow.Number(f.cfg.RequestIDMax),
+			Field: "Request", Theirs: flow.Number(len(c.Request)) + " bytes", Ours: "at most " +
+				flow.Number(f.cfg.RequestIDMax) + " (limits.request_bytes)",
 		}
 	case !f.Seeks.takes(c) && (c.From.Host == "" || c.From.InitPort == 0):
 		return effects.Invalid, &effects.Why{

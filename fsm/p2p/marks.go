@@ -49,6 +49,7 @@ const (
 	MarkCopyFailed
 	MarkCopyUnsettled
 	MarkCopyLate
+	MarkFrozenPassed
 	markEnd
 )
 
@@ -61,8 +62,8 @@ func MarkNames() []string {
 		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
 		"named-late", "named-stale", "nobody-answers", "pushes-full", "push-too-late", "push-unsettled", "push-again",
 		"push-failed", "push-buried", "kept-too-late", "kept-full", "kept-lost",
-		"arena-full", "copy-again", "copy-failed", "copy-unsettled", "copy-late",
+		"arena-full", "copy-again", "copy-failed", "copy-unsettled", "copy-late", "frozen-passed",
 	}
 }
 
-const _ = uint(markEnd - MarkLookupMalformed - 45)
+const _ = uint(markEnd - MarkLookupMalformed - 46)

@@ -226,6 +226,12 @@ func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) boo
 		if s.tried++; x.chunks <= here {
 			continue
 		}
+		if f.frozen.LeftAlone(e.Now, whereOf(x.peer), 0) {
+			e.Out.Mark(MarkFrozenPassed)
+			s.why = *f.whyFrozen()
+			s.why.Addr = effects.Addr{Host: x.peer.Host, Port: x.peer.InitPort}
+			continue
+		}
 		s.promised = x.chunks
 		c := s.how
 		c.From, c.Request, c.Keys, c.Patience = x.peer, s.lookup, l.wanted(s), s.deadline.Sub(e.Now)

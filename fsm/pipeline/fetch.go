@@ -132,7 +132,8 @@ func (p *Pipeline) check(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case len(c.Items) > int(p.cfg.ItemsMax) || len(c.Sources) > int(p.cfg.SourcesMax):
 		return effects.TooLarge, effects.Why{
-			Field: "Keys", Theirs: strconv.Itoa(len(c.Items)), Ours: "at most " + strconv.Itoa(int(p.cfg.ItemsMax)),
+			Field: "Keys", Theirs: strconv.Itoa(len(c.Items)), Ours: "at most " +
+				strconv.Itoa(int(p.cfg.ItemsMax)) + " (limits.keys_per_batch)",
 		}
 	case c.Deadline <= v.Now:
 		return effects.Expired, effects.Why{Field: "pull.fetch_timeout", Ours: "over as the last chunk came"}

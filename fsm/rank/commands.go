@@ -248,7 +248,11 @@ func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects
 			Remedy: "else a chunk that nobody expects is gone at once",
 		}
 	case !e.Store.Room(len(keys)):
-		return effects.TooMany, &effects.Why{Field: "Keys", Ours: "no room for as many more"}
+		return effects.TooMany, &effects.Why{
+			Field: "pd_buffer_size", Ours: flow.Number(e.Store.Entries()) + " of " + flow.Number(e.Store.EntriesMax()) +
+				" names of chunks in use, as many as the pool allows",
+			Theirs: flow.Number(len(keys)) + " more", Remedy: "retry later, or enlarge pd_buffer_size",
+		}
 	}
 	return effects.OK, nil
 }

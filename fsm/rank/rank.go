@@ -238,7 +238,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.has(kernel.OwnerP2PRequester, true)
 		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
 			ReceiverID: cfg.LocalID, BringsMax: cfg.BringsMax, Timeout: cfg.BringTimeout, LookupTime: cfg.LookupTimeout,
-			RequestIDMax: cfg.RequestIDMax, Directory: find, Keeps: cfg.Keeps, LeadMin: cfg.LeadMin,
+			RequestIDMax: cfg.RequestIDMax, Directory: find, Keeps: cfg.Keeps, LeadMin: cfg.LeadMin, Seed: secret,
 		}, cfg.PeersMax)
 		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
 			DoneURL: spoken(cfg.PeerDoneAddr), PushesMax: min(cfg.PushesMax, cfg.LoansMax),

@@ -92,6 +92,8 @@ var untuned = map[string]string{
 	"table grow 2":         "by how much it grows",
 	"table Hash 8":         "bytes of a word",
 	"rank Renew 32":        "keeps a size within 32 bits",
+	"link Open 2":          "doubles a time, up to its bound",
+	"p2p frozenMost":       "bounds how long a peer is left alone, not work",
 
 	"geometry positionMax":    "the form of a position",
 	"geometry RanksMax":       "what a peer can say; every walk is over what both said",

@@ -178,7 +178,8 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 		}
 	case n > uint64(e.Cfg.BatchMax):
 		return into, effects.TooLarge, &effects.Why{
-			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt(),
+			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " +
+				flow.Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: cutIt(),
 		}
 	}
 	for index := range list.All() {

@@ -234,7 +234,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	case n > uint64(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
 			Field: "local_block_ids", Theirs: flow.Number(n) + " pages",
-			Ours: "at most " + flow.Number(e.Cfg.BatchMax), Remedy: cutIt(),
+			Ours: "at most " + flow.Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: cutIt(),
 		}
 	case m.Ext.Tail && theirs.PerLogical != p.cfg.Geometry.PerLogical:
 		return effects.Mismatch, &effects.Why{

@@ -13,7 +13,9 @@
 //   - What was lost is found: where nothing is to be told, something true is told again before a heartbeat, so that the
 //     directory notices the gap. A journal that is shorter than what was not told ends in a full sync, as does whatever
 //     a directory asks one for. One sync at a time goes to a directory, [Config.SyncEvery] after the last one or more;
-//     it is given up when the connection is lost on which it is told.
+//     it is given up when the connection is lost on which it is told. A directory that did not know the worker when its
+//     heartbeat came has forgotten it with its syncs: those did not fail.
+//   - A directory that says after what silence it forgets a worker gets heartbeats more often than that.
 //   - After [Registrar.Leave] nothing is asked anew. What is under way is awaited, and then the directory told that the
 //     worker is gone: so nothing that was said before makes it known again.
 //   - Both are rooms: they take completions and deadlines by their owner, and never hold more of them than

@@ -73,8 +73,9 @@ type row struct {
 
 	beats    effects.Addr // where heartbeats go; empty: as its configuration says
 	beatAt   effects.Time
-	unheard  uint32 // heartbeats in a row
-	reminded bool   // something was told since the last one
+	silence  effects.Duration // after which it forgets the worker, as it says; 0: it does not say
+	unheard  uint32           // heartbeats in a row
+	reminded bool             // something was told since the last one
 
 	next     uint64 // the number of the next operation
 	read     uint64 // the newest change that was told

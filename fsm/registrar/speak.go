@@ -60,12 +60,29 @@ func (r *Registrar) registered(v *env.Env, i int, body []byte) {
 	if at, err := protocol.ParseEndpoint(string(m.HeartbeatURL)); err == nil {
 		d.beats = effects.Addr{Host: at.Host, Port: at.Port}
 	}
-	d.phase, d.unheard, d.beatAt, d.reminded = known, 0, v.Now.Add(r.cfg.Beat), false
+	d.silence = span(m.SilenceNS)
+	d.phase, d.unheard, d.beatAt, d.reminded = known, 0, v.Now.Add(r.beatEvery(d)), false
 	d.failed(effects.OK, "")
 	if r.cfg.Directories[i].Plain && d.spoken() {
 		d.sync.stage = syncWanted // It has forgotten what was told before.
 	}
 }
+
+// beatsWithin is how many heartbeats a directory gets in the time after which it forgets a worker that is silent: one
+// may be lost, and one be late.
+const beatsWithin = 3
+
+// beatEvery is the time between two heartbeats to a directory: less than what is configured, if it would forget the
+// worker in between. Otherwise its chunks would be found for a while after each heartbeat and then not.
+func (r *Registrar) beatEvery(d *row) effects.Duration {
+	if d.silence == 0 {
+		return r.cfg.Beat
+	}
+	return min(r.cfg.Beat, max(d.silence/beatsWithin, r.cfg.BackoffMin))
+}
+
+// span is a time that a directory says.
+func span(ns uint64) effects.Duration { return effects.Duration(min(ns, 1<<62)) }
 
 // beats says whether a directory gets heartbeats: one of LMCache's only where it says.
 func (r *Registrar) beats(i int) bool {
@@ -84,7 +101,7 @@ func (r *Registrar) beat(v *env.Env, s *store.Store, i int) {
 		r.ops = append(r.ops[:0], protocol.KVOperation{Type: protocol.OpEvict, Key: protocol.ChunkHash{Bits: r.nobody}})
 		r.post(v, i, d.read)
 	}
-	d.beatAt, d.reminded = v.Now.Add(r.cfg.Beat), false
+	d.beatAt, d.reminded = v.Now.Add(r.beatEvery(d)), false
 	m := protocol.HeartbeatMsg(r.introduction(i))
 	d.line[heartbeat].send(v, r.ref(i, heartbeat), m.Append(v.Out.Arena()), r.cfg.Patience)
 }
@@ -99,10 +116,19 @@ func (r *Registrar) beaten(v *env.Env, d *row, body []byte) {
 		}
 		return
 	}
-	d.unheard, d.line[heartbeat].fails = 0, 0
+	d.unheard, d.line[heartbeat].fails, d.silence = 0, 0, span(m.SilenceNS)
+	d.beatAt = min(d.beatAt, v.Now.Add(r.beatEvery(d)))
 	for _, c := range m.Commands {
-		if c.Type == protocol.CommandFullSync && d.sync.stage == noSync && d.phase == known {
+		if c.Type != protocol.CommandFullSync || d.phase != known {
+			continue
+		}
+		if d.sync.stage == noSync {
 			d.sync.stage = syncWanted
+		}
+		if string(c.Reason) == protocol.ReasonForgotten {
+			// Syncs that it forgot with the worker did not fail: the next one need not wait for longer than any.
+			d.sync.fails = 0
+			d.sync.next = min(d.sync.next, d.sync.began.Add(r.cfg.SyncEvery))
 		}
 	}
 }

@@ -26,6 +26,7 @@ const (
 type sync struct {
 	stage   stage
 	at      effects.Time // of the next batch or question
+	began   effects.Time
 	next    effects.Time // no other one begins before
 	count   uint64       // syncs so far
 	id      uint64
@@ -60,6 +61,7 @@ func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	}
 	y.count++
 	y.stage, y.id, y.from = syncAsked, r.pace.from.Next(), s.Changed()
+	y.began = v.Now
 	y.next = v.Now.Add(doubled(r.cfg.SyncEvery, y.fails, r.cfg.SyncMost))
 	y.fails++
 	slots, of := uint32(s.Slots()), uint32(r.cfg.SyncBatch)

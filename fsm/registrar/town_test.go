@@ -20,6 +20,7 @@ type town struct {
 	last   effects.Conn
 	events []effects.Event // on their way to the worker
 	lossy  bool
+	mute   bool // directories do not say after what silence they forget a worker
 	down   map[int]bool
 	hears  func(a *Answer)
 }
@@ -142,10 +143,26 @@ func (w *town) asks(c *wire, body []byte) []byte {
 	w.towers[c.to].Step(w.now, &x, &out)
 	for i := range out.Len() {
 		if e, ok := out.At(i).(*effects.Reply); ok {
-			return append([]byte(nil), e.Body...)
+			return w.muted(append([]byte(nil), e.Body...))
 		}
 	}
 	return nil
+}
+
+// muted is an answer without the time after which a worker is forgotten, if directories do not say it.
+func (w *town) muted(body []byte) []byte {
+	var r protocol.RegisterRetMsg
+	var h protocol.HeartbeatRetMsg
+	switch {
+	case !w.mute:
+	case r.Decode(body, nil) == nil:
+		r.SilenceNS = 0
+		return r.Append(nil)
+	case h.Decode(body, nil) == nil:
+		h.SilenceNS = 0
+		return h.Append(nil)
+	}
+	return body
 }
 
 // until lets time pass.
@@ -252,6 +269,42 @@ func (w *town) leaves() {
 	w.Tables(func(name string, n int, _ table.Rest) {
 		if n != 0 {
 			w.t.Fatalf("%d %s are left", n, name)
+		}
+	})
+}
+
+// Where heartbeats are rarer than a directory's patience, its directory says so and gets them more often; and one that
+// does not say, as it is of another release, is told all again after each heartbeat by which it knows the worker again,
+// however often that was for nothing.
+func TestHeartbeatsRarerThanPatience(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		says := rapid.Bool().Draw(t, "says")
+		w := newTown(t, 1, 200)
+		c := serve.Default()
+		c.Directory.Silence, w.mute = effects.Duration(rapid.IntRange(2, 4).Draw(t, "silence"))*effects.Second, !says
+		m, err := serve.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.towers[0] = m
+		cfg := &w.Registrar.cfg
+		cfg.Beat, cfg.SyncEvery, cfg.SyncMost = 10*effects.Second, 2*effects.Second, 300*effects.Second
+		cfg.SyncPoll = 5 * effects.Second
+		w.admit(0)
+		w.goes(&effects.Tick{})
+		w.until(w.now.Add(effects.Second))
+		for beat := range 30 {
+			found := false
+			for range 40 {
+				w.until(w.now.Add(effects.Second / 4))
+				knows := w.knows(0, 0)
+				if found = found || knows; says && !knows {
+					t.Fatalf("it is not found %v after it registered", w.now)
+				}
+			}
+			if !found {
+				t.Fatalf("after heartbeat %d it is not found: %+v", beat, w.Registrar.Standing(&w.store, 0))
+			}
 		}
 	})
 }

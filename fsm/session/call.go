@@ -20,6 +20,7 @@ type call struct {
 	uses     [2]uint64 // holdings
 	ends     uint64    // the holding that it is to end
 	rest     uint64    // nanoseconds of patience of one that waits
+	cost     int       // see Cost
 	begun    bool
 	answer   []byte
 	held     bool
@@ -27,6 +28,24 @@ type call struct {
 	let      bool   // the engine does not wait for it any more
 	show     []byte // what the engine has been shown, and has not read
 	first    uint32 // of that
+}
+
+// keyCost is what a key takes beside its own bytes while a call is carried out: in what was read of the message, in the
+// node's tables and in its answer.
+const keyCost = 1 << 9
+
+// Cost is what a call takes at the agent while it is carried out, in bytes, roughly: its lists, which the engine
+// chooses. A call without lists costs nothing: the window bounds those.
+func Cost(b *protocol.EngineCall) (n int) {
+	for _, keys := range [][][]byte{b.Keys, b.Producers} {
+		for _, k := range keys {
+			n += keyCost + len(k)
+		}
+	}
+	for _, blocks := range b.Blocks {
+		n += keyCost + 8*len(blocks)
+	}
+	return n
 }
 
 func (c *call) over() bool { return c.answer != nil && (!c.held || c.returned) }
@@ -123,7 +142,7 @@ func (m *Machine) take(s *session, b *protocol.EngineCall, out *Out) {
 // carry has the driver carry a call out, if the engine holds what it is about.
 func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, out *Out) {
 	p := parts[op]
-	c := &call{id: b.ID, op: op, rest: b.PatienceNS}
+	c := &call{id: b.ID, op: op, rest: b.PatienceNS, cost: Cost(b)}
 	if p.target != Nothing && (!p.may || b.Target != 0) {
 		if !m.uses(s, c, 0, "target", b.Target, p.target, out) {
 			return
@@ -135,6 +154,12 @@ func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, 
 	if p.gives != Nothing && s.brings() >= m.cfg.HoldingsMax {
 		m.refuse(s, b.ID, effects.TooMany, "holdings", decimal(uint64(s.brings())),
 			"at most "+decimal(uint64(m.cfg.HoldingsMax)), "give something back, or raise --holdings", out)
+		return
+	}
+	if others := s.costs(); c.cost > 0 && others > 0 && others+c.cost > m.cfg.CallBytesMax {
+		m.refuse(s, b.ID, effects.TooMany, "bytes of open calls", decimal(uint64(others+c.cost))+" with this one",
+			"at most "+decimal(uint64(m.cfg.CallBytesMax)), "wait for calls that are open, name fewer keys in one, or raise "+
+				"--call-bytes", out)
 		return
 	}
 	s.calls = append(s.calls, c)
@@ -178,6 +203,16 @@ func (s *session) brings() int {
 	for _, c := range s.calls {
 		if c.answer == nil && c.op < protocol.CallOp(len(parts)) && parts[c.op].gives != Nothing {
 			n++
+		}
+	}
+	return n
+}
+
+// costs is what the calls of the session take that are carried out.
+func (s *session) costs() (n int) {
+	for _, c := range s.calls {
+		if c.answer == nil {
+			n += c.cost
 		}
 	}
 	return n

@@ -12,9 +12,12 @@ type Config struct {
 	// Told is what each engine is told when it attaches, but for its session. Its Life is the agent's, its Window how many
 	// calls of one engine may be open.
 	Told protocol.AttachResponse
-	// SessionsMax bounds engines, HoldingsMax what one of them holds at a time.
-	SessionsMax, HoldingsMax int
-	Wire                     protocol.Limits
+	// SessionsMax bounds engines, ProcessMax those of one process, and HoldingsMax what one engine holds at a time.
+	SessionsMax, ProcessMax, HoldingsMax int
+	// CallBytesMax bounds what the calls of one engine take that are carried out, as Cost counts it. A single call is
+	// carried out whatever it takes.
+	CallBytesMax int
+	Wire         protocol.Limits
 }
 
 // A Conn is a connection, a Process who is at its other end, by numbers of the driver's. Numbers of connections ascend
@@ -175,9 +178,14 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	case !resumed && m.draining:
 		m.turnAway(c, effects.Draining, "this agent ends; attach to another", out)
 		return
+	case !resumed && !m.roomOf(p, out):
+		m.turnAway(c, effects.TooMany, "this process has "+decimal(uint64(m.attachedOf(p)))+" engines attached, and one "+
+			"process may have "+decimal(uint64(m.cfg.ProcessMax))+" of --engines="+decimal(uint64(m.cfg.SessionsMax))+
+			"; close clients that it does not use, or raise --engines", out)
+		return
 	case !resumed && !m.room(out):
-		m.turnAway(c, effects.TooMany, decimal(uint64(len(m.sessions)))+" engines are attached; raise --engines, "+
-			"or end one: what a living process holds is its own", out)
+		m.turnAway(c, effects.TooMany, decimal(uint64(len(m.sessions)))+" engines are attached, of --engines="+
+			decimal(uint64(m.cfg.SessionsMax))+"; raise it, or end one: what a living process holds is its own", out)
 		return
 	case resumed && (s.process != p || s.leaving):
 		m.turnAway(c, effects.Refused, "session "+decimal(a.Session)+" is another process's, or ends; begin a new one", out)
@@ -206,11 +214,27 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 // room says whether another engine can attach. If need be one ends that is parted and has nothing: such as one whose
 // engine never heard of it, and began anew.
 func (m *Machine) room(out *Out) bool {
-	if len(m.sessions) < m.cfg.SessionsMax {
-		return true
-	}
+	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
+}
+
+// roomOf says whether another engine of a process can attach: one process must not take the places of all.
+func (m *Machine) roomOf(p Process, out *Out) bool {
+	return m.attachedOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
+}
+
+func (m *Machine) attachedOf(p Process) (n int) {
 	for _, s := range m.sessions {
-		if s.conn == 0 && s.idle() && !s.leaving {
+		if s.process == p {
+			n++
+		}
+	}
+	return n
+}
+
+// endParted ends a session that may be ended, is parted and has nothing, and says whether there was one.
+func (m *Machine) endParted(out *Out, may func(*session) bool) bool {
+	for _, s := range m.sessions {
+		if s.conn == 0 && s.idle() && !s.leaving && may(s) {
 			m.leave(s, out)
 			return true
 		}

@@ -72,7 +72,8 @@ func (s *story) directive(d transcript.Directive) string {
 				Window: uint32(number("window", 8)), Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
 				Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
 			},
-			SessionsMax: int(number("sessions", 4)), HoldingsMax: int(number("holdings", 8)), Wire: lim,
+			SessionsMax: int(number("sessions", 4)), ProcessMax: int(number("share", 4)),
+			HoldingsMax: int(number("holdings", 8)), CallBytesMax: int(number("bytes", 1<<20)), Wire: lim,
 		})
 	case "attach":
 		m := protocol.AttachRequest{
@@ -87,6 +88,9 @@ func (s *story) directive(d transcript.Directive) string {
 		m := protocol.EngineCall{
 			ID: s.number(arg(1)), Op: []byte(arg(2)), Target: number("target", 0), Prefill: number("prefill", 0),
 			Done: list("done"), Count: uint32(number("count", 0)), PatienceNS: number("patience", 0),
+		}
+		for range number("keys", 0) {
+			m.Keys = append(m.Keys, []byte("k"))
 		}
 		s.m.Heard(Conn(s.number(arg(0))), m.Append(nil), &s.out)
 	case "shown":

@@ -47,6 +47,7 @@ type world struct {
 const (
 	pagesOfAll  = 6
 	sessionsMax = 3
+	processMax  = 2
 	windowMax   = 4
 	holdingsMax = 3
 )
@@ -122,7 +123,7 @@ func (w *world) start() {
 			Version: protocol.AttachVersion, Life: lifeOf(w.life), Window: windowMax, Format: protocol.FormatKV2LTD,
 			Dtype: protocol.DtypeBFloat16, Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
 		},
-		SessionsMax: sessionsMax, HoldingsMax: holdingsMax, Wire: w.lim,
+		SessionsMax: sessionsMax, ProcessMax: processMax, HoldingsMax: holdingsMax, CallBytesMax: 1 << 20, Wire: w.lim,
 	}
 	w.m = New(w.cfg)
 }
@@ -306,7 +307,11 @@ func (w *world) bounds() {
 	if n := w.m.Sessions(); n > sessionsMax {
 		w.t.Fatalf("%d engines are attached", n)
 	}
+	of := map[Process]int{}
 	for _, s := range w.m.sessions {
+		if of[s.process]++; of[s.process] > processMax {
+			w.t.Fatalf("process %d has %d of %d places", s.process, of[s.process], sessionsMax)
+		}
 		calls := len(s.calls)
 		if calls > windowMax || s.brings() > holdingsMax {
 			w.t.Fatalf("session %d has %d calls, and holds or may hold %d", s.id, calls, s.brings())

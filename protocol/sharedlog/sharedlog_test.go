@@ -40,7 +40,8 @@ func TestForms(t *testing.T) {
 		}
 		var y Request
 		whole(t, x.Append(nil), y.Decode)
-		if !bytes.Equal(x.Entry, y.Entry) || x.Keep != y.Keep || x.Before != y.Before || x.After != y.After || x.Most != y.Most {
+		if !bytes.Equal(x.Entry, y.Entry) || x.Keep != y.Keep || x.Before != y.Before ||
+			x.After != y.After || x.Most != y.Most {
 			t.Errorf("%+v is read as %+v", x, y)
 		}
 	}))

@@ -79,7 +79,7 @@ class Hosts:
         """Count what is claimed, pinned or lent at an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
-        return int(node["Claims"] + node["Pinned"] + node["PagesLent"] + node["PagesTotal"] - node["PagesFree"])
+        return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
 
     def stop(self) -> None:
         for one in self.agents.values():

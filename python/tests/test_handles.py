@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ def test_pages_are_the_agents_memory(stub: StubAgent) -> None:
         assert pages.released
         with pytest.raises(kvferry.InvalidError, match="released"):
             pages[0].array()
-        with pytest.raises(kvferry.MissingError):
+        with pytest.raises(kvferry.MissingError, match="given back before; call release once, or leave it to a with"):
             pages.release()
         assert stub.agent.held == {}
     assert stub.agent.heard[0]["name"] == "engine 0"
@@ -52,6 +54,54 @@ def test_what_a_get_gives_is_only_to_be_read(stub: StubAgent) -> None:
         assert view.tobytes() == b"0123456789"
         with pytest.raises(ValueError, match="read-only"):
             view[0] = 1
+
+
+def test_what_things_say_of_themselves(stub: StubAgent) -> None:
+    client = kvferry.connect(stub.path)
+    assert repr(client) == f"<kvferry.Client: attached to {stub.path}, 64 pages of 4096 bytes, sides none>"
+    pages = client.reserve(6)
+    assert repr(pages) == "<kvferry.Pages: 6 pages (0, 1, 2, 3, ...), writable, held>"
+    assert repr(pages[-1]) == "<kvferry.Page: 5 of 6, page 5 of the pool, 4096 bytes>"
+    shared, prefill = client.share(["k"], pages), client.begin_prefill(keys=["k"], request="r")
+    assert [repr(shared), repr(prefill)] == [
+        "<kvferry.Shared: 0 chunks, held>",
+        "<kvferry.Prefill: of request 'r', held>",
+    ]
+    stub.agent.executes = answers(Case("put", {}, {}, {"sent": 1, "held": True}, lambda r: r, None))
+    put = client.put(peer=PEER, keys=["k"], pages=pages)
+    assert repr(put) == "<kvferry.PutResult: 1 sent, 0 skipped, its pages may still be read>"
+    stub.agent.executes = answers(Case("recall", {}, {}, {"code": 21, "remedy": "compute it"}, lambda r: r, None))
+    recall = client.recall(peer=PEER, keys=["k"], pages=pages)
+    assert repr(recall) == f"<kvferry.RecallResult: 0 chunks, its pages are back, short: {recall.short}>"
+    stub.agent.executes = silent
+    pending = client.finished(request="r", blocks=[])
+    assert repr(pending) == "<kvferry.Pending: finished, under way>"
+    client.close()
+    assert repr(client) == f"<kvferry.Client: of {stub.path}, closed>"
+    assert repr(pages) == "<kvferry.Pages: 6 pages (0, 1, 2, 3, ...), writable, void>"
+
+
+@pytest.mark.parametrize("op", ["put", "get", "store", "share", "recall", "contains", "register"])
+def test_a_text_is_no_list_of_texts(stub: StubAgent, op: str) -> None:
+    """One text is a sequence of its characters, and never what was meant."""
+    with kvferry.connect(stub.path) as client, client.reserve(4) as pages:
+        calls: dict[str, Callable[[], object]] = {
+            "put": lambda: client.put(peer=PEER, keys="text", pages=pages),
+            "get": lambda: client.get("text"),
+            "store": lambda: client.store("text", pages),
+            "share": lambda: client.share("text", pages),
+            "recall": lambda: client.recall(peer=PEER, keys="text", pages=pages),
+            "contains": lambda: client.contains("text"),
+            "register": lambda: client.register(request="r", producers="text", blocks=[]),  # type: ignore[arg-type]
+        }
+        field = "producers" if op == "register" else "keys"
+        with pytest.raises(kvferry.InvalidError, match=rf"{field} is 'text', want a list; put it into one: {field}=\["):
+            calls[op]()
+        assert all(m.get("op") in (None, "reserve") for m in stub.agent.heard)
+
+
+def test_the_package_says_its_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", kvferry.__version__)
 
 
 def test_a_prefix_says_why_it_is_one(stub: StubAgent) -> None:

@@ -309,3 +309,20 @@ def test_a_request_that_lost_tokens_begins_anew(told: bool) -> None:
     assert [work.preempts for work in made] == [[], ["r"], []]
     assert [part.first for work in made for part in work.parts] == [0, 0, 2]
     assert [len(work.pushes) for work in made] == [1, 0, 0]
+
+
+def test_who_may_be_computed_behind_a_load_that_failed_is_told_of_when_it_ends() -> None:
+    """So those are that begin in a step with another connector's load, and in the one that is scheduled meanwhile."""
+    pushes, tokens = Pushes(double.BLOCK, 16), tuple(range(40))
+    for name in ("before", "within", "meanwhile", "later"):
+        pushes.add(Push(name, name, Prompt(tokens), Receiver("h", (1,), (2,))), lambda: 0)
+
+    def told(begins: str, *, loads: bool = False) -> list[str]:
+        work = Work()
+        pushes.step(Output({begins: 16}, set(), {begins: list(range(10))}, loads), work)
+        return [part.ours for part in work.parts]
+
+    assert told("before") == ["before"]
+    assert told("within", loads=True) == []
+    assert told("meanwhile") == []
+    assert told("later") == ["later"]

@@ -31,6 +31,15 @@ func TestMain(m *testing.M) {
 		engineProcess(path)
 		return
 	}
+	if path := os.Getenv("ATTACH_EXEC"); path != "" {
+		execProcess(path)
+		return
+	}
+	if os.Getenv("ATTACH_WAIT") != "" {
+		fmt.Println(0)
+		_, _ = io.ReadAll(os.Stdin)
+		return
+	}
 	if path := os.Getenv("ATTACH_AGENT"); path != "" {
 		agentProcess(path)
 		return
@@ -87,7 +96,7 @@ func newRigFrom(t testing.TB, text string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Serve(Config{Node: n, Path: filepath.Join(t.TempDir(), "s"), Window: 16})
+	s, err := Serve(Config{Node: n, Path: filepath.Join(t.TempDir(), "s"), Window: 16, CallBytes: 32 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +149,19 @@ func (r *rig) quiet() { r.left(0) }
 // left waits until the node has every page again and so many engines are attached.
 func (r *rig) left(engines int) {
 	r.t.Helper()
-	for s := r.node.Stats(); s.PagesFree+s.Spare < s.PagesTotal || r.s.Counts().Engines != engines; s = r.node.Stats() {
+	r.await(func() bool {
+		s := r.node.Stats()
+		return s.PagesFree+s.Spare >= s.PagesTotal && r.s.Counts().Engines == engines
+	})
+}
+
+// await waits until the node and the server are as a test wants them.
+func (r *rig) await(holds func() bool) {
+	r.t.Helper()
+	for !holds() {
 		select {
 		case <-r.t.Context().Done():
-			r.t.Fatalf("%+v, attached %+v", s, r.s.Counts())
+			r.t.Fatalf("%+v, attached %+v", r.node.Stats(), r.s.Counts())
 		case <-time.After(time.Millisecond): // Nobody tells of it.
 		}
 	}
@@ -359,14 +377,14 @@ func TestStatsSayWhatIsAttached(t *testing.T) {
 	r := newRig(t, "sender")
 	c := r.attach()
 	var stats struct {
-		Node     struct{ PagesTotal int }
+		Node     map[string]int
 		Attached Counts
 	}
 	a := c.ok(protocol.CallStats, protocol.EngineCall{})
 	if err := json.Unmarshal(a.Stats, &stats); err != nil {
 		t.Fatal(err)
 	}
-	if stats.Node.PagesTotal != int(c.told.Pages) || stats.Attached != (Counts{Engines: 1, Calls: 1}) {
+	if stats.Node["pages_total"] != int(c.told.Pages) || stats.Attached != (Counts{Engines: 1, Calls: 1}) {
 		t.Errorf("%s", a.Stats)
 	}
 }

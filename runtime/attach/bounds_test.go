@@ -59,6 +59,7 @@ func TestNumbersHaveBounds(t *testing.T) {
 		"Window is -1":              {Window: -1},
 		"Window is 4294967296":      {Window: 1 << 32},
 		"Holdings is -1":            {Holdings: -1},
+		"CallBytes is 4096":         {CallBytes: 4096},
 		"Keys is 65537":             {Keys: 1<<16 + 1},
 		"MessageBytes is 134217728": {MessageBytes: 128 << 20},
 	} {
@@ -66,7 +67,7 @@ func TestNumbersHaveBounds(t *testing.T) {
 		if s, err := Serve(cfg); err == nil {
 			t.Errorf("%s: it serves", want)
 			_ = s.Close(t.Context())
-		} else if !strings.Contains(err.Error(), want+"; give 1 to ") {
+		} else if !strings.Contains(err.Error(), want+"; give 1") {
 			t.Errorf("%v instead of %s", err, want)
 		}
 	}

@@ -203,6 +203,11 @@ func (s *Server) serve(g *door.Guest) error {
 		delete(s.conns, c.id)
 		m.Cut(c.id, out)
 	})
+	if p != nil {
+		s.mu.Lock()
+		s.lookAgain(p.PID)
+		s.mu.Unlock()
+	}
 	c.end("")
 	if err != nil {
 		_ = u.Close() // It takes nothing more, or sends what makes no sense.

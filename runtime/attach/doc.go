@@ -12,6 +12,6 @@
 // processes at their other ends, and the calls. A call runs on a goroutine of its own, of which there are at most
 // Config.Window for each engine.
 //
-// Only processes of the same user attach, or root's. An attached engine is trusted with the bytes of chunks, as one in
-// this process would be; it cannot touch what tells whose a page is.
+// Only processes of the same user attach, or root's, and one process has a share of the places. An attached engine is
+// trusted with the bytes of chunks, as one in this process would be; it cannot touch what tells whose a page is.
 package attach

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
@@ -162,8 +165,28 @@ func (s *Server) stats(context.Context) outcome {
 		Node   any               `json:"node"`
 		Facts  map[string]uint64 `json:"facts"`
 		Attach Counts            `json:"attached"`
-	}{s.node.Stats(), counts, s.Counts()})
+	}{named(s.node.Stats()), counts, s.Counts()})
 	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
+}
+
+// named are the counts of a node by the names that its other outputs in JSON have for them: pages_total.
+func named(stats any) map[string]any {
+	all := map[string]any{}
+	for field, value := range reflect.ValueOf(stats).Fields() {
+		name := field.Name
+		if name == "Layers" { // Which says what they are of, and not what is counted.
+			name = "Prefills"
+		}
+		var snake strings.Builder
+		for i, r := range name {
+			if unicode.IsUpper(r) && i > 0 {
+				snake.WriteByte('_')
+			}
+			snake.WriteRune(unicode.ToLower(r))
+		}
+		all[snake.String()] = value.Interface()
+	}
+	return all
 }
 
 // fetch shows chunks to the engine, batch by batch.

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"time"
 
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
@@ -13,6 +14,9 @@ type process struct {
 	pid      int
 	sessions int
 	watched  *peercred.Process
+	image    string // of the program that attached; empty: it is not known
+	looking  bool   // whether that still runs
+	ctx      context.Context
 	stop     context.CancelFunc // ends the wait for its end
 }
 
@@ -26,7 +30,7 @@ func (s *Server) process(p *peercred.Process) *process {
 			_ = p.Close()
 			return nil
 		}
-		if !gone {
+		if image, known := p.Image(); !gone && !(known && of.replaced(image)) {
 			_ = p.Close()
 			of.sessions++
 			return of
@@ -35,7 +39,8 @@ func (s *Server) process(p *peercred.Process) *process {
 	}
 	s.lastProcess++
 	ctx, stop := context.WithCancel(s.ctx)
-	of := &process{id: s.lastProcess, pid: p.PID, sessions: 1, stop: stop, watched: p}
+	of := &process{id: s.lastProcess, pid: p.PID, sessions: 1, ctx: ctx, stop: stop, watched: p}
+	of.image, _ = p.Image()
 	s.processes[p.PID] = of
 	s.tasks.Go(func() {
 		err := p.Await(ctx)
@@ -53,6 +58,46 @@ func (s *Server) process(p *peercred.Process) *process {
 		_ = p.Close()
 	})
 	return of
+}
+
+// replaced says whether the process has run another program since it attached. That one's memory is gone then, and with
+// it every mapping of the pool.
+func (p *process) replaced(now string) bool { return p.image != "" && p.image != now }
+
+// lookAgain finds out whether the program that attached still runs, when a connection of its process is cut: an exec
+// closes it. What a program held that does not run any more is given back.
+func (s *Server) lookAgain(pid int) {
+	of := s.processes[pid]
+	if of == nil || of.image == "" || of.looking {
+		return
+	}
+	of.looking = true
+	s.tasks.Go(func() {
+		image, known := of.settled()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		of.looking = false
+		if known && of.replaced(image) && s.processes[pid] == of {
+			s.log.Info("a process has attached and runs another program now; what it held is given back", "pid", pid)
+			s.exited(of)
+		}
+	})
+}
+
+// settled is the program that the process runs. Connections are closed in the middle of an exec, before that is known.
+func (p *process) settled() (image string, known bool) {
+	const longest = time.Second
+	for pause := time.Millisecond; pause < longest; pause *= 2 {
+		if image, known = p.watched.Image(); known {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-p.ctx.Done():
+			return "", false
+		}
+	}
+	return image, known
 }
 
 // exited says that a process is gone.

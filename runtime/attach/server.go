@@ -21,17 +21,22 @@ type Config struct {
 	// Path is where the socket is, and the file whose lock says that it is served (Lock). Their directory must be the
 	// user's alone to write; a socket that nobody serves any more is replaced.
 	Path string
-	// Engines is how many may be attached at a time, at most 4,096; 0: 64.
+	// Engines is how many may be attached at a time, at most 4,096; 0: 64. One process has at most a quarter of the
+	// places, but at least four.
 	Engines int
 	// Window is how many calls of one engine may be open at a time, at most 65,536; 0: 256.
 	Window int
 	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
 	Holdings int
-	// Keys is how many keys one call may name, at most 65,536; 0: 4096.
+	// CallBytes is what the open calls of one engine may take, as session.Cost counts it, about 600 bytes for each key;
+	// from 1 MiB to 64 GiB; 0: 128 MiB.
+	CallBytes int
+	// Keys is how many keys one call may name, at most 65,536; 0: 65,536. The node does what is beyond
+	// limits.keys_per_batch in parts.
 	Keys int
 	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
-	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 1 MiB.
+	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 16 MiB, so many keys of 200 bytes each.
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
 	Handshake time.Duration
@@ -49,14 +54,15 @@ func orElse[T int | time.Duration](v, standard T) T {
 // within says which number is out of its bounds: of each as much may be made room for.
 func (c *Config) within() error {
 	for _, x := range []struct {
-		name        string
-		value, most int
+		name               string
+		value, least, most int
 	}{
-		{"Engines", c.Engines, 4096}, {"Window", c.Window, 1 << 16}, {"Holdings", c.Holdings, 1 << 20},
-		{"Keys", c.Keys, 1 << 16}, {"MessageBytes", c.MessageBytes, 64 << 20},
+		{"Engines", c.Engines, 1, 4096}, {"Window", c.Window, 1, 1 << 16}, {"Holdings", c.Holdings, 1, 1 << 20},
+		{"CallBytes", c.CallBytes, 1 << 20, 64 << 30}, {"Keys", c.Keys, 1, 1 << 16},
+		{"MessageBytes", c.MessageBytes, 1, 64 << 20},
 	} {
-		if x.value < 1 || x.value > x.most {
-			return fmt.Errorf("attach: %s is %d; give 1 to %d, or 0 for what is usual", x.name, x.value, x.most)
+		if x.value < x.least || x.value > x.most {
+			return fmt.Errorf("attach: %s is %d; give %d to %d, or 0 for what is usual", x.name, x.value, x.least, x.most)
 		}
 	}
 	return nil
@@ -99,8 +105,9 @@ type engine struct {
 // Serve begins to let engines attach. Close ends it.
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
-	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 4096)
-	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 1<<20), orElse(cfg.Handshake, 5*time.Second)
+	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
+	cfg.CallBytes = orElse(cfg.CallBytes, 128<<20)
+	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 16<<20), orElse(cfg.Handshake, 5*time.Second)
 	if err := cfg.within(); err != nil {
 		return nil, err
 	}
@@ -123,7 +130,8 @@ func Serve(cfg Config) (*Server, error) {
 		s.wire = *cfg.Limits
 	}
 	s.wire.MessageBytes, s.wire.ArrayLen = cfg.MessageBytes, max(cfg.Keys, cfg.Window)
-	s.machine = session.New(session.Config{Told: s.told(), SessionsMax: cfg.Engines, HoldingsMax: cfg.Holdings,
+	s.machine = session.New(session.Config{Told: s.told(), SessionsMax: cfg.Engines,
+		ProcessMax: min(cfg.Engines, max(4, cfg.Engines/4)), HoldingsMax: cfg.Holdings, CallBytesMax: cfg.CallBytes,
 		Wire: s.wire})
 	// Nobody but the user's own processes gets here, so a stranger is one that has not said anything yet.
 	total := 2*cfg.Engines + 8

@@ -66,8 +66,8 @@ func readOf(c *Directory) string {
 	if c.Shared.At.Host != "" {
 		shared = fmt.Sprintf("log %+v\n", c.Shared)
 	}
-	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v, only heartbeats %v\ntables %+v\nlimits %d bytes, %d hashes, %d "+
-		"operations\n",
+	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v, only heartbeats %v\ntables %+v\n"+
+		"limits %d bytes, %d hashes, %d operations\n",
 		c.Host, c.Advertise, c.Monitors, c.Silence, c.OnlyBeats, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
 		c.Limits.OperationCount) +
 		shared

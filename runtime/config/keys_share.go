@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -177,12 +178,14 @@ func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 		return protocol.Endpoint{}, Type, "write host:port"
 	}
 	at, err := protocol.ParseEndpoint(s)
-	if err != nil {
-		return at, Range, err.Error()
+	if bad := (*protocol.EndpointError)(nil); errors.As(err, &bad) {
+		return at, Range, bad.Remedy // Without the text, in front of which may stand a password.
 	}
-	if _, remedy := reachableHost(at.Host); remedy != "" {
+	name, remedy := reachableHost(at.Host)
+	if remedy != "" {
 		return at, Range, remedy
 	}
+	at.Host = name
 	return at, ok, ""
 }
 

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -18,6 +20,8 @@ type NIXL struct {
 	Transports string
 	// Host is where the plane's own channel listens and what it advertises; PeerHost if the file has none.
 	Host string
+	// TrustedNetwork says that all hosts and users that reach this host may read and write the process's memory.
+	TrustedNetwork bool
 	// Ports are its ports by rank; empty lets the system choose.
 	Ports []uint16
 
@@ -47,6 +51,10 @@ var nixlKeys = []key{
 	{name: "nixl.host", kind: host(func(d *draft) *string { return &d.cfg.NIXL.Host }),
 		doc: "where the plane's own TCP channel listens, and what it advertises; `pd_peer_host` if unset. UCX " +
 			"has addresses of its own (`UCX_NET_DEVICES`)"},
+	{name: "nixl.trusted_network", kind: boolean(func(d *draft) *bool { return &d.cfg.NIXL.TrustedNetwork }), def: "false",
+		doc: "says that all hosts and users that reach this host may read and write all memory of the node's process, " +
+			"which they can over UCX's tcp. Without it `nixl.host` must be a loopback address, UCX is held to the " +
+			"loopback, and peers of other hosts are refused. Set it to true on a network of the fleet alone"},
 	{name: "nixl.port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.NIXL.Ports }),
 		doc: "its port; chosen by the system if unset"},
 	{name: "nixl.transfer_timeout",
@@ -76,6 +84,7 @@ const nixlLinksDefault = 64
 
 // The keys of what a rank has to itself over libnixl, and of what depends on another.
 var (
+	nixlHostKey  = ownPath("nixl.host")
 	nixlPortKey  = ownPath("nixl.port")
 	nixlLinksKey = ownPath("nixl.links")
 )
@@ -105,12 +114,26 @@ func (d *draft) validateNIXL() {
 	if n.Host == "" {
 		n.Host = c.PeerHost
 	}
+	if n.Host != "" && !n.TrustedNetwork && !isLoopback(n.Host) && !c.NeedsNPU() {
+		name := "pd_peer_host"
+		if d.given(nixlHostKey) {
+			name = nixlHostKey
+		}
+		d.at(name, Conflict, fmt.Sprintf("over UCX's tcp, which libnixl uses, all hosts and users that reach this host can "+
+			"read and write all memory of the node's process: give %s a loopback address such as 127.0.0.1, or, if they may do "+
+			"that, set %s: true", nixlHostKey, ownPath("nixl.trusted_network")))
+	}
 	switch {
 	case !d.given(nixlLinksKey):
 		n.Links = min(nixlLinksDefault, c.Bounds.Peers)
 	case n.Links > c.Bounds.Peers:
 		d.at(nixlLinksKey, Conflict, "each is a peer; make it at most tables.peers, or that larger")
 	}
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // Leased reports whether pages are served by a leased plane: what peers store and load there, nobody sees.

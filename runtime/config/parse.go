@@ -76,8 +76,13 @@ func (s setting) problem(code Code, remedy string) Problem {
 	if s.node != nil {
 		p.Line, p.Column = s.node.Line, s.node.Column
 		p.Value = text(s.node)
-		if s.secret {
-			p.Value = hidden
+		if shown := shorten(s.node.Value); s.secret || strings.Contains(s.node.Value, "@") {
+			if s.secret {
+				p.Value, shown = hidden, hidden
+			}
+			if s.node.Value != "" { // What the value is no good for may quote it.
+				p.Remedy = strings.ReplaceAll(p.Remedy, s.node.Value, shown)
+			}
 		}
 	}
 	return p

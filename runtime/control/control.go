@@ -76,6 +76,9 @@ type Env struct {
 	Servers []Server // may be empty
 	Sink    Sink
 	Log     *slog.Logger // nil: slog.Default()
+	// GuestsMax bounds the connections of peers at a time, below the bound that the transport has itself; 0 leaves it at
+	// that. A program with several transports shares its files among them by it.
+	GuestsMax int
 }
 
 // Opener makes a Transport.

@@ -34,6 +34,9 @@ type Config struct {
 	// engines that write to us have ports of the system's choice.
 	Host string
 	Port uint16
+	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
+	// they can over UCX's tcp: the file's nixl.trusted_network. Without it Host and engines must be of the loopback.
+	TrustedNetwork bool
 	// Hash is compatibility_hash, as engines that run the same model say it: 64 hexadecimal digits.
 	Hash string
 	// Geometry is the rank's: it is the only one of its engine. Layout is that of its pages.
@@ -110,6 +113,9 @@ func (c Config) complete() (Config, error) {
 			return bad("gateway."+f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
 		}
 	}
+	if err := libnixl.CheckReach(c.Host, c.TrustedNetwork); err != nil {
+		return c, fmt.Errorf("%w: host of the gateway: %w", plane.ErrInvalid, err)
+	}
 	if c.Wire == (protocol.Limits{}) {
 		c.Wire = protocol.DefaultLimits()
 	}
@@ -165,7 +171,7 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 	}, nil
 }
 
-// params are those of agents: see runtime/plane/nixl.
+// params are those of agents.
 func (c *Config) params() map[string]string {
-	return map[string]string{"engine_config": "KEEPALIVE_INTERVAL=inf,TLS=" + c.Limits.Transports}
+	return libnixl.UCXParams(c.Limits.Transports, c.TrustedNetwork)
 }

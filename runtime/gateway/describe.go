@@ -42,7 +42,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 		switch ev := ev.(type) {
 		case *effects.Opened:
 			if ev.Code != effects.OK {
-				return bad("cannot be reached", fmt.Errorf("%v", ev.Code))
+				return bad("cannot be reached, or the host's name has no address", fmt.Errorf("%v", ev.Code))
 			}
 			t.Send(&effects.Send{Corr: 2, Conn: ev.Conn, Body: effects.AppendPart(nil, question.Append(nil))})
 		case *effects.Unanswered:

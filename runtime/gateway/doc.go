@@ -21,5 +21,6 @@
 // # Trust
 //
 // libnixl believes the metadata of agents that it loads. They come from side channels that registrations name, of
-// engines or of whoever reaches the front: let only engines reach that.
+// engines or of whoever reaches the front: let only engines reach that. A process that reaches an agent over UCX's tcp
+// reads and writes all memory of ours, so a gateway that other hosts reach needs Config.TrustedNetwork.
 package gateway

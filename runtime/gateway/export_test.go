@@ -2,7 +2,10 @@
 
 package gateway
 
-import "testing"
+import (
+	"log/slog"
+	"testing"
+)
 
 // Complete is c with its defaults.
 func Complete(tb testing.TB, c Config) Config {
@@ -13,3 +16,6 @@ func Complete(tb testing.TB, c Config) Config {
 	}
 	return c
 }
+
+// ShareOf is how many connections each side channel of c may have in a process that may open limit files.
+func ShareOf(c *Config, limit int) int { return c.shareOf(limit, slog.New(slog.DiscardHandler)) }

@@ -30,7 +30,10 @@ type Gateway struct {
 	once   sync.Once
 	wg     sync.WaitGroup // of agents and side channels
 	decoy  *decoy
-	left   error // once done is closed: why memory must stay
+	// sideGuests bounds the connections of each side channel.
+	sideGuests int
+
+	left error // once done is closed: why memory must stay
 
 	mu    sync.Mutex
 	stats Stats
@@ -78,6 +81,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 	}
 	g.log = g.env.Log.With("plane", Name)
 	g.seldom = seldom.New(g.log)
+	g.sideGuests = g.cfg.shareFiles(g.log)
 	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/gateway"
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
@@ -60,6 +61,12 @@ func ours(tb testing.TB) (n *runtime.Node, port int) {
 
 func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
+	return oursBy(tb, zmq.Config{}.Opener())
+}
+
+// oursBy is oursWith over side channels of an opener.
+func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
+	tb.Helper()
 	library := libnixltest.Library(tb)
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
 	if err != nil {
@@ -69,7 +76,7 @@ func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
 	port = freePort(tb)
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
 	g, err = gateway.New(gateway.Config{
-		Library: library, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), Hash: hash,
+		Library: library, Sides: sides, EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), Hash: hash,
 		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: []string{"l.0", "l.1"}, Backend: "CPU_ATTN",
 		Limits: cfg.Gateway,
 	})

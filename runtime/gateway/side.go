@@ -5,12 +5,15 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -45,6 +48,12 @@ func (a *asking) ask(number uint64, to effects.Addr, body []byte) {
 		timer: time.AfterFunc(a.g.cfg.Limits.SideTimeout, func() {
 			a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
 		})}
+	if err := libnixl.CheckReach(to.Host, a.g.cfg.TrustedNetwork); err != nil {
+		// Its agent could not be reached, either.
+		a.g.seldom.Warn("an engine is not asked", to.Host, "port", to.Port, "err", err)
+		a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
+		return
+	}
 	a.transport.Open(&effects.Open{Corr: corr, Channel: effects.ChannelMeta, Addr: to})
 }
 
@@ -95,6 +104,37 @@ func (a *asking) ends(now effects.Time, corr effects.Corr, body []byte, code eff
 	a.g.m.Answered(now, q.number, body, code, &a.g.out)
 }
 
+const (
+	// An engine asks by one connection for each of its ranks, which it closes when it has its answer.
+	sideGuestsMin, sideGuestsMax = 4, 2 * ranksMax
+	// The limit of open files that is assumed where the system does not tell it.
+	filesUnknown = 1024
+	filesOfAgent = 15
+)
+
+// shareFiles returns how many connections each side channel may have, so that all of them together have a quarter of
+// the files that the process may open. There is one for each agent that engines write to, and one for the front.
+func (c *Config) shareFiles(log *slog.Logger) int {
+	limit, _, err := door.Room()
+	if err != nil {
+		log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
+		limit = filesUnknown
+	}
+	return c.shareOf(limit, log)
+}
+
+// shareOf is shareFiles in a process that may open limit files.
+func (c *Config) shareOf(limit int, log *slog.Logger) int {
+	sides := 1 + int(c.Limits.Engines)*int(c.Limits.Agents)
+	share := limit / 4 / sides
+	if agents := 2 * int(c.Limits.Engines) * filesOfAgent; share < sideGuestsMin || agents > limit/4 {
+		log.Warn("this process may open few files for the engines that the gateway may have", "files_max", limit,
+			"side_channels_max", sides, "files_of_agents_max", agents, "remedy",
+			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower gateway.engines and gateway.agents")
+	}
+	return min(max(share, sideGuestsMin), sideGuestsMax)
+}
+
 // A side is the side channel of one agent.
 type side struct {
 	g         *Gateway
@@ -107,7 +147,7 @@ type side struct {
 // openSide opens one; port 0 is one that is free. It returns the port.
 func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side, uint16, error) {
 	s := &side{g: g, agent: a, metadata: metadata, ready: make(chan struct{})}
-	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, Servers: []control.Server{
+	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, GuestsMax: g.sideGuests, Servers: []control.Server{
 		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
 	}})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/gateway"
 	"github.com/kvferry/kvferry/runtime/libnixl"
@@ -76,6 +77,57 @@ func TestStats(t *testing.T) {
 	p.until("a question that is not answered", func() bool { return g.Stats().Asked.Failed > 0 })
 	cancel()
 	<-r.Done()
+}
+
+// All side channels together leave most of the process's files to others, however many there may be.
+func TestSideChannelsShareFiles(t *testing.T) {
+	for _, x := range []struct {
+		limit           int
+		engines, agents uint32
+		want            int
+	}{{1 << 20, 16, 4, 128}, {16384, 16, 4, 63}, {1024, 16, 4, 4}, {1024, 1, 1, 128}, {1 << 20, 1024, 16, 15}} {
+		c := gateway.Config{Limits: config.Gateway{Engines: x.engines, Agents: x.agents}}
+		got := gateway.ShareOf(&c, x.limit)
+		if all := got * int(1+x.engines*x.agents); got != x.want || all > x.limit/4 && got > 4 {
+			t.Errorf("%d engines with %d agents of %d files: %d for each side channel, %d in all", x.engines, x.agents, x.limit,
+				got, all)
+		}
+	}
+}
+
+// A gateway opens its side channels with that bound.
+func TestSideChannelsAreBounded(t *testing.T) {
+	bounds := make(chan int, 8)
+	oursBy(t, func(env control.Env) (control.Transport, error) {
+		if len(env.Servers) > 0 {
+			bounds <- env.GuestsMax
+		}
+		return zmq.Config{}.Opener()(env)
+	})
+	if got := <-bounds; got < 4 || got > 128 {
+		t.Errorf("a side channel may have %d connections", got)
+	}
+}
+
+// A gateway that other hosts reach is refused, unless its network is said to be trusted.
+func TestTrustedNetwork(t *testing.T) {
+	c := gateway.Config{
+		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, Hash: hash,
+		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
+	}
+	_, err := gateway.New(c)
+	if !errors.Is(err, libnixl.ErrUntrusted) || !strings.Contains(err.Error(), "nixl.trusted_network: true") ||
+		!strings.Contains(err.Error(), `"10.0.0.1"`) {
+		t.Errorf("it is reached by others, and %v", err)
+	}
+	c.TrustedNetwork = true
+	if _, err := gateway.New(c); err != nil {
+		t.Error(err)
+	}
+	c.TrustedNetwork, c.Host = false, "::1"
+	if _, err := gateway.New(c); err != nil {
+		t.Error(err)
+	}
 }
 
 // Limits are the file's, with its defaults where they are zero, and those that make no sense are refused by their key.

@@ -90,6 +90,9 @@ func mapForReading(fd uintptr, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of the peer: %w", size, err)
 	}
+	if err := backing.HideFromCores(mem); err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem))
+	}
 	return mem, nil
 }
 

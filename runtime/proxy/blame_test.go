@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
 const badPrompt = `{"model": "m", "prompt": "bad"}`
@@ -170,6 +172,25 @@ func TestFit(t *testing.T) {
 		c := Config{Connections: x.connections, Requests: x.requests, Log: quiet()}
 		if err := c.fit(x.limit, 10); err == nil || !strings.Contains(err.Error(), x.part) {
 			t.Errorf("%+v: got %v", x, err)
+		}
+	}
+}
+
+// An engine whose host has no address is told apart from one that does not listen.
+func TestWrongNameOfAnEngine(t *testing.T) {
+	gone := newEngine(t, says(""))
+	gone.Close()
+	for url, part := range map[string]string{"http://engine.invalid:1": `"engine.invalid\" in --decode`,
+		gone.URL: "whether host and port in --decode are its own"} {
+		d, err := ParseDecode(url + "=h:1:2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log logtest.Lines
+		p := start(t, Config{Decodes: []Decode{d}}, func(c *Config) { c.Log = log.Logger() })
+		want(t, post(t, p, "/v1/completions", completion), http.StatusBadGateway, noDecode)
+		if log.Count("others are asked for a while") != 1 || !strings.Contains(log.String(), part) {
+			t.Errorf("%s: logged %s", url, log.String())
 		}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -31,6 +33,9 @@ const (
 	isIll
 )
 
+// modelBytes bounds the name of a model by which an engine is asked for one token.
+const modelBytes = 4 << 10
+
 // blame is told that an engine did not answer a request, or not as an engine that is well would. The request may be the
 // reason: a client can send one that fails, breaks off or takes too long at every engine. So only an engine that cannot
 // be reached rests at once, and any other is asked for its health first, in the background: nobody waits for that.
@@ -46,20 +51,38 @@ func (p *Proxy) blame(ctx context.Context, f *fleet, at int, begun time.Time, c 
 	default:
 		// Only a prefill engine was late when it hangs; the health of a decode engine is watched while it is asked.
 		late := f == p.prefills && errors.Is(err, context.DeadlineExceeded)
-		p.working.Go(func() { p.judge(f, at, begun, c, r, err, late) })
+		var model json.RawMessage
+		if given := r.fields["model"]; late && len(given) <= modelBytes {
+			model = slices.Clone(given) // The request's body is not kept.
+		}
+		p.working.Go(func() { p.judge(f, at, begun, c, model, err, late) })
 	}
 }
 
 func (p *Proxy) rest(f *fleet, at int, begun time.Time, err error) {
 	f.failed(at, begun, time.Now(), 0)
-	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err)
+	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err, "remedy",
+		remedyOf(f.kind, err))
+}
+
+// remedyOf returns what to do about an engine that cannot be reached or is not well.
+func remedyOf(kind string, err error) string {
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &name):
+		return fmt.Sprintf("correct the host name %q in --%s, or have this host's name server or /etc/hosts know it",
+			name.Name, kind)
+	case isDial(err):
+		return "look whether the engine runs, and whether host and port in --" + kind + " are its own"
+	}
+	return "look at the engine's log"
 }
 
 // judge asks an engine that did not answer a request for its health, and has it rest if it is not well.
-func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, r request, err error, late bool) {
+func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, model json.RawMessage, err error, late bool) {
 	found := p.examine(p.base, f, at)
 	if found == isWell && late {
-		found = p.responds(f, at, c, r)
+		found = p.responds(f, at, c, model)
 	}
 	switch found {
 	case isIll:
@@ -99,11 +122,11 @@ func (p *Proxy) askHealth(ctx context.Context, engine *url.URL) verdict {
 // responds asks an engine that is said to be well for one token, as the client whose request was late. vLLM's /health
 // tells of an engine that died, not of one that stands still. The late request has been given up by now, so an engine
 // that was only busy with it has time again.
-func (p *Proxy) responds(f *fleet, at int, c call, r request) verdict {
+func (p *Proxy) responds(f *fleet, at int, c call, model json.RawMessage) verdict {
 	ctx, cancel := context.WithTimeout(p.base, p.healthWait)
 	defer cancel()
 	fields := map[string]json.RawMessage{"prompt": json.RawMessage("[1]"), "max_tokens": json.RawMessage("1")}
-	if model, ok := r.fields["model"]; ok {
+	if model != nil {
 		fields["model"] = model
 	}
 	c.path = completions.path

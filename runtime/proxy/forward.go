@@ -106,7 +106,7 @@ func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		p.refuse(w, http.StatusGatewayTimeout, p.late())
 		return
 	}
-	p.log.Warn("a decode engine does not answer", "", "err", err)
+	p.log.Warn("a decode engine does not answer", "", "err", err, "remedy", remedyOf(p.decodes.kind, err))
 	if isOurShortage(err) {
 		p.refuse(w, http.StatusServiceUnavailable, noFile)
 		return

@@ -196,7 +196,8 @@ func serveWithFewFiles(decode string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Connections that say nothing cannot have all files that the process may open.
+// Connections that say nothing cannot have all files that the process may open: those that wait longest give way, and no
+// connection waits for a file.
 func TestIdleConnectionsLeaveFiles(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	child := proctest.Start(t, proctest.Self(fewFilesEnv+"="+decode.URL+"=h:1:2"))
@@ -220,4 +221,10 @@ func TestIdleConnectionsLeaveFiles(t *testing.T) {
 		want(t, res, http.StatusOK, "answer")
 		_ = res.Body.Close()
 	}
+	res, err := to(t).Get("http://" + x.Address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	want(t, res, http.StatusOK, "kvferry_proxy_connections_refused_total 0\n")
 }

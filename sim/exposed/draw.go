@@ -28,12 +28,13 @@ func ms(d effects.Duration) string {
 
 // The plot's size, and where its axes are.
 const (
-	width, height            = 820, 440
-	left, right, top, bottom = 85, 595, 40, 390
+	width, height            = 845, 460
+	left, right, top, bottom = 110, 620, 60, 410
 	fastest, slowest         = 0.5, 30_000 // ms
 )
 
-// Plot draws them as SVG: both axes are logarithmic, models have colours, and what goes as a whole is dashed.
+// Plot draws them as SVG, and says what the axes are: both are logarithmic, and times are virtual. Models have colours,
+// and what goes as a whole is dashed.
 func Plot(grid []Cell) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `+
@@ -46,6 +47,9 @@ func Plot(grid []Cell) string {
 		fmt.Fprintf(&b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" %s/>`+"\n", x1, y1, x2, y2, style)
 	}
 	text(left, 22, "start", "What is left of a transfer when the last layer is computed, of 8,292 tokens")
+	text(left, 42, "start", "Simulated, in virtual time: not measured on hardware")
+	fmt.Fprintf(&b, `<text transform="translate(22 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", (top+bottom)/2,
+		"time left, virtual (logarithmic)")
 	for v := 1.0; v <= 10_000; v *= 10 {
 		line(left, y(v), right, y(v), `stroke="#ddd"`)
 		text(left-8, y(v)+4, "end", fmt.Sprintf("%g ms", v))
@@ -54,7 +58,7 @@ func Plot(grid []Cell) string {
 		line(x(&l), top, x(&l), bottom, `stroke="#ddd"`)
 		text(x(&l), bottom+18, "middle", strings.TrimSuffix(l.Name, " Gbit/s"))
 	}
-	text((left+right)/2, bottom+40, "middle", "link, Gbit/s")
+	text((left+right)/2, bottom+40, "middle", "link, Gbit/s (logarithmic)")
 	colours := []string{"#1b6ca8", "#c0392b", "#27864a"}
 	for m, model := range Models() {
 		for _, how := range []How{ByLayer, AsWhole} {

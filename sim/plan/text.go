@@ -25,7 +25,7 @@ func Parse(text []byte) (Plan, error) {
 		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
 	}
 	if err := yaml.Load(text, &p, yaml.WithKnownFields()); err != nil {
-		return p, fmt.Errorf("sim: plan: %w", err)
+		return p, fmt.Errorf("sim: plan: %w", explained(text, err))
 	}
 	return p, p.Check()
 }

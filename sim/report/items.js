@@ -80,7 +80,7 @@ function pack(layer) {
 const packed = {command: pack('command'), transfer: pack('transfer'), grant: pack('grant')};
 
 // ---- the view ----
-const kinds = ['messages', 'commands', 'transfers', 'grants', 'pages', 'faults', 'events'];
+const kinds = ['messages', 'commands', 'transfers', 'grants', 'pages', 'faults', 'events'].filter(k => layers[k.slice(0, -1)].length > 0);
 const concerns = new Set(violation ? violation.concerns : []);
 const stepAt = new Map(violation ? violation.steps.map((s, i) => [s, i + 1]) : []);
 const view = {from: 0, to: trace.end || 1, filter: '', hide: new Set(), lanes: new Set(trace.nodes.map(n => n.name)), selected: null};

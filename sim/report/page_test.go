@@ -116,6 +116,35 @@ func TestBrowserShowsTheViolation(t *testing.T) {
 	}
 }
 
+// A machine of one's own may have no pages, grants and transfers: the page explains none, and offers none to be hidden.
+func TestBrowserExplainsWhatThereIs(t *testing.T) {
+	tr := &trace.Trace{Title: "lock", End: 1e9,
+		Nodes: []trace.Node{
+			{Name: "n0", Role: "server", Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}},
+			{Name: "n1", Role: "a", Lives: []trace.Span{{From: 0, To: 5e8, State: "up"}, {From: 5e8, To: trace.Never, State: "down"}}},
+		},
+		Messages: []trace.Message{{From: 1, To: 0, Channel: "other0", Kind: `"acquire"`, Sent: 1e8, Arrived: 2e8}},
+		Events:   []trace.Event{{At: 1e8, Node: 1, Text: "Send"}}}
+	p := open(t, write(t, tr), "", "light")
+	for selector, wrong := range map[string][]string{
+		"#legend": {"page", "grant", "transfer", "allocation", "handshake", "proxy", "frozen"},
+		"#kinds":  {"pages", "grants", "transfers", "commands"},
+		"footer":  {"grants", "transfers"},
+	} {
+		text := p.eval(fmt.Sprintf("document.querySelector(%q).textContent", selector))
+		for _, word := range wrong {
+			if strings.Contains(text, word) {
+				t.Errorf("%s speaks of %s: %s", selector, word, text)
+			}
+		}
+	}
+	p.wantText("#legend", "message", "node is down", "fault")
+	p.wantText("#kinds", "messages", "events")
+	whole := open(t, write(t, broken(t)), "", "light")
+	whole.wantText("#legend", "page ready", "grant;", "transfer;", "message: allocation")
+	whole.wantText("#kinds", "pages", "grants", "transfers", "commands")
+}
+
 func TestBrowserFollowsTheAddress(t *testing.T) {
 	tr := broken(t)
 	file := write(t, tr)

@@ -24,7 +24,8 @@ func (n *Node) event(w *World, d Delivery) {
 		ev = &s.command
 	case KindReceived:
 		w.Judges.OnReceived(n, d)
-		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A), Channel: effects.Channel(d.B), Request: effects.Request(d.C),
+		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
+			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
 		ev = &s.received
 	case KindOpened:

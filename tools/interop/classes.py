@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from kvferry.vllm import KvferryConnector, block_hash, connector, versions
 from kvferry.vllm.inputs import Inputs, UnnamedError
 from kvferry.vllm.keys import Names
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -31,6 +33,7 @@ from vllm.v1.request import Request
 
 # Tokens of the requests that are named, of a block, and how long a digest may take, in seconds.
 TOKENS, BLOCK, PATIENCE = 40, 16, 60.0
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 
 def calls(method: object) -> list[tuple[str, object]]:
@@ -101,10 +104,23 @@ def _requests(folder: Path) -> dict[str, dict[str, Any]]:
     return made
 
 
+def told() -> list[str]:
+    """See that what the workers of two ranks tell comes to the scheduler's side through vLLM's own classes."""
+    outputs = []
+    for rank in range(2):
+        said = connector.WorkerInfos({rank: f"what rank {rank} knows"})
+        output = KVConnectorOutput(kv_connector_worker_meta=said)
+        outputs.append(pickle.loads(pickle.dumps(ModelRunnerOutput.with_kv_conn_output_only(output))))  # noqa: S301
+    aggregated = KVOutputAggregator(2).aggregate(outputs)
+    ranks = aggregated.kv_connector_output.kv_connector_worker_meta.ranks
+    return [] if set(ranks) == {0, 1} else [f"of what two ranks tell, {sorted(ranks)} came"]
+
+
 def main() -> int:
     """Do what the command line says."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     found = differences() + names_that_fail()
+    found = [*differences(), *told()]
     if not vllm.__version__.startswith(wanted):
         found.append(f"{vllm.__file__} is vLLM {vllm.__version__}, want {wanted}")
     print(f"vLLM {vllm.__version__}: {len(vars(KvferryConnector))} members compared, {len(found)} do not fit")

@@ -81,7 +81,7 @@ class Agent:
     def held(self, client: kvferry.Client) -> dict[str, int]:
         """Say what is left in it, beside pages that nobody has."""
         node = client.stats()["node"]
-        return {name: node[name] for name in ("Claims", "Pinned", "PagesLent") if node[name]}
+        return {name: node[name] for name in ("claims", "pinned", "pages_lent") if node[name]}
 
 
 def engine(asked: argparse.Namespace, role: str, name: str, *more: str) -> Child:

@@ -114,10 +114,10 @@ def control(asked: argparse.Namespace, engines: list[Child], known: dict[str, li
     """
     for trial in CONTROLS:
         with kvferry.connect(agent.socket) as client:
-            before, until = client.stats()["node"]["Entries"], time.monotonic() + asked.patience
+            before, until = client.stats()["node"]["entries"], time.monotonic() + asked.patience
             engines[0].say("add", id=trial.name, prompt=trial.prompt, new_tokens=1)
             engines[0].wait("done", asked.patience, id=trial.name)
-            while client.stats()["node"]["Entries"] < before + len(trial.prompt) // CHUNK:
+            while client.stats()["node"]["entries"] < before + len(trial.prompt) // CHUNK:
                 if time.monotonic() > until:
                     raise SilentError("the control's KV was not stored")
                 time.sleep(0.01)

@@ -40,3 +40,18 @@ func TestConfigurationsOfTheFirstHour(t *testing.T) {
 		t.Error(problems)
 	}
 }
+
+// The files that other pages tell users to write are ones that nodes take.
+func TestConfigurationsOfOtherPages(t *testing.T) {
+	for _, page := range []string{"python/README.md", "docs/vllm.md"} {
+		files := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, page), -1)
+		if len(files) == 0 {
+			t.Errorf("%s has no files", page)
+		}
+		for _, file := range files {
+			if _, err := config.Parse(page, []byte(file[1]), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

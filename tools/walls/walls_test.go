@@ -195,8 +195,8 @@ var rooms = []room{
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
 		foreign: []string{"github.com/prometheus/client_golang/prometheus/..."}},
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
-		"runtime/config", "runtime/control", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane",
-		"runtime/plane/epochs"},
+		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl",
+		"runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},

@@ -42,8 +42,9 @@ type holders struct {
 
 func newHolders(l Limits) holders {
 	return holders{
-		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), share: new(table.Share).Emptied(l.Chunks, l.Groups+1),
-		place: new(table.Share).Emptied(min(l.Holders, HoldersMost), l.Groups+1), gone: l.Groups,
+		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), gone: l.Groups,
+		share: new(table.Share).Emptied(l.Chunks, l.Groups+1),
+		place: new(table.Share).Emptied(min(l.Holders, HoldersMost), l.Groups+1),
 	}
 }
 

@@ -10,10 +10,10 @@
 //   - An entry that was appended twice, because an answer was lost, is read once.
 //   - What waits to be appended is bounded; what is beyond is left out, and makes a gap for all who read.
 //   - A log that begins anew is read from its start.
-//   - The log is bounded by bytes: it keeps about [Config.Bytes] of what was read last, and before so much was read, about
-//     [Config.Keep] entries. What is no entry of a directory's size is passed over.
-//   - What was read is handed out a frame at a time ([Log.Next]), and nothing more is read before all of it was: whoever
-//     takes as many in a step as it has time for is never held up by what somebody put into the log.
+//   - The log is bounded by bytes: it keeps about [Config.Bytes] of what was read last, and before so much was read,
+//     about [Config.Keep] entries. What is no entry of a directory's size is passed over.
+//   - What was read is handed out a frame at a time ([Log.Next]), and nothing more is read before all of it was: a
+//     machine that takes a bounded number in a step is never held up by what somebody put into the log.
 //   - Where entries of a directory that is followed are missing, [Log.Missed] counts that. Who is late for a log that
 //     keeps too little is late again by what it asks for; so it asks ever more seldom ([Log.Again]).
 //   - Nothing waits for the log. While it does not answer, [Log.Down] says so.

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -142,5 +143,12 @@ func TestOtherEvents(t *testing.T) {
 	}
 	if snapshot.Hash(walker, &r.known) != was {
 		t.Error("they change what is known")
+	}
+}
+
+// The directory's word for a worker that it did not know is the one that workers look for.
+func TestWordForAForgottenWorker(t *testing.T) {
+	if directory.Unknown.String() != protocol.ReasonForgotten {
+		t.Errorf("%q, %q", directory.Unknown, protocol.ReasonForgotten)
 	}
 }

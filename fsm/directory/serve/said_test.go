@@ -22,6 +22,10 @@ func genSaid(t *rapid.T, c *Config) said {
 	location, id := text("location", "cpu", "disk", "remote"), text("sync", "s", "t")
 	keys := rapid.SliceOfN(genHash, 0, 7).Draw(t, "keys")
 	number := rapid.Uint64Range(0, 4).Draw(t, "number")
+	silence := uint64(c.Directory.Silence)
+	if is == (protocol.UUID{}) {
+		silence = 0
+	}
 	named, anyone := senderOf(w, is), senderOf(w, protocol.UUID{})
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0:
@@ -29,14 +33,14 @@ func genSaid(t *rapid.T, c *Config) said {
 		return said{effects.ChannelDirectory, m,
 			func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
 				code := d.Register(now, named, to)
-				return answer(code, &protocol.RegisterRetMsg{HeartbeatURL: []byte(c.Heartbeat)})
+				return answer(code, &protocol.RegisterRetMsg{HeartbeatURL: []byte(c.Heartbeat), SilenceNS: silence})
 			}}
 	case 1:
 		m := &protocol.HeartbeatMsg{Worker: w, Listener: at, PeerInitURL: url, Incarnation: is}
 		on := rapid.SampledFrom([]effects.Channel{effects.ChannelDirectory, effects.ChannelHeartbeat}).Draw(t, "channel")
 		return said{on, m, func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
 			why, code := d.Heartbeat(now, named, to)
-			x := &protocol.HeartbeatRetMsg{}
+			x := &protocol.HeartbeatRetMsg{SilenceNS: silence}
 			if why != directory.NoSync {
 				x.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
 			}

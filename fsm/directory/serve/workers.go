@@ -27,8 +27,17 @@ func (m *Machine) register(h *heard) {
 		return
 	}
 	m.tells(h, code, &x)
-	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat)}
+	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat), SilenceNS: m.silence(x.Incarnation)}
 	h.reply(answer.Append(h.out.Arena()))
+}
+
+// silence is after what time a worker that sends heartbeats is forgotten, as one is told that knows what that means:
+// LMCache's, which name no incarnation, do not.
+func (m *Machine) silence(is protocol.UUID) uint64 {
+	if is == (protocol.UUID{}) {
+		return 0
+	}
+	return uint64(m.config.Directory.Silence)
 }
 
 // heartbeat answers with what the directory wants.
@@ -43,7 +52,7 @@ func (m *Machine) heartbeat(h *heard) {
 		return
 	}
 	m.tells(h, code, &x)
-	var answer protocol.HeartbeatRetMsg
+	answer := protocol.HeartbeatRetMsg{SilenceNS: m.silence(x.Incarnation)}
 	if why != directory.NoSync {
 		answer.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
 	}

@@ -137,7 +137,7 @@ func (f *Source) check(e *flow.Env, c *End) (effects.Code, effects.Why) {
 		return effects.Invalid, *flow.NoRequest()
 	case len(c.Request) > most:
 		return effects.TooLarge, effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(most),
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(most) + " (limits.request_bytes)",
 		}
 	case len(c.Reason) > effects.WordsMax:
 		return effects.TooLarge, effects.Why{

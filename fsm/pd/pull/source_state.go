@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"github.com/kvferry/kvferry/fsm/engine"
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
@@ -35,6 +36,15 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 		}
 	}
 	return most
+}
+
+// fitting is Fits, with what says so.
+func (f *Source) fitting(cfg *flow.Config, keys [][]byte) engine.Fits {
+	fits := put.Fitting(cfg, f.Fits(cfg, keys))
+	if fits.Chunks == int(f.cfg.HighWater) {
+		fits.By = "pd_buffer_size, pd_pull_backpressure_reserve_pct"
+	}
+	return fits
 }
 
 // Tables shows the puts; to look at only.

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
-	"github.com/kvferry/kvferry/fsm/pending"
+
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -23,7 +23,7 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 		return
 	case !e.Deferred.MayKeep(&e.Store, class, len(m.Keys)):
 		e.Out.Mark(flow.MarkOffersFull)
-		t.refuseOffer(e, who, effects.TooMany, pending.TooMany("offers kept", int(t.cfg.OffersMax)))
+		t.refuseOffer(e, who, effects.TooMany, offersFull(t.cfg.OffersMax))
 		return
 	}
 	request := e.Store.RequestHash(m.Ext.Request)
@@ -173,4 +173,13 @@ func (t *Target) rightOf(e *flow.Env, class int) (is lease.Right, known bool) {
 // leaseOver is when t.offer, whenever it began, will not be read any more if it comes again.
 func (t *Target) leaseOver(e *flow.Env) effects.Time {
 	return e.Now.Add(e.Stated(t.offer.Ext.LeaseNS))
+}
+
+// offersFull says that one peer's offers, or the chunks of them, are as many as are kept for it.
+func offersFull(most uint32) *effects.Why {
+	return &effects.Why{
+		Field: "offers kept", Ours: flow.Number(most) + ", and chunks of four times pd_buffer_size, of which one peer has no " +
+			"more than it leaves to others,",
+		Theirs: "that many in use", Remedy: "retry when some were fetched, or enlarge pd_buffer_size of the receiver",
+	}
 }

@@ -120,7 +120,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 
 // take begins with a put.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
-	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, f.Fits(e.Cfg, c.Keys))
+	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, put.Fitting(e.Cfg, f.Fits(e.Cfg, c.Keys)))
 	if !ok {
 		return
 	}

@@ -100,7 +100,7 @@ type Admitted struct {
 // Admit takes a Put, and gives it its peer, or says no at once. open puts of the flow are there, and one can have fits
 // of these chunks. What is refused here leaves everything as it was; what is refused later has an outcome as any put
 // has, of which the proxy hears.
-func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open, fits int) (Admitted, bool) {
+func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engine.Fits) (Admitted, bool) {
 	taken, ok := e.Commands.Take(&e.Env, t, c, open, fits, e.Draining)
 	a := Admitted{Taken: taken}
 	if ok {

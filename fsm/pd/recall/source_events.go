@@ -72,7 +72,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	case n == 0:
 		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case n > int(e.Cfg.BatchMax):
-		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " + number(e.Cfg.BatchMax)}
+		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " +
+			number(e.Cfg.BatchMax) + " (limits.keys_per_batch)"}
 	case n != len(c.Pages):
 		return effects.Invalid, effects.Why{
 			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
@@ -85,7 +86,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 		}
 	case len(c.Request) > int(f.cfg.RequestIDMax):
 		return effects.TooLarge, effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(f.cfg.RequestIDMax),
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " +
+				number(f.cfg.RequestIDMax) + " (limits.request_bytes)",
 		}
 	}
 	var check protocol.KeyCheck
@@ -112,7 +114,7 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	page := c.Pages[i]
 	switch {
-	case !e.Filled().Lives(page):
+	case !e.Filled().Reserved(page):
 		return &effects.Why{Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
 	case e.Filled().Held(page) || !e.Filled().Evictable(page):
 		return &effects.Why{Field: at("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}

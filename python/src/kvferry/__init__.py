@@ -37,6 +37,8 @@ from kvferry.values import (
     Written,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Blocks",
     "Client",
@@ -65,5 +67,6 @@ __all__ = [
     "SharingPeer",
     "Why",
     "Written",
+    "__version__",
     "connect",
 ]

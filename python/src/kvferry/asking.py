@@ -9,7 +9,7 @@ from kvferry.codes import Code
 from kvferry.errors import Error, LostError, Why, error_of, wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kvferry.waiting import Reply
 
@@ -66,9 +66,26 @@ def number_of(op: str, name: str, value: int, most: int = U32) -> int:
 
 def texts(op: str, name: str, values: Sequence[str]) -> list[str]:
     """Check a list of texts. One text is a sequence of texts too, and never what was meant."""
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+    listed = items(op, name, values)
+    if not all(isinstance(value, str) for value in listed):
         raise wrong(op, name, repr(values)[:60], "a list of texts", "name each by a text")
+    return listed
+
+
+def items(op: str, name: str, values: Iterable[T]) -> list[T]:
+    """Check a list. A text is taken for one by Python, of its characters."""
+    if isinstance(values, (str, bytes)):
+        raise wrong(op, name, repr(values)[:60], "a list", f"put it into one: {name}=[...]")
     return list(values)
+
+
+# ---- what things say of themselves ----
+
+
+def described(what: object, text: str) -> str:
+    """Write what repr says of an object: its class as users name it, and how it is."""
+    within = "kvferry.aio" if type(what).__module__.startswith("kvferry.aio") else "kvferry"
+    return f"<{within}.{type(what).__name__}: {text}>"
 
 
 def nanoseconds(op: str, name: str, seconds: float | None) -> int:

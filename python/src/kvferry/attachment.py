@@ -6,6 +6,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvferry.asking import described
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
 from kvferry.link import PATH_MAX
@@ -43,6 +44,19 @@ class Attachment:
         """Be served by a driver."""
         self._driver = driver
         self._options = options
+
+    def __repr__(self) -> str:
+        """Say where the agent is, and whether it is there."""
+        core = self._driver.core
+        info = core.session.info
+        if core.forked:
+            return described(self, f"of {core.path}, of the process that this one was forked from")
+        if core.closing or core.closed:
+            return described(self, f"of {core.path}, closed")
+        if info is None or not core.session.joined:
+            return described(self, f"not attached to {core.where()}")
+        pool = f"{info.pages} pages of {info.page_bytes} bytes"
+        return described(self, f"attached to {core.path}, {pool}, sides {', '.join(info.sides) or 'none'}")
 
     @property
     def info(self) -> Attached:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kvferry.asking import Ask, done, done_if_there, nanoseconds, number_of, void, waits_of, well
+from kvferry.asking import Ask, described, done, done_if_there, nanoseconds, number_of, void, waits_of, well
 from kvferry.codes import Code
 from kvferry.core import forgotten
 from kvferry.errors import Error, MissingError, Why, lost, wrong
@@ -64,6 +64,12 @@ class Handle:
         """Whether it was given back."""
         return self._guard is None or not self._guard.alive
 
+    def _state(self) -> str:
+        """Say for people whether it is held."""
+        if self.void and not self.released:
+            return "void"
+        return "released" if self.released else "held"
+
     def _arm(self) -> None:
         self._guard = weakref.finalize(
             self, forgotten, self._core, self.gives_back, self._number, self._epoch, self.what
@@ -75,7 +81,9 @@ class Handle:
         if not self._number:
             return False
         if self._guard is None or self._guard.detach() is None:
-            raise MissingError(op, Code.NOT_FOUND, Why(stage="command", field="the handle", theirs="released"))
+            remedy = f"nothing is to be done: it was given back before; call {op} once, or leave it to a with block"
+            why = Why(stage="command", field="the handle", theirs="released", remedy=remedy)
+            raise MissingError(op, Code.NOT_FOUND, why)
         return not self.void
 
     def _interrupted(self) -> None:
@@ -109,6 +117,11 @@ class Page:
         """Name the page with this place in a handle."""
         self._pages = pages
         self.index = index
+
+    def __repr__(self) -> str:
+        """Say which page it is."""
+        text = f"{self.index} of {len(self._pages)}, page {self.number} of the pool, {self.nbytes} bytes"
+        return described(self, text)
 
     @property
     def number(self) -> int:
@@ -175,6 +188,13 @@ class PagesBase(Handle):
         self.short = reply.error
         self._stored: set[int] = set()
         self._shared = 0
+
+    def __repr__(self) -> str:
+        """Say which pages they are, and whether they are held."""
+        some = ", ".join(map(str, self.numbers[:4])) + (", ..." if len(self) > 4 else "")
+        text = f"{len(self)} pages{f' ({some})' if some else ''}, {'writable' if self.writable else 'to be read'}"
+        short = f", short: {self.short}" if self.short is not None else ""
+        return described(self, f"{text}, {self._state() if self._number else 'nothing held'}{short}")
 
     def __len__(self) -> int:
         """Count the pages."""
@@ -256,6 +276,10 @@ class SharedBase(Handle):
         # Why not all of them are.
         self.short = reply.error
 
+    def __repr__(self) -> str:
+        """Say how many chunks are shared, and whether they are still."""
+        return described(self, f"{self.hits} chunks, {self._state()}")
+
     def _withdraw(self, patience: float | None) -> Ask[None] | None:
         """Ask to take the pages back; None: the agent has nothing of them."""
         if self.void:
@@ -288,6 +312,10 @@ class PrefillBase(Handle):
         self.request = request
         # Of a save that nobody waited for: the next call has it.
         self._failed: Error | None = None
+
+    def __repr__(self) -> str:
+        """Say whose it is, and whether it goes on."""
+        return described(self, f"of request {self.request!r}, {self._state()}")
 
     def _usable(self, op: str) -> None:
         self.look(op)

@@ -14,6 +14,7 @@ from kvferry.asking import (
     Ask,
     done,
     done_if_there,
+    items,
     nanoseconds,
     number_of,
     some_hits,
@@ -65,6 +66,7 @@ def put(
     patience: float | None,
 ) -> Ask[None]:
     """Ask for a push."""
+    keys = texts("put", "keys", keys)
     pages.use("put", first, len(keys))
     entries = {
         "tokens": number_of("put", "tokens", tokens),
@@ -81,6 +83,7 @@ def recall(
     peer: Peer, keys: Sequence[str], pages: PagesBase, request: str, first: int, patience: float | None
 ) -> Ask[Reply]:
     """Ask for chunks back."""
+    keys = texts("recall", "keys", keys)
     pages.use("recall", first, len(keys))
     named = {**_peer("recall", peer), **_keyed("recall", keys, request, patience)}
     return Ask("recall", {**named, "target": pages.number, "first": first}, patience, some_hits)
@@ -259,10 +262,11 @@ def _keyed(op: str, keys: Sequence[str], request: str, patience: float | None) -
 
 def _lent(op: str, keys: Sequence[str], pages: PagesBase, first: int) -> dict[str, Any]:
     """Name pages that chunks fill."""
+    keys = texts(op, "keys", keys)
     pages.use(op, first, len(keys))
     for index in range(first, first + len(keys)):
         pages.look_at(op, index)
-    return {"target": pages.number, "first": first, "keys": texts(op, "keys", keys)}
+    return {"target": pages.number, "first": first, "keys": keys}
 
 
 def _shared(
@@ -279,7 +283,7 @@ def _errand(
     return {
         "request": request,
         "transfer": transfer,
-        "producers": [str(producer) for producer in producers],
+        "producers": [str(producer) for producer in items(op, "producers", producers)],
         "patience_ns": nanoseconds(op, "patience", patience),
     }
 

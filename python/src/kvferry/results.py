@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kvferry.asking import Ask, done_if_there, void
+from kvferry.asking import Ask, described, done_if_there, void
 from kvferry.core import Core
 from kvferry.errors import Error
 
@@ -22,6 +22,10 @@ class PendingBase(Generic[T]):
     def __init__(self, client: Attachment, ask: Ask[T], call: Call, waiting: Waiting[Any]) -> None:
         """Follow a call."""
         self._client, self._ask, self._call, self._waiting = client, ask, call, waiting
+
+    def __repr__(self) -> str:
+        """Say which call it is, and whether it has ended."""
+        return described(self, f"{self._ask.op}, {'ended' if self.done() else 'under way'}")
 
     def done(self) -> bool:
         """Say whether it has ended."""
@@ -46,6 +50,13 @@ class PutResultBase:
         self.skipped = reply.answer.skipped
         # Whether the pages may still have been read when the put ended: until they are back nobody may write them.
         self.held = reply.answer.held
+
+    def __repr__(self) -> str:
+        """Say what it came to, and whether the pages may still be read."""
+        return described(self, f"{self.sent} sent, {self.skipped} skipped, {self._memory()}")
+
+    def _memory(self) -> str:
+        return "its pages may still be read" if not self._waiting.back.done() else "its pages are back"
 
     def _read(self, ask: Ask[None]) -> None:
         """Read how it ended. An error has this result."""
@@ -74,3 +85,8 @@ class RecallResultBase(PutResultBase):
         self.lengths = reply.answer.lengths[: self.hits]
         # Why not more came, where that is an error; compute the others.
         self.short = reply.error
+
+    def __repr__(self) -> str:
+        """Say what came, and whether the pages may still be read."""
+        short = f", short: {self.short}" if self.short is not None else ""
+        return described(self, f"{self.hits} chunks, {self._memory()}{short}")

@@ -1,8 +1,10 @@
 package zmq_test
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -94,5 +96,22 @@ func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
 				t.Errorf("%s: post %d: %s, want %s", channel, i, got, effects.Refused)
 			}
 		}
+	}
+}
+
+// A wrong name of a host is no matter of ports: the log says that it has no address.
+func TestANameWithoutAnAddressIsToldAsSuch(t *testing.T) {
+	var lines logged
+	client := controltest.Start(t, zmq.Config{Log: lines.Logger(),
+		Lookup: func(_ context.Context, _, name string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+		}}.Opener())
+	if got := client.TryDial(effects.ChannelInit, effects.Addr{Host: "decode.exmaple", Port: 7300}); got.Code !=
+		effects.Unreachable {
+		t.Fatalf("got %s", got.Code)
+	}
+	if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
+		!strings.Contains(said[0], "the name of the host has no address here") || strings.Contains(said[0], "port are its own") {
+		t.Errorf("logged %q", said)
 	}
 }

@@ -76,6 +76,9 @@ func (c Config) Opener() control.Opener {
 		if c.Log == nil {
 			c.Log = env.Log
 		}
+		if env.GuestsMax > 0 && (c.MaxGuests == 0 || c.MaxGuests > env.GuestsMax) {
+			c.MaxGuests = env.GuestsMax
+		}
 		return Listen(c, env.Servers, env.Sink)
 	}
 }

@@ -56,13 +56,18 @@ func connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 }
 
 // absent says why no connection can be made to a peer.
-func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried any, err error) effects.Code {
+func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		t.seldom.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany
 	}
+	remedy := "look whether it runs, and whether host and port are its own"
+	if _, isAddress := netip.ParseAddr(addr.Host); isAddress != nil && len(tried) == 0 {
+		remedy = "the name of the host has no address here: correct it where the peer is named, or write an address; else " +
+			"look into /etc/hosts and at the name server"
+	}
 	t.seldom.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
 		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,
-		"remedy", "look whether it runs, and whether host and port are its own")
+		"remedy", remedy)
 	return effects.Unreachable
 }

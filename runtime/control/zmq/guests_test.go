@@ -197,3 +197,20 @@ func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
 		done[got.Request] = true
 	}
 }
+
+// A program that has several transports says how many connections of peers each may have.
+func TestGuestsOfOneTransportOfSeveral(t *testing.T) {
+	const most = 6
+	server := controltest.Start(t, func(env control.Env) (control.Transport, error) {
+		env.GuestsMax = most
+		return zmq.Config{}.Opener()(env)
+	}, control.Server{Channel: effects.ChannelInit, Addr: local})
+	addr := server.Servers()[0].Addr
+	for range 10 * most {
+		knock(t, addr)
+	}
+	isServed(t, server, addr, "somebody new") // After all of them were let in.
+	if got := server.Stats(); got.Guests > most {
+		t.Errorf("there are %d connections, of at most %d", got.Guests, most)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/internal/door"
@@ -59,7 +60,7 @@ func (c *client) again() net.Conn {
 	defer cancel()
 	conn, err := connect(ctx, c.at)
 	if err != nil && c.over.Err() == nil {
-		c.absent(c.channel, c.addr, c.at, err)
+		c.absent(c.channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}
 	return conn
 }

@@ -61,7 +61,8 @@ func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 		effects.Addr{Host: "silent.example", Port: 7}); got.Code != effects.Unreachable {
 		t.Errorf("opened: %s", got.Code)
 	}
-	if said := lines.With("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") {
+	if said := lines.With("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") ||
+		!strings.Contains(said[0], "the name of the host has no address") {
 		t.Errorf("logged %q", said)
 	}
 }

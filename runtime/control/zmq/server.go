@@ -42,8 +42,9 @@ type talk struct {
 }
 
 func (s *server) serve(g *door.Guest) error {
-	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(), origin: originOf(g.Address),
-		slots: make(chan struct{}, unansweredMax)}
+	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
+		origin: originOf(g.Address),
+		slots:  make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
 		defer s.callers.Delete(t.conn)

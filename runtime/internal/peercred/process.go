@@ -33,8 +33,10 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 		}
 		pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPIDFD)
 		if errors.Is(err, unix.ENOPROTOOPT) {
-			// Between its connecting and this another process may have had its number, if it was gone at once.
-			pidfd, err = unix.PidfdOpen(p.PID, 0)
+			if pidfd, err = unix.PidfdOpen(p.PID, 0); err == nil && hungUp(fd) {
+				// Another process may have its number by now.
+				return errors.Join(fmt.Errorf("process %d has closed the connection already", p.PID), unix.Close(pidfd))
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("watch process %d: %w; it needs Linux 5.3 or later", p.PID, err)
@@ -50,6 +52,16 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// hungUp says whether the other end of a connection is closed, as it is when its process has ended.
+func hungUp(fd int) bool {
+	at := []unix.PollFd{{Fd: int32(fd)}}
+	for {
+		if _, err := unix.Poll(at, 0); !errors.Is(err, syscall.EINTR) {
+			return err != nil || at[0].Revents&unix.POLLHUP != 0
+		}
+	}
 }
 
 // Gone says whether the process has ended, with all of its threads.
@@ -97,3 +109,18 @@ func (p *Process) Await(ctx context.Context) error {
 
 // Close gives up watching.
 func (p *Process) Close() error { return p.file.Close() }
+
+// Image identifies the program that the process runs: its file, and where the kernel put it in memory. It is another one
+// after every exec, also of the same file, unless the process has switched off that its addresses are random. It reports
+// false if it cannot be known now, for example in the middle of an exec, or if this process may not look.
+func (p *Process) Image() (image string, known bool) {
+	// What the kernel told the program at its start. Nothing but an exec changes it.
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", p.PID))
+	if err != nil || len(text) == 0 {
+		return "", false
+	}
+	if gone, err := p.Gone(); gone || err != nil { // It may be of another process that has its number by now.
+		return "", false
+	}
+	return string(text), true
+}

@@ -85,6 +85,9 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 		err = fmt.Errorf("map %d bytes of %s: %w", m.Bytes, m.Name, err)
 		return nil, cmp.Or(Lack(m.Bytes, err), err)
 	}
+	if err := HideFromCores(mem); err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem))
+	}
 	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), fAddSeals, seals); e != 0 {
 		return nil, errors.Join(fmt.Errorf("seal %s: %w; kvferry needs Linux 5.1 or later", m.Name, e), syscall.Munmap(mem))
 	}

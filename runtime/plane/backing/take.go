@@ -51,7 +51,18 @@ const (
 	partBytesMin = 1 << 20
 	// adviseWrite is MADV_POPULATE_WRITE, of Linux 5.14.
 	adviseWrite = 23
+	// adviseNoDump is MADV_DONTDUMP.
+	adviseNoDump = 16
 )
+
+// HideFromCores has core files leave memory out: they go where whoever looks into a crash takes them, and pages hold
+// what users have written.
+func HideFromCores(mem []byte) error {
+	if err := syscall.Madvise(mem, adviseNoDump); err != nil {
+		return fmt.Errorf("keep %d bytes out of core files: %w", len(mem), err)
+	}
+	return nil
+}
 
 // Check says whether so many bytes can be had; the error is a *Shortage.
 func Check(size uint64) error { return Available().check(size) }
@@ -86,6 +97,9 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	if err != nil {
 		err = fmt.Errorf("map %d bytes: %w", size, err)
 		return nil, cmp.Or(Lack(size, err), err)
+	}
+	if err := HideFromCores(mem); err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem))
 	}
 	if overcommit {
 		return mem, nil

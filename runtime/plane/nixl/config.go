@@ -36,6 +36,9 @@ type Config struct {
 	// if zero. UCX has addresses of its own.
 	Host string
 	Port uint16
+	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
+	// they can over UCX's tcp. Without it Host must be a loopback address, and peers of this host alone are reached.
+	TrustedNetwork bool
 
 	// TransferTimeout is the longest time in which no batch ends; 10 s.
 	TransferTimeout time.Duration
@@ -104,21 +107,17 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	}
 	c.BatchBytes = cmp.Or(c.BatchBytes, 16<<20)
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
+	if err := libnixl.CheckReach(c.Host, c.TrustedNetwork); err != nil {
+		return c, fmt.Errorf("%w: host of nixl: %w", plane.ErrInvalid, err)
+	}
 	return c, nil
 }
 
 // attaches reports whether peers of this host may reach into this process. Only what is known to keep them out counts.
 func (c *Config) attaches() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
 
-// params are the backend's. UCX would look after peers by a message every 20 s, each of which has the next transfer
-// wait for the target's agent, also one that needs nothing else of it: our channel tells of their death.
-func (c *Config) params() map[string]string {
-	config := "KEEPALIVE_INTERVAL=inf"
-	if c.Transports != "" {
-		config += ",TLS=" + c.Transports
-	}
-	return map[string]string{"engine_config": config}
-}
+// params are the backend's.
+func (c *Config) params() map[string]string { return libnixl.UCXParams(c.Transports, c.TrustedNetwork) }
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {

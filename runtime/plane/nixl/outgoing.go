@@ -14,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -39,6 +40,11 @@ type outgoing struct {
 
 // Greet implements epochs.Hands.
 func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
+	if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
+		if err := libnixl.CheckReach(host, o.plane.cfg.TrustedNetwork); err != nil {
+			return epochs.Refuse(effects.Unsupported, "the peer: %w", err)
+		}
+	}
 	rand.Read(o.session[:])
 	h := hello{from: o.Us, to: o.Peer, session: o.session, boot: o.plane.boot}
 	h.proof = h.prove(token)

@@ -20,13 +20,22 @@ type all struct {
 	healedAt int64  `snap:"skip"`
 
 	window, holdings, sessions int
+	share, bytes               int // places of one process; what the open calls of an engine may take
 }
 
 func of(w *pd.Cluster) *all {
 	if w.Attached == nil {
 		d := draw.Hash(w.Seed, draw.Engine, 1<<41, 0)
 		w.Attached = &all{w: w, hosts: make([]*host, len(w.Nodes)), present: map[[2]int32]int{}, window: d.Between(4, 8),
-			holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4)}
+			holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4), bytes: 1 << 20}
+		a := w.Attached.(*all)
+		a.share = a.sessions
+		if d := draw.Hash(w.Seed, draw.Engine, 1<<41, 1); !a.small() {
+			a.share = d.Between(1, a.sessions)
+			if d = d.Again(); d.Permille(400) { // So few that some calls are refused.
+				a.bytes = d.Again().Between(1<<9, 5<<9)
+			}
+		}
 	}
 	a := w.Attached.(*all)
 	a.w = w
@@ -87,6 +96,7 @@ type said struct {
 	op              protocol.CallOp
 	target, prefill uint64
 	job             int // that it is for; -1: nobody knows, as of a lie
+	lists           int // entries of all of its lists
 	at              int // place in a script of layers
 	begun           bool
 	read            uint32 // chunks that its engine was shown, and has read
@@ -161,7 +171,7 @@ func (a *all) host(n *world.Node) *host {
 				Version: protocol.AttachVersion, Life: lifeOf(n, n.Life), Window: uint32(a.window), Format: layout.Format,
 				Shape: layout.Shape, Dtype: layout.Dtype,
 			},
-			SessionsMax: a.sessions, HoldingsMax: a.holdings, Wire: limits,
+			SessionsMax: a.sessions, ProcessMax: a.share, HoldingsMax: a.holdings, CallBytesMax: a.bytes, Wire: limits,
 		})
 		a.hosts[n.ID] = h
 	}
@@ -255,6 +265,7 @@ func (h *host) called(s *stream, body []byte) {
 	}
 	if x.op == protocol.CallUnknown {
 		x.op, x.target, x.prefill = protocol.CallOpOf(m.Op), m.Target, m.Prefill
+		x.lists = len(m.Keys) + len(m.Producers) + len(m.Blocks)
 	}
 	h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
 	t := h.works[session.Call{Session: id, ID: m.Target}]
@@ -280,7 +291,7 @@ func (h *host) attach(s *stream, body []byte) {
 	id := h.machine.Of(s.id).ID
 	if id == 0 {
 		if effects.Code(told.Code) == effects.TooMany {
-			h.crowded()
+			h.crowded(s.engine)
 		}
 		return
 	}

@@ -13,12 +13,26 @@ import (
 // bounded checks that no engine has more than it may.
 func (h *host) bounded() {
 	pd.Judged(h.a.w, checkBounds)
-	for id := range h.sessions {
-		works, holds := 0, 0
-		for at := range h.works {
+	of := map[int]int{}
+	for id, x := range h.sessions {
+		if of[x.engine]++; of[x.engine] > h.a.share {
+			h.a.w.Fail(checkBounds.Property(), "a process has more than %d of the %d places of node %d", h.a.share,
+				h.a.sessions, h.n.It())
+			return
+		}
+		works, holds, most, entries := 0, 0, 0, 0
+		for at, x := range h.works {
 			if at.Session == id {
 				works++
+				if m := h.said[at]; m != nil && !x.answered {
+					most, entries = max(most, m.lists), entries+m.lists
+				}
 			}
+		}
+		if entries > most && entries<<9 > h.a.bytes { // One alone may be as large as it likes.
+			h.a.w.Fail(checkBounds.Property(), "the calls of an engine of node %d name %d keys, which take more than %d bytes",
+				h.n.It(), entries, h.a.bytes)
+			return
 		}
 		for at := range h.holds {
 			if at.Session == id {
@@ -50,9 +64,23 @@ func resumes(h *host, s *stream, id uint64, open []uint64) {
 	}
 }
 
-// crowded checks that who is turned away finds no place that a session has which nobody knows.
-func (h *host) crowded() {
-	for id := range h.sessions {
+// crowded checks that an engine which is turned away finds no place that a session has which nobody knows: of all
+// sessions, or of its own process where that has as many as it may.
+func (h *host) crowded(engine int) {
+	its := 0
+	for _, x := range h.sessions {
+		if x.engine == engine {
+			its++
+		}
+	}
+	if len(h.sessions) < h.a.sessions && its < h.a.share {
+		h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and has room", h.n.It())
+		return
+	}
+	for id, x := range h.sessions {
+		if its >= h.a.share && x.engine != engine {
+			continue
+		}
 		used := h.has(id)
 		for _, s := range h.a.streams {
 			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.Of(s.id).ID == id

@@ -127,9 +127,14 @@ func (e *engineProcess) lie() {
 	case 2, 3: // Something that it has for something else.
 		some := []protocol.CallOp{protocol.CallRelease, protocol.CallWithdraw, protocol.CallPut, protocol.CallShare}
 		e.claims(protocol.EngineCall{Target: number()}, some[e.a.draw().Below(uint64(len(some)))], job)
-	case 4: // Each of these may bring something.
+	case 4: // Each of these may bring something, and some name keys.
+		op, m := protocol.CallReserve, protocol.EngineCall{Count: 1}
+		if e.a.w.Nodes[e.node].Receives() && d.Again().Again().Permille(500) {
+			op, m = protocol.CallGet, protocol.EngineCall{Keys: slices.Repeat([][]byte{{'k'}}, 3),
+				PatienceNS: e.a.patience(d.Again().Again().Again(), effects.Second)}
+		}
 		for range e.a.window + 2 {
-			e.claims(protocol.EngineCall{Count: 1}, protocol.CallReserve, job)
+			e.claims(m, op, job)
 		}
 	default:
 		all := protocol.CallOps()
@@ -152,7 +157,7 @@ func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job in
 	if !e.attached {
 		return
 	}
-	if h := e.agent(); h != nil && op == protocol.CallReserve && job >= 0 {
+	if h := e.agent(); h != nil && (op == protocol.CallReserve || op == protocol.CallGet) && job >= 0 {
 		h.said[session.Call{Session: e.session, ID: e.last + 1}] = &said{job: job, lie: true} // It is carried out.
 	}
 	e.last++

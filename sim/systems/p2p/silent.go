@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -12,6 +13,8 @@ import (
 // Who answers no hello is left alone for a while. Whoever wants chunks of it meanwhile is not kept waiting for all of
 // its own time: it has a miss as soon as the peer is given up, or at once.
 
+var checkFrozen = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
+
 var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing")
 
 // waiting is what nodes in their lives wait for.
@@ -19,6 +22,22 @@ type waiting struct {
 	brings   []bringing `snap:"skip"` // that name somebody, and have no outcome
 	attempts []attempt  `snap:"skip"` // to shake hands, as far as connections tell: an ended one may stand for longer
 	given    []givenUp  `snap:"skip"`
+	frozen   []frozen   `snap:"skip"` // who left a question unanswered for its time, and has answered none since
+	lookups  []lookup   `snap:"skip"` // connections for questions, and questions on them
+}
+
+type frozen struct {
+	node int32
+	host string
+	at   effects.Time // by the node's clock
+}
+
+// A lookup is a connection that is being opened (corr and host), is open (conn and host), or a question on one.
+type lookup struct {
+	node int32
+	host string
+	corr effects.Corr
+	conn effects.Conn
 }
 
 type bringing struct {
@@ -26,6 +45,7 @@ type bringing struct {
 	ticket effects.Ticket
 	from   effects.Addr
 	until  effects.Time // by its node's clock
+	began  effects.Time // likewise
 }
 
 type attempt struct {
@@ -44,6 +64,7 @@ type givenUp struct {
 var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
 	func(l *oracle.Listen[waiting]) {
 		attempts(l)
+		lookups(l)
 		oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Command) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
@@ -54,7 +75,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			from := c.Body.(*ops.Bring).From
 			s.brings = append(s.brings, bringing{
 				n.ID, e.Ticket, effects.Addr{Host: from.Host, Port: from.InitPort},
-				call.Clock().Add(pd.Its(n).Cfg.BringTimeout),
+				call.Clock().Add(pd.Its(n).Cfg.BringTimeout), call.Clock(),
 			})
 		})
 		oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Deliver) {
@@ -65,6 +86,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			b := s.brings[i]
 			s.brings = slices.Delete(s.brings, i, i+1)
+			s.unanswered(call, &b, e)
 			if e.Code != effects.Expired || e.Why == nil || !shakes(e.Why.Stage) || b.from == (effects.Addr{}) {
 				return
 			}
@@ -80,12 +102,76 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			node := int32(call.Node())
 			s.brings = slices.DeleteFunc(s.brings, func(b bringing) bool { return b.node == node })
 			s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool { return a.node == node })
+			s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node })
+			s.lookups = slices.DeleteFunc(s.lookups, func(l lookup) bool { return l.node == node })
 			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })
 		})
 	})
 
 // shakes says whether somebody is not known yet at a stage.
 func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
+
+// unanswered follows a Bring whose question was not answered in its time. A peer that did that is not asked for as long
+// again: otherwise each request would wait for one that is frozen, which keeps its connections and says nothing.
+func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver) {
+	if e.Code != effects.Expired || e.Why == nil || e.Why.Stage != effects.StageAsk ||
+		e.Why.Field != link.NoAnswer(0).Field {
+		return
+	}
+	x := frozen{int32(call.Node()), b.from.Host, call.Clock()}
+	i := slices.IndexFunc(s.frozen, func(f frozen) bool { return f.node == x.node && f.host == x.host })
+	if i < 0 {
+		s.frozen = append(s.frozen, x)
+		return
+	}
+	call.Judged(checkFrozen)
+	was := s.frozen[i].at
+	if s.frozen[i] = x; b.began > was && b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
+		call.Breaks(checkFrozen, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
+			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+	}
+}
+
+// lookups keeps books of who answers questions.
+func lookups(l *oracle.Listen[waiting]) {
+	find := func(s *waiting, call *oracle.Call, is func(lookup) bool) int {
+		return slices.IndexFunc(s.lookups, func(x lookup) bool { return x.node == int32(call.Node()) && is(x) })
+	}
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
+		if e.Channel == effects.ChannelLookup {
+			s.lookups = append(s.lookups, lookup{int32(call.Node()), e.Addr.Host, e.Corr, 0})
+		}
+	})
+	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
+		if i := find(s, call, func(x lookup) bool { return x.conn == 0 && x.corr == e.Corr }); i >= 0 {
+			s.lookups[i].corr, s.lookups[i].conn = 0, e.Conn
+		}
+	})
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Send) {
+		if i := find(s, call, func(x lookup) bool { return x.corr == 0 && x.conn == e.Conn }); i >= 0 {
+			s.lookups = append(s.lookups, lookup{int32(call.Node()), s.lookups[i].host, e.Corr, e.Conn})
+		}
+	})
+	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Unanswered) {
+		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool {
+			return x.node == int32(call.Node()) && x.corr == e.Corr
+		})
+	})
+	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Replied) {
+		i := find(s, call, func(x lookup) bool { return x.conn != 0 && x.corr == e.Corr })
+		if i < 0 {
+			return
+		}
+		node, host := s.lookups[i].node, s.lookups[i].host
+		s.lookups = slices.Delete(s.lookups, i, i+1)
+		s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node && f.host == host })
+	})
+	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Close) {
+		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool {
+			return x.node == int32(call.Node()) && x.conn == e.Conn && x.corr == 0
+		})
+	})
+}
 
 // attempts keeps books of who tries to reach whom, and of who gave up.
 func attempts(l *oracle.Listen[waiting]) {

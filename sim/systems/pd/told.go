@@ -53,6 +53,9 @@ func (w *Cluster) Lease(n *world.Node) effects.Duration { return Its(n).Cfg.Leas
 
 // Message reads a message.
 func (w *Cluster) Message(from int32, b []byte) story.Message {
+	if d, is := w.registering(from, b); is {
+		return d
+	}
 	text, err := protocol.Describe(b, &WireLimits)
 	d := story.Message{Kind: "nonsense", Text: text}
 	tag, tagErr := protocol.PeekTag(b, &WireLimits)
@@ -72,36 +75,109 @@ func (w *Cluster) Message(from int32, b []byte) story.Message {
 	case *protocol.AllocRequest:
 		w.alloc(&d, m)
 	case *protocol.AllocResponse:
-		if m.Ext.Grant != 0 && from >= 0 {
-			d.Grants = []oracle.Grant{{Node: from, ID: effects.GrantID(m.Ext.Grant)}}
-		}
+		d.Grants = grantsOf(from, m.Ext.Grant)
 		if m.AllocFailed {
 			d.Kind += ": failed"
 		}
 	case *protocol.ProxyNotif:
 		d.Request = append([]byte{}, m.RequestID...)
+	default:
+		w.lease(&d, from, m)
 	}
 	return d
 }
 
-func (w *Cluster) alloc(d *story.Message, m *protocol.AllocRequest) {
-	for _, k := range m.Keys {
+// lease adds what a message about read leases speaks of: it is their owner's, or sent to their owner.
+func (w *Cluster) lease(d *story.Message, from int32, m protocol.Message) {
+	switch m := m.(type) {
+	case *protocol.PullReadyNotif:
+		w.about(d, m.Keys, m.Ext.Request)
+		d.Grants = grantsOf(from, m.Ext.Grant)
+	case *protocol.PullDoneSignal:
+		d.Grants = w.grantsAt(m.Ext.To, m.Ext.Grant)
+	case *protocol.RenewRequest:
+		d.Grants = w.grantsAt(m.To, slices.Concat(m.Grants, m.Done)...)
+	case *protocol.RenewResponse:
+		d.Grants = grantsOf(from, slices.Concat(m.Extended, m.Gone, m.Done)...)
+	case *protocol.CacheQueryRequest:
+		w.about(d, m.Keys, m.Ext.Request)
+		d.Grants = w.grantsAt(m.Ext.To, m.Ext.Done...)
+	case *protocol.CacheQueryResponse:
+		d.Grants = grantsOf(from, append(slices.Clone(m.Ext.Done), m.Ext.Grant)...)
+	case *protocol.AscendBatchedLookupAndGetMsg:
+		w.about(d, m.Keys, m.LookupID)
+		d.Grants = grantsOf(from, m.Ext.Grant)
+	case *protocol.AscendBatchedLookupAndGetRetMsg:
+		d.Grants = grantsOf(from, m.Ext.Grant)
+	case *protocol.AscendBatchedLookupAndGetDoneMsg:
+		w.about(d, nil, m.LookupID)
+		d.Grants = w.grantsAt(m.Ext.To, m.Ext.Grant)
+	}
+}
+
+// registering describes the messages about registered blocks, which have no tags.
+func (w *Cluster) registering(from int32, b []byte) (d story.Message, is bool) {
+	var (
+		registration protocol.PushRegistration
+		withdrawal   protocol.PushWithdrawal
+		keep         protocol.PushKeep
+		end          protocol.PushEnd
+	)
+	switch {
+	case registration.Decode(b, &WireLimits) == nil:
+		d.Kind, d.Request = "PushRegistration", slices.Clone(registration.RequestID)
+		d.Grants = grantsOf(from, registration.Ext.Grant)
+	case withdrawal.Decode(b, &WireLimits) == nil:
+		d.Kind = "PushWithdrawal"
+	case keep.Decode(b, &WireLimits) == nil:
+		d.Kind = "PushKeep"
+	case end.Decode(b, &WireLimits) == nil:
+		if d.Kind = "PushEnd"; end.Code != 0 {
+			d.Kind += ": " + effects.CodeFromWire(end.Code).String()
+		}
+	default:
+		return d, false
+	}
+	return d, true
+}
+
+// about adds the keys and the request that a message names.
+func (w *Cluster) about(d *story.Message, keys [][]byte, request []byte) {
+	for _, k := range keys {
 		if id, ok := w.Keys.Number(k); ok {
 			d.Keys = append(d.Keys, id)
 		}
 	}
-	if len(m.Ext.Request) > 0 {
-		d.Request = m.Ext.Request
+	if len(request) > 0 {
+		d.Request = slices.Clone(request)
 	}
+}
+
+// grantsOf are grants of a node; ids of 0 are none.
+func grantsOf(node int32, ids ...uint64) (all []oracle.Grant) {
+	for _, id := range ids {
+		if id != 0 && node >= 0 {
+			all = append(all, oracle.Grant{Node: node, ID: effects.GrantID(id)})
+		}
+	}
+	return all
+}
+
+// grantsAt are grants of the life that is called so.
+func (w *Cluster) grantsAt(who protocol.UUID, ids ...uint64) []oracle.Grant {
+	if n := w.LifeOf(effects.Incarnation(who)); n != nil {
+		return grantsOf(n.ID, ids...)
+	}
+	return nil
+}
+
+func (w *Cluster) alloc(d *story.Message, m *protocol.AllocRequest) {
+	w.about(d, m.Keys, m.Ext.Request)
 	switch {
 	case len(m.Ext.Commit) > 0:
 		d.Kind = "commit"
 	case len(m.Ext.Abort) > 0:
 		d.Kind = "abort"
 	}
-	if to := w.LifeOf(effects.Incarnation(m.Ext.To)); to != nil {
-		for _, g := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
-			d.Grants = append(d.Grants, oracle.Grant{Node: to.ID, ID: effects.GrantID(g)})
-		}
-	}
+	d.Grants = w.grantsAt(m.Ext.To, slices.Concat(m.Ext.Commit, m.Ext.Abort)...)
 }

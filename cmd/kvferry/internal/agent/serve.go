@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/plain"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 )
@@ -86,7 +87,7 @@ func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 	strict.DisallowUnknownFields() // A field that is misspelt is none.
 	if err := strict.Decode(&req); err != nil {
 		return Response{Code: effects.Malformed.String(),
-			Error: fmt.Sprintf("not a request: %v; write one JSON object a line", err)}
+			Error: fmt.Sprintf("not a request: %s; write one JSON object a line", plain.Text(err.Error()))}
 	}
 	resp := s.carryOut(ctx, &req)
 	resp.ID = req.ID

@@ -45,10 +45,7 @@ type nixlPair struct {
 
 // open makes the agents and has the first know the second. It says what the second one took.
 func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Duration, err error) {
-	params := map[string]string{}
-	if transports != "" {
-		params["engine_config"] = "TLS=" + transports
-	}
+	params := libnixl.UCXParams(transports, false) // Each is reached by the other alone.
 	for i, side := range []string{"a", "b"} {
 		begin := time.Now()
 		p.agents[i], err = lib.NewAgent(libnixl.AgentOptions{

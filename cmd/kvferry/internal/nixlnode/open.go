@@ -39,6 +39,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
 	}
 	return &NIXL{config: nixl.Config{
 		Library: library, Transports: n.Transports, Host: listen.Host, Port: listen.Port,
+		TrustedNetwork:  n.TrustedNetwork,
 		TransferTimeout: n.TransferTimeout, CancelGrace: n.CancelGrace, PrepareTimeout: n.PrepareTimeout,
 		RebuildTries: int(n.RebuildTries), Window: int(n.Window), Descriptors: int(n.Descriptors),
 		BatchBytes: n.BatchBytes, Links: int(n.Links),

@@ -39,6 +39,9 @@ type askedToFull struct {
 	chunks uint32
 }
 
+// askedLate is how many requests are remembered whose connections are closed.
+const askedLate = 32
+
 func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
 // A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
@@ -181,7 +184,9 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 		return // It takes back, or ends, what others asked for.
 	}
 	my := or.at(n)
-	my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
+	if len(my.asked) >= askedLate { // The answer to one may come when its connection is closed.
+		my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
+	}
 	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0), chunks})
 	if !or.full(n, c.Server).told {
 		return

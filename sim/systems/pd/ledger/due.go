@@ -78,7 +78,7 @@ func (or *renewOracle) due(n *world.Node) {
 		or.judged(checkRenewBegun)
 		if !slices.ContainsFunc(or.at(n).tried, func(x tried) bool { return x.server == k.owner.Node.ID && x.at >= before }) {
 			or.fail(checkRenewBegun, "node %d has not asked for more time under grant %d, of which half is over",
-				n.It(), n.ItsGrant(k.loan.ID))
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 			return
 		}
 	}
@@ -92,6 +92,6 @@ func (or *renewOracle) wanted(n *world.Node, k *keptOffer) {
 	or.judged(checkRenewWanted)
 	if !slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.left }) {
 		or.fail(checkRenewWanted, "node %d asks for more time under grant %d, of which nothing is left",
-			n.It(), n.ItsGrant(k.loan.ID))
+			n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 	}
 }

@@ -178,7 +178,7 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; left > 0 {
 			or.fail(checkKeeps,
 				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
-				n.It(), n.ItsGrant(k.loan.ID), left)
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID), left)
 		}
 		k.loan.Loan.Kept = true
 		for _, c := range k.chunks {
@@ -411,7 +411,7 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 		or.judged(checkEndEarly)
 		if !n.Draining && or.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
 			or.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
-				n.It(), n.ItsGrant(k.loan.ID))
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 		}
 		k.over = true
 	}
@@ -430,7 +430,7 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 		}
 		if g.Loan.Words > g.Loan.Came { // Who offers again has not heard of the end, and is told once more.
 			or.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
-				n.It(), n.ItsGrant(g.ID))
+				n.It(), o.ItsGrant(g.ID))
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		k.shaky = k.shaky && k.at != or.w.Now
 		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; k.at == or.w.Now && left > 0 {
 			or.fail(checkLentKept, "node %d keeps what grant %d lends although it is %d ns shorter than the least that is kept",
-				n.It(), n.ItsGrant(k.loan.ID), left)
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID), left)
 			return
 		}
 	}
@@ -127,7 +127,7 @@ func (or *keptOracle) returned(n *world.Node, m *protocol.AscendBatchedLookupAnd
 		if !n.Draining && or.sure(n, k) && or.openFor(n, k.job) == 0 &&
 			slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
 			or.fail(checkLentMissed, "node %d gives grant %d back although it said that it keeps more of its chunks",
-				n.It(), n.ItsGrant(k.loan.ID))
+				n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 		}
 		k.over = true
 	}

@@ -101,7 +101,7 @@ func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 		if t.Read && t.Reading && t.Local == n.Pool && t.Grant == r.Offer &&
 			identity.OneLife(t.Link.Peer, owner) && !or.harmless(t) {
 			or.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
-				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+				n.It(), t.Remote.Node.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
 		}
 		if t.Reading && !or.harmless(t) {
 			or.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read",
-				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+				n.It(), t.Remote.Node.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 			return
 		}
 		if t.Under != nil {

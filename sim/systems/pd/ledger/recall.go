@@ -43,7 +43,7 @@ func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 		}
 		if t := or.lastWord(n, m.Ext.To, id); t != nil {
 			or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
-				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+				n.It(), t.Remote.Node.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 			return
 		}
 	}

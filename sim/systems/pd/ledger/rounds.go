@@ -58,7 +58,7 @@ func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnat
 		}
 		if most := renewals(n); k.passed > 2*((k.beside+most-1)/most)+1 {
 			or.fail(checkRenewRound, "node %d has asked node %d for more time %d times, and not for grant %d",
-				n.It(), oracle.Node(sender), k.passed, n.ItsGrant(k.loan.ID))
+				n.It(), oracle.Node(sender), k.passed, k.owner.Node.ItsGrant(k.loan.ID))
 			return
 		}
 	}

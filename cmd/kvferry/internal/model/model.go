@@ -1,0 +1,235 @@
+// Package model reads of a model's config.json, as Hugging Face's transformers writes it, what its KV cache looks like.
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Model is what of a configuration a KV cache depends on.
+type Model struct {
+	Name    string // its architecture
+	Layers  uint32
+	KVHeads uint32 // of the whole model; 0 with MLA
+	Head    uint32 // elements of a head; with MLA of the latent one
+	MLA     bool
+	Dtype   string // as kvferry names it; empty: the file does not say what an engine computes in
+	Length  uint32 // the longest context; 0: not said
+}
+
+// An Error says what of a configuration cannot be read or served.
+type Error struct {
+	Field, Value string
+	Remedy       string
+}
+
+func (e *Error) Error() string {
+	text := e.Field
+	if e.Value != "" {
+		text += " is " + e.Value
+	}
+	return text + ": " + e.Remedy
+}
+
+// The names that families of models have for one thing, the usual one first.
+var (
+	layersNames = []string{"num_hidden_layers", "num_layers", "n_layer", "n_layers"}
+	headsNames  = []string{"num_attention_heads", "n_head", "n_heads", "num_heads"}
+	hiddenNames = []string{"hidden_size", "n_embd", "d_model", "model_dim"}
+	kvNames     = []string{"num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "kv_n_heads"}
+	headNames   = []string{"head_dim", "kv_channels", "attention_head_size"}
+	lengthNames = []string{"max_position_embeddings", "seq_length", "n_positions", "max_seq_len", "n_ctx"}
+	dtypeNames  = []string{"dtype", "torch_dtype"}
+)
+
+// innerNames are where models of several kinds of input keep what is about text.
+var innerNames = []string{"text_config", "llm_config", "language_config", "thinker_config"}
+
+// dtypes are torch's names for what kvferry calls otherwise, or the same.
+var dtypes = map[string]string{"bfloat16": "bfloat16", "float16": "half", "half": "half"}
+
+// Parse reads a config.json.
+func Parse(text []byte) (*Model, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	f := fields{all}
+	m := &Model{Name: f.name()}
+	for _, inner := range innerNames {
+		for raw, nested := f[len(f)-1][inner]; nested; raw, nested = f[len(f)-1][inner] {
+			var of map[string]json.RawMessage
+			if json.Unmarshal(raw, &of) != nil || of == nil {
+				break
+			}
+			f = append(f, of)
+		}
+	}
+	// MPT keeps its heads there.
+	if raw, is := f.find("attn_config"); is {
+		var of map[string]json.RawMessage
+		if json.Unmarshal(raw, &of) == nil && of["kv_n_heads"] != nil {
+			f = append(f, map[string]json.RawMessage{"kv_n_heads": of["kv_n_heads"]})
+		}
+	}
+	if err := f.served(); err != nil {
+		return nil, err
+	}
+	return m, f.read(m)
+}
+
+// fields are those of a configuration, and of what is nested in it: the innermost says more.
+type fields []map[string]json.RawMessage
+
+func (f fields) find(name string) (json.RawMessage, bool) {
+	for _, of := range slices.Backward(f) {
+		if raw, is := of[name]; is && string(raw) != "null" {
+			return raw, true
+		}
+	}
+	return nil, false
+}
+
+func (f fields) name() string {
+	var names []string
+	if raw, is := f.find("architectures"); is && json.Unmarshal(raw, &names) == nil && len(names) > 0 {
+		return names[0]
+	}
+	return "model"
+}
+
+// number is the value of the first of several names that is there. One for each layer must be the same for all.
+func (f fields) number(names []string) (n uint32, is bool, err error) {
+	for _, name := range names {
+		raw, is := f.find(name)
+		if !is {
+			continue
+		}
+		var each []uint32
+		if json.Unmarshal(raw, &each) == nil && len(each) > 0 {
+			if len(slices.Compact(slices.Clone(each))) > 1 {
+				return 0, true, &Error{name, "different from layer to layer",
+					"a page holds layers that are alike; this model cannot be moved"}
+			}
+			return each[0], true, nil
+		}
+		if json.Unmarshal(raw, &n) != nil {
+			return 0, true, &Error{name, short(raw), "want a whole number"}
+		}
+		return n, true, nil
+	}
+	return 0, false, nil
+}
+
+// hybrid are fields of models some of whose layers keep a state instead of keys and values.
+var hybrid = []string{"layers_block_type", "hybrid_override_pattern", "linear_num_value_heads", "mamba_d_state",
+	"ssm_state_size", "state_size", "mamba_num_heads", "attn_layer_period", "linear_attn_config"}
+
+// served says what kvferry cannot move of a model.
+func (f fields) served() error {
+	const remedy = "only models whose layers all keep keys and values can be moved"
+	for _, name := range hybrid {
+		if raw, is := f.find(name); is {
+			return &Error{name, short(raw), "some layers keep a state; " + remedy}
+		}
+	}
+	var types []string
+	if raw, is := f.find("layer_types"); is && json.Unmarshal(raw, &types) == nil {
+		for _, t := range types {
+			if !strings.HasSuffix(t, "full_attention") && !strings.HasSuffix(t, "sliding_attention") &&
+				!strings.HasSuffix(t, "chunked_attention") {
+				return &Error{"layer_types", t, remedy}
+			}
+		}
+	}
+	if n, is, err := f.number([]string{"num_kv_shared_layers"}); is && err == nil && n > 0 {
+		return &Error{"num_kv_shared_layers", fmt.Sprint(n), "some layers have no keys and values of their own; " + remedy}
+	}
+	if raw, is := f.find("is_encoder_decoder"); is && string(raw) == "true" {
+		return &Error{"is_encoder_decoder", "true", "only decoders can be moved"}
+	}
+	return nil
+}
+
+func (f fields) read(m *Model) (err error) {
+	must := func(names []string) (n uint32) {
+		got, is, wrong := f.number(names)
+		switch {
+		case err != nil:
+		case wrong != nil:
+			err = wrong
+		case !is || got == 0:
+			err = &Error{names[0], "", "it is missing, and so is each other name for it: " + strings.Join(names[1:], ", ")}
+		}
+		return got
+	}
+	may := func(names []string) uint32 {
+		got, _, wrong := f.number(names)
+		if err == nil {
+			err = wrong
+		}
+		return got
+	}
+	m.Layers, m.Length = must(layersNames), may(lengthNames)
+	if raw, is := f.find("kv_lora_rank"); is {
+		if latent := must([]string{"kv_lora_rank"}); latent > 0 {
+			m.MLA, m.Head = true, latent+must([]string{"qk_rope_head_dim"})
+		} else {
+			return &Error{"kv_lora_rank", short(raw), "want a whole number above 0"}
+		}
+	} else {
+		heads := must(headsNames)
+		if m.Head = may(headNames); m.Head == 0 {
+			if hidden := must(hiddenNames); err == nil {
+				if hidden%heads != 0 {
+					return &Error{"hidden_size", fmt.Sprint(hidden), fmt.Sprintf("it is no multiple of the %d heads: give head_dim", heads)}
+				}
+				m.Head = hidden / heads
+			}
+		}
+		if m.KVHeads = may(kvNames); m.KVHeads == 0 || f.oneHead() {
+			if m.KVHeads = heads; f.oneHead() {
+				m.KVHeads = 1
+			}
+		}
+	}
+	for _, name := range dtypeNames {
+		var word string
+		if raw, is := f.find(name); is && json.Unmarshal(raw, &word) == nil {
+			m.Dtype = dtypes[strings.TrimPrefix(word, "torch.")]
+			break
+		}
+	}
+	return err
+}
+
+// oneHead says that all heads share their keys and values, as Falcon and StarCoder say it.
+func (f fields) oneHead() bool {
+	shared, given := f.find("multi_query")
+	newer, also := f.find("new_decoder_architecture")
+	return given && string(shared) == "true" && (!also || string(newer) == "false")
+}
+
+func short(raw json.RawMessage) string {
+	const most = 60
+	if len(raw) > most {
+		return string(raw[:most]) + "..."
+	}
+	return string(raw)
+}
+
+// HeadsOfRank is how many KV heads one rank of tensor parallelism has: with more ranks than heads several have the same.
+func (m *Model) HeadsOfRank(ranks uint32) (uint32, error) {
+	switch {
+	case m.MLA:
+		return 0, nil
+	case m.KVHeads%ranks == 0:
+		return m.KVHeads / ranks, nil
+	case ranks%m.KVHeads == 0:
+		return 1, nil
+	}
+	return 0, &Error{"--tp", fmt.Sprint(ranks), fmt.Sprintf("the %d KV heads cannot be shared out evenly: give a divisor or a "+
+		"multiple of them", m.KVHeads)}
+}

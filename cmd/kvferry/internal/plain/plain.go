@@ -1,0 +1,84 @@
+// Package plain turns the errors of Go's own parsers into sentences for people who did not write the program: without
+// names of packages, functions and Go types.
+package plain
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A rule replaces what a parser says.
+type rule struct {
+	says *regexp.Regexp
+	with func(parts []string) string
+}
+
+const quoted = `("(?:[^"\\]|\\.)*")`
+
+var rules = []rule{
+	{regexp.MustCompile(`strconv\.(Parse\w+|Atoi): parsing ` + quoted + `: (invalid syntax|value out of range)`),
+		func(p []string) string {
+			if p[3] == "value out of range" {
+				return p[2] + " is out of range"
+			}
+			return map[string]string{"ParseFloat": p[2] + " is no number",
+				"ParseBool": p[2] + " is neither true nor false"}[p[1]] + whole(p[1], p[2])
+		}},
+	{regexp.MustCompile(`(?:parse error|time): (?:invalid|missing unit in|unknown unit "[^"]*" in) duration ` + quoted),
+		func(p []string) string { return p[1] + " is no duration: write one such as 250ms, 10s or 2m" }},
+	{regexp.MustCompile(`json: cannot unmarshal (\w+)(?: \S+)? into Go struct field (\S+) of type (\S+)`),
+		func(p []string) string {
+			_, field, _ := strings.Cut(p[2], ".")
+			return "field " + field + " is " + kindOf(p[1]) + ", want " + kindOf(p[3])
+		}},
+	{regexp.MustCompile(`json: cannot unmarshal (\w+)(?: \S+)? into Go value of type (\S+)`),
+		func(p []string) string { return "got " + kindOf(p[1]) + ", want " + kindOf(p[2]) }},
+	{regexp.MustCompile(`json: unknown field ` + quoted), func(p []string) string { return "there is no field " + p[1] }},
+	{regexp.MustCompile(`field (\S+) not found in type \S+`), func(p []string) string { return "there is no field " + p[1] }},
+	{regexp.MustCompile("cannot (?:unmarshal|construct) !!(\\w+)(?: (`[^`]*`))? into (\\S+)"), func(p []string) string {
+		return strings.TrimSpace(p[2]+" is "+kindOf(p[1])) + ", want " + kindOf(p[3])
+	}},
+	{regexp.MustCompile(`invalid character ('(?:[^'\\]|\\.)*') `), func(p []string) string {
+		return "this is no JSON: " + p[1] + " "
+	}},
+}
+
+// Text returns a message with what Go's parsers say in it as sentences.
+func Text(message string) string {
+	for _, r := range rules {
+		message = r.says.ReplaceAllStringFunc(message, func(s string) string { return r.with(r.says.FindStringSubmatch(s)) })
+	}
+	return message
+}
+
+// whole is what is said of a text that is no whole number.
+func whole(parser, text string) string {
+	if parser == "ParseFloat" || parser == "ParseBool" {
+		return ""
+	}
+	return text + " is no whole number"
+}
+
+// kindOf names what a value is, or is to be: of JSON, of YAML, or of a Go type.
+func kindOf(name string) string {
+	name = strings.TrimLeft(name, "*")
+	switch {
+	case strings.HasSuffix(name, "Duration"):
+		return "a duration"
+	case strings.HasPrefix(name, "[]"), name == "array", name == "seq":
+		return "a list"
+	case strings.HasPrefix(name, "uint"), strings.HasPrefix(name, "int"):
+		return "a whole number"
+	case strings.HasPrefix(name, "float"), name == "number":
+		return "a number"
+	case name == "string", name == "str":
+		return "a text"
+	case strings.HasPrefix(name, "bool"):
+		return "true or false"
+	case name == "null":
+		return "nothing"
+	case name == "map", name == "object", strings.HasPrefix(name, "map["):
+		return "a mapping"
+	}
+	return "another kind of value"
+}

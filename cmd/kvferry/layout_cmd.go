@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/model"
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// A sizing is what a model's pages look like, and how many of them a node needs.
+type sizing struct {
+	Model     string `json:"model"`
+	ChunkSize uint32 `json:"chunk_size"`
+	Layout    struct {
+		Layers  uint32 `json:"num_layers"`
+		KVHeads uint32 `json:"num_kv_heads,omitempty"`
+		Head    uint32 `json:"head_size"`
+		Dtype   string `json:"dtype"`
+		MLA     bool   `json:"mla,omitempty"`
+	} `json:"layout"`
+	PageBytes  uint64 `json:"page_bytes"`  // a full chunk of all layers, of one rank
+	TokenBytes uint64 `json:"token_bytes"` // of one token
+	Tokens     uint32 `json:"max_model_len"`
+	Requests   uint32 `json:"requests"`
+	Pages      uint64 `json:"pages"`
+	Buffer     uint64 `json:"pd_buffer_size"` // for so many requests of so many tokens
+}
+
+func newLayoutCommand() *cobra.Command {
+	var file, dtype string
+	var chunk, tokens, tp, requests uint32
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "layout --model config.json",
+		Short: "Print the layout and the pool that a model needs, as lines of a configuration",
+		Long: `layout reads a model's config.json, as Hugging Face's transformers writes it, and
+prints the lines of a configuration that depend on it: chunk_size, layout and
+pd_buffer_size. They are those of one rank of tensor parallelism.
+
+pd_buffer_size is for so many requests (--requests) of the longest context. A
+receiver gives one sender half of its pool at the most (peer_share_pct), so it has
+room for two such requests at least. Of a receiver count the requests that are
+prefilled and not read yet; of a sender, those that it is sending.`,
+		Example: `  kvferry layout --model Qwen3-8B/config.json
+  kvferry layout --model DeepSeek-V3/config.json --tp 8 --max-model-len 32768 --requests 8
+  kvferry layout --model config.json --dtype fp8_e4m3fn --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("name the model's config.json by --model")
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return usageError{err}
+			}
+			m, err := model.Parse(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			s, err := sizeOf(m, chunk, tokens, tp, requests, dtype)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), s.text(file, tp))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "model", "", "the model's config.json")
+	cmd.Flags().Uint32Var(&chunk, "chunk-size", 256, "tokens of a chunk, the same on all nodes")
+	cmd.Flags().Uint32Var(&tokens, "max-model-len", 0, "tokens of the longest request; that of the model if 0")
+	cmd.Flags().Uint32Var(&tp, "tp", 1, "ranks of tensor parallelism")
+	cmd.Flags().Uint32Var(&requests, "requests", 2, "requests of that length that the pool has room for at a time")
+	cmd.Flags().StringVar(&dtype, "dtype", "", "type of an element of the KV cache, such as bfloat16; that of the model if "+
+		"empty")
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+// requestsLeast is how many of the longest requests a receiver's pool must have room for, so that one sender's share
+// has room for one of them.
+const requestsLeast = 2
+
+func sizeOf(m *model.Model, chunk, tokens, tp, requests uint32, dtype string) (s sizing, err error) {
+	if tp == 0 || requests == 0 || chunk == 0 {
+		return s, usagef("--tp is %d, --requests %d, --chunk-size %d: give 1 or more of each", tp, requests, chunk)
+	}
+	if tokens == 0 {
+		tokens = m.Length
+	}
+	if tokens == 0 {
+		return s, usagef("the model does not say how long a context may be: give --max-model-len")
+	}
+	if dtype == "" {
+		dtype = m.Dtype
+	}
+	if dtype == "" {
+		return s, usagef("the model does not say in what its KV cache is kept: give what the engine computes in by --dtype " +
+			"(vLLM prints it at start)")
+	}
+	s.Model, s.ChunkSize, s.Tokens, s.Requests = m.Name, chunk, tokens, max(requests, requestsLeast)
+	s.Layout.Layers, s.Layout.Head, s.Layout.MLA, s.Layout.Dtype = m.Layers, m.Head, m.MLA, dtype
+	if s.Layout.KVHeads, err = m.HeadsOfRank(tp); err != nil {
+		return s, usageError{err}
+	}
+	// What a page is, a configuration says.
+	c, err := config.Parse("layout", []byte("enable_pd: true\npd_role: receiver\npd_peer_host: localhost\n"+
+		"pd_peer_init_port: 1\npd_peer_alloc_port: 2\npd_buffer_device: cpu\npd_buffer_size: 1\n"+s.lines()), nil)
+	var refused *config.Error
+	if errors.As(err, &refused) {
+		p := refused.Problems[0]
+		return s, usagef("%s %q: %s", strings.TrimPrefix(p.Field, "extra_config.kvferry."), p.Value, p.Remedy)
+	} else if err != nil {
+		return s, err
+	}
+	s.PageBytes, s.TokenBytes = c.PageBytes, c.PageBytes/uint64(chunk)
+	s.Pages = uint64((tokens+chunk-1)/chunk) * uint64(s.Requests)
+	s.Buffer = s.Pages * s.PageBytes
+	return s, nil
+}
+
+// lines are what a configuration says of a model.
+func (s *sizing) lines() string {
+	l := &s.Layout
+	heads, mla := fmt.Sprintf("num_kv_heads: %d, ", l.KVHeads), ""
+	if l.MLA {
+		heads, mla = "", ", mla: true"
+	}
+	return fmt.Sprintf("chunk_size: %d\nextra_config:\n  kvferry:\n    layout: {num_layers: %d, %shead_size: %d, dtype: %s%s}\n",
+		s.ChunkSize, l.Layers, heads, l.Head, l.Dtype, mla)
+}
+
+func (s *sizing) text(file string, tp uint32) string {
+	rank := ""
+	if tp > 1 {
+		rank = fmt.Sprintf(", each of %d ranks", tp)
+	}
+	return fmt.Sprintf("# %s (%s)%s: a token takes %d bytes, a page %d\n"+
+		"pd_buffer_size: %d   # %d pages: %d requests of %d tokens\n%s", s.Model, file, rank, s.TokenBytes, s.PageBytes,
+		s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
+}

@@ -1,0 +1,65 @@
+package libnixl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+)
+
+// ErrUntrusted says that agents would be reached over a network that nobody said is trusted.
+var ErrUntrusted = errors.New("libnixl: the network is not trusted")
+
+const (
+	// trustKey is the key of a node's file that says that the network is trusted.
+	trustKey = "nixl.trusted_network"
+	// devicesVariable is the environment variable that goes before what agents are told of UCX's network devices.
+	devicesVariable = "UCX_NET_DEVICES"
+	loopback        = "lo"
+)
+
+// CheckReach returns an error that wraps ErrUntrusted unless the network is trusted or host is of the loopback. Over
+// the tcp transport of UCX a peer reads and writes all memory of a process that has an agent, whatever the agent
+// registered: UCX carries out what comes, without asking whose memory it is. So only hosts that may do that may reach
+// an agent.
+func CheckReach(host string, trusted bool) error {
+	if trusted {
+		return nil
+	}
+	if !IsLoopback(host) {
+		return fmt.Errorf("%w: %s is false, and %q is not of the loopback: who reaches an agent over UCX's tcp reads and "+
+			"writes all memory of this process; give an address such as 127.0.0.1, or, if no other host or user that may not "+
+			"do that reaches this one, set %s: true", ErrUntrusted, trustKey, host, trustKey)
+	}
+	if said := os.Getenv(devicesVariable); said != "" && said != loopback {
+		return fmt.Errorf("%w: %s is false, and %s is %q and goes before it: unset it, or set %s: true", ErrUntrusted,
+			trustKey, devicesVariable, said, trustKey)
+	}
+	return nil
+}
+
+// IsLoopback reports whether a host is a loopback address, or localhost.
+func IsLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// UCXParams returns the parameters of agents whose UCX may use transports, as UCX_TLS has them, or those of its choice
+// if that is empty. UCX listens at all addresses of the host; unless the network is trusted, it is held to the
+// loopback.
+//
+// UCX would also look after peers by a message every 20 s, each of which has the next transfer wait for the target's
+// agent, also one that needs nothing else of it: channels of our own tell of a peer's death.
+func UCXParams(transports string, trusted bool) map[string]string {
+	config := "KEEPALIVE_INTERVAL=inf"
+	if transports != "" {
+		config += ",TLS=" + transports
+	}
+	if !trusted {
+		config += ",NET_DEVICES=" + loopback
+	}
+	return map[string]string{"engine_config": config}
+}

@@ -1,0 +1,58 @@
+package plane
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/plane/backing"
+)
+
+// dumped says whether a core file of this process has memory in it.
+func dumped(t *testing.T, mem []byte) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		var from, to uintptr
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			inside = from <= at && at < to
+		} else if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && inside {
+			return !slices.Contains(strings.Fields(flags), "dd")
+		}
+	}
+	t.Fatal("the memory is not mapped")
+	return false
+}
+
+// Core files hold no KV: neither that of a pool, nor that of a peer whose pool is mapped.
+func TestCoreFilesHaveNoPages(t *testing.T) {
+	p, err := NewPool(PoolConfig{Pages: 8, PageBytes: 4096, Sink: &events{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close() //nolint:errcheck // Nothing else is looked at.
+	m, err := Map(p.File().Fd(), p.Generations().Fd(), 8, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap() //nolint:errcheck // Likewise.
+	private, err := backing.Private(t.Context(), 1<<16, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(private) //nolint:errcheck // Likewise.
+	for what, mem := range map[string][]byte{"a pool": p.mem, "a peer's pool": m.mem, "memory of the process": private} {
+		if dumped(t, mem) {
+			t.Errorf("%s is in core files", what)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The words of the YAML library name Go's types. A plan is written by hand, so what is wrong in one is said by its
+// fields.
+
+var (
+	unknownField = regexp.MustCompile(`field (.+) not found in type (\S+)$`)
+	wrongType    = regexp.MustCompile("cannot construct !!\\S+ (?:`(.*)` )?into (\\S+)$")
+)
+
+// explained says what the YAML library found wrong in a plan: the line, the field, the value and what belongs there.
+func explained(text []byte, err error) error {
+	var all *yaml.LoadErrors
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return errors.New("it is empty: a plan begins with version: 1")
+	}
+	if !errors.As(err, &all) {
+		return err
+	}
+	fields := fieldsAt(text)
+	var lines []string
+	for _, e := range all.Errors {
+		words := e.Message
+		if inner := e.Unwrap(); inner != nil {
+			words = inner.Error()
+		}
+		if m := unknownField.FindStringSubmatch(words); m != nil {
+			words = fmt.Sprintf("%s is no field there: give some of %s", m[1], strings.Join(fieldsOf(m[2]), ", "))
+		} else if m := wrongType.FindStringSubmatch(words); m != nil {
+			name := fields[[2]int{e.Mark.Line, e.Mark.Column}]
+			words = fmt.Sprintf("%s is %s: give %s", name, m[1], form(m[2]))
+			last := name[strings.LastIndexByte(name, '.')+1:]
+			switch {
+			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Flows have words of their own, which are so.
+				words = fmt.Sprintf("%s is no field there, nor a flow's word, which is true or false", name)
+			case m[1] == "":
+				words = fmt.Sprintf("%s is of another kind: give %s", name, form(m[2]))
+			}
+		}
+		lines = append(lines, fmt.Sprintf("line %d: %s", e.Mark.Line, words))
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// form says what a value of a Go type looks like in a plan.
+func form(of string) string {
+	switch {
+	case of == "time.Duration":
+		return "a duration, such as 1.5s or 200ms"
+	case of == "bool":
+		return "true or false"
+	case strings.HasPrefix(of, "uint"):
+		return "a whole number from 0 on, which fits"
+	case strings.HasPrefix(of, "int"):
+		return "a whole number"
+	case of == "string":
+		return "text"
+	case strings.HasPrefix(of, "[]"):
+		return "a list"
+	case strings.HasPrefix(of, "map["):
+		return "names with values"
+	}
+	return "its fields"
+}
+
+// fieldsAt maps where values stand in a text, by line and column, to the names of their fields.
+func fieldsAt(text []byte) map[[2]int]string {
+	at := map[[2]int]string{}
+	var root yaml.Node
+	if yaml.Load(text, &root) != nil {
+		return at
+	}
+	var walk func(n *yaml.Node, name string)
+	walk = func(n *yaml.Node, name string) {
+		at[[2]int{n.Line, n.Column}] = name
+		for i, c := range n.Content {
+			switch {
+			case n.Kind != yaml.MappingNode:
+				walk(c, name)
+			case i%2 == 1:
+				walk(c, strings.TrimPrefix(name+"."+n.Content[i-1].Value, "."))
+			}
+		}
+	}
+	walk(&root, "")
+	return at
+}
+
+// fieldsOf lists the fields that a part of a plan may have, by the Go name of its type; of "" those of all parts.
+func fieldsOf(name string) (fields []string) {
+	seen := map[reflect.Type]bool{}
+	var walk func(t reflect.Type)
+	walk = func(t reflect.Type) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || seen[t] {
+			return
+		}
+		seen[t] = true
+		for i := range t.NumField() {
+			f := t.Field(i)
+			tag, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			if (t.String() == name || name == "") && f.IsExported() && tag != "-" {
+				if tag == "" {
+					tag = strings.ToLower(f.Name)
+				}
+				fields = append(fields, tag)
+			}
+			walk(f.Type)
+		}
+	}
+	walk(reflect.TypeFor[Plan]())
+	slices.Sort(fields)
+	return fields
+}
