@@ -1,5 +1,8 @@
 """Compares KvferryConnector with the classes of the vLLM that is installed: which methods it has, and what they take.
 
+Requests of vLLM's own class, with each input beside tokens, must have names that differ: what its own block hash knows
+of a request is known here.
+
 usage: classes.py [VERSION]      VERSION: how the release that is meant begins
 
 Exit code: 0 if all fits.
@@ -8,15 +11,29 @@ Exit code: 0 if all fits.
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
+import torch
 import vllm
-from kvferry.vllm import KvferryConnector, connector, versions
+from kvferry.vllm import KvferryConnector, block_hash, connector, versions
+from kvferry.vllm.inputs import Inputs, UnnamedError
+from kvferry.vllm.keys import Names
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
+from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.sampling_params import SamplingParams
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.request import Request
+
+# Tokens of the requests that are named, of a block, and how long a digest may take, in seconds.
+TOKENS, BLOCK, PATIENCE = 40, 16, 60.0
 
 
 def calls(method: object) -> list[tuple[str, object]]:
@@ -47,6 +64,46 @@ def differences() -> list[str]:
     return found
 
 
+def names_that_fail() -> list[str]:
+    """Name requests that differ by one input each; say which of them have no name, or that of another."""
+    found: list[str] = []
+    inputs = Inputs(BLOCK, PATIENCE, adapter_folder=block_hash.adapter_folder, extra_keys=block_hash.extra_keys)
+    names, seen = Names("m", 1, 0, "float", "layout", BLOCK), dict[str, str]()
+    with tempfile.TemporaryDirectory() as folder:
+        for what, depends in _requests(Path(folder)).items():
+            request = Request(what, list(range(TOKENS)), SamplingParams(max_tokens=1), None, **depends)
+            while not inputs.ready(request):
+                pass
+            try:
+                inputs.check(request)
+                last = names.keys(inputs.prompt(request, TOKENS))[-1]
+            except UnnamedError as error:
+                found.append(f"a request with {what} has no name: {error}")
+                continue
+            if last in seen:
+                found.append(f"a request with {what} has the name of one with {seen[last]}")
+            seen[last] = what
+    inputs.close()
+    return found
+
+
+def _requests(folder: Path) -> dict[str, dict[str, Any]]:
+    """Give what requests have beside tokens, by what that is."""
+    place = PlaceholderRange(offset=0, length=8)
+    made: dict[str, dict[str, Any]] = {"nothing": {}, "a salt": {"cache_salt": "s"}}
+    for name in ("one adapter", "another adapter"):
+        (folder / name).mkdir()
+        (folder / name / "adapter_config.json").write_text(json.dumps({"name": name}))
+        made[name] = {"lora_request": LoRARequest("adapter", len(made), str(folder / name))}
+    for identifier in ("one image", "another image"):
+        feature = MultiModalFeatureSpec(data=None, modality="image", identifier=identifier, mm_position=place)
+        made[identifier] = {"mm_features": [feature]}
+    for seed in (1, 2):
+        rows = torch.randn(TOKENS, 8, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+        made[f"embeddings {seed}"] = {"prompt_embeds": rows, "prompt_is_token_ids": [i < 4 for i in range(TOKENS)]}
+    return made
+
+
 def told() -> list[str]:
     """See that what the workers of two ranks tell comes to the scheduler's side through vLLM's own classes."""
     outputs = []
@@ -62,7 +119,7 @@ def told() -> list[str]:
 def main() -> int:
     """Do what the command line says."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    found = [*differences(), *told()]
+    found = [*differences(), *told(), *names_that_fail()]
     if not vllm.__version__.startswith(wanted):
         found.append(f"{vllm.__file__} is vLLM {vllm.__version__}, want {wanted}")
     print(f"vLLM {vllm.__version__}: {len(vars(KvferryConnector))} members compared, {len(found)} do not fit")
