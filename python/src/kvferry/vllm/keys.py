@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvferry.vllm.words import Prompt
 
 # Changes whenever what lies in a page does.
-_FORM = "kvferry.vllm/2"
+FORM = "kvferry.vllm/2"
 
 # torch's names of types, and those of keys.
 _DTYPES = {
@@ -52,17 +52,13 @@ class Names:
 
         A hash is of all tokens up to the end of the chunk. The last chunk may be a part of one.
         """
-        state = hashlib.sha256("\0".join((_FORM, self.layout, prompt.beside)).encode()).digest()
+        state = hashlib.sha256("\0".join((FORM, self.layout, prompt.beside)).encode()).digest()
         tokens = np.asarray(prompt.tokens, "<u4")
         made = []
         for begin in range(0, len(tokens), self.chunk):
             state = hashlib.sha256(state + tokens[begin : begin + self.chunk].tobytes()).digest()
             made.append(self._key(state))
         return made
-
-    def end(self, request: str) -> str:
-        """Name the chunk that says that no more comes of a request. It is no name of tokens."""
-        return self._key(hashlib.sha256("\0".join((_FORM, "end", request)).encode()).digest())
 
     def _key(self, state: bytes) -> str:
         return f"{self.model}@{self.ranks}@{self.rank}@{state.hex()[: self.bits // 4]}@{self.dtype}"
