@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of this room.
 const (
-	MarkFull effects.Mark = 680 + iota
+	MarkFull effects.Mark = 720 + iota
 	MarkOfOther
 	MarkEndOfOther
 	MarkEndOfFormer

@@ -49,7 +49,8 @@ def test_agents_that_are_gone(wire: Wire) -> None:
     assert pair.prefill.outputs["sends1-0a"] is None
     wire.dead = False
     pair.prefill.run(lambda: {"sends0", "sends1"} <= set(wire.ended))
-    assert {wire.ended[f"sends{i}"][0] for i in range(2)} == {Code.PEER_LOST, Code.CANCELLED}
+    assert wire.ended["sends0"][0] in (Code.PEER_LOST, Code.CANCELLED)
+    assert wire.ended["sends1"][0] == Code.CANCELLED
     pair.decode.run(lambda: not pair.decode.requests)
     assert waiting.worked == later.worked == 33
     pair.settle()

@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of this flow.
 const (
-	MarkFull effects.Mark = 690 + iota
+	MarkFull effects.Mark = 740 + iota
 	MarkAgain
 	MarkUntold
 	MarkNotTaken
