@@ -29,7 +29,7 @@ var Flow = pd.Flow{
 		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
 		{Want: plan.WantRelease, Ended: ended}, {Want: plan.WantUnpin, Ended: ended},
 		{Want: plan.WantFetch, Ended: ended, Returned: returned}, {Want: plan.WantAbandon, Ended: ended},
-		{Want: toldEnd, Ended: ended}, {Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
+		{Want: pd.WantEnd, Ended: ended}, {Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
 		{Want: p2p.Shares, Ended: ended}, {Want: p2p.Withdraws, Ended: ended},
 		{Want: layerwise.Begins, Ended: ended}, {Want: layerwise.Stops, Ended: ended},
 		{Want: layerwise.Saves, Holds: true, Ended: ended, Returned: returned},

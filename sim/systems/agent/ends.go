@@ -74,7 +74,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		}
 	}
 	switch want { //nolint:exhaustive // Of the others nothing is promised by ends.
-	case toldEnd:
+	case pd.WantEnd:
 		of(w).confirms(n, c, e.Code)
 	case plan.WantGet:
 		of(w).inTime(n, c)

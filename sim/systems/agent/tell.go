@@ -22,8 +22,6 @@ var tells = plan.NewWord(plan.Word{Name: "tells", Job: func(_ *plan.Plan, j *pla
 	return ""
 }})
 
-var toldEnd = plan.NewWant(29, "end", true)
-
 var (
 	checkTold   = oracle.NewCheck("L9", "gets that wait as their sender says that nothing more comes")
 	checkToldOf = oracle.NewCheck("L9", "gets of requests whose sender said before that nothing more comes")
@@ -56,7 +54,7 @@ func (h *host) tellEnd(x *work, b *protocol.EngineCall) bool {
 	j := &w.Jobs[x.job]
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
-	h.give(x, pd.Command{Want: toldEnd, Job: x.job, Body: &ops.End{
+	h.give(x, pd.Command{Want: pd.WantEnd, Job: x.job, Body: &ops.End{
 		Request: j.Name, Peer: engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
 		Code: effects.Code(b.Code), Reason: b.Reason,
 	}}, cfg.PutTimeout)
