@@ -47,12 +47,12 @@ def test_agents_that_are_gone(wire: Wire) -> None:
         sends = pair.prefill.add(Request(f"sends{i}-0a", tokens, pair.params(f"sends{i}")))
         pair.prefill.run(lambda name=sends.request_id: name not in pair.prefill.requests)  # type: ignore[misc]
     assert pair.prefill.outputs["sends1-0a"] is None
+    pair.decode.run(lambda: not pair.decode.requests)
+    assert waiting.worked == later.worked == 33
     wire.dead = False
     pair.prefill.run(lambda: {"sends0", "sends1"} <= set(wire.ended))
     assert wire.ended["sends0"][0] in (Code.PEER_LOST, Code.CANCELLED)
     assert wire.ended["sends1"][0] == Code.CANCELLED
-    pair.decode.run(lambda: not pair.decode.requests)
-    assert waiting.worked == later.worked == 33
     pair.settle()
 
 
