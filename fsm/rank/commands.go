@@ -198,7 +198,7 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 	}
 	request := e.Store.Hash(c.Request)
 	if len(c.Reason) > 0 {
-		e.Ended.NoteOf(request, &effects.Why{Field: "request", Ours: effects.Words(c.Reason)})
+		e.Ended.NoteOf(request, &effects.Why{Remedy: effects.Words(c.Reason)})
 	}
 	r.abandon(e, t, request)
 }

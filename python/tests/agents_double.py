@@ -30,6 +30,9 @@ class Wire:
         self.chunks: dict[str, bytes] = {}
         self.claims: set[tuple[str, str]] = set()
         self.abandoned: list[str] = []
+        # Why requests were given up, and how they ended at their senders, as was told.
+        self.reasons: dict[str, str] = {}
+        self.ended: dict[str, tuple[Code, str]] = {}
         self.held = 0
         self.dead = False
         self.holding = False
@@ -230,8 +233,29 @@ class Agent:
             pages.put = True
             self.wire.changed.notify_all()
 
-    def get(self, keys: list[str], *, request: str, patience: float = 0, layered: bool = False) -> Pages:
+    @property
+    def attached(self) -> bool:
+        return not self.wire.dead
+
+    def end(self, *, request: str, peer: Any, code: int, reason: str, patience: float) -> Any:
+        assert peer
+        assert patience > 0
+        self.wire.look("end")
+        with self.wire.changed:
+            self.wire.ended[request] = (Code(code), reason)
+            self.wire.changed.notify_all()
+        return SimpleNamespace(done=lambda: True, result=lambda _: None)
+
+    def _missing(self, op: str, request: str) -> Any:
+        if request not in self.wire.ended:
+            return error_of(op, Code.NOT_FOUND)
+        return error_of(op, Code.NOT_SENT if self.wire.ended[request][0] == Code.OK else Code.SENDER_FAILED)
+
+    def get(
+        self, keys: list[str], *, request: str, patience: float = 0, layered: bool = False, bound: float | None = None
+    ) -> Pages:
         assert layered == (self.layers > 0)
+        assert bound is None or bound > 0
 
         def there() -> int:
             claimed = {key for _, key in self.wire.claims}
@@ -239,18 +263,27 @@ class Agent:
             return found.index(False) if False in found else len(keys)
 
         with self.wire.changed:
-            self.wire.changed.wait_for(lambda: self.wire.dead or there() == len(keys), patience)
+            self.wire.changed.wait_for(
+                lambda: self.wire.dead or there() == len(keys) or request in self.wire.ended, patience
+            )
             self.wire.look("get")
             came = keys[: there()]
             self.wire.claims.difference_update((request, key) for key in came)
-            short = None if len(came) == len(keys) else error_of("get", Code.NOT_FOUND)
+            short = None if len(came) == len(keys) else self._missing("get", request)
             each = [self.wire.chunks[key] for key in came]
             if layered:
                 each = [_layer(content, layer) for content in each for layer in range(double.LAYERS)]
             return Pages(self.wire, [bytearray(content) for content in each], short)
 
     def fetch(
-        self, keys: list[str], scatter: Any, *, request: str, patience: float, wanted: Any = lambda: True
+        self,
+        keys: list[str],
+        scatter: Any,
+        *,
+        request: str,
+        patience: float,
+        wanted: Any = lambda: True,
+        bound: float | None = None,
     ) -> Prefix:
         """Wait for all of them, and begin then. A fetch that never began leaves all as it was."""
 
@@ -259,20 +292,25 @@ class Agent:
 
         with self.wire.changed:
             until = time.monotonic() + patience
+            assert bound is None or bound > 0
             while not self.wire.changed.wait_for(there, 0.01) and time.monotonic() < until:
                 if not wanted():
                     return Prefix(0, error_of("fetch", Code.CANCELLED))
+                if request in self.wire.ended:
+                    break
             if not there():
-                return Prefix(0, error_of("fetch", Code.NOT_FOUND))
+                return Prefix(0, self._missing("fetch", request))
         with self.get(keys, request=request) as pages:
             for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
                 scatter(i, [np.frombuffer(content, np.uint8)])
             return Prefix(len(pages), pages.short)
 
-    def abandon(self, request: str) -> None:
+    def abandon(self, request: str, reason: str = "") -> None:
         self.wire.look("abandon")
         with self.wire.changed:
             self.wire.abandoned.append(request)
+            if reason:
+                self.wire.reasons[request] = reason
             self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}
 
     @property

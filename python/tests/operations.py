@@ -90,6 +90,7 @@ CASES = [
     Case("contains", {"keys": ["a"]}, {"keys": ["a"]}, {"code": 13, "hits": 0}, same, 0),
     Case("contains", {"keys": ["a"]}, {"keys": ["a"]}, {"hits": 1}, same, 1),
     Case("abandon", {"request": "r"}, {"request": "r"}, {"code": 13}, same, None),
+    Case("abandon", {"request": "r", "reason": "other"}, {"request": "r", "reason": "other"}, {}, same, None),
     Case("store", {"keys": ["a"], "first": 1}, {"keys": ["a"], "first": 1, "target": 1}, {}, same, None, True),
     Case(
         "share",
@@ -139,6 +140,14 @@ LATER = [
     ),
     Case("expect", {"request": "r", "producers": [ProducerPeer("h", 1, 2)]}, {"request": "r", "producers": ["h:1:2"]},
          {}, same, None),
+    Case(
+        "end",
+        {"peer": PEER, "request": "r", "code": Code.NO_MEMORY, "reason": "é" * 200, "patience": 1.0},
+        {**NAMED, "request": "r", "code": 6, "reason": "é" * 120, "patience_ns": SECOND},
+        {},
+        same,
+        None,
+    ),
     Case(
         "finished",
         {"request": "r", "blocks": [Blocks([1])], "lease": 1.0},

@@ -56,7 +56,10 @@ def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
         assert computed < 30
     for engine in (prefill, decode):
         engine.close()
-    assert decode.counts["loaded_requests"] + decode.counts.get("failed_loads", 0) == 40
+    # While its agent is away, a prefill engine promises nothing to who asks it first.
+    promised = sum(i % 3 == 0 or prefill.outputs[f"r{i}-p"] is not None for i in range(40))
+    assert promised == 40 if killed != "prefill" else promised > 30
+    assert decode.counts["loaded_requests"] + decode.counts.get("failed_loads", 0) == promised
     assert [hosts.held(side) for side in SIDES] == [0, 0]
 
 

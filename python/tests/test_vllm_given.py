@@ -119,7 +119,7 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
     from kvferry.vllm import connector
     from kvferry.vllm.keys import Names
     from kvferry.vllm.settings import Duties
-    from kvferry.vllm.words import Gone, Load, Part, Prompt, Push, Receiver, Save, Store, Work
+    from kvferry.vllm.words import GivenUp, Gone, Load, Part, Prompt, Push, Receiver, Save, Store, Work
 
     some = Prompt((1, 2), "beside")
     to = Receiver("h", (1,), (2,))
@@ -132,7 +132,7 @@ def test_what_goes_between_processes_can_be_pickled(wire: Wire) -> None:
         preempts=["a"],
         gone=[Gone("b", to)],
         cancels=["a"],
-        abandons=["b"],
+        abandons=[GivenUp("b", "why")],
     )
     metadata = pickle.loads(pickle.dumps(connector.Metadata(work)))  # noqa: S301
     assert metadata.work == work

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import vllm_double as double
-from agents_double import Agent, Pair, Prefill, Wire, ended, prompt, run, sharing
+from agents_double import Agent, Pair, Wire, ended, prompt, run, sharing
 from gate import Gate
 from kvferry.codes import Code
 from kvferry.errors import error_of
@@ -113,17 +113,7 @@ def test_runs_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.Monk
 
 
 def test_telling_holds_up_no_save(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, put = Pair(wire, saves=1), Agent.put
-    end = pair.prefill.worker._working._names.end
-    gate = SimpleNamespace(reached=threading.Event(), go=threading.Event())
-
-    def held(self: Agent, **more: Any) -> None:
-        if more["keys"] == [end("gone")]:
-            gate.reached.set()
-            assert gate.go.wait(2 * double.PATIENCE)
-        put(self, **more)
-
-    monkeypatch.setattr(Agent, "put", held)
+    pair, gate = Pair(wire, saves=1), Gate(monkeypatch, Agent, "end", threads="kvferry-tell")
     request = pair.prefill.add(Request("gone-0a", prompt(1, 9), pair.params("gone")))
     pair.prefill.step(finish=False)
     pair.prefill.abort(request)
@@ -138,10 +128,10 @@ def test_giving_up_holds_up_no_load(wire: Wire, monkeypatch: pytest.MonkeyPatch)
     pair, abandon = Pair(wire, loads=1), Agent.abandon
     reached, go = threading.Event(), threading.Event()
 
-    def held(self: Agent, request: str) -> None:
+    def held(self: Agent, request: str, reason: str = "") -> None:
         reached.set()
         assert go.wait(2 * double.PATIENCE)
-        abandon(self, request)
+        abandon(self, request, reason)
 
     monkeypatch.setattr(Agent, "abandon", held)
     for i in range(3):
@@ -161,38 +151,36 @@ def test_what_is_given_up_while_its_agent_is_away_is_given_up_when_it_is_back(wi
     pair.decode.run(lambda: wire.calls.count(("kvferry-end", "abandon")) > 1)
     assert wire.abandoned == []
     wire.dead = False
-    pair.decode.run(lambda: len(wire.abandoned) > 1)
-    assert wire.abandoned[0] == "r"
+    pair.decode.run(lambda: wire.abandoned == ["r"])
     pair.settle()
 
 
-@pytest.mark.parametrize("layered", [0, double.LAYERS])
-def test_what_is_told_too_late_is_not_told(wire: Wire, clock: Clock, layered: int) -> None:
-    wire.layers = dict.fromkeys(wire.layers, layered)
-    pair, since = Pair(wire), len(wire.calls)
+def test_what_is_told_while_an_agent_is_away_is_told_when_it_is_back(wire: Wire) -> None:
+    """And others' words do not wait for those of one receiver."""
+    pair, to = Pair(wire), Receiver("d", (1,), (2,))
+    wire.dead = True
+    pair.prefill.worker._working._ends.failed("r", to, error_of("put", Code.NO_MEMORY))
+    pair.prefill.run(lambda: wire.calls.count(("", "end")) > 1)
+    assert wire.ended == {}
+    wire.dead = False
+    pair.prefill.run(lambda: "r" in wire.ended)
+    assert wire.ended["r"][0] == Code.NO_MEMORY
+    pair.settle()
+
+
+def test_what_is_told_too_late_is_not_told(wire: Wire, clock: Clock) -> None:
+    pair, to = Pair(wire), Receiver("d", (1,), (2,))
     some = pair.prefill.worker._working._ends
-    to = Receiver("d", (1,), (2,))
-    some._tell("r", to, clock.now)
-    assert wire.calls[since:] == []
-    some._tell("r", to, clock.now + 1)
-    assert wire.calls[since:]
+    word = ends._Word("r", to, Code.NO_MEMORY, "", clock.now, next=clock.now + 1)
+    assert some._try(word, clock.now)
+    wire.dead = True
+    word = ends._Word("r", to, Code.NO_MEMORY, "", clock.now + 1)
+    assert not some._try(word, clock.now)
+    clock.now += 1
+    assert some._try(word, clock.now)
+    wire.dead = False
     pair.settle()
-
-
-def test_what_becomes_late_while_it_is_told_goes_no_further(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    wire.layers = dict.fromkeys(wire.layers, double.LAYERS)
-    pair, since, save = Pair(wire), len(wire.calls), Prefill.save_layer
-
-    def slow(self: Prefill, layer: int, *rest: Any) -> None:
-        save(self, layer, *rest)
-        clock.now += 1
-
-    monkeypatch.setattr(Prefill, "save_layer", slow)
-    pair.prefill.worker._working._ends._tell("r", Receiver("d", (1,), (2,)), clock.now + 1)
-    assert [op for _, op in wire.calls[since:]] == ["reserve", "begin_prefill", "save_layer"]
-    pair.settle()
+    assert wire.ended == {}
 
 
 def test_a_load_asks_no_more_when_its_time_is_over(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:

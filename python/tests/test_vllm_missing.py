@@ -20,7 +20,7 @@ def test_what_does_not_come_is_computed(wire: Wire, came: int, delayed: bool) ->
     pair, tokens = Pair(wire, load_patience=0.2, delayed=delayed), prompt(1, 60)
     request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.worked == 60 - (0 if delayed else 16 * came)  # A fetch that does not begin brings nothing.
+    assert request.worked == 60 - 16 * came
     pair.settle()
     assert "r" in wire.abandoned
     assert pair.prefill.counts["failed_saves"] == pair.decode.counts["failed_loads"] == 1
@@ -43,9 +43,16 @@ def test_agents_that_are_gone(wire: Wire) -> None:
     with wire.changed:
         wire.changed.notify_all()
     later = pair.to_decode("later", tokens)
-    pair.to_prefill("sends", tokens)
+    for i in range(2):  # As it is known that the agent is away, nothing is promised.
+        sends = pair.prefill.add(Request(f"sends{i}-0a", tokens, pair.params(f"sends{i}")))
+        pair.prefill.run(lambda name=sends.request_id: name not in pair.prefill.requests)  # type: ignore[misc]
+    assert pair.prefill.outputs["sends1-0a"] is None
     pair.decode.run(lambda: not pair.decode.requests)
     assert waiting.worked == later.worked == 33
+    wire.dead = False
+    pair.prefill.run(lambda: {"sends0", "sends1"} <= set(wire.ended))
+    assert wire.ended["sends0"][0] in (Code.PEER_LOST, Code.CANCELLED)
+    assert wire.ended["sends1"][0] == Code.CANCELLED
     pair.settle()
 
 

@@ -82,9 +82,9 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
     prefill, decode = engines(hosts, save_patience=0.5, saves=1)
     former = Client._wait
 
-    def counted(self: Client, ask: Any) -> Any:
+    def counted(self: Client, ask: Any, bound: float | None = None) -> Any:
         asked.append((threading.current_thread().name.rpartition("_")[0], ask.op))
-        return former(self, ask)
+        return former(self, ask, bound)
 
     monkeypatch.setattr(Client, "_wait", counted)
     requests = 12
@@ -251,7 +251,6 @@ def test_what_is_told_after_all_has_come_does_not_stay(hosts: Hosts, request: py
     decode.run(lambda: wanted.worked == 1, finish=False)
     wait(lambda: hosts.held("decode") == hosts.held("prefill") == 0)
     to = Receiver(HOST, (hosts.ports[0],), (hosts.ports[1],))
-    prefill.worker._working._ends.tell("r", to)
-    wait(lambda: hosts.held("prefill" if "delayed" in request.node.callspec.params["hosts"] else "decode") > 0)
+    prefill.worker._working._ends.failed("r", to, None)
     decode.run(decode.idle)
     ended(hosts, decode, prefill)

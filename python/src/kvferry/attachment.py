@@ -103,10 +103,10 @@ class Attachment:
             why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
             raise error_of("connect", Code.UNREACHABLE, why)
 
-    def _seconds(self, ask: Ask[Any]) -> float:
+    def _seconds(self, ask: Ask[Any], bound: float | None = None) -> float:
         """Say how long to wait for an answer."""
         longest = self._options.longest if ask.seconds is None else ask.seconds
-        return longest + self._options.bound
+        return longest + (self._options.bound if bound is None else bound)
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:

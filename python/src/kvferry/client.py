@@ -157,15 +157,35 @@ class Client(Attachment):
         """
         return Prefill(self, self._run(operations.begin_prefill(keys, request, peer, skip, layer_time)), request)
 
+    def end(
+        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", patience: float | None = None
+    ) -> Pending[None]:
+        """Have a receiver told how a request ended of which nothing more is put, and return at once.
+
+        Without a code all of it was sent. What waits there for more of it ends: as SENDER_FAILED with this code and
+        reason, or as NOT_SENT where all was sent, and what is waited for is not among it. The result is NOT_SENT if
+        the receiver says so. The request is an id that no other attempt has.
+        """
+        return self._follow(operations.end(request, peer, code, reason, patience))
+
     # ---- receiver ----
 
-    def get(self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0) -> Pages:
+    def get(
+        self,
+        keys: Sequence[str],
+        *,
+        request: str = "",
+        layered: bool = False,
+        patience: float = 0.0,
+        bound: float | None = None,
+    ) -> Pages:
         """Wait until all keys are ready here, and give the usable prefix: as many pages, in order, as chunks.
 
         With a request the get consumes what it gives; without one it is a look. Where a chunk is missing, short says
-        which and why. Layered chunks have a page for every layer.
+        which and why. Layered chunks have a page for every layer. The bound is how much longer than the patience the
+        agent may take to answer, in seconds; None: as the client was connected with.
         """
-        return Pages(self, self._run(operations.get(keys, request, layered, patience)))
+        return Pages(self, self._run(operations.get(keys, request, layered, patience), bound))
 
     def contains(self, keys: Sequence[str]) -> int:
         """Count the chunks, from the first key on, that could be had now. It promises nothing for later.
@@ -182,18 +202,21 @@ class Client(Attachment):
         request: str = "",
         patience: float | None = None,
         wanted: Callable[[], bool] | None = None,
+        bound: float | None = None,
     ) -> Prefix:
         """Hand chunks to scatter batch by batch, those that are at their senders included.
 
         It is called as scatter(first, chunks) on this thread: chunk i is that of key first+i, only to be read, and only
         until the call returns. What it raises ends the fetch, and is raised here. Wanted is asked twice a second while
-        nothing comes: once it is false the fetch is aborted. One that had not begun to read leaves all as it was.
+        nothing comes: once it is false the fetch is aborted. One that had not begun to read leaves all as it was. The
+        bound is that of get.
         """
-        return self._fetch(operations.fetch(keys, request, patience), scatter, wanted)
+        return self._fetch(operations.fetch(keys, request, patience), scatter, wanted, bound)
 
-    def abandon(self, request: str) -> None:
-        """Give up what is kept for a request that will not come for it."""
-        self._run(operations.abandon(request))
+    def abandon(self, request: str, reason: str = "") -> None:
+        """Give up what is kept for a request that will not come for it. Its sender hears the reason, if there is one,
+        with the next word of its how a request ended."""
+        self._run(operations.abandon(request, reason))
 
     # ---- sharing ----
 
@@ -284,9 +307,9 @@ class Client(Attachment):
 
     # ---- within ----
 
-    def _wait(self, ask: Ask[Any]) -> Waiting[Once]:
+    def _wait(self, ask: Ask[Any], bound: float | None = None) -> Waiting[Once]:
         """Make a call, and wait for its end."""
-        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Once](Once), self._seconds(ask)
+        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Once](Once), self._seconds(ask, bound)
         try:
             self._driver.begin(call, waiting)
             ended = waiting.ended.wait(seconds)
@@ -298,10 +321,10 @@ class Client(Attachment):
             raise unanswered(ask.op, seconds)
         return waiting
 
-    def _run(self, ask: Ask[T]) -> T:
+    def _run(self, ask: Ask[T], bound: float | None = None) -> T:
         """Make a call, and read how it ended."""
         try:
-            return ask.read(self._wait(ask).reply())
+            return ask.read(self._wait(ask, bound).reply())
         except LostError as error:
             return ask.lost(error)
 
@@ -326,13 +349,19 @@ class Client(Attachment):
             raise
         return Pending(self, ask, call, waiting)
 
-    def _fetch(self, ask: Ask[Prefix], scatter: Scatter, wanted: Callable[[], bool] | None = None) -> Prefix:
+    def _fetch(
+        self,
+        ask: Ask[Prefix],
+        scatter: Scatter,
+        wanted: Callable[[], bool] | None = None,
+        bound: float | None = None,
+    ) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: queue.SimpleQueue[Chunks | None] = queue.SimpleQueue()
         waiting = Waiting[Once](Once, inbox.put, lambda _: inbox.put(None))
         failed: Exception | None = None
         code = Code.OK
-        call, seconds = Call(ask.op, ask.entries), self._seconds(ask)
+        call, seconds = Call(ask.op, ask.entries), self._seconds(ask, bound)
         until = time.monotonic() + seconds
         try:
             self._driver.begin(call, waiting)

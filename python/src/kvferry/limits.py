@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Of a text, of a key, and of the blocks of one call (protocol/limits.go).
 TEXT_BYTES, KEY_BYTES, BLOCKS = 1024, 512, 65536
+# Of words for people, which are cut (effects/why.go).
+WORDS_BYTES = 240
 
 _FLAGS = frozenset(("last", "layered"))
 
@@ -51,7 +53,7 @@ def fit_text(op: str, field: str, value: Any, most: int = TEXT_BYTES) -> None:
 
 
 def _fit_entry(op: str, name: str, value: Any) -> None:
-    if name in ("request", "transfer", "engine", "host"):
+    if name in ("request", "transfer", "engine", "host", "reason"):
         fit_text(op, name, value)
     elif name in ("keys", "producers"):
         for index, text in enumerate(value):

@@ -24,6 +24,7 @@ from kvferry.asking import (
     well,
 )
 from kvferry.codes import Code
+from kvferry.limits import WORDS_BYTES
 from kvferry.values import Lookup, Prefix, Received, Written
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def put(
     return Ask("put", entries, patience, done)
 
 
+def _reason(words: str) -> str:
+    """Cut words for people to what an agent passes on."""
+    return words.encode()[:WORDS_BYTES].decode(errors="ignore")
+
+
 def recall(
     peer: Peer, keys: Sequence[str], pages: PagesBase, request: str, first: int, patience: float | None
 ) -> Ask[Reply]:
@@ -100,6 +106,18 @@ def begin_prefill(keys: Sequence[str], request: str, peer: Peer | None, skip: in
         **_peer(op, peer),
     }
     return Ask(op, entries, 0.0, well)
+
+
+def end(request: str, peer: Peer, code: int, reason: str, patience: float | None) -> Ask[None]:
+    """Ask to have a receiver told how a request ended."""
+    entries = {
+        "request": request,
+        "code": number_of("end", "code", code),
+        "reason": _reason(reason),
+        "patience_ns": nanoseconds("end", "patience", patience),
+        **_peer("end", peer),
+    }
+    return Ask("end", entries, patience, done)
 
 
 # ---- receiver ----
@@ -125,9 +143,9 @@ def fetch(keys: Sequence[str], request: str, patience: float | None) -> Ask[Pref
     return Ask("fetch", _keyed("fetch", keys, request, patience), patience, _prefix)
 
 
-def abandon(request: str) -> Ask[None]:
+def abandon(request: str, reason: str) -> Ask[None]:
     """Ask to give up what is kept for a request."""
-    return Ask("abandon", {"request": request}, 0.0, done_if_there)
+    return Ask("abandon", {"request": request, "reason": _reason(reason)}, 0.0, done_if_there)
 
 
 # ---- sharing ----

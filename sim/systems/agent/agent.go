@@ -29,7 +29,7 @@ var Flow = pd.Flow{
 		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
 		{Want: plan.WantRelease, Ended: ended}, {Want: plan.WantUnpin, Ended: ended},
 		{Want: plan.WantFetch, Ended: ended, Returned: returned}, {Want: plan.WantAbandon, Ended: ended},
-		{Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
+		{Want: pd.WantEnd, Ended: ended}, {Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
 		{Want: p2p.Shares, Ended: ended}, {Want: p2p.Withdraws, Ended: ended},
 		{Want: layerwise.Begins, Ended: ended}, {Want: layerwise.Stops, Ended: ended},
 		{Want: layerwise.Saves, Holds: true, Ended: ended, Returned: returned},
@@ -119,6 +119,9 @@ func jobs(d *expand.Draft) {
 			j.Keys = j.Keys[:most]
 		}
 		j.Batch = len(j.Keys)
+		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).Permille(600) {
+			j.Said = j.Said.With(tells)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ var rules = map[protocol.CallOp]rule{
 	protocol.CallFinishPrefill:  {prefill: session.Prefill, ends: true, do: (*host).layers},
 	protocol.CallDropPrefill:    {prefill: session.Prefill, ends: true, do: (*host).layers},
 	protocol.CallRecall:         {target: session.Pages},
+	protocol.CallEnd:            {do: (*host).tellEnd},
 }
 
 // begin has the rank carry a call out, when it is one that its engine may make.

@@ -184,6 +184,9 @@ func (e *engineProcess) came(t *task, x *asked) {
 func (e *engineProcess) put(t *task) {
 	d := e.a.draw()
 	x, ok := t.result()
+	if ok {
+		e.tell(t, x.code)
+	}
 	switch {
 	case ok && pd.Its(e.a.w.Nodes[e.node]).Cfg.Shares && x.code == effects.OK && d.Rarely(600):
 		op := protocol.CallStore

@@ -136,6 +136,12 @@ class Client(Attachment):
         """Begin with a request whose chunks go layer by layer; without a peer they go nowhere."""
         return Prefill(self, await self._run(operations.begin_prefill(keys, request, peer, skip, layer_time)), request)
 
+    def end(
+        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", patience: float | None = None
+    ) -> Pending[None]:
+        """Have a receiver told how a request ended of which nothing more is put, and return at once."""
+        return self._follow(operations.end(request, peer, code, reason, patience))
+
     # ---- receiver ----
 
     async def get(
@@ -154,9 +160,9 @@ class Client(Attachment):
         """Hand chunks to scatter batch by batch, in this task. What takes long in it holds up the loop."""
         return await self._fetch(operations.fetch(keys, request, patience), scatter)
 
-    async def abandon(self, request: str) -> None:
+    async def abandon(self, request: str, reason: str = "") -> None:
         """Give up what is kept for a request that will not come for it."""
-        await self._run(operations.abandon(request))
+        await self._run(operations.abandon(request, reason))
 
     # ---- sharing ----
 

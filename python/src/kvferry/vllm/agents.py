@@ -13,6 +13,7 @@ from kvferry.vllm.log import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvferry.values import Prefix
     from kvferry.vllm.cache import Bytes
     from kvferry.vllm.words import Receiver
 
@@ -45,7 +46,22 @@ class Client(Protocol):
     def begin_prefill(self, *, keys: Sequence[str], request: str, peer: Peer | None = None) -> Any:
         """Begin with a request whose chunks go layer by layer."""
 
-    def get(self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0) -> Any:
+    def end(self, *, request: str, peer: Peer, code: int, reason: str, patience: float | None = None) -> Any:
+        """Have a receiver told how a request ended."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether the agent takes calls."""
+
+    def get(
+        self,
+        keys: Sequence[str],
+        *,
+        request: str = "",
+        layered: bool = False,
+        patience: float = 0.0,
+        bound: float | None = None,
+    ) -> Any:
         """Wait for chunks."""
 
     def fetch(
@@ -56,10 +72,11 @@ class Client(Protocol):
         request: str = "",
         patience: float | None = None,
         wanted: Callable[[], bool] | None = None,
-    ) -> Any:
+        bound: float | None = None,
+    ) -> Prefix:
         """Have chunks handed over."""
 
-    def abandon(self, request: str) -> None:
+    def abandon(self, request: str, reason: str = "") -> None:
         """Give up what is kept."""
 
     def contains(self, keys: Sequence[str]) -> int:

@@ -28,6 +28,7 @@ from kvferry import client
 from kvferry.codes import Code
 from kvferry.errors import Error
 from kvferry.vllm import block_hash, counts, plugin
+from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
 from kvferry.vllm.identity import ModelIdentity, attention_backends, model_identity, model_label
@@ -81,11 +82,13 @@ class WorkerInfos(KVConnectorWorkerMetadata):  # type: ignore[misc]
     end the engine at what is not theirs.
     """
 
-    ranks: dict[int, WorkerInfo]
+    ranks: dict[int, WorkerInfo] = field(default_factory=dict)
+    # Whether the agent of a rank is away, of those where that has changed.
+    away: dict[int, bool] = field(default_factory=dict)
 
     def aggregate(self, other: WorkerInfos) -> WorkerInfos:
         """Add what other workers tell."""
-        return WorkerInfos({**self.ranks, **other.ranks})
+        return WorkerInfos({**self.ranks, **other.ranks}, {**self.away, **other.away})
 
 
 @dataclass
@@ -156,6 +159,8 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         # What the scheduler's side was not told yet.
         self._untold: WorkerInfo | None = None
         self._finding: Finding | None = None
+        # Whether the scheduler's side was told that the agent is away.
+        self._away = False
         # Workers said how chunks are named, and what there is to do.
         self._told = False
         # The exception that was being handled, if any, when the step began.
@@ -286,9 +291,15 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return Stats(data=found) if found else None
 
     def build_connector_worker_meta(self) -> WorkerInfos | None:
-        """Tell the scheduler's side, once, how chunks are named and what there is to do."""
+        """Tell the scheduler's side, once, how chunks are named and what there is to do, and if the agent is away."""
         untold, self._untold = self._untold, None
-        return None if untold is None else WorkerInfos({untold.names.rank: untold})
+        told = WorkerInfos()
+        if untold is not None:
+            told.ranks[untold.names.rank] = untold
+        if self._working is not None and self._working.away != self._away:
+            self._away = self._working.away
+            told.away[self._engine.rank] = self._away
+        return told if told.ranks or told.away else None
 
     def shutdown(self) -> None:
         """Detach."""
@@ -320,6 +331,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             tokens,
             self._finding,
             pushes,
+            Agreement(told.names, tokens, **dict(told.identity.facts)),
             model=told.identity.digest,
             inputs=self._inputs,
             resets=self._resets,
@@ -351,7 +363,9 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Know what the workers have done."""
         said = connector_output.kv_connector_worker_meta
         if isinstance(said, WorkerInfos):
-            self._take(said.ranks[min(said.ranks)])
+            if said.ranks:
+                self._take(said.ranks[min(said.ranks)])
+            self._of_scheduler.know_away(said.away)
         self._of_scheduler.reported(connector_output.finished_recving)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:

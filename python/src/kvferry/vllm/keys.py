@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvferry.vllm.words import Prompt
 
 # Changes whenever what lies in a page does, or what is hashed.
-_FORM = "kvferry.vllm/3"
+FORM = "kvferry.vllm/3"
 
 # Hex digits of a hash that controllers and directories can be told.
 _HASH = 16
@@ -56,7 +56,7 @@ class Names:
         A hash is of all that the KV of a chunk depends on: the tokens up to its end, what stands in place of some of
         them, and what is beside them. The last chunk may be a part of one.
         """
-        state = hashlib.sha256("\0".join((_FORM, self.layout, prompt.beside)).encode()).digest()
+        state = hashlib.sha256("\0".join((FORM, self.layout, prompt.beside)).encode()).digest()
         tokens = np.asarray(prompt.tokens, "<u4")
         made = []
         for begin in range(0, len(tokens), self.chunk):
@@ -65,17 +65,6 @@ class Names:
             state = hashlib.sha256(state + len(some).to_bytes(4, "little") + some.tobytes() + spans).digest()
             made.append(self._key(state))
         return made
-
-    def end(self, request: str) -> str:
-        """Name the chunk that says that no more comes of a request. It is no name of tokens."""
-        return self._key(self._end(request))
-
-    def end_request(self, request: str) -> str:
-        """Name the request of its own that such a chunk may be of."""
-        return self._end(request).hex()
-
-    def _end(self, request: str) -> bytes:
-        return hashlib.sha256("\0".join((_FORM, "end", request)).encode()).digest()
 
     def _key(self, state: bytes) -> str:
         """Write a key of LMCache's form: model@ranks@rank@hash@dtype@tag.

@@ -14,7 +14,6 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from kvferry.errors import LostError
 from kvferry.vllm.agents import left, peer_of, say
 
 if TYPE_CHECKING:
@@ -227,6 +226,7 @@ class Layers:
         self._forget(run)
         run.prefill.finish(patience=left("finish_prefill", run.until))
         run.over = True
+        self._ends.sent(run.push.request, run.push.receiver)
         self._release(run)
         self._counts.add(saved_requests=1, saved_bytes=run.bytes)
 
@@ -246,7 +246,7 @@ class Layers:
             left("preempt_prefill", run.until)
             run.prefill.preempt()
 
-    def _over(self, run: _Run, tell: bool = True) -> None:
+    def _over(self, run: _Run, error: Exception | None = None) -> None:
         """End a run of which nothing more goes, and have who waits for it told. It waits for no agent."""
         run.over = True
         prefill, run.prefill = run.prefill, None
@@ -256,16 +256,14 @@ class Layers:
         self._release(run)
         if prefill is not None and not prefill.released:
             prefill.drop(wait=False)
-        if tell:
-            self._ends.tell(run.push.request, run.push.receiver)
+        self._ends.failed(run.push.request, run.push.receiver, error)
 
     def _failed(self, run: _Run, error: Exception) -> None:
         self._counts.add(failed_saves=1)
         say("its KV did not get to the decode engine", run.push.ours, error)
-        # With an agent that is lost at the very end all of it may be there.
-        unknown = run.read and isinstance(error, LostError)
+        # With an agent that is lost at the very end all of it may be there: then it is had all the same.
         try:
-            self._over(run, not unknown)
+            self._over(run, error)
         except Exception as again:
             say("what was sent of it was not given up", run.push.ours, again)
 

@@ -6,17 +6,20 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.inputs import Inputs, UnnamedError, length_of
 from kvferry.vllm.log import log
 from kvferry.vllm.pushes import Output, Pushes
 from kvferry.vllm.resets import Resets
 from kvferry.vllm.settings import Duties
-from kvferry.vllm.words import Gone, Load, Prompt, Push, Receiver, Save, Store, Work
+from kvferry.vllm.words import GivenUp, Gone, Load, Prompt, Push, Receiver, Save, Store, Work
 
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 _TEXT_MAX = 128
+# Ids of requests that are remembered as used, and differences that are said once.
+_USED, _DIFFERENCES = 65_536, 64
 _PORT_MAX = (1 << 16) - 1
 
 
@@ -56,6 +59,7 @@ class Scheduling:
         block_tokens: int,
         finder: Finder | None = None,
         pushes: Pushes | None = None,
+        agreement: Agreement | None = None,
         *,
         model: str,
         inputs: Inputs,
@@ -63,6 +67,7 @@ class Scheduling:
     ) -> None:
         """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes.
 
+        The agreement is what other engines must agree with for its KV to be of use to them; None: that is not known.
         Model is the digest of its model's identity: all names depend on it.
         """
         self._duties = duties
@@ -79,6 +84,14 @@ class Scheduling:
         self._asked: set[str] = set()
         # Those of them whose worker has not said yet that it is done.
         self._open: set[str] = set()
+        self._agreement = agreement
+        # What differed between this engine and others, each said once.
+        self._differences: dict[str, None] = {}
+        # By which names agents know requests that are sent, by ours; and which names were used before.
+        self._sent_as: dict[str, str] = {}
+        self._used: dict[str, None] = {}
+        # Agents of this engine, by rank, that are away: nothing is promised then.
+        self._away: frozenset[int] = frozenset()
         # What was found before blocks are there for it: tokens that are here already, and all that are to be had.
         self._matched: dict[str, tuple[int, int]] = {}
 
@@ -120,7 +133,7 @@ class Scheduling:
         if external <= 0:
             if self._end(request):  # All of it is here. What was sent waits for nobody.
                 self._asked.add(name)
-                self._next.abandons.append(_shared_name(request))
+                self._next.abandons.append(GivenUp(_shared_name(request)))
             return
         end = min(end, here + external)
         first, behind = here // self._block_tokens, -(-end // self._block_tokens)
@@ -142,6 +155,12 @@ class Scheduling:
         """Know whose loads are over, well or not."""
         self._open.difference_update(received or ())
 
+    def know_away(self, ranks: Mapping[int, bool]) -> None:
+        """Know which agents of this engine are away, and which are back, of those of which that has changed."""
+        self._away = self._away - {rank for rank, away in ranks.items() if not away} | {
+            rank for rank, away in ranks.items() if away
+        }
+
     def finished(self, request: Request, blocks: Sequence[int]) -> tuple[bool, dict[str, Any] | None]:
         """Say whether a request's blocks are still needed, and what the decode engine is to be told."""
         name = request.request_id
@@ -151,7 +170,7 @@ class Scheduling:
             self._open.discard(name)
             self._next.cancels.append(name)
         elif self._sent_here(request):  # What still comes of it waits for nobody, be it the word that it failed.
-            self._next.abandons.append(_shared_name(request))
+            self._next.abandons.append(GivenUp(_shared_name(request)))
         self._asked.discard(name)
         if self._finder is not None:
             self._finder.forget(name)
@@ -162,11 +181,15 @@ class Scheduling:
             prompt = None
         stored = current and self._stored(request, blocks)
         self._inputs.forget(name)
+        attempt = self._sent_as.pop(name, None)
         if prompt is None:
             return stored, None
         params = dict(_params(request))
         params.pop("do_remote_decode", None)
-        return True, {**params, "do_remote_prefill": True, "remote_tokens": len(prompt.tokens)}
+        params |= {"do_remote_prefill": True, "remote_tokens": len(prompt.tokens), "attempt": attempt}
+        if self._agreement is not None:
+            params["agreement"] = self._agreement.words
+        return True, params
 
     def reset(self) -> bool:
         """Have no KV used that was computed before, because the engine may have other weights from now on.
@@ -238,9 +261,41 @@ class Scheduling:
         if getattr(request, "arrival_time", float("inf")) <= self._resets.at:
             log.info("request %s came before the cache was reset; it is computed", request.request_id)
             self._asked.add(request.request_id)
-            self._next.abandons.append(_shared_name(request))
+            self._next.abandons.append(GivenUp(_shared_name(request), "the decode engine's cache was reset"))
+            return 0
+        if differs := self._differs(params):
+            self._asked.add(request.request_id)
+            self._next.abandons.append(GivenUp(_shared_name(request), differs))
             return 0
         return min(tokens, length_of(request))
+
+    def _differs(self, params: Mapping[str, Any]) -> str:
+        """Say in what the engine that sent a request's KV differs from this one; nothing: its KV is of use."""
+        differs = "" if self._agreement is None else self._agreement.difference(params.get("agreement"))
+        if differs and differs not in self._differences:
+            log.warning("KV of another engine is of no use here, and its requests are computed: %s", differs)
+            if len(self._differences) < _DIFFERENCES:
+                self._differences[differs] = None
+        return differs
+
+    def _name_sent(self, request: Request, receiver: Receiver) -> str:
+        """Say by which name agents know a request that is sent: one that no other attempt has.
+
+        It is that of disagg_spec, by which a decode engine may wait already, unless that was used before. Then it is a
+        new one, which the decode engine is told, and who waits by the old one is told that it waits in vain.
+        """
+        ours = request.request_id
+        if (known := self._sent_as.get(ours)) is not None:
+            return known
+        name = both = _shared_name(request)
+        if both in self._used:
+            name = uuid.uuid4().hex
+            self._next.gone.append(Gone(both, receiver, "its request id was used before; its KV goes by another one"))
+        self._used[both] = None
+        if len(self._used) > _USED:
+            del self._used[next(iter(self._used))]
+        self._sent_as[ours] = name
+        return name
 
     def _sent_here(self, request: Request) -> bool:
         """Say whether a request's KV is sent to this engine."""
@@ -273,9 +328,9 @@ class Scheduling:
         """Have a request that begins to be computed sent meanwhile. What is wrong with it is said when it ends."""
         try:
             receiver = self._receiver(request)
-            if receiver is not None:
+            if receiver is not None and not self._away:
                 prompt = self._prompt(request, length_of(request))
-                push = Push(request.request_id, _shared_name(request), prompt, receiver)
+                push = Push(request.request_id, self._name_sent(request, receiver), prompt, receiver)
                 pushes.add(push, lambda: request.num_computed_tokens)
         except (ParamsError, UnnamedError):
             return
@@ -303,27 +358,36 @@ class Scheduling:
             (self._next.ends if well else self._next.drops).append(request.request_id)
             return push.prompt if well else None
         receiver = self._receiver(request)
-        prompt = None
-        if receiver is not None:
-            prompt = self._saved(request, blocks, receiver) if well else None
-            if prompt is None:
-                self._next.gone.append(Gone(_shared_name(request), receiver))
+        if receiver is None:
+            return None
+        both = self._name_sent(request, receiver)
+        prompt, why = self._saved(request, blocks, well)
+        if prompt is None:
+            self._next.gone.append(Gone(both, receiver, why))
+            return None
+        needed = -(-len(prompt.tokens) // self._block_tokens)
+        self._next.saves.append(Save(request.request_id, both, prompt, tuple(blocks[:needed]), receiver))
         return prompt
 
-    def _saved(self, request: Request, blocks: Sequence[int], receiver: Receiver) -> Prompt | None:
-        """Have a request's KV sent that is computed; give what names it, or None where it cannot be sent."""
+    def _saved(self, request: Request, blocks: Sequence[int], well: bool) -> tuple[Prompt | None, str]:
+        """Give what names a request's KV that can be sent; or None, and why it cannot, which its decode is told."""
+        if not well:
+            return None, ""
+        if self._away:
+            log.warning(
+                "request %s: the agent of rank %d is away; its KV goes nowhere", request.request_id, min(self._away)
+            )
+            return None, "the agent of its prefill engine is away"
         try:
             prompt = self._prompt(request, length_of(request))
         except UnnamedError as error:
             self._inputs.refuse(request, error)
-            return None
+            return None, f"its KV has no name: {error}"
         needed = -(-len(prompt.tokens) // self._block_tokens)
         if self._pushes is not None or request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
             log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
-            return None
-        save = Save(request.request_id, _shared_name(request), prompt, tuple(blocks[:needed]), receiver)
-        self._next.saves.append(save)
-        return prompt
+            return None, "its prompt was not computed"
+        return prompt, ""
 
 
 def _params(request: Request) -> Mapping[str, Any]:
@@ -340,11 +404,13 @@ def _spec(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shared_name(request: Request) -> str:
-    name = _spec(_params(request)).get("req_id")
+    """Say by which name the agents of both engines know a request: by that of its attempt, if its prefill gave one."""
+    params = _params(request)
+    where, name = "disagg_spec.req_id", _spec(params).get("req_id")
+    if params.get("do_remote_prefill") and params.get("attempt") is not None:
+        where, name = "attempt", params["attempt"]
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _TEXT_MAX:
-        raise ParamsError(
-            f"disagg_spec.req_id: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give it both engines"
-        )
+        raise ParamsError(f"{where}: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give it both engines")
     return name
 
 

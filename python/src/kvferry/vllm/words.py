@@ -78,6 +78,15 @@ class Gone:
 
     request: str
     receiver: Receiver
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """Nobody will come for what is sent of a request, by the name that both engines know, and why: for its sender."""
+
+    request: str
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,5 +130,4 @@ class Work:
     gone: list[Gone] = field(default_factory=list)
     # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
     cancels: list[str] = field(default_factory=list)
-    # Requests, by the names that both engines know, that nobody will come for.
-    abandons: list[str] = field(default_factory=list)
+    abandons: list[GivenUp] = field(default_factory=list)

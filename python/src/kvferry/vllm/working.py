@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
-from kvferry.errors import Error, LostError, error_of
+from kvferry.errors import Error, error_of
 from kvferry.handles import briefly
 from kvferry.vllm.agents import SOON, left, peer_of, say
 from kvferry.vllm.counts import Counts
@@ -23,7 +23,7 @@ from kvferry.vllm.layers import Layers
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kvferry.values import Peer
+    from kvferry.values import Peer, Prefix
     from kvferry.vllm.agents import Client
     from kvferry.vllm.cache import Bytes, Cache
     from kvferry.vllm.keys import Names
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
 _LOOK = 0.5
+# How much longer than that its agent may take to answer.
+_BOUND, _SPARE = 2.0, 0.25
 # How long a load waits at first that is turned away because its source has enough others, and at most, in seconds.
 _CROWDED, _CROWDED_MOST = 0.02, 1.0
 # Chunks that are reserved and put at once: others need pages too.
@@ -65,7 +67,7 @@ class Working:
         self._loading = ThreadPoolExecutor(settings.loads, "kvferry-load")
         # Pages of a chunk.
         self._layers = layers
-        self._ends = Ends(client, names, self._block_tokens, layers, settings.save_patience)
+        self._ends = Ends(client, names.rank, settings.save_patience)
         self._pushing: Layers | None = None
         if layers:
             self._pushing = Layers(
@@ -84,6 +86,11 @@ class Working:
         self._begun: Work | None = None
 
     # ---- for the engine, once per step, in this order; begin may come before the forward pass or after it ----
+
+    @property
+    def away(self) -> bool:
+        """Whether the agent is away. What is asked of it then is done if it comes back soon."""
+        return not self._client.attached
 
     def before(self, work: Work) -> None:
         """Know what a step is about to compute, and whose blocks it writes. Calls after the first one do nothing."""
@@ -124,9 +131,9 @@ class Working:
             if (unneeded_too := self._cancelled.get(name)) is not None:
                 unneeded_too.set()
         for gone in work.gone:
-            self._ends.tell(gone.request, gone.receiver)
-        for request in work.abandons:
-            self._ends.abandon(request)
+            self._ends.failed(gone.request, gone.receiver, None, gone.reason)
+        for given_up in work.abandons:
+            self._ends.abandon(given_up.request, given_up.reason)
 
     def end(self, work: Work, failed: bool = False) -> None:
         """Know that the forward pass of a step is over: all layers are computed, unless it failed."""
@@ -173,15 +180,14 @@ class Working:
             for begin in range(0, len(keys), _BATCH):
                 chunks = range(begin, min(begin + _BATCH, len(keys)))
                 size += self._put(save, peer, keys, chunks, reads if chunks.stop == len(keys) else None, until)
+            self._ends.sent(save.request, save.receiver)
             self.counts.add(saved_requests=1, saved_bytes=size)
         except Exception as error:
             self.counts.add(failed_saves=1)
             say("its KV did not get to the decode engine", save.ours, error)
-            # With an agent that is lost at the very end all of it may be there.
-            unknown = reads.done and isinstance(error, LostError)
             reads()
-            if not unknown:
-                self._ends.tell(save.request, save.receiver)
+            # With an agent that is lost at the very end all of it may be there: then it is had all the same.
+            self._ends.failed(save.request, save.receiver, error)
         finally:
             reads()
 
@@ -240,7 +246,7 @@ class Working:
                 self._sent.add(ours)
 
     def _load(self, load: Load, unneeded: threading.Event, begun: float, until: float) -> None:
-        chunks, ended = 0, False
+        chunks = 0
         error: Exception | None = None
         keys: list[str] = []
         pace, delayed = _Pace(), self._settings.delayed and not load.shared
@@ -248,21 +254,18 @@ class Working:
             keys = self._names.keys(load.prompt)
             while chunks < len(keys) and not unneeded.is_set() and not self._stopping.is_set():
                 if delayed:
-                    came, error, ended = self._fetch(load, keys, chunks, unneeded, until)
+                    came, error = self._fetch(load, keys, chunks, unneeded, until)
                 else:
-                    rest = SOON if ended else max(SOON, until - time.monotonic())
-                    came, error = self._come(load, keys, chunks, rest)
+                    came, error = self._come(load, keys, chunks, max(SOON, until - time.monotonic()))
                 chunks += came
-                if ended or (delayed and came) or not self._goes_on(load, error, pace.after(came), until, unneeded):
+                if (delayed and came) or not self._goes_on(load, error, pace.after(came), until, unneeded):
                     break
-                # What came before that is still to be had.
-                ended = not load.shared and not delayed and chunks < len(keys) and self._ends.told(load.request)
         except Exception as raised:
             error = raised
         finally:
             self._loaded(load, chunks, len(keys), unneeded.is_set(), error, time.monotonic() - begun)
             # What comes later waits for nobody.
-            if not load.shared and (ended or unneeded.is_set() or not keys or chunks < len(keys)):
+            if not load.shared and (unneeded.is_set() or not keys or chunks < len(keys)):
                 self._ends.abandon(load.request)
 
     def _goes_on(self, load: Load, short: Error | None, pause: float, until: float, unneeded: threading.Event) -> bool:
@@ -275,12 +278,21 @@ class Working:
         return rest > _CROWDED and not unneeded.wait(min(pause, rest / 2))
 
     def _come(self, load: Load, keys: list[str], begin: int, rest: float) -> tuple[int, Error | None]:
-        """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not."""
+        """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not.
+
+        Be the agent stopped, no more of the rest is waited for than that.
+        """
         if load.shared:
             pages = self._client.shared_get(keys[begin:], request=load.request, patience=rest)
         else:
-            layered = self._layers > 0
-            pages = self._client.get(keys[begin:], request=load.request, layered=layered, patience=min(rest, _LOOK))
+            patience = min(rest / 2, _LOOK)
+            pages = self._client.get(
+                keys[begin:],
+                request=load.request,
+                layered=self._layers > 0,
+                patience=patience,
+                bound=max(SOON, min(_BOUND, rest - patience)),
+            )
         with briefly(pages):
             each = [page.array() for page in pages]
             of_chunk = max(1, self._layers)
@@ -292,20 +304,17 @@ class Working:
 
     def _fetch(
         self, load: Load, keys: list[str], begin: int, unneeded: threading.Event, until: float
-    ) -> tuple[int, Error | None, bool]:
-        """Have chunks that are at their sender, as _come does; say also whether no more comes.
+    ) -> tuple[int, Error | None]:
+        """Have chunks that are at their sender, as _come does.
 
         To wait for them and to read them is one call: in slices, it would be cut off while it reads. So it is aborted.
         """
-        ended = False
 
         def over() -> bool:
             return unneeded.is_set() or self._stopping.is_set()
 
         def wanted() -> bool:
-            nonlocal ended
-            ended = self._ends.told(load.request, delayed=True)
-            return not ended and not over()
+            return not over()
 
         def take(first: int, chunks: list[Bytes]) -> None:
             if over():
@@ -313,13 +322,19 @@ class Working:
             for place, chunk in enumerate(chunks, begin + first):
                 self._fill(load, place, [chunk])
 
-        patience = left("fetch", until)
-        prefix = self._client.fetch(keys[begin:], take, request=load.request, patience=patience, wanted=wanted)
-        # What came before that is still to be had.
-        if ended and not prefix.count and (there := self._client.contains(keys[begin:])):
-            patience = left("fetch", until)
-            prefix = self._client.fetch(keys[begin : begin + there], take, request=load.request, patience=patience)
-        return prefix.count, prefix.short, ended
+        def fetched(wanted_keys: list[str]) -> Prefix:
+            rest = left("fetch", until)
+            bound = min(_SPARE, rest / 4)  # For its answer: no more than the rest is waited, be the agent stopped.
+            return self._client.fetch(
+                wanted_keys, take, request=load.request, patience=rest - bound, wanted=wanted, bound=bound
+            )
+
+        prefix = fetched(keys[begin:])
+        # What came before its sender said that no more does is still to be had.
+        told = prefix.short is not None and prefix.short.code in (Code.SENDER_FAILED, Code.NOT_SENT)
+        if told and not prefix.count and (there := self._client.contains(keys[begin:])):
+            prefix = fetched(keys[begin : begin + there])
+        return prefix.count, prefix.short
 
     def _fill(self, load: Load, chunk: int, pages: list[Bytes]) -> None:
         """Copy a chunk, of one page or of one for each layer, to those of its blocks that are to be filled."""

@@ -122,7 +122,8 @@ func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *pd.Comma
 
 // fetchFailed checks that a fetch which failed had a cause of its own.
 func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if e.Code == effects.NotFound || e.Code == effects.Lapsed {
+	told := e.Code == effects.SenderFailed || e.Code == effects.NotSent
+	if e.Code == effects.NotFound || e.Code == effects.Lapsed || told {
 		if c.Asked.Excuse>>e.Code&1 == 1 {
 			or.void(checkFetchMissed)
 		} else if or.judged(checkFetchMissed); (c.Asked.Had || or.patient(n, c)) && or.missed(n, c) < 0 {
@@ -132,7 +133,7 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 			return
 		}
 	}
-	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) {
+	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && !(told && or.w.Jobs[c.Job].Given[pd.WantEnd] > 0) {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
 			n.It(), oracle.Ticket(e.Ticket), e.Code)

@@ -85,7 +85,9 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		most, others := 1, 0
 		//exhaustive:ignore
 		switch c.Channel {
-		case effects.ChannelAlloc, effects.ChannelRegister:
+		case effects.ChannelAlloc:
+			most = int(links.Lanes) + 1 // One where it says how requests ended.
+		case effects.ChannelRegister:
 			most = int(links.Lanes)
 		case effects.ChannelDirectory:
 			most = 2 // One where it tells of itself, one where it asks.
