@@ -46,7 +46,8 @@ type Get struct {
 // Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here
 // when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. As soon as
 // its sender says how the request ended (Sender.End), the Get ends: as SenderFailed if that failed, and as NotSent if all
-// of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other error there may be a prefix too. The handle is never nil but for a call
+// of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other error
+// there may be a prefix too. The handle is never nil but for a call
 // that is Invalid.
 //
 // Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those that came

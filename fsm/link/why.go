@@ -3,7 +3,6 @@ package link
 import (
 	"errors"
 	"math"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -46,15 +45,22 @@ func (s State) stage() effects.Stage {
 	return effects.StageLink
 }
 
+// isAddress reports whether a host is written as an IP address, and not as a name: only an IPv6 address has a colon, and
+// the last part of a name is never a number.
+func isAddress(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	_, err := strconv.ParseUint(last, 10, 8)
+	return strings.Contains(host, ":") || err == nil
+}
+
 // notOpened says why a connection to a host could not be made. A name may be wrong before a port is: a driver does not
 // tell a machine which of both it was, and has it in its log.
 func notOpened(host string, code effects.Code) effects.Why {
 	w := effects.Why{Stage: effects.StageConnect, Field: "connection"}
-	_, err := netip.ParseAddr(host)
 	switch {
 	case code != effects.Unreachable:
 		w.Ours = code.String()
-	case err == nil:
+	case isAddress(host):
 		w.Theirs = "refused"
 	default:
 		w.Theirs = "refused, or its name has no address,"

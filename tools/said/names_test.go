@@ -175,7 +175,7 @@ func TestLinksOfDocuments(t *testing.T) {
 
 // Lines of documents fit a screen, tables and pictures as well. What is to be pasted, in fences, is as long as it is.
 func TestLinesOfDocuments(t *testing.T) {
-	const columns = 120
+	const columns = 140
 	for doc, text := range documents(t) {
 		at, fenced := 0, false
 		for line := range strings.Lines(text) {

@@ -103,7 +103,7 @@ var sentences = []struct {
 			}
 		}
 		return strings.Contains(read(t, ranks), "machine, err := rank.Renew(") &&
-			strings.Contains(read(t, "sim/node_own.go"), "m, err := user(n).New(")
+			strings.Contains(read(t, "sim/node_own.go"), "return of.New(b)")
 	}},
 	{"docs/protocol.md", "HixlReadyRequest, which kvferry answers and never sends",
 		func(t *testing.T) bool {
