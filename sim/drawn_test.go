@@ -75,6 +75,9 @@ func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
 		fields = append(fields, field)
 	}
 	for _, field := range fields {
+		if !field.IsExported() {
+			continue
+		}
 		is := v.FieldByIndex(field.Index)
 		switch f := is.Interface().(type) {
 		case effects.Duration:

@@ -71,18 +71,20 @@ func (x *layeredRound) request(number int) {
 		get()
 	}
 	run := x.give(x.s, &layerwise.Begin{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte(name)})
+	saved := uint32(0)
 	for layer := range x.s.cfg.Layers {
 		if rapid.IntRange(0, 5).Draw(x.t, "goes on") == 0 {
 			break
 		}
+		saved++
 		x.give(x.s, &layerwise.Save{Request: []byte(name), Run: run, Layer: layer, Tokens: 8, Keys: names,
 			Pages: x.s.pages(int(2*layer), len(names), 32)})
 		x.some()
 	}
-	switch rapid.IntRange(0, 3).Draw(x.t, "ends by") {
-	case 0:
+	switch by := rapid.IntRange(0, 3).Draw(x.t, "ends by"); {
+	case by == 0 || saved < x.s.cfg.Layers: // A request that is not whole cannot be finished.
 		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
-	case 1:
+	case by == 1:
 		x.give(x.s, &layerwise.Preempt{Request: []byte(name), Run: run})
 		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
 	default:

@@ -97,6 +97,7 @@ var untuned = map[string]string{
 
 	"geometry positionMax":    "the form of a position",
 	"geometry RanksMax":       "what a peer can say; every walk is over what both said",
+	"session keyCost":         "an estimate, which a bound that is drawn is compared with",
 	"geometry StagesMax":      "likewise",
 	"geometry LayersMax":      "likewise",
 	"geometry HeadsMax":       "likewise",

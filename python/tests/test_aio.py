@@ -244,6 +244,8 @@ def test_a_restart_is_a_miss_and_no_more(stub: StubAgent) -> None:
             stub.start()
             with pytest.raises(LostError):
                 await waits
+            while not client.attached:  # The session was over before the new agent was there.
+                await asyncio.sleep(0.001)
             assert client.info.life == LIVES[1]
             with pytest.raises(LostError):
                 pages[0].array()

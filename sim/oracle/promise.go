@@ -9,7 +9,7 @@ var promises = map[string]string{
 	"S5": "free + in use = total after each step; no double free",
 	"S6": "pages leased, counted from the offer and with those being revoked, never exceed " +
 		"floor(pages × (1 − reserve)); a batch that can never fit is refused at once",
-	"S7": "while a receiver that had no memory is left alone, no request for pages goes to it",
+	"S7": "while a receiver that had no memory is left alone, no request for as many pages goes to it",
 	"S8": "what is pinned is released once, however often it is asked",
 	"S9": "the proxy hears of a request at most once, and after every chunk is ready, is kept to be read for a stated " +
 		"while, or is counted as missing",

@@ -50,7 +50,8 @@ class Code(enum.IntEnum):
     WITHDRAWN = 18
     # The peer does not speak what this needs. Upgrade it or change the mode.
     UNSUPPORTED = 19
-    # The peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
+    # The peer had no memory a moment ago, or left a question unanswered, and is left alone for now. Use another one, or
+    # retry later.
     BACKED_OFF = 20
     # The chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or raise
     # retention.
