@@ -36,10 +36,10 @@ type interruption struct{ signal syscall.Signal }
 func (i interruption) Error() string { return "interrupted by " + i.name() }
 
 func (i interruption) name() string {
-	switch i.signal {
-	case syscall.SIGINT:
+	if i.signal == syscall.SIGINT {
 		return "SIGINT"
-	case syscall.SIGTERM:
+	}
+	if i.signal == syscall.SIGTERM {
 		return "SIGTERM"
 	}
 	return i.signal.String()

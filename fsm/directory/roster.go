@@ -116,7 +116,7 @@ func (r *roster) fits(s *Sender, gone *worker) bool {
 	if workers >= r.workers.Max() || !r.origins.workers.MayAfter(origin, frees) {
 		return false
 	}
-	if in != 0 && !(alone && gone.instance == in) {
+	if in != 0 && (!alone || gone.instance != in) {
 		of := r.instances.Get(in).workers
 		if gone != nil && gone.instance == in {
 			of--

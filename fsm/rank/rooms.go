@@ -27,7 +27,7 @@ func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint
 		Landings: of.Landings.Emptied(land.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
 			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{
-				Layers: c.Layers, Max: c.bundlesMax(), ByPages: c.Bundling.ByPages(), TTL: c.BundleTTL, Most: c.BundleMost,
+				Layers: c.Layers, Max: c.bundlesMax(), ByPages: c.ByPages(), TTL: c.BundleTTL, Most: c.BundleMost,
 			},
 		}, classes),
 		Gets:     of.Gets.Emptied(int(c.GetsMax), c.GetWaitMax),

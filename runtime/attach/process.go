@@ -30,7 +30,7 @@ func (s *Server) process(p *peercred.Process) *process {
 			_ = p.Close()
 			return nil
 		}
-		if image, known := p.Image(); !gone && !(known && of.replaced(image)) {
+		if image, known := p.Image(); !gone && (!known || !of.replaced(image)) {
 			_ = p.Close()
 			of.sessions++
 			return of

@@ -136,16 +136,16 @@ func checkPlace(path string) error {
 }
 
 func kindOf(info os.FileInfo) string {
-	switch t := info.Mode().Type(); t {
-	case 0:
+	t := info.Mode().Type()
+	switch {
+	case t.IsRegular():
 		return fmt.Sprintf("a file of %d bytes", info.Size())
-	case fs.ModeDir:
+	case t.IsDir():
 		return "a directory"
-	case fs.ModeSymlink:
+	case t == fs.ModeSymlink:
 		return "a symbolic link"
-	default:
-		return fmt.Sprintf("something that is no socket (%v)", t)
 	}
+	return fmt.Sprintf("something that is no socket (%v)", t)
 }
 
 // bind makes the socket. With the path's lock held.

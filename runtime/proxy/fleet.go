@@ -89,7 +89,7 @@ func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, model json.RawM
 		p.rest(f, at, begun, err)
 	case isWell:
 		f.answered(at, begun, false)
-	default:
+	case unknown:
 		f.left(at, begun, time.Now())
 	}
 	p.judged.Add(1)

@@ -81,7 +81,6 @@ type log struct {
 	*rig
 	t       *testing.T
 	reading effects.Corr
-	adding  effects.Corr
 	added   []sharedlog.Entry
 	at      uint64
 	blames  int // lines about what is no message, of the last step

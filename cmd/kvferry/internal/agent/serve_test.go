@@ -11,7 +11,7 @@ func TestLinesThatAreWrong(t *testing.T) {
 	for line, want := range map[string]Response{
 		`{"id":1`: {Code: "malformed", Error: "not a request: unexpected EOF; write one JSON object a line"},
 		`{"id":1,"op":"put","reqest":"r"}`: {Code: "malformed",
-			Error: `not a request: json: unknown field "reqest"; write one JSON object a line`},
+			Error: `not a request: there is no field "reqest"; write one JSON object a line`},
 		`{"id":1,"op":"push"}`: {ID: 1, Code: "invalid",
 			Error: `op is "push"; use put, prefill, recall, get, fetch, store, bring, lookup, finish, register, cancel, ` +
 				"abort, abandon, stats or drain"},

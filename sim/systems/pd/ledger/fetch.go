@@ -133,7 +133,7 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 			return
 		}
 	}
-	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && !(told && or.w.Jobs[c.Job].Given[pd.WantEnd] > 0) {
+	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && (!told || or.w.Jobs[c.Job].Given[pd.WantEnd] == 0) {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
 			n.It(), oracle.Ticket(e.Ticket), e.Code)
