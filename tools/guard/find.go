@@ -25,6 +25,9 @@ func findSeed(w io.Writer, args []string) error {
 		if s.n, err = strconv.Atoi(args[2]); err != nil {
 			return err
 		}
+		if s.n < 1 {
+			return fmt.Errorf("seed: how many seeds to run is %d; give 1 or more", s.n)
+		}
 		s.properties = args[3:]
 	}
 	failures, err := s.run(cores())

@@ -72,7 +72,8 @@ func TestNothingIsFoundInTheTreeAsItIs(t *testing.T) {
 	if n := strings.Count(out.String(), "every promise held"); n != 4 {
 		t.Errorf("got\n%s", &out)
 	}
-	for _, bad := range [][]string{{}, {"calm"}, {"calm", "x"}, {"none", "1"}, {"calm", "1", "x"}} {
+	for _, bad := range [][]string{{}, {"calm"}, {"calm", "x"}, {"none", "1"}, {"calm", "1", "x"},
+		{"calm", "1", "0"}, {"calm", "1", "-3"}} {
 		if err := findSeed(&out, bad); err == nil || errors.Is(err, errFound) {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -46,7 +46,7 @@ func (s scratch) tryQuick(ctx context.Context, m mutant, rows []row, seeds int) 
 		}
 		found.seed = firstFailing(report)
 		found.moved = found.seed > known
-		return m.judge(report, code, seeds-known), nil
+		return m.judge(report, code, from(known, seeds)), nil
 	})
 	return found, verdict, err
 }
@@ -59,8 +59,11 @@ func (s scratch) quickArgs(m mutant, known, seeds int) []string {
 	case m.planned:
 		return []string{"plan", s.planOf(m)}
 	}
-	return append([]string{"seed", m.profile, strconv.Itoa(known), strconv.Itoa(seeds - known)}, m.properties...)
+	return append([]string{"seed", m.profile, strconv.Itoa(known), strconv.Itoa(from(known, seeds))}, m.properties...)
 }
+
+// from is how many seeds are run from the known one on: that one even if fewer seeds in all are asked for.
+func from(known, seeds int) int { return max(seeds-known, 1) }
 
 // firstSeed is the lowest that finds a mutant, as the list says; 0 if that says nothing.
 func firstSeed(rows []row, name string) int {

@@ -32,6 +32,9 @@ func main() {
 	}
 	first, _ := strconv.Atoi(os.Args[3])
 	n, _ := strconv.Atoi(os.Args[4])
+	if n < 1 {
+		os.Exit(2)
+	}
 	if first < 5 {
 		fmt.Println("seed 4 breaks S2: torn")
 	}
@@ -56,13 +59,15 @@ func TestQuickHunt(t *testing.T) {
 	write("go.mod", "module example\n\ngo 1.26\n")
 	write("tools/guard/main.go", guarding)
 	write("list.md", "- `known`: a. Like b.\n  S4, first seed 4, 9 fail.\n"+
-		"- `late`: a. Like b.\n  S4, first seed 6, 9 fail.\n- `never`: a. Like b.\n  S4, first seed 5, 9 fail.\n")
+		"- `late`: a. Like b.\n  S4, first seed 6, 9 fail.\n- `never`: a. Like b.\n  S4, first seed 5, 9 fail.\n"+
+		"- `beyond`: a. Like b.\n  S4, first seed 30, 9 fail.\n")
 	cases := []struct{ name, head, line, want string }{
 		{"known", "Property: S4", "const quarantine = 0", "  seed 4 "},
 		{"late", "Property: S4", "const quarantine = 0", "  seed 7, which it was not"},
 		{"planned", "Plan: kept\nProperty: S4", "const quarantine = 0", "found "},
 		{"explored", "Scope: push\nProperty: S4", "const quarantine = 0", "found "},
 		{"never", "Property: S4", "const quarantine = 1 * 1", "15 seeds found nothing"},
+		{"beyond", "Property: S4", "const quarantine = 0", "  seed 7 "}, // The known seed is run, though 20 are asked for.
 		{"other", "Property: S2, S9", "const quarantine = 0", "not a breach of S9"},
 	}
 	var mutants []mutant
@@ -81,7 +86,7 @@ func TestQuickHunt(t *testing.T) {
 	var out bytes.Buffer
 	o := options{timeout: 10 * time.Minute, plans: "plans"}
 	finds, failed, err := quickHunt(context.Background(), &out, mutants, "list.md", 20, o)
-	if err != nil || len(finds) != 4 || failed != 2 {
+	if err != nil || len(finds) != 5 || failed != 2 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
 	for _, c := range cases {
