@@ -69,11 +69,11 @@ func TestVersion(t *testing.T) {
 		flag.String() != text.String() {
 		t.Errorf("--version: exit code %d, %q, want what the command version prints", code, &flag)
 	}
-	python, err := os.ReadFile("../../python/pyproject.toml")
+	python, err := os.ReadFile("../../python/src/kvferry/__init__.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(python), "\nversion = \""+release+"\"\n") {
+	if !strings.Contains(string(python), "\n__version__ = \""+release+"\"\n") {
 		t.Errorf("the Python package has another version than the command, %s", release)
 	}
 	var b build
