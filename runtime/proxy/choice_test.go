@@ -219,6 +219,19 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A user and a password before an engine's host are refused, and the error does not show them.
+func TestPasswordsOfEnginesAreNotShown(t *testing.T) {
+	for _, text := range []string{"http://user:hunter2@h:1", "http://user:hun=ter2@h:1", "user:hunter2@h"} {
+		_, engineErr := ParseEngine(text)
+		_, decodeErr := ParseDecode(text + "=h:1:2")
+		for _, err := range []error{engineErr, decodeErr} {
+			if err == nil || strings.Contains(err.Error(), "hun") || !strings.Contains(err.Error(), "@h") {
+				t.Errorf("%v; want a refusal that names the host without the password", err)
+			}
+		}
+	}
+}
+
 func TestParseDecode(t *testing.T) {
 	d, err := ParseDecode("http://10.0.0.2:8000/=10.0.0.3:7300,7301:7400,7401")
 	if err != nil || d.URL.String() != "http://10.0.0.2:8000" || d.Host != "10.0.0.3" || len(d.Init) != 2 ||

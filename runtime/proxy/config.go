@@ -54,8 +54,11 @@ type Decode struct {
 
 // ParseEngine reads the address of an engine, such as http://10.0.0.1:8000.
 func ParseEngine(text string) (*url.URL, error) {
+	if err := checkNoUser(text); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
 		u.Fragment != "" {
 		return nil, fmt.Errorf("engine %q: give its address, such as http://10.0.0.1:8000", text)
 	}
@@ -63,9 +66,21 @@ func ParseEngine(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// checkNoUser refuses an engine's address with a user. A password may stand there, so the error shows what follows alone.
+func checkNoUser(text string) error {
+	if at := strings.LastIndexByte(text, '@'); at >= 0 {
+		return fmt.Errorf("engine ...%s: it has a user before the @, and the proxy signs in to no engine; give its address "+
+			"alone, such as http://10.0.0.1:8000", text[at:])
+	}
+	return nil
+}
+
 // ParseDecode reads a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400: what their files
 // say as pd_peer_host, pd_peer_init_port and pd_peer_alloc_port. Several ranks have lists of ports with commas.
 func ParseDecode(text string) (Decode, error) {
+	if err := checkNoUser(text); err != nil {
+		return Decode{}, err
+	}
 	engine, agents, ok := strings.Cut(text, "=")
 	u, err := ParseEngine(engine)
 	if err != nil {
