@@ -124,9 +124,12 @@ func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver)
 		s.frozen = append(s.frozen, x)
 		return
 	}
-	call.Judged(checkFrozen)
 	was := s.frozen[i].at
-	if s.frozen[i] = x; b.began > was && b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
+	if b.began <= was {
+		return // It was asked before the peer was left alone, and says nothing of the time since.
+	}
+	call.Judged(checkFrozen)
+	if s.frozen[i] = x; b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
 		call.Breaks(checkFrozen, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
 			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 	}
