@@ -163,7 +163,8 @@ func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) 
 		return true
 	case code == effects.Lapsed:
 		lapsed := or.all().lapsed.at(n)
-		return !or.patient(n, c) &&
+		ended := or.w.Jobs[c.Job].Given[pd.WantEnd] > 0 // Then it does not wait: what is gone does not come again.
+		return (ended || !or.patient(n, c)) &&
 			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
 		return !or.patient(n, c)
