@@ -50,6 +50,7 @@ type layeredRound struct {
 	s, r   *node
 	ticket effects.Ticket
 	gets   []effects.Ticket
+	runs   []layerwise.Drop // one for each request that began
 }
 
 func (x *layeredRound) give(n *node, body effects.CommandBody) effects.Ticket {
@@ -71,6 +72,7 @@ func (x *layeredRound) request(number int) {
 		get()
 	}
 	run := x.give(x.s, &layerwise.Begin{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte(name)})
+	x.runs = append(x.runs, layerwise.Drop{Request: []byte(name), Run: run})
 	saved := uint32(0)
 	for layer := range x.s.cfg.Layers {
 		if rapid.IntRange(0, 5).Draw(x.t, "goes on") == 0 {
@@ -121,6 +123,9 @@ func (x *layeredRound) end() {
 		}
 	}
 	settle()
+	for i := range x.runs { // What was not finished, because a save of it was refused, goes on until its engine ends it.
+		x.give(x.s, &x.runs[i])
+	}
 	for _, t := range x.gets {
 		x.give(x.r, &engine.Unpin{Got: t})
 	}

@@ -114,24 +114,26 @@ func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == eff
 // unanswered follows a Bring whose question was not answered in its time. A peer that did that is not asked for as long
 // again: otherwise each request would wait for one that is frozen, which keeps its connections and says nothing.
 func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver) {
-	if e.Code != effects.Expired || e.Why == nil || e.Why.Stage != effects.StageAsk ||
-		e.Why.Field != link.NoAnswer(0).Field {
-		return
-	}
+	waited := e.Code == effects.Expired && e.Why != nil && e.Why.Stage == effects.StageAsk &&
+		e.Why.Field == link.NoAnswer(0).Field
 	x := frozen{int32(call.Node()), b.from.Host, call.Clock()}
 	i := slices.IndexFunc(s.frozen, func(f frozen) bool { return f.node == x.node && f.host == x.host })
 	if i < 0 {
-		s.frozen = append(s.frozen, x)
+		if waited {
+			s.frozen = append(s.frozen, x)
+		}
 		return
 	}
+	// A question from before the peer was left alone says nothing of the time since.
 	was := s.frozen[i].at
-	if b.began <= was {
-		return // It was asked before the peer was left alone, and says nothing of the time since.
+	if b.began > was && b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
+		if call.Judged(checkFrozen); waited {
+			call.Breaks(checkFrozen, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
+				oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+		}
 	}
-	call.Judged(checkFrozen)
-	if s.frozen[i] = x; b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
-		call.Breaks(checkFrozen, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
-			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+	if waited && b.began > was {
+		s.frozen[i] = x
 	}
 }
 
