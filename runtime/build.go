@@ -263,7 +263,8 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{
-			Host: b.cfg.Device.Kind != config.DeviceNPU, Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes,
+			Host: b.cfg.Device.Kind != config.DeviceNPU, Attachable: b.options.attachable,
+			Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes,
 		},
 		Arena:  b.cfg.ArenaPages,
 		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,

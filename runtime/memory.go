@@ -112,7 +112,7 @@ type deviceMemory struct{ device.Device }
 func (m deviceMemory) served() servedPool                { return m.Leased() }
 func (m deviceMemory) host(page effects.Page) []byte     { return m.Bytes(page) }
 func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page) }
-func (m deviceMemory) attachable() *os.File              { return nil }
+func (m deviceMemory) attachable() *os.File              { return m.Attachable() }
 func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
 func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
 func (m deviceMemory) retract()                          {}             // That its planes are closed is the proof.

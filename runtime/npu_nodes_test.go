@@ -5,6 +5,7 @@ package runtime_test
 import (
 	"fmt"
 	"log/slog"
+	"syscall"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -85,7 +86,8 @@ type npuNode struct {
 
 // openNPU opens node id over HCCL. The end of the test closes it, and finds its machine and its drivers true to the
 // contract.
-func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.Options) npuNode {
+func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.Options, more ...runtime.Option,
+) npuNode {
 	t.Helper()
 	o.Device = acl.DeviceID(id - 1)
 	d, err := npu.Open(r.ACL, o)
@@ -107,9 +109,9 @@ func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.O
 		}
 	})
 	plane := r.Config(d.Context(), id, hccltest.Options{Change: func(c *hccl.Config) { c.Filled = d.Filled }})
-	n, err := runtime.Open(t.Context(), cfg, runtime.WithLogger(slog.New(slog.DiscardHandler)),
+	n, err := runtime.Open(t.Context(), cfg, append(more, runtime.WithLogger(slog.New(slog.DiscardHandler)),
 		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open), runtime.WithPlane(hccl.Name, plane.Open),
-		audit(t, false))
+		audit(t, false))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +192,69 @@ func TestNodesPush(t *testing.T) {
 				r.wantContent(t, keys)
 			}
 		})
+	}
+}
+
+// mapped is the pool of a node as an engine in another process has it.
+func mapped(t *testing.T, n *runtime.Node) []byte {
+	t.Helper()
+	m, err := n.Mapping()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := syscall.Mmap(int(m.File.Fd()), int64(m.Offset), int(m.PageBytes)*int(m.Pages),
+		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	return mem
+}
+
+// chunkIn is where an engine has chunk i of a handle in the memory that it mapped.
+func chunkIn(t *testing.T, mem []byte, pages *runtime.Pages, i int) []byte {
+	t.Helper()
+	index, length, err := pages.At(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mem[int(index)*pageBytes:][:length]
+}
+
+// Engines of other processes map pools of pinned memory, which HCCL moves from one to the other.
+func TestNodesPushWhatEnginesMap(t *testing.T) {
+	rig := hccltest.Start(t)
+	s := openNPU(t, rig, 1, pushing(t, "cpu"), npu.Options{}, runtime.WithAttachable())
+	r := openNPU(t, rig, 2, receiving(t, "cpu"), npu.Options{}, runtime.WithAttachable())
+	from, to := mapped(t, s.Node), mapped(t, r.Node)
+	for round := range 3 {
+		keys := keysOf(fmt.Sprint("mapped", round), 5)
+		pages, err := s.Sender().Reserve(within(t), len(keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, key := range keys {
+			contentOf(chunkIn(t, from, pages, i), key)
+		}
+		res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: keys, Pages: pages})
+		if err != nil || res.Sent != len(keys) {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		mustRelease(t, pages)
+		got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, key := range keys {
+			if !isContent(chunkIn(t, to, got, i), key) {
+				t.Errorf("chunk %d is not what was put", i)
+			}
+		}
+		mustRelease(t, got)
 	}
 }
 

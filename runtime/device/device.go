@@ -6,6 +6,7 @@ package device
 import (
 	"context"
 	"log/slog"
+	"os"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -13,10 +14,12 @@ import (
 
 // A Pool is pages of equal size, one behind the other.
 type Pool struct {
-	ID        effects.PoolID
-	Host      bool // in pinned memory of the host; else the device's own
-	Pages     uint32
-	PageBytes uint64
+	ID   effects.PoolID
+	Host bool // in pinned memory of the host; else the device's own
+	// Attachable wants host memory as a file that another process may map (Device.Attachable).
+	Attachable bool
+	Pages      uint32
+	PageBytes  uint64
 }
 
 // A Page is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of
@@ -57,6 +60,9 @@ type Device interface {
 	Address(page effects.Page) uintptr
 	// Bytes are the valid bytes of a page in host memory; nil says that it is in the device's.
 	Bytes(page effects.Page) []byte
+	// Attachable is the engine's pool in host memory as a file that another process may map writable, page 0 at its
+	// start; nil: it was not asked for, or the pool is the device's own memory. The file is the device's, which closes it.
+	Attachable() *os.File
 	// Copy copies chunks between the pools, or to the arena; one CopyDone answers, and one Settled if that was unsettled.
 	Copy(e *effects.Copy)
 	// Cancel hastens the end of a copy; unknown ones are ignored.

@@ -97,7 +97,7 @@ func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error
 	}
 	d.taken = true
 	d.mu.Unlock()
-	p, err := newPools(d, env)
+	p, err := newPools(ctx, d, env)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {

@@ -3,12 +3,16 @@
 package npu
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // hugePage is what device memory that HCCS shall reach begins at a multiple of, and consists of.
@@ -18,6 +22,8 @@ const hugePage = 2 << 20
 type pool struct {
 	device.Pool
 	memory *acl.Memory // nil: not allocated
+	file   *os.File    // of host memory that another process may map; nil: the library allocated it
+	mapped []byte      // file, here
 	first  uint64      // offset of page 0
 	bytes  uint64      // from there, in whole huge pages
 }
@@ -35,18 +41,21 @@ func (p *pool) region() plane.Region {
 	return plane.Region{Host: p.Host, Base: p.memory.Address() + uintptr(p.first), Bytes: p.bytes}
 }
 
-// allocate takes the memory.
-func (p *pool) allocate(t *acl.Thread) error {
-	err := p.take(t, hugePage)
-	if errors.Is(err, acl.OutOfMemory) {
+// allocate takes the memory, as long as ctx lasts.
+func (p *pool) allocate(ctx context.Context, t *acl.Thread) error {
+	err := p.take(ctx, t, hugePage)
+	if short := (*backing.Shortage)(nil); errors.Is(err, acl.OutOfMemory) || errors.As(err, &short) {
 		return fmt.Errorf("%w for %d pages of %d bytes: %d bytes of %s: %w", device.ErrNoMemory, p.Pages, p.PageBytes,
 			p.bytes, p.source(t), err)
 	}
 	return err
 }
 
-func (p *pool) take(t *acl.Thread, align uint64) (err error) {
-	if p.Host {
+func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error) {
+	switch {
+	case p.Host && p.Attachable:
+		return p.takeFile(ctx, t)
+	case p.Host:
 		p.memory, err = t.AllocHost(p.bytes)
 		return err
 	}
@@ -65,11 +74,42 @@ func (p *pool) take(t *acl.Thread, align uint64) (err error) {
 	return nil
 }
 
+// takeFile takes host memory as a file, which another process may map, and opens it to the device.
+func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
+	// All of it is taken at once, because the library pins it: a shortage is an error here, and no signal there.
+	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.Take(ctx)
+	if err != nil {
+		return err
+	}
+	p.memory, err = t.RegisterHost(p.mapped)
+	switch {
+	case errors.Is(err, acl.Unsupported):
+		err = fmt.Errorf("memory that an engine in another process maps has to be registered with the device, which this "+
+			"library or kernel cannot do (kernels up to 5.10 cannot): embed the node in the engine's process, or update "+
+			"them: %w", err)
+	case err == nil:
+		return nil
+	}
+	return errors.Join(err, p.dropFile())
+}
+
+func (p *pool) dropFile() error {
+	if p.file == nil {
+		return nil
+	}
+	err := errors.Join(syscall.Munmap(p.mapped), p.file.Close())
+	p.file, p.mapped = nil, nil
+	return err
+}
+
 func (p *pool) free(t *acl.Thread) error {
 	if p.memory == nil {
 		return nil
 	}
-	return p.memory.Close(t)
+	if err := p.memory.Close(t); err != nil {
+		return err
+	}
+	return p.dropFile()
 }
 
 // source says where the memory was to come from, and how much of it there is.

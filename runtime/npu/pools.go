@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
@@ -26,8 +27,8 @@ type pools struct {
 	marks   marks
 }
 
-// newPools allocates what env wants. With an error nothing stays allocated.
-func newPools(d *Device, env device.Env) (*pools, error) {
+// newPools allocates what env wants, as long as ctx lasts. With an error nothing stays allocated.
+func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	p := &pools{
 		d: d, log: env.Log, sink: env.Sink, scatter: newYard(d.context, d.o.ScatterStreams),
 	}
@@ -46,7 +47,7 @@ func newPools(d *Device, env device.Env) (*pools, error) {
 				return err
 			}
 			p.all = append(p.all, pool)
-			if err := pool.allocate(t); err != nil {
+			if err := pool.allocate(ctx, t); err != nil {
 				return err
 			}
 		}
@@ -106,6 +107,9 @@ func (p *pools) Bytes(page effects.Page) []byte {
 	}
 	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
 }
+
+// Attachable implements device.Device.
+func (p *pools) Attachable() *os.File { return p.all[0].file }
 
 // Copy implements device.Device.
 func (p *pools) Copy(e *effects.Copy) { p.copies.start(e) }

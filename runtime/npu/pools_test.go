@@ -17,13 +17,14 @@ import (
 
 // Pages lie one behind the other, in memory as planes want it; what is on the device is not the program's to look at.
 func TestPools(t *testing.T) {
-	for name, c := range map[string]struct{ host, offload bool }{"device": {}, "host": {host: true},
-		"offload": {offload: true}, "host to host": {true, true}} {
+	for name, c := range map[string]struct{ host, offload, attachable bool }{"device": {}, "host": {host: true},
+		"offload": {offload: true}, "host to host": {host: true, offload: true},
+		"host for engines": {host: true, attachable: true}, "device for engines": {attachable: true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			d := r.open(Options{Device: 1})
 			env := testEnv(newBox(), c.offload)
-			env.Engine.Host = c.host
+			env.Engine.Host, env.Engine.Attachable = c.host, c.attachable
 			p := node(t, d, env)
 			if p.Name() != "npu:1" {
 				t.Errorf("it is called %q", p.Name())
@@ -79,7 +80,7 @@ func TestPoolBeginsAligned(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := p.take(thread, align); err != nil {
+			if err := p.take(t.Context(), thread, align); err != nil {
 				return err
 			}
 			defer func() {
