@@ -52,6 +52,8 @@ int aclrtHostRegister(void *, uint64_t, int, void **), aclrtHostRegisterV2(void 
 int aclrtHostGetDevicePointer(void *, void **, uint32_t), aclrtHostUnregister(void *);
 int aclrtGetMemInfo(int, size_t *, size_t *), aclrtPointerGetAttributes(const void *, attributes_t *);
 int aclrtMemGetAddressRange(void *, void **, size_t *);
+int aclrtIpcMemGetExportKey(void *, size_t, char *, size_t, uint64_t), aclrtIpcMemSetImportPid(const char *, int32_t *, size_t);
+int aclrtIpcMemImportByKey(void **, const char *, uint64_t), aclrtIpcMemClose(const char *), aclrtDeviceGetBareTgid(int32_t *);
 int cannemu_control(const char *, char *, size_t), cannemu_abi(const char *, size_t *);
 
 enum { H2H, H2D, D2H, D2D, KIND_DEFAULT };

@@ -86,6 +86,8 @@ static void discard(struct block *block)
                   (unsigned long)block->start, block->users);
     if (registration_covers(block->start, block->span))
         violation("free of %zu bytes at %#lx, which are registered with HCCL", block->size, (unsigned long)block->start);
+    if (ipc_exported(block->start, block->span))
+        violation("free of %zu bytes at %#lx, which are exported to other processes", block->size, (unsigned long)block->start);
     arena_give(block);
     report_live(block->kind == BLOCK_HOST ? "host_blocks" : "device_blocks", -1);
     free(block);
@@ -111,7 +113,7 @@ void blocks_of_context_free(void *context)
     struct block *block;
     blocks_write();
     for (size_t cursor = 0; (block = block_next(&cursor)) != NULL;)
-        if (block->context == context && block->kind != BLOCK_REGISTERED) {
+        if (block->context == context && (block->kind == BLOCK_DEVICE || block->kind == BLOCK_HOST)) {
             block_remove(block->start, block->kind);
             discard(block);
             cursor--;

@@ -30,8 +30,8 @@ aclError aclrtPointerGetAttributes(const void *p, aclrtPtrAttributes *a)
     blocks_read();
     const struct block *block = block_at((uintptr_t)p);
     if (block != NULL) {
-        a->location.type = block->kind == BLOCK_DEVICE ? LOCATION_DEVICE : LOCATION_HOST;
-        a->location.id = block->kind == BLOCK_DEVICE ? (uint32_t)block->device : 0;
+        a->location.type = block_on_device(block) ? LOCATION_DEVICE : LOCATION_HOST;
+        a->location.id = block_on_device(block) ? (uint32_t)block->device : 0;
         a->pageSize = block->page;
     }
     blocks_unlock();
@@ -47,7 +47,7 @@ aclError aclrtMemGetAddressRange(void *p, void **base, size_t *size)
         return call_end(code);
     blocks_read();
     const struct block *block = block_at((uintptr_t)p);
-    if (block == NULL || block->kind != BLOCK_DEVICE)
+    if (block == NULL || !block_on_device(block))
         code = call_fail(ACL_RT_PARAM_INVALID, "aclrtMemGetAddressRange: %p is not device memory", p);
     if (code == 0 && base != NULL)
         *base = (void *)block->start;

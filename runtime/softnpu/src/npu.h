@@ -187,7 +187,7 @@ struct arena {
     unsigned char *inner; /* the same memory, as the software NPU reaches it */
 };
 
-enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED };
+enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_IMPORTED };
 
 struct block {
     uintptr_t start;
@@ -195,12 +195,15 @@ struct block {
     enum block_kind kind;
     int device;
     void *context;
-    struct arena *arena; /* NULL: registered memory of the program's own */
+    struct arena *arena; /* NULL: registered memory of the program's own, or another process's */
     uint64_t serial;
     int users; /* tasks that will touch it; atomic */
     uint32_t page;
     unsigned char *inner;
 };
+
+/* Whether it is memory of a device, be it another process's. */
+static inline bool block_on_device(const struct block *block) { return block->kind == BLOCK_DEVICE || block->kind == BLOCK_IMPORTED; }
 
 extern struct arena *host_arena;
 
@@ -228,6 +231,11 @@ bool stretch_pinned(const struct stretch *stretch);
 void stretch_hold(const struct stretch *stretch);
 void stretch_release(const struct stretch *stretch);
 unsigned char *stretch_inner(const struct stretch *stretch, size_t offset, size_t length); /* under blocks_read; NULL: freed */
+
+/* ---- ipc.c ---- */
+
+bool ipc_address(uintptr_t address); /* something is imported there, or was */
+bool ipc_exported(uintptr_t start, size_t size);
 
 /* ---- move.c: bytes, in pieces ---- */
 

@@ -35,7 +35,8 @@ static int locate(struct registration *r)
     int code = 0;
     blocks_read();
     const struct block *block = block_at(r->start);
-    if (block == NULL || r->start + r->size > block->start + block->span || (block->kind == BLOCK_DEVICE) != (r->type == HCCL_MEM_DEVICE))
+    if (block == NULL || r->start + r->size > block->start + block->span || block->kind == BLOCK_IMPORTED ||
+        (block->kind == BLOCK_DEVICE) != (r->type == HCCL_MEM_DEVICE))
         code = call_fail(HCCL_E_PARA, "%zu bytes at %#lx are not in one allocation or registration of %s memory", r->size,
                          (unsigned long)r->start, r->type == HCCL_MEM_DEVICE ? "device" : "pinned host");
     else if (block->arena != NULL) {

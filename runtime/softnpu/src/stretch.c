@@ -14,7 +14,7 @@ static bool foreign(uintptr_t address)
     for (int i = 0; i < MAX_DEVICES; i++)
         if (in_arena(address, devices[i].memory))
             return true;
-    return in_arena(address, host_arena) || address >> 47 != 0;
+    return in_arena(address, host_arena) || ipc_address(address) || address >> 47 != 0;
 }
 
 static int check(struct stretch *stretch, const struct block *block, enum side side, const char *what)
@@ -30,10 +30,10 @@ static int check(struct stretch *stretch, const struct block *block, enum side s
             return call_fail(ACL_RT_PARAM_INVALID, "%s: a range of pageable memory runs into an allocation", what);
         return 0;
     }
-    if (side == SIDE_DEVICE && block->kind != BLOCK_DEVICE)
+    if (side == SIDE_DEVICE && !block_on_device(block))
         return call_fail(ACL_RT_PARAM_INVALID, "%s: %#lx is host memory, where the kind says device", what,
                          (unsigned long)stretch->address);
-    if (side == SIDE_HOST && block->kind == BLOCK_DEVICE)
+    if (side == SIDE_HOST && block_on_device(block))
         return call_fail(ACL_RT_PARAM_INVALID, "%s: %#lx is device memory, where the kind says host", what,
                          (unsigned long)stretch->address);
     if (end > block->start + block->size)
@@ -50,7 +50,7 @@ int stretch_make(struct stretch *stretch, const void *address, size_t length, en
     int code = check(stretch, block, side, what);
     if (code == 0 && block != NULL) {
         stretch->serial = block->serial;
-        stretch->device = block->kind == BLOCK_DEVICE;
+        stretch->device = block_on_device(block);
     }
     blocks_unlock();
     return code;

@@ -27,6 +27,9 @@
     X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset) X(aclrtMemsetAsync) X(aclrtMemcpyBatch) X(aclrtMemcpyBatchAsync) \
     X(aclrtHostRegister) X(aclrtHostRegisterV2) X(aclrtHostGetDevicePointer) X(aclrtHostUnregister) X(aclrtGetMemInfo) \
     X(aclrtPointerGetAttributes) X(aclrtMemGetAddressRange) \
+    /* memory of other processes */ \
+    X(aclrtIpcMemGetExportKey) X(aclrtIpcMemSetImportPid) X(aclrtIpcMemImportByKey) X(aclrtIpcMemClose) \
+    X(aclrtDeviceGetBareTgid) \
     /* HCCL A: global memory, bind, prepare */ \
     X(HcclCommInitClusterInfoMemConfig) X(HcclCommDestroy) X(HcclRegisterGlobalMem) X(HcclDeregisterGlobalMem) \
     X(HcclCommBindMem) X(HcclCommUnbindMem) X(HcclCommPrepare) X(HcclBatchPut) X(HcclBatchGet) X(HcclGetErrorString) \
