@@ -63,6 +63,12 @@ enum acl_device_attr {
   ACL_DEVICE_SUPER_POD = 405,
 };
 
+enum {
+  ACL_IPC_KEY_SIZE = 65, // of a key, with the zero at its end
+  ACL_IPC_EXPORT_LISTED = 0, // only processes that were named may import
+  ACL_IPC_IMPORT_DEFAULT = 0,
+};
+
 struct acl_mem_location {
   uint32_t id; // means nothing where type is host
   int type;    // enum acl_location
@@ -136,7 +142,12 @@ struct acl_memcpy_batch_attr {
   X(aclrtHostGetDevicePointer, int, (acl_address address, acl_address *mapped, uint32_t flags))                 \
   X(aclrtHostUnregister, int, (acl_address address))                                                            \
   X(aclrtPointerGetAttributes, int, (acl_address address, struct acl_ptr_attributes *attributes))               \
-  X(aclrtMemGetAddressRange, int, (acl_address address, acl_address *base, size_t *size))
+  X(aclrtMemGetAddressRange, int, (acl_address address, acl_address *base, size_t *size))                       \
+  X(aclrtIpcMemGetExportKey, int, (acl_address address, size_t size, char *key, size_t key_size, uint64_t flags)) \
+  X(aclrtIpcMemSetImportPid, int, (const char *key, int32_t *processes, size_t count))                          \
+  X(aclrtIpcMemImportByKey, int, (acl_address * address, const char *key, uint64_t flags))                      \
+  X(aclrtIpcMemClose, int, (const char *key))                                                                   \
+  X(aclrtDeviceGetBareTgid, int, (int32_t * process))
 
 // The functions of one library; an optional one that it lacks is NULL.
 struct acl_api {

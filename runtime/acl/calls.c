@@ -140,6 +140,22 @@ int call_address_range(struct call *c, acl_address address, acl_address *base, s
   CALL(c, aclrtMemGetAddressRange, address, base, size);
 }
 
+int call_export(struct call *c, acl_address address, size_t size, char key[ACL_IPC_KEY_SIZE]) {
+  CALL(c, aclrtIpcMemGetExportKey, address, size, key, ACL_IPC_KEY_SIZE, ACL_IPC_EXPORT_LISTED);
+}
+
+int call_admit(struct call *c, const char *key, int32_t process) {
+  CALL(c, aclrtIpcMemSetImportPid, key, &process, 1);
+}
+
+int call_import(struct call *c, const char *key, acl_address *address) {
+  CALL(c, aclrtIpcMemImportByKey, address, key, ACL_IPC_IMPORT_DEFAULT);
+}
+
+int call_close_ipc(struct call *c, const char *key) { CALL(c, aclrtIpcMemClose, key); }
+
+int call_process(struct call *c, int32_t *process) { CALL(c, aclrtDeviceGetBareTgid, process); }
+
 void *call_pointer(acl_address address) { return (void *)address; }
 
 int call_upload(struct call *c, acl_address dst, const void *src, size_t size) {

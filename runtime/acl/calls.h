@@ -56,6 +56,11 @@ int call_host_unregister(struct call *c, acl_address address);
 int call_mem_info(struct call *c, int attribute, size_t *available, size_t *total);
 int call_attributes(struct call *c, acl_address address, struct acl_ptr_attributes *attributes);
 int call_address_range(struct call *c, acl_address address, acl_address *base, size_t *size);
+int call_export(struct call *c, acl_address address, size_t size, char key[ACL_IPC_KEY_SIZE]);
+int call_admit(struct call *c, const char *key, int32_t process);
+int call_import(struct call *c, const char *key, acl_address *address);
+int call_close_ipc(struct call *c, const char *key);
+int call_process(struct call *c, int32_t *process);
 
 // call_pointer gives host memory of the library's to Go as what it is, memory that is not Go's.
 void *call_pointer(acl_address address);

@@ -56,6 +56,7 @@ type Context struct {
 type live struct {
 	streams              map[*Stream]struct{}
 	events, device, host int
+	exports, imports     int
 }
 
 // guests are the threads of Apart. They come on the context's thread and leave from their own.
@@ -304,6 +305,7 @@ func (l *live) open(guests int64) string {
 		count int
 	}{
 		{"streams", len(l.streams)}, {"events", l.events}, {"device allocations", l.device}, {"host allocations", l.host},
+		{"exports", l.exports}, {"imports", l.imports},
 		{"threads apart", int(guests)},
 	} {
 		if kind.count != 0 {

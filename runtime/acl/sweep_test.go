@@ -115,6 +115,14 @@ func (y *trial) work(o ContextOptions, so StreamOptions) error {
 	for _, make := range []func(*Thread) error{
 		func(t *Thread) error { _, err := t.MemInfo(); return err },
 		func(t *Thread) (err error) { m, err = t.AllocDevice(size, HugeFirst); return kept(keep, m, err) },
+		func(t *Thread) error {
+			e, err := t.Export(m)
+			if err := optional(kept(keep, e, err)); err != nil || e == nil {
+				return err
+			}
+			me, err := t.Process()
+			return optional(errors.Join(err, e.Admit(t, me)))
+		},
 		func(t *Thread) (err error) { h, err = t.AllocHost(size); return kept(keep, h, err) },
 		func(t *Thread) (err error) { reg, err = t.RegisterHost(pool); return optional(kept(keep, reg, err)) },
 		func(t *Thread) error { lent, err := t.Lent(OnDevice, m.Address(), size); return kept(keep, lent, err) },

@@ -1,0 +1,124 @@
+//go:build cgo && linux
+
+package acl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// An Export is device memory that processes which were admitted may import, on the same device. Close it after all of
+// them have closed what they imported, or have ended, and before the memory: the vendor calls anything else
+// undefined.
+type Export struct {
+	memory *Memory
+	key    string
+	closed atomic.Bool
+}
+
+// Export opens device memory of this process, whole as AllocDevice made it, to processes that Admit names. Memory is
+// exported once at a time. Libraries before CANN 8.2 answer Unsupported.
+func (t *Thread) Export(m *Memory) (*Export, error) {
+	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
+		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrForeign)
+	}
+	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
+		if !t.lib.Has(symbol) {
+			return nil, &MissingError{Symbol: symbol, Library: t.lib.info.Library} // Nobody could use it, or no way back.
+		}
+	}
+	var key [C.ACL_IPC_KEY_SIZE]C.char
+	if err := t.answer(C.call_export(t.call, m.address, C.size_t(m.size), &key[0]), "aclrtIpcMemGetExportKey",
+		"address=%#x size=%d", m.address, m.size); err != nil {
+		return nil, err
+	}
+	t.ctx.live.exports++
+	return &Export{memory: m, key: C.GoStringN(&key[0], C.int(keyLength(key[:])))}, nil
+}
+
+func keyLength(key []C.char) int {
+	for i, c := range key {
+		if c == 0 {
+			return i
+		}
+	}
+	return len(key) - 1
+}
+
+// Key is what an admitted process imports the memory by. Whoever knows it can do so only where it was admitted.
+func (e *Export) Key() string { return e.key }
+
+// Admit lets a process import the memory. Its number is what Thread.Process returns there, which is not its number in
+// a container.
+func (e *Export) Admit(t *Thread, process int32) error {
+	if err := t.owns(e.memory.ctx, "an export"); err != nil {
+		return err
+	}
+	key := C.CString(e.key)
+	defer C.free(unsafe.Pointer(key))
+	return t.answer(C.call_admit(t.call, key, C.int32_t(process)), "aclrtIpcMemSetImportPid", "process=%d", process)
+}
+
+// Close ends the export. A second Close does nothing.
+func (e *Export) Close(t *Thread) error {
+	if err := t.owns(e.memory.ctx, "an export"); err != nil {
+		return err
+	}
+	if e.closed.Load() {
+		return nil
+	}
+	if err := t.closeIPC(e.key); err != nil {
+		return err
+	}
+	t.ctx.live.exports--
+	e.closed.Store(true)
+	return nil
+}
+
+func (t *Thread) closeIPC(name string) error {
+	key := C.CString(name)
+	defer C.free(unsafe.Pointer(key))
+	return t.answer(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
+}
+
+// Import gives this process the memory of another's export, of which size bytes are used. The caller closes it when no
+// work uses it any more.
+func (t *Thread) Import(name string, size uint64) (*Memory, error) {
+	if size == 0 {
+		return nil, fmt.Errorf("%w: an import of 0 bytes", ErrInvalid)
+	}
+	if !t.lib.Has("aclrtIpcMemClose") {
+		return nil, &MissingError{Symbol: "aclrtIpcMemClose", Library: t.lib.info.Library}
+	}
+	key := C.CString(name)
+	defer C.free(unsafe.Pointer(key))
+	m := &Memory{ctx: t.ctx, place: OnDevice, size: size}
+	m.give = func(t *Thread, _ *Memory) error {
+		err := t.closeIPC(name)
+		if err == nil {
+			t.ctx.live.imports--
+		}
+		return err
+	}
+	if err := t.answer(C.call_import(t.call, key, &m.address), "aclrtIpcMemImportByKey", "size=%d", size); err != nil {
+		return nil, err
+	}
+	t.ctx.live.imports++
+	return m, nil
+}
+
+// Process is this process's number as the driver knows it, for another's Admit: the host's, in a container too.
+func (t *Thread) Process() (int32, error) {
+	var process C.int32_t
+	if err := t.answer(C.call_process(t.call, &process), "aclrtDeviceGetBareTgid", ""); err != nil {
+		return 0, err
+	}
+	return int32(process), nil
+}

@@ -1,0 +1,145 @@
+//go:build cgo && linux
+
+package acl
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// importsFrom names the variable that makes this test's program the process that imports.
+const importsFrom = "KVFERRY_TEST_IMPORTS"
+
+// conversation is lines to and from another process.
+type conversation struct {
+	t    *testing.T
+	to   io.Writer
+	from *bufio.Scanner
+}
+
+func (c conversation) say(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.to, format+"\n", args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c conversation) hear(format string, args ...any) {
+	c.t.Helper()
+	if !c.from.Scan() {
+		c.t.Fatalf("the other process has ended: %v", c.from.Err())
+	}
+	if _, err := fmt.Sscanf(c.from.Text(), format, args...); err != nil {
+		c.t.Fatalf("%q: %v", c.from.Text(), err)
+	}
+}
+
+const sharedBytes = 4 << 20
+
+// TestImportingProcess is the other process of TestMemoryOfAnotherProcess.
+func TestImportingProcess(t *testing.T) {
+	if os.Getenv(importsFrom) == "" {
+		t.Skip("no process of TestMemoryOfAnotherProcess")
+	}
+	with := conversation{t, os.Stdout, bufio.NewScanner(os.Stdin)}
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	var key string
+	do(t, c, func(at *Thread) error {
+		me, err := at.Process()
+		if err != nil {
+			return err
+		}
+		with.say("process %d", me)
+		with.hear("key %s", &key)
+		if _, err := at.Import(strings.Repeat("0", len(key)), sharedBytes); !errors.Is(err, Bug) {
+			t.Errorf("a key that nobody has: %v", err)
+		}
+		m, err := at.Import(key, sharedBytes)
+		if err != nil {
+			return err
+		}
+		got := make([]byte, 1<<20)
+		if err := at.Download(got, m.Range(1<<20, 1<<20)); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, pattern(1<<20, 1)) {
+			t.Error("the memory does not hold what its owner stored")
+		}
+		if err := at.Upload(m.Range(2<<20, 1<<20), pattern(1<<20, 2)); err != nil {
+			return err
+		}
+		return m.Close(at)
+	})
+	with.say("done %d", 1)
+}
+
+// A process that was admitted has the memory of another's device, both ways; one that was not has not.
+func TestMemoryOfAnotherProcess(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	m := device(t, c, sharedBytes)
+	do(t, c, func(t *Thread) error { return t.Upload(m.Range(1<<20, 1<<20), pattern(1<<20, 1)) })
+	e := made(t, c, func(t *Thread) (*Export, error) { return t.Export(m) })
+	do(t, c, func(at *Thread) error {
+		if _, err := at.Export(m); !errors.Is(err, Bug) {
+			t.Errorf("exported twice: %v", err)
+		}
+		if _, err := at.Import(e.Key(), sharedBytes); !errors.Is(err, Bug) {
+			t.Errorf("imported by its own process: %v", err)
+		}
+		return nil
+	})
+	for _, admitted := range []bool{false, true} {
+		other := exec.Command(os.Args[0], "-test.run=^TestImportingProcess$")
+		other.Env = append(os.Environ(), importsFrom+"=1", "KVFERRY_SOFTNPU="+softnpuPath)
+		in, err := other.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := other.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		with := conversation{t, in, bufio.NewScanner(out)}
+		var process, done int32
+		with.hear("process %d", &process)
+		if admitted {
+			do(t, c, func(t *Thread) error { return e.Admit(t, process) })
+		}
+		with.say("key %s", e.Key())
+		if admitted {
+			with.hear("done %d", &done)
+		}
+		_, _ = io.Copy(io.Discard, out)
+		if err := other.Wait(); (err == nil) != admitted {
+			t.Errorf("admitted: %v, and the other process ended with %v", admitted, err)
+		}
+	}
+	got := make([]byte, 1<<20)
+	do(t, c, func(t *Thread) error { return t.Download(got, m.Range(2<<20, 1<<20)) })
+	wantBytes(t, got, pattern(1<<20, 2), "the memory")
+	do(t, c, e.Close)
+}
+
+func TestExportOnAnOldLibrary(t *testing.T) {
+	for _, symbol := range []string{"aclrtIpcMemGetExportKey", "aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
+		r := newRig(t, symbol)
+		c := r.context(ContextOptions{})
+		m := device(t, c, 4096)
+		err := c.Do(func(t *Thread) error { _, err := t.Export(m); return err })
+		if missing := (*MissingError)(nil); !errors.As(err, &missing) || missing.Symbol != symbol {
+			t.Errorf("without %s: %v", symbol, err)
+		}
+	}
+}
