@@ -17,10 +17,14 @@ type AttachRequest struct {
 	// Open is each call that was sent and of which the engine has not had everything: its answer, and its memory where
 	// that was held. Of others the agent forgets what it keeps, an answer that was lost included.
 	Open []uint64 // open
+	// Process is the number that the driver of a device has for the engine's process, which the agent admits to its memory;
+	// 0: the engine has no device.
+	Process uint32 // device_process
 }
 
-// An AttachResponse answers it. Where Code is 0 the first byte of its frame carries a file descriptor: the memory that
-// pages are in, to be mapped for reading and writing. It is the same file for as long as the agent lives.
+// An AttachResponse answers it. Where Code is 0 and there is no DeviceKey the first byte of its frame carries a file
+// descriptor: the memory that pages are in, to be mapped for reading and writing. It is the same file for as long as the
+// agent lives.
 type AttachResponse struct {
 	Version uint32 // v
 	Session uint64 // session: that stands now; numbers of calls are its own
@@ -30,7 +34,7 @@ type AttachResponse struct {
 	Resumed bool   // resumed
 	Code    uint32 // code: why the engine is not attached; 0 is attached
 	Reason  []byte // reason: Code for people, and what helps
-	// Page i begins at Offset + i*PageBytes of the file.
+	// Page i begins at Offset + i*PageBytes of the file, or of what DeviceKey leads to.
 	Offset, PageBytes uint64
 	Pages             uint32   // pages: of the pool
 	Layers            uint32   // layers: pages of a chunk that comes layer by layer; 1: none does
@@ -38,6 +42,12 @@ type AttachResponse struct {
 	Keys              uint32   // keys: of one call
 	Bytes             uint32   // bytes: of one message to the agent
 	Sides             [][]byte // sides: of "sender", "receiver", "sharing", "blocks" those that the node has
+	// DeviceKey is what AscendCL of the engine's process imports the pool by (aclrtIpcMemImportByKey), where that is memory
+	// of a device; empty: it is a file. Device is the device's number on its host, by which processes that see other devices
+	// find it, DeviceBytes how much is used from where the key leads.
+	DeviceKey   []byte // device_key
+	Device      uint32 // device
+	DeviceBytes uint64 // device_bytes
 	// What a whole chunk is, as LMCache describes it.
 	Format Format // fmt
 	Shape  Shape  // shape
@@ -52,6 +62,7 @@ const (
 	attachSession
 	attachLife
 	attachOpen
+	attachProcess
 )
 
 // Fields of AttachResponse.
@@ -71,6 +82,9 @@ const (
 	attachedKeys
 	attachedBytes
 	attachedSides
+	attachedDeviceKey
+	attachedDevice
+	attachedDeviceBytes
 	attachedFormat
 	attachedShape
 	attachedDtype
@@ -79,14 +93,14 @@ const (
 var (
 	attachRequestSchema = schema{
 		name: "KvfAttachRequest", tagged: true,
-		names:    []string{tagField, "v", "name", "session", "life", "open"},
+		names:    []string{tagField, "v", "name", "session", "life", "open", "device_process"},
 		required: 1 << attachVersion,
 	}
 	attachResponseSchema = schema{
 		name: "KvfAttachResponse", tagged: true,
 		names: []string{
 			tagField, "v", "session", "life", "resumed", "code", "reason", "offset", "page_bytes", "pages", "layers", "window",
-			"keys", "bytes", "sides", "fmt", "shape", "dtype",
+			"keys", "bytes", "sides", "device_key", "device", "device_bytes", "fmt", "shape", "dtype",
 		},
 		required: 1<<attachedVersion | 1<<attachedFormat | 1<<attachedShape | 1<<attachedDtype,
 	}
@@ -95,12 +109,13 @@ var (
 // Append appends the message to b.
 func (m *AttachRequest) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachRequest,
-		1+ones(len(m.Name) > 0, m.Session != 0, m.Life != UUID{}, len(m.Open) > 0))
+		1+ones(len(m.Name) > 0, m.Session != 0, m.Life != UUID{}, len(m.Open) > 0, m.Process != 0))
 	b = appendUint(appendStr(b, "v"), uint64(m.Version))
 	b = appendNonEmptyText(b, "name", m.Name)
 	b = appendNonZero(b, "session", m.Session)
 	b = appendNonZeroUUID(b, "life", m.Life)
-	return appendNonEmpty(b, "open", m.Open)
+	b = appendNonEmpty(b, "open", m.Open)
+	return appendNonZero(b, "device_process", uint64(m.Process))
 }
 
 // Decode fills m from b; Name is a view of it. The error is a *DecodeError.
@@ -121,6 +136,8 @@ func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 			m.Life = r.uuid()
 		case attachOpen:
 			m.Open = r.uint64s(m.Open)
+		case attachProcess:
+			m.Process = r.uint32()
 		}
 	}
 	w.close()
@@ -132,7 +149,7 @@ func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachResponse, 4+ones(m.Session != 0, m.Life != UUID{}, m.Resumed, m.Code != 0,
 		len(m.Reason) > 0, m.Offset != 0, m.PageBytes != 0, m.Pages != 0, m.Layers != 0, m.Window != 0, m.Keys != 0,
-		m.Bytes != 0, len(m.Sides) > 0))
+		m.Bytes != 0, len(m.Sides) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0))
 	b = appendUint(appendStr(b, "v"), uint64(m.Version))
 	b = appendNonZero(b, "session", m.Session)
 	b = appendNonZeroUUID(b, "life", m.Life)
@@ -147,12 +164,15 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendNonZero(b, "keys", uint64(m.Keys))
 	b = appendNonZero(b, "bytes", uint64(m.Bytes))
 	b = appendNonEmptyTexts(b, "sides", m.Sides)
+	b = appendNonEmptyText(b, "device_key", m.DeviceKey)
+	b = appendNonZero(b, "device", uint64(m.Device))
+	b = appendNonZero(b, "device_bytes", m.DeviceBytes)
 	b = appendUint(appendStr(b, "fmt"), uint64(m.Format))
 	b = appendShape(appendStr(b, "shape"), m.Shape)
 	return appendStr(appendStr(b, "dtype"), m.Dtype.String())
 }
 
-// Decode fills m from b; Reason and Sides are views of it. The error is a *DecodeError.
+// Decode fills m from b; Reason, Sides and DeviceKey are views of it. The error is a *DecodeError.
 func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 	*m = AttachResponse{Sides: m.Sides[:0]}
 	r := open(b, lim)
@@ -188,6 +208,12 @@ func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 			m.Bytes = r.uint32()
 		case attachedSides:
 			m.Sides = r.texts(m.Sides)
+		case attachedDeviceKey:
+			m.DeviceKey = r.text()
+		case attachedDevice:
+			m.Device = r.uint32()
+		case attachedDeviceBytes:
+			m.DeviceBytes = r.uint64()
 		case attachedFormat:
 			m.Format = r.format()
 		case attachedShape:

@@ -106,8 +106,7 @@ func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScat
 	case device != nil && !n.addressed:
 		return wrong(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
 	case places != nil:
-		_, err := n.attachable(op)
-		return err
+		return n.openToEngines(op)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package runtime
 
 import (
 	"os"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/device"
 )
 
 // A Mapping is the memory of the node's page handles, to be given to an engine in another process of this host, which
@@ -17,11 +19,48 @@ import (
 //
 // Where the pool is the engine's own blocks, block b of region r, as Node.Block counts them, begins at page
 // Geometry().Page(r, b, 0).
+//
+// In memory of a device there is no file. The engine's process imports the memory by Export.Key, on the same device, once
+// Admit has let it; page 0 is Export.Offset behind the address that it gets. Each Admit wants one Depart, when the process
+// has closed what it imported or has ended: the node keeps its memory until then. What a process was doing on the device
+// when it was killed may go on for a moment, so pages that it held are given back DepartureMargin later.
 type Mapping struct {
 	File      *os.File // the node's, which closes it: do not. What was sent of it to another process stays there
 	Offset    uint64   // bytes
 	PageBytes uint64   // from one page to the next
 	Pages     uint32
+	Export    *device.Export // of memory of a device; nil: File is the memory
+}
+
+// DepartureMargin is how long after the end of a process its last work on a device may go on in pages of the node: what
+// was running ends with the process's context, which the driver takes down as the process ends. It is what data planes
+// allow a dead peer whose NPU reaches ours (docs/npu.md).
+const DepartureMargin = 100 * time.Millisecond
+
+// Admit lets an engine's process import the node's device memory. process is its number as the device's driver knows it
+// (acl.Thread.Process there). It refuses as Unsupported where Mapping has no Export.
+func (n *Node) Admit(process int32) error {
+	const op = "admit"
+	m, ok := n.world.memory.(deviceMemory)
+	if !ok || m.Exported() == nil {
+		e := wrong(op, "the pool", "memory that is mapped", "memory of a device", "map Mapping.File")
+		e.Code = effects.Unsupported
+		return e
+	}
+	if err := n.tickets.isOver(op); err != nil {
+		return err
+	}
+	if err := m.Admit(process); err != nil {
+		return &Error{Op: op, Code: effects.Faulted, Cause: err}
+	}
+	return nil
+}
+
+// Depart says that a process that was admitted uses the memory no more. Process 0 is nobody.
+func (n *Node) Depart(process int32) {
+	if m, ok := n.world.memory.(deviceMemory); ok && process != 0 {
+		m.Depart(process)
+	}
 }
 
 // Mapping is the memory of the node's pages for another process. It refuses as Unsupported if the node was opened
@@ -32,23 +71,26 @@ func (n *Node) Mapping() (Mapping, error) {
 	if err := n.tickets.isOver(op); err != nil {
 		return Mapping{}, err
 	}
-	file, err := n.attachable(op)
-	if err != nil {
+	if err := n.openToEngines(op); err != nil {
 		return Mapping{}, err
 	}
-	return Mapping{File: file, PageBytes: n.pageBytes, Pages: n.pages}, nil
+	return Mapping{File: n.world.memory.attachable(), PageBytes: n.pageBytes, Pages: n.pages, Export: n.exported()}, nil
 }
 
-// attachable is the pages' file, or says why there is none.
-func (n *Node) attachable(op string) (*os.File, error) {
-	if file := n.world.memory.attachable(); file != nil {
-		return file, nil
+// exported is how engines of other processes get memory of a device; nil: they do not.
+func (n *Node) exported() *device.Export {
+	if m, ok := n.world.memory.(deviceMemory); ok {
+		return m.Exported()
+	}
+	return nil
+}
+
+// openToEngines refuses what engines of other processes cannot reach.
+func (n *Node) openToEngines(op string) error {
+	if n.world.memory.attachable() != nil || n.exported() != nil {
+		return nil
 	}
 	e := wrong(op, "WithAttachable", "not there", "given", "open the node with it")
-	if _, ok := n.world.memory.(deviceMemory); ok {
-		e = wrong(op, "the pool", "memory of a device", "memory of this process",
-			"nobody here can share it: use Pages.Device, or set pd_buffer_device: cpu and leave WithDevice out")
-	}
 	e.Code = effects.Unsupported
-	return nil, e
+	return e
 }

@@ -87,7 +87,7 @@ func (p *Pages) At(i int) (index, bytes uint32, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if _, err := p.node.attachable(op); err != nil {
+	if err := p.node.openToEngines(op); err != nil {
 		return 0, 0, err
 	}
 	return page.Index, page.Length, nil

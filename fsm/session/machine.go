@@ -172,6 +172,11 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 			decimal(protocol.AttachVersion)+"; use the package of the agent's version", out)
 		return
 	}
+	if len(m.cfg.Told.DeviceKey) > 0 && a.Process == 0 {
+		m.turnAway(c, effects.Unsupported, "the pool is memory of NPU "+decimal(uint64(m.cfg.Told.Device))+", which an "+
+			"engine imports by AscendCL; attach from a program that uses this NPU, or set pd_buffer_device: cpu", out)
+		return
+	}
 	s := m.session(a.Session)
 	resumed := s != nil && a.Life == m.cfg.Told.Life
 	switch {

@@ -70,7 +70,8 @@ func (s *story) directive(d transcript.Directive) string {
 			Told: protocol.AttachResponse{
 				Version: protocol.AttachVersion, Life: lives[""], Offset: 4096, PageBytes: 8192, Pages: 16,
 				Window: uint32(number("window", 8)), Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
-				Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
+				Shape:     protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
+				DeviceKey: []byte(word("device-key")),
 			},
 			SessionsMax: int(number("sessions", 4)), ProcessMax: int(number("share", 4)),
 			HoldingsMax: int(number("holdings", 8)), CallBytesMax: int(number("bytes", 1<<20)), Wire: lim,
@@ -78,7 +79,7 @@ func (s *story) directive(d transcript.Directive) string {
 	case "attach":
 		m := protocol.AttachRequest{
 			Version: uint32(number("v", protocol.AttachVersion)), Name: []byte(word("name")), Session: number("session", 0),
-			Open: list("open"),
+			Open: list("open"), Process: uint32(number("device-process", 0)),
 		}
 		if m.Session != 0 {
 			m.Life = lives[word("life")]

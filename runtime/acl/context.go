@@ -112,6 +112,9 @@ func (l *Library) NewContext(o ContextOptions) (*Context, error) {
 // Device is the device in use.
 func (c *Context) Device() DeviceID { return c.device }
 
+// Library is what the context was made with.
+func (c *Context) Library() *Library { return c.lib }
+
 // Do runs f on the thread that owns the context and returns its error; functions run one after
 // another, so one that waits makes all others wait. What f makes with its Thread stays; the Thread
 // itself is f's for the time of the call only. f must return, and must not call Do of the same context.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -103,7 +105,7 @@ func (c *conn) next() (m message, ok bool) {
 }
 
 // write sends messages until the connection ends.
-func (c *conn) write(file int, stall time.Duration) {
+func (c *conn) write(file *os.File, stall time.Duration) {
 	defer func() { _ = c.conn.Close() }()
 	for {
 		m, ok := c.next()
@@ -112,8 +114,8 @@ func (c *conn) write(file int, stall time.Duration) {
 		}
 		frame := protocol.AppendFrame(make([]byte, 0, protocol.FrameBytes+len(m.body)), m.body)
 		var rights []byte
-		if m.attached {
-			rights = unix.UnixRights(file)
+		if m.attached && file != nil {
+			rights = unix.UnixRights(int(file.Fd()))
 		}
 		if c.conn.SetWriteDeadline(time.Now().Add(stall)) != nil {
 			return
@@ -181,7 +183,7 @@ func (s *Server) serve(g *door.Guest) error {
 	c := &conn{id: accepted.id, conn: u, guest: g, most: 4*s.cfg.Window + 16}
 	c.more = sync.NewCond(&c.mu)
 	var writer sync.WaitGroup
-	writer.Go(func() { c.write(int(s.mapping.File.Fd()), stallMax) })
+	writer.Go(func() { c.write(s.mapping.File, stallMax) })
 	first := true
 	err := frames(g, longest, func(body []byte) bool {
 		if !first {
@@ -242,8 +244,29 @@ func (s *Server) refuse(c *conn, why error) {
 	s.step(func(m *session.Machine, out *session.Out) { m.Refuse(c.id, why.Error(), out) })
 }
 
+// admit lets the process that sent a first message import the memory of a device, if that is what pages are in, before it
+// is told how. It says what number that process has there; 0: none was admitted.
+func (s *Server) admit(body []byte) (int32, error) {
+	if s.mapping.Export == nil {
+		return 0, nil
+	}
+	var a protocol.AttachRequest
+	if a.Decode(body, &s.wire) != nil || a.Process == 0 || a.Process > math.MaxInt32 {
+		return 0, nil // The machine says what is wrong with it.
+	}
+	return int32(a.Process), s.node.Admit(int32(a.Process))
+}
+
 // attach begins with the first message of a connection.
 func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
+	admitted, err := s.admit(body)
+	if err != nil {
+		_ = p.Close()
+		s.refuse(c, err)
+		return false
+	}
+	// What is left of the admission when this ends is nobody's: the session had its own, or there is none.
+	defer func() { s.node.Depart(admitted) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -266,7 +289,8 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 			of.sessions++
 			e := &engine{process: of, name: x.Name, calls: map[uint64]*work{}, holds: map[uint64]*held{},
 				puts:  map[uint64]*runtime.PutResult{},
-				swift: make(chan func(), s.cfg.Window)}
+				swift: make(chan func(), s.cfg.Window), device: admitted}
+			admitted = 0
 			s.engines[x.ID] = e
 			s.tasks.Go(func() { s.inOrder(e.swift) })
 			s.log.Debug("an engine has attached", "session", x.ID, "engine", x.Name, "pid", of.pid)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
@@ -100,12 +101,24 @@ func (p *process) settled() (image string, known bool) {
 	return image, known
 }
 
-// exited says that a process is gone.
+// exited says that a process is gone. What it had put into the streams of a device may go on for a moment: what it held
+// is given back after that.
 func (s *Server) exited(of *process) {
-	if s.processes[of.pid] == of {
-		delete(s.processes, of.pid)
-		s.step(func(m *session.Machine, out *session.Out) { m.Exited(of.id, out) })
+	if s.processes[of.pid] != of {
+		return
 	}
+	delete(s.processes, of.pid)
+	if s.mapping.Export == nil {
+		s.step(func(m *session.Machine, out *session.Out) { m.Exited(of.id, out) })
+		return
+	}
+	s.tasks.Go(func() {
+		select {
+		case <-time.After(runtime.DepartureMargin):
+			s.do(func(m *session.Machine, out *session.Out) { m.Exited(of.id, out) })
+		case <-s.ctx.Done(): // What engines hold stays theirs.
+		}
+	})
 }
 
 // release is the end of whatever kept it watched.

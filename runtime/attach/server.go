@@ -99,6 +99,7 @@ type engine struct {
 	calls   map[uint64]*work
 	holds   map[uint64]*held
 	puts    map[uint64]*runtime.PutResult // that have ended, until their calls are forgotten
+	device  int32                         // its process as the device's driver knows it, to depart; 0: none was admitted
 	swift   chan func()                   // calls that do not wait, to be carried out in their order
 }
 
@@ -149,6 +150,9 @@ func (s *Server) told() protocol.AttachResponse {
 		PageBytes: uint64(s.mapping.PageBytes), Pages: uint32(s.mapping.Pages), Layers: uint32(s.node.Layers()),
 		Window: uint32(s.cfg.Window), Keys: uint32(s.cfg.Keys), Bytes: uint32(s.cfg.MessageBytes),
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
+	}
+	if x := s.mapping.Export; x != nil {
+		m.DeviceKey, m.Device, m.DeviceBytes, m.Offset = []byte(x.Key), uint32(x.Physical), x.Bytes, x.Offset
 	}
 	for _, side := range s.node.Sides() {
 		m.Sides = append(m.Sides, []byte(side))
@@ -212,6 +216,7 @@ func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 	for _, id := range out.Leaves {
 		s.log.Debug("an engine has left", "session", id, "engine", s.engines[id].name)
 		close(s.engines[id].swift)
+		s.node.Depart(s.engines[id].device)
 		s.engines[id].process.release(s)
 		delete(s.engines, id)
 	}

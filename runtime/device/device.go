@@ -16,7 +16,8 @@ import (
 type Pool struct {
 	ID   effects.PoolID
 	Host bool // in pinned memory of the host; else the device's own
-	// Attachable wants host memory as a file that another process may map (Device.Attachable).
+	// Attachable wants it open to engines of other processes: host memory as a file (Device.Attachable), the device's own
+	// by a key (Device.Exported).
 	Attachable bool
 	Pages      uint32
 	PageBytes  uint64
@@ -46,6 +47,14 @@ type Env struct {
 	Log  *slog.Logger
 }
 
+// An Export is how an engine in another process gets a pool in the device's own memory.
+type Export struct {
+	Key      string // for the device's library, in a process that was admitted
+	Physical int    // the device's number on its host, whichever devices a process sees
+	Offset   uint64 // bytes from where the key leads to page 0
+	Bytes    uint64 // that are used from where the key leads, Offset included
+}
+
 // An Opener allocates a node's pools. The context bounds the opening only. An error that wraps ErrNoMemory says that
 // the memory is not there; with any error nothing stays allocated.
 type Opener func(ctx context.Context, env Env) (Device, error)
@@ -63,6 +72,13 @@ type Device interface {
 	// Attachable is the engine's pool in host memory as a file that another process may map writable, page 0 at its
 	// start; nil: it was not asked for, or the pool is the device's own memory. The file is the device's, which closes it.
 	Attachable() *os.File
+	// Exported is how engines of other processes get the engine's pool in the device's own memory; nil: it was not asked
+	// for, or the pool is host memory.
+	Exported() *Export
+	// Admit lets a process import what is exported. Its number is the one that the device's driver has for it. As often as
+	// it was admitted Depart says that it has closed what it imported, or has ended: until then Close fails.
+	Admit(process int32) error
+	Depart(process int32)
 	// Copy copies chunks between the pools, or to the arena; one CopyDone answers, and one Settled if that was unsettled.
 	Copy(e *effects.Copy)
 	// Cancel hastens the end of a copy; unknown ones are ignored.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
@@ -25,6 +26,13 @@ type pools struct {
 	copies  *copies
 	scatter *yard
 	marks   marks
+
+	export   *acl.Export // of the engine's pool; nil: it is not exported
+	exported *device.Export
+	admitted struct {
+		sync.Mutex
+		processes map[int32]int // how often each is admitted
+	}
 }
 
 // newPools allocates what env wants, as long as ctx lasts. With an error nothing stays allocated.
@@ -50,6 +58,9 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 			if err := pool.allocate(ctx, t); err != nil {
 				return err
 			}
+		}
+		if err := p.open(t); err != nil {
+			return err
 		}
 		if env.Offload == nil && env.Arena == 0 {
 			return nil
@@ -106,6 +117,71 @@ func (p *pools) Bytes(page effects.Page) []byte {
 		return nil
 	}
 	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
+}
+
+// open exports the engine's pool, where that is to be.
+func (p *pools) open(t *acl.Thread) error {
+	engine := p.all[0]
+	if engine.Host || !engine.Attachable {
+		return nil
+	}
+	physical, err := p.d.context.Library().PhysicalID(p.d.o.Device)
+	if err == nil {
+		p.export, err = t.Export(engine.memory)
+	}
+	if errors.Is(err, acl.Unsupported) {
+		err = fmt.Errorf("engines of other processes cannot be given memory of the NPU: %w; or set pd_buffer_device: cpu, or "+
+			"embed the node in the engine's process", err)
+	}
+	if err != nil {
+		return err
+	}
+	p.admitted.processes = map[int32]int{}
+	p.exported = &device.Export{Key: p.export.Key(), Physical: int(physical), Offset: engine.first,
+		Bytes: engine.first + engine.bytes}
+	return nil
+}
+
+// Exported implements device.Device.
+func (p *pools) Exported() *device.Export { return p.exported }
+
+// Admit implements device.Device.
+func (p *pools) Admit(process int32) error {
+	p.admitted.Lock()
+	defer p.admitted.Unlock()
+	if p.admitted.processes == nil {
+		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
+	}
+	// Again for who is admitted: its number may have been another process's before.
+	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
+		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
+	}
+	p.admitted.processes[process]++
+	return nil
+}
+
+// Depart implements device.Device.
+func (p *pools) Depart(process int32) {
+	p.admitted.Lock()
+	defer p.admitted.Unlock()
+	if p.admitted.processes[process]--; p.admitted.processes[process] <= 0 {
+		delete(p.admitted.processes, process)
+	}
+}
+
+// unexport takes the export back, unless somebody may have it imported. No process is admitted after that.
+func (p *pools) unexport(t *acl.Thread) error {
+	if p.export == nil {
+		return nil
+	}
+	p.admitted.Lock()
+	defer p.admitted.Unlock()
+	if n := len(p.admitted.processes); n > 0 {
+		return fmt.Errorf("%w: %d processes may have memory of %s imported; its memory stays until they detach or end",
+			ErrBusy, n, p.Name())
+	}
+	p.admitted.processes = nil
+	return p.export.Close(t)
 }
 
 // Attachable implements device.Device.
@@ -171,6 +247,9 @@ func (p *pools) Close(ctx context.Context) error {
 func (p *pools) giveBack() error {
 	err := errors.Join(p.copies.yard.clear(), p.scatter.clear())
 	return errors.Join(err, p.d.context.Do(func(t *acl.Thread) error {
+		if err := p.unexport(t); err != nil {
+			return err
+		}
 		errs := []error{p.marks.close(t)}
 		for _, pool := range p.all {
 			errs = append(errs, pool.free(t))
