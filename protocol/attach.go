@@ -44,7 +44,8 @@ type AttachResponse struct {
 	Sides             [][]byte // sides: of "sender", "receiver", "sharing", "blocks" those that the node has
 	// DeviceKey is what AscendCL of the engine's process imports the pool by (aclrtIpcMemImportByKey), where that is memory
 	// of a device; empty: it is a file. Device is the device's number on its host, by which processes that see other devices
-	// find it, DeviceBytes how much is used from where the key leads.
+	// find it, DeviceBytes how much is used from where the key leads. These two are there also when the engine is turned
+	// away, so that it can say next time what number its process has there.
 	DeviceKey   []byte // device_key
 	Device      uint32 // device
 	DeviceBytes uint64 // device_bytes

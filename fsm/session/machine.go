@@ -253,7 +253,8 @@ func (m *Machine) Refuse(c Conn, why string, out *Out) { m.turnAway(c, effects.R
 // turnAway refuses a connection.
 func (m *Machine) turnAway(c Conn, code effects.Code, why string, out *Out) {
 	told := protocol.AttachResponse{Version: protocol.AttachVersion, Life: m.cfg.Told.Life, Code: uint32(code),
-		Reason: []byte(why), Format: m.cfg.Told.Format, Shape: m.cfg.Told.Shape, Dtype: m.cfg.Told.Dtype}
+		Reason: []byte(why), Device: m.cfg.Told.Device, DeviceBytes: m.cfg.Told.DeviceBytes, Format: m.cfg.Told.Format,
+		Shape: m.cfg.Told.Shape, Dtype: m.cfg.Told.Dtype}
 	out.Sends = append(out.Sends, Send{Conn: c, Body: told.Append(nil)})
 	out.Closes = append(out.Closes, Close{c, why})
 }

@@ -69,7 +69,7 @@ class Pages:
         return len(self.contents)
 
     def __getitem__(self, index: int) -> Any:
-        return SimpleNamespace(array=lambda: np.frombuffer(self.contents[index], np.uint8))
+        return SimpleNamespace(memory=lambda: np.frombuffer(self.contents[index], np.uint8))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))

@@ -44,7 +44,7 @@ class Pages(list[Any]):
             raise lost(op)
 
     def __init__(self, count: int) -> None:
-        super().__init__(SimpleNamespace(array=bytes) for _ in range(count))
+        super().__init__(SimpleNamespace(memory=bytes) for _ in range(count))
 
     def release(self, patience: float) -> None:
         assert patience == 0  # An agent that is stopped is not waited for.

@@ -10,6 +10,7 @@ from kvferry.asking import described
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
 from kvferry.link import PATH_MAX
+from kvferry.npu import DevicePool, on_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,8 @@ class Attachment:
         pool = core.pool
         if pool is None:
             raise lost("pool")
+        if isinstance(pool, DevicePool):
+            raise on_device("pool", pool)
         return pool.bytes.reshape(pool.count, pool.page_bytes)
 
     def pin_memory(self) -> Pinned:

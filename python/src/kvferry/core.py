@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kvferry import npu
 from kvferry.call import Answered, CameBack, Lost, Showing
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
@@ -52,7 +53,7 @@ class Core:
         self.options = options
         self.session = Session(options.name, options.queue)
         self.link: Link | None = None
-        self.pool: Pool | None = None
+        self.pool: Pool | npu.DevicePool | None = None
         self.refusal: Error | None = None  # the last, where there was no attachment since
         self.closing = False  # calls are refused; the agent is told
         self.closed = False
@@ -159,6 +160,8 @@ class Core:
         """Have the agent take back everything. Turns go on until closed."""
         if not self.closing and not self.closed and not self.forked:
             self.closing, self._close_until = True, now + DETACH_TIME
+            if isinstance(self.pool, npu.DevicePool):  # The agent may give the memory back when it has heard.
+                self.pool.drop()
             self._settle(self.session.detach())
 
     def close(self) -> None:
@@ -264,14 +267,14 @@ class Core:
         except LinkError as error:
             self._cut(now, str(error))
 
-    def _cut(self, now: float, reason: str) -> None:
+    def _cut(self, now: float, reason: str, *, expected: bool = False) -> None:
         if self.link is None:
             return
         self.link.close()
         self.link = None
         self._reason = reason
-        (log.debug if self._said else log.warning)("connection to %s: %s", self.path, reason)
-        self._said = True
+        (log.debug if self._said or expected else log.warning)("connection to %s: %s", self.path, reason)
+        self._said = self._said or not expected
         self._settle(self.session.disconnected())
         if self._away_since is None:
             self._away_since = now
@@ -283,8 +286,7 @@ class Core:
             if isinstance(event, Joined):
                 self._joined(event, now)
             elif isinstance(event, Refused):
-                self.refusal = event.error
-                self._cut(now, str(event.error))
+                self._refused(event, now)
             elif isinstance(event, Broken):
                 self._cut(now, event.reason)
             else:
@@ -293,6 +295,23 @@ class Core:
                     self._pace.worked()
                     self._said = False
 
+    def _refused(self, event: Refused, now: float) -> None:
+        """Take a refusal. Where the pool is an NPU's, the agent wants to know this process as its driver does."""
+        self.refusal = event.error
+        if event.info.device_bytes and event.error.code == Code.UNSUPPORTED and not self.session.device_process:
+            try:
+                self.session.device_process = npu.process_of(event.info.device)
+            except npu.NPUError as error:
+                why = Why(stage="attach", peer="agent", said=event.info.reason, remedy=str(error))
+                self.refusal = Error("attach", Code.UNSUPPORTED, why)
+            else:
+                self.refusal = None
+                self._pace.worked()
+        if self.refusal is None:
+            self._cut(now, "it is asked again, with this process's number", expected=True)
+        else:
+            self._cut(now, str(self.refusal))
+
     def _joined(self, event: Joined, now: float) -> None:
         link, info = self.link, event.info
         if link is None:
@@ -300,9 +319,12 @@ class Core:
         fd = link.take_fd()
         try:
             if self.pool is None or self.pool.life != info.life:
-                if fd is None:
+                if info.device_key:
+                    self._map(npu.DevicePool(info))
+                elif fd is None:
                     raise OSError("no descriptor came with the attachment")
-                self._map(Pool(fd, info))
+                else:
+                    self._map(Pool(fd, info))
         except (OSError, ValueError, OverflowError) as error:
             self._cut(now, f"the pool cannot be mapped: {error}")
             return
@@ -317,7 +339,7 @@ class Core:
         elif self.session.epoch > 1:
             log.warning("attached to %s anew: what was held before is a miss", self.path)
 
-    def _map(self, pool: Pool) -> None:
+    def _map(self, pool: Pool | npu.DevicePool) -> None:
         self._drop_pool()
         self.pool = pool
         if self.pinned is not None and self.pinned.done:

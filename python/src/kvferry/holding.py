@@ -17,6 +17,7 @@ from kvferry.asking import Ask, described, done, done_if_there, nanoseconds, num
 from kvferry.codes import Code
 from kvferry.core import forgotten
 from kvferry.errors import Error, MissingError, Why, lost, wrong
+from kvferry.npu import DeviceBytes, on_device
 from kvferry.pool import torch_module
 
 if TYPE_CHECKING:
@@ -159,9 +160,49 @@ class Page:
         typed = whole if dtype is None else whole.view(dtype)
         return typed if shape is None else typed.reshape(tuple(shape))
 
-    def _bytes(self) -> npt.NDArray[np.uint8]:
+    @property
+    def address(self) -> int:
+        """Where it begins in memory of the NPU that has the pool, for work that is given to that NPU.
+
+        What was stored so must be done before the page is put or released: wait for the stream.
+        """
+        return self._on_device("address").address
+
+    def memory(self) -> npt.NDArray[np.uint8] | DeviceBytes:
+        """Give its valid bytes, wherever the pool is: a view, or what stands for memory of an NPU."""
         self._pages.look_at("array", self.index)
-        return self._pages.pool.page(self.number, self.nbytes)
+        whole = self._pages.pool.page(self.number, self.nbytes)
+        if isinstance(whole, DeviceBytes):
+            whole.writable = self._pages.writable
+        return whole
+
+    def read(self) -> npt.NDArray[np.uint8]:
+        """Copy its valid bytes to memory of Python's, wherever the pool is."""
+        whole = self.memory()
+        return whole.read() if isinstance(whole, DeviceBytes) else whole.copy()
+
+    def write(self, data: Any) -> None:
+        """Fill its first bytes with all that a buffer has, wherever the pool is."""
+        whole = self.memory()
+        if isinstance(whole, DeviceBytes):
+            whole.write(data)
+            return
+        content = np.frombuffer(memoryview(data).cast("B"), np.uint8)
+        if not self._pages.writable:
+            raise wrong("write", "the page", "only to be read", "pages of a reserve", "reserve pages to write to")
+        whole[: self._fits(content.nbytes)] = content
+
+    def _on_device(self, op: str) -> DeviceBytes:
+        whole = self.memory()
+        if isinstance(whole, DeviceBytes):
+            return whole
+        raise wrong(op, "the pool", "memory of the host", "memory of an NPU", "use array")
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        whole = self.memory()
+        if isinstance(whole, DeviceBytes):
+            raise on_device("array", whole.pool)
+        return whole
 
     def _fits(self, size: int) -> int:
         if size > self.nbytes:

@@ -33,7 +33,7 @@ class Attached:
     resumed: bool = False
     code: int = 0
     reason: str = ""
-    # Page i begins at offset + i*page_bytes of the file.
+    # Page i begins at offset + i*page_bytes of the file, or of what device_key leads to.
     offset: int = 0
     page_bytes: int = 0
     pages: int = 0
@@ -44,6 +44,11 @@ class Attached:
     keys: int = 0
     bytes: int = 0
     sides: tuple[str, ...] = ()
+    # Of a pool in memory of an NPU: what it is imported by, the NPU's number on its host, and how many bytes from where
+    # the key leads are used.
+    device_key: str = ""
+    device: int = 0
+    device_bytes: int = 0
     # What a whole chunk is, as LMCache describes it.
     fmt: int = 0
     shape: tuple[int, ...] = ()
@@ -101,9 +106,10 @@ def _packed(kind: str, entries: Mapping[str, Any], always: tuple[str, ...]) -> b
     return cast("bytes", msgpack.packb(made, use_bin_type=True))
 
 
-def attach_request(name: str, session: int, life: str, waits: list[int]) -> bytes:
-    """Make a KvfAttachRequest."""
+def attach_request(name: str, session: int, life: str, waits: list[int], device_process: int = 0) -> bytes:
+    """Make a KvfAttachRequest. The process has this number for the driver of an NPU; 0: it is not known."""
     entries = {"v": VERSION, "name": name, "session": session, "life": life, "open": waits}
+    entries["device_process"] = device_process
     return _packed("KvfAttachRequest", entries, ("v",))
 
 
@@ -160,7 +166,8 @@ _Readers = dict[str, "Callable[[Any], Any]"]
 _ATTACHED: _Readers = {
     "v": _u32, "session": _u64, "life": _text, "resumed": _boolean, "code": _u32, "reason": _text, "offset": _u64,
     "page_bytes": _u64, "pages": _u32, "layers": _u32, "window": _u32, "keys": _u32, "bytes": _u32,
-    "sides": _list(_text), "fmt": _u32, "shape": _list(_u32), "dtype": _text,
+    "sides": _list(_text), "device_key": _text, "device": _u32, "device_bytes": _u64,
+    "fmt": _u32, "shape": _list(_u32), "dtype": _text,
 }  # fmt: skip
 _ANSWER: _Readers = {
     "id": _u64, "code": _u32, "held": _boolean, "pages": _list(_u64), "lengths": _list(_u64), "hits": _u32,

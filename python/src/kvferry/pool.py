@@ -17,6 +17,7 @@ from kvferry.values import Pinned
 
 if TYPE_CHECKING:
     from kvferry.messages import Attached
+    from kvferry.npu import DevicePool
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -155,8 +156,10 @@ def torch_module() -> Any:
 _PORTABLE = 1
 
 
-def pin(pool: Pool) -> Pinned:
+def pin(pool: Pool | DevicePool) -> Pinned:
     """Have CUDA know the pool's memory, so that copies between it and devices need no copy in between."""
+    if not isinstance(pool, Pool):
+        return Pinned(False, 0, f"nothing was pinned: the pool is memory of {pool.name}")
     try:
         torch = torch_module()
     except ImportError as error:
@@ -171,6 +174,8 @@ def pin(pool: Pool) -> Pinned:
     return Pinned(True, pool.bytes.nbytes, f"{pool.bytes.nbytes} bytes of the pool are registered with CUDA")
 
 
-def unpin(pool: Pool) -> None:
+def unpin(pool: Pool | DevicePool) -> None:
     """Undo a pin that was done."""
+    if not isinstance(pool, Pool):
+        return
     torch_module().cuda.cudart().cudaHostUnregister(pool.bytes.ctypes.data)

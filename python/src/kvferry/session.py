@@ -34,6 +34,8 @@ class Refused:
     """The agent did not take it; the connection is of no more use."""
 
     error: Error
+    # What the agent says of itself all the same.
+    info: Attached
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Session:
         self._stale = False  # the session is given up, and the agent may have it still
         self._leaving = 0  # the number by which a stale one is ended
         self._detaching: Call | None = None
+        # The number that the driver of an NPU has for this process; 0: no agent has asked for it.
+        self.device_process = 0
 
     @property
     def joined(self) -> bool:
@@ -85,7 +89,7 @@ class Session:
         self._restart()
         self._hears, self._asked = True, self._session
         life = self._life if self._session else ""
-        self._stream.say(messages.attach_request(self._name, self._session, life, self.calls.open))
+        self._stream.say(messages.attach_request(self._name, self._session, life, self.calls.open, self.device_process))
 
     def disconnected(self) -> list[Lost]:
         """Know that the connection is gone. Calls stay, for the next one, but for those that may be why it was cut."""
@@ -164,7 +168,7 @@ class Session:
             self._session, self._stale = 0, False
             events.append(Broken(str(error)))
         else:
-            events.append(Refused(error))
+            events.append(Refused(error, info))
 
     def _leave(self) -> None:
         """Tell an agent that came back too late that nothing is needed any more of what it has."""

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kvferry.codes import Code
 from kvferry.errors import Error, Why, error_of
+from kvferry.npu import DeviceBytes
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    import numpy as np
-    import numpy.typing as npt
-
     from kvferry.call import Call
     from kvferry.messages import Answer, Show
+    from kvferry.npu import DevicePool
     from kvferry.pool import Pool
     from kvferry.thread import Once
 
-    # The place of the first chunk among the keys, and the chunks, only to be read.
-    Chunks = tuple[int, list[npt.NDArray[np.uint8]]]
+    # The place of the first chunk among the keys, and the chunks, only to be read: arrays of numpy, or DeviceBytes.
+    Chunks = tuple[int, list[Any]]
 
 # What says that something has come: of threads, or of an event loop.
 F = TypeVar("F", "Once", "asyncio.Future[None]")
@@ -34,7 +33,7 @@ class Reply:
 
     call: Call
     answer: Answer
-    pool: Pool
+    pool: Pool | DevicePool
     epoch: int
     # Gives back what it brought, if nobody takes it: who waits may be interrupted before it has a handle.
     _untaken: list[weakref.finalize[..., Any]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -108,13 +107,16 @@ class Waiting(Generic[F]):
         if not self.back.done():
             self.back.set_result(None)
 
-    def showing(self, show: Show, pool: Pool) -> None:
+    def showing(self, show: Show, pool: Pool | DevicePool) -> None:
         """Take what is shown."""
         if self._shown is None:
             raise AssertionError("BUG: chunks are shown to nobody")
         chunks = [pool.page(number, length) for number, length in zip(show.pages, show.lengths, strict=True)]
         for chunk in chunks:
-            chunk.flags.writeable = False
+            if isinstance(chunk, DeviceBytes):
+                chunk.writable = False
+            else:
+                chunk.flags.writeable = False
         self._shown((show.first, chunks))
 
     def _end(self, *, back: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from kvferry.codes import Code
 from kvferry.errors import Error, Why, error_of, wrong
 from kvferry.handles import briefly
+from kvferry.npu import DeviceBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
     # Takes a chunk by its place; gives false where it has no room. What it took may not count, and come again.
-    Take = Callable[[int, Bytes], bool]
+    Take = Callable[[int, Any], bool]
 
 # Pages that are held at once for one batch: others need some too.
 BATCH = 16
@@ -157,7 +158,7 @@ def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, E
     taken = 0
     try:
         for place, page in enumerate(pages):
-            if not take(at + place, page.array()):
+            if not take(at + place, page.memory()):
                 break
             taken += 1
     except Error as error:
@@ -174,13 +175,13 @@ def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, E
 def fill(page: Page, view: Any) -> None:
     """Copy a whole chunk to a page."""
     same_size(page.nbytes, len(view))
-    page.array()[:] = np.frombuffer(view, np.uint8)
+    page.write(view)
 
 
-def drain(chunk: Bytes, view: Any) -> None:
+def drain(chunk: Bytes | DeviceBytes, view: Any) -> None:
     """Copy a chunk to where it belongs."""
     same_size(chunk.nbytes, len(view))
-    np.frombuffer(view, np.uint8)[:] = chunk
+    np.frombuffer(view, np.uint8)[:] = chunk.read() if isinstance(chunk, DeviceBytes) else chunk
 
 
 def same_size(given: int, size: int) -> None:

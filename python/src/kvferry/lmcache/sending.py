@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgpack
-import numpy as np
 
 from kvferry.errors import wrong
 from kvferry.handles import briefly
@@ -178,7 +177,7 @@ class Sending:
         if size > self._page_bytes or size % self._token_bytes or (size < self._page_bytes and not end):
             remedy = "mend layout and chunk_size of the agent's file"
             raise wrong("put", "size of a chunk", f"{size} bytes", f"the agent's {self._page_bytes}", remedy)
-        page.array()[:size] = np.frombuffer(view, np.uint8)
+        page.write(view)
         return size
 
     def _over(self, batch: Batch, sent: int) -> None:

@@ -8,13 +8,15 @@ has fewer blocks, and no gaps. What the bytes of a block mean is the engine's ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kvferry.errors import wrong
+from kvferry.npu import DeviceBytes
 from kvferry.vllm.device import Device
 from kvferry.vllm.host import Host
 from kvferry.vllm.settings import Engine, refused
@@ -89,21 +91,37 @@ class Cache:
         """Have later copies wait for what the engine was given to compute up to now. Its thread calls it."""
         self._mover.mark()
 
-    def gather(self, blocks: Sequence[int], page: Bytes) -> None:
+    def gather(self, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
         """Copy blocks, in all layers, to the beginning of a page."""
-        self._mover.gather(blocks, page, self.stripes)
+        with self._filling(page, len(blocks) * self.block_bytes) as there:
+            self._mover.gather(blocks, there, self.stripes)
 
-    def scatter(self, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
+    def scatter(self, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
         """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
-        self._mover.scatter(page, skip, blocks, self.stripes)
+        self._mover.scatter(self._reading(page), skip, blocks, self.stripes)
 
-    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes) -> None:
+    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
         """Copy what one layer has of blocks to the beginning of a page."""
-        self._mover.gather_layer(layer, blocks, page)
+        with self._filling(page, len(blocks) * self.layer_bytes) as there:
+            self._mover.gather_layer(layer, blocks, there)
 
-    def scatter_layer(self, layer: int, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
+    def scatter_layer(self, layer: int, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
         """Copy from a page that has one layer of a chunk."""
-        self._mover.scatter_layer(layer, page, skip, blocks)
+        self._mover.scatter_layer(layer, self._reading(page), skip, blocks)
+
+    @contextmanager
+    def _filling(self, page: Bytes | DeviceBytes, size: int) -> Iterator[Any]:
+        """Give what is to be filled: the page, or for an engine on the host what is copied to the NPU that has it."""
+        if isinstance(self._mover, Host) and isinstance(page, DeviceBytes):
+            made = np.empty(size, np.uint8)
+            yield made
+            page.write(made)
+        else:
+            yield page
+
+    def _reading(self, page: Bytes | DeviceBytes) -> Any:
+        """Give what is to be read, likewise."""
+        return page.read() if isinstance(self._mover, Host) and isinstance(page, DeviceBytes) else page
 
     def fits(self, size: int, blocks: int, of_block: int = 0) -> None:
         """Refuse pages of an agent that was started anew with another file, and chunks that somebody else made.

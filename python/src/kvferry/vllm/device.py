@@ -1,6 +1,7 @@
 """Copies between pages and an engine's KV cache in the memory of a device, by torch.
 
-Blocks are put together on the device, so that a page is one copy between device and host. Copies run on streams of
+Blocks are put together on the device, so that a page is one copy: between device and host, or within an NPU where the
+pool is memory of it (kvferry.npu). Copies run on streams of
 their own, behind all that the engine's stream was given before; the engine's stream waits for none of them. The calling
 thread waits for its copy: who is told that it is done need not know of streams.
 """
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import queue
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from kvferry.npu import DeviceBytes
 from kvferry.pool import torch_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from kvferry.vllm.cache import Bytes
 
@@ -39,6 +42,11 @@ class Stage:
     def places(self, blocks: Sequence[int]) -> Any:
         """Say on the device which blocks."""
         return self._torch.tensor(list(blocks), dtype=self._torch.int64, device=self._device)
+
+    @property
+    def handle(self) -> int:
+        """What AscendCL calls the stream; torch_npu has it as npu_stream."""
+        return int(self.stream.npu_stream)
 
     def wait(self) -> None:
         """Wait until the stream has done all that it was given."""
@@ -68,37 +76,37 @@ class Device:
         event.record(self._streams.current_stream(self._device))
         self._marked = event
 
-    def gather(self, blocks: Sequence[int], page: Bytes, stripes: int) -> None:
+    def gather(self, blocks: Sequence[int], page: Bytes | DeviceBytes, stripes: int) -> None:
         """Copy blocks, in all layers, to the beginning of a page."""
-        with self._stage() as stage:
+        with _kept(page), self._stage() as stage:
             places = stage.places(blocks)
             layers = stage.room(len(self._rows), len(blocks), self._width)
             for layer, row in enumerate(self._rows):
                 self._torch.index_select(row, 0, places, out=layers[layer])
             striped = layers.view(len(self._rows), stripes, -1).transpose(0, 1).contiguous().view(-1)
-            self._host(page, striped.numel()).copy_(striped, non_blocking=True)
+            self._store(page, striped, stage)
 
-    def scatter(self, page: Bytes, skip: int, blocks: Sequence[int], stripes: int) -> None:
+    def scatter(self, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int], stripes: int) -> None:
         """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
-        with self._stage() as stage:
+        with _kept(page), self._stage() as stage:
             places = stage.places(blocks)
             striped = stage.room(stripes, len(self._rows), len(page) // (stripes * len(self._rows)))
-            striped.view(-1).copy_(self._host(page, striped.numel()), non_blocking=True)
+            self._load(striped.view(-1), page, stage)
             layers = striped.transpose(0, 1).reshape(len(self._rows), -1, self._width)
             for layer, row in enumerate(self._rows):
                 row.index_copy_(0, places, layers[layer, skip : skip + len(blocks)])
 
-    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes) -> None:
+    def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
         """Copy what one layer has of blocks to the beginning of a page."""
-        with self._stage() as stage:
+        with _kept(page), self._stage() as stage:
             found = self._rows[layer].index_select(0, stage.places(blocks)).view(-1)
-            self._host(page, found.numel()).copy_(found, non_blocking=True)
+            self._store(page, found, stage)
 
-    def scatter_layer(self, layer: int, page: Bytes, skip: int, blocks: Sequence[int]) -> None:
+    def scatter_layer(self, layer: int, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
         """Copy from a page that has one layer of a chunk."""
-        with self._stage() as stage:
+        with _kept(page), self._stage() as stage:
             found = stage.room(len(blocks), self._width)
-            found.view(-1).copy_(self._host(page[skip * self._width :], found.numel()), non_blocking=True)
+            self._load(found.view(-1), page[skip * self._width :], stage)
             self._rows[layer].index_copy_(0, stage.places(blocks), found)
 
     @property
@@ -118,10 +126,31 @@ class Device:
             finally:
                 self._stages.put(stage)
 
+    def _store(self, page: Bytes | DeviceBytes, found: Any, stage: Stage) -> None:
+        """Have the stream copy bytes of the device to the beginning of a page."""
+        size = found.numel()
+        if isinstance(page, DeviceBytes):
+            page.enqueue_from(found.data_ptr(), size, stage.handle, on_device=True)
+        else:
+            self._host(page, size).copy_(found, non_blocking=True)
+
+    def _load(self, room: Any, page: Bytes | DeviceBytes, stage: Stage) -> None:
+        """Have the stream copy the beginning of a page to the device."""
+        size = room.numel()
+        if isinstance(page, DeviceBytes):
+            page.enqueue_to(room.data_ptr(), size, stage.handle, on_device=True)
+        else:
+            room.copy_(self._host(page, size), non_blocking=True)
+
     def _host(self, page: Bytes, size: int) -> Any:
         # By address: torch has no tensors that are only to be read, and says so of what a get gave.
         memory = (ctypes.c_uint8 * size).from_address(page[:size].ctypes.data)
         return self._torch.frombuffer(memory, dtype=self._torch.uint8)
+
+
+def _kept(page: Bytes | DeviceBytes) -> AbstractContextManager[Any]:
+    """Keep a page's memory imported until the stream that copies it was waited for."""
+    return page.pool.using() if isinstance(page, DeviceBytes) else nullcontext()
 
 
 def _rows(torch: Any, tensor: Any) -> Any:

@@ -204,7 +204,7 @@ class Layers:
             run.copies.append(copy)
         for begin in range(0, len(copy.part.blocks), self._chunk_blocks):
             blocks = copy.part.blocks[begin : begin + self._chunk_blocks]
-            page = copy.pages[begin // self._chunk_blocks * count + layer].array()
+            page = copy.pages[begin // self._chunk_blocks * count + layer].memory()
             self._cache.fits(len(page), self._chunk_blocks, self._cache.layer_bytes)
             self._cache.gather_layer(layer, blocks, page)
         copy.unsaved -= 1

@@ -233,7 +233,7 @@ class Working:
 
     def _gather(self, pages: Any, part: Sequence[Sequence[int]]) -> None:
         for page, blocks in zip(pages, part, strict=True):
-            whole = page.array()
+            whole = page.memory()
             self._cache.fits(len(whole), self._chunk_blocks)
             self._cache.gather(blocks, whole)
 
@@ -294,7 +294,7 @@ class Working:
                 bound=max(SOON, min(_BOUND, rest - patience)),
             )
         with briefly(pages):
-            each = [page.array() for page in pages]
+            each = [page.memory() for page in pages]
             of_chunk = max(1, self._layers)
             for place in range(0, len(each), of_chunk):
                 self._fill(load, begin + place // of_chunk, each[place : place + of_chunk])

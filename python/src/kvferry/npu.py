@@ -1,0 +1,293 @@
+"""The pool of an agent in the memory of an Ascend NPU, imported by AscendCL.
+
+AscendCL is the vendor's library. An engine on an NPU has it loaded already, by torch_npu; here it is called for what
+concerns the pool and nothing else. It is never finalized, and no device is ever reset: both would end the engine's use
+of it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvferry.errors import lost, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvferry.errors import Error
+    from kvferry.messages import Attached
+
+Bytes = npt.NDArray[np.uint8]
+
+LIBRARY_VARIABLE = "KVFERRY_ASCENDCL"
+
+# The names by which the loader finds it where CANN's set_env.sh was sourced.
+_NAMES = ("libascendcl.so", "libacl_rt.so")
+
+# From acl_base.h: aclInit says so where somebody else did it before.
+_REPEATED = 100002
+# aclrtMemcpyKind.
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+
+_P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "aclInit": (ctypes.c_char_p,),
+    "aclrtGetDeviceCount": (ctypes.POINTER(ctypes.c_uint32),),
+    "aclrtGetPhyDevIdByLogicDevId": (_I, ctypes.POINTER(_I)),
+    "aclrtSetDevice": (_I,),
+    "aclrtGetCurrentContext": (ctypes.POINTER(_P),),
+    "aclrtSetCurrentContext": (_P,),
+    "aclrtDeviceGetBareTgid": (ctypes.POINTER(_I),),
+    "aclrtIpcMemImportByKey": (ctypes.POINTER(_P), ctypes.c_char_p, ctypes.c_uint64),
+    "aclrtIpcMemClose": (ctypes.c_char_p,),
+    "aclrtMemcpy": (_P, _N, _P, _N, ctypes.c_int),
+    "aclrtMemcpyAsync": (_P, _N, _P, _N, ctypes.c_int, _P),
+}
+
+
+class NPUError(OSError):
+    """AscendCL is not there, or a call of it failed."""
+
+
+class Library:
+    """AscendCL, as this process has it loaded."""
+
+    def __init__(self, path: str) -> None:
+        """Load and initialise it; NPUError where that cannot be."""
+        self._contexts: dict[int, int] = {}
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise NPUError(f"AscendCL cannot be loaded: {error}") from error
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(loaded, name, None)
+            if function is None:
+                raise NPUError(f"{path} has no {name}: CANN 8.2 or later is needed for pools in memory of an NPU")
+            function.argtypes, function.restype = arguments, _I
+        self._loaded = loaded
+        code = loaded.aclInit(None)
+        if code not in (0, _REPEATED):
+            raise NPUError(f"aclInit gave error {code}")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function, and raise an NPUError with what it says of an error."""
+        code = getattr(self._loaded, name)(*arguments)
+        if code:
+            raise NPUError(f"{name} gave error {code}{self._text()}")
+
+    def _text(self) -> str:
+        said = getattr(self._loaded, "aclGetRecentErrMsg", None)
+        if said is None:
+            return ""
+        said.restype = ctypes.c_char_p
+        text = said()
+        return f": {text.decode(errors='replace').strip()}" if text else ""
+
+    def process(self) -> int:
+        """Give the number that the driver has for this process: the host's, in a container too."""
+        number = _I()
+        self.call("aclrtDeviceGetBareTgid", ctypes.byref(number))
+        return number.value
+
+    def device(self, physical: int) -> int:
+        """Find the device with a number of the host's among those that this process sees."""
+        count = ctypes.c_uint32()
+        self.call("aclrtGetDeviceCount", ctypes.byref(count))
+        for logical in range(count.value):
+            is_physical = _I()
+            self.call("aclrtGetPhyDevIdByLogicDevId", logical, ctypes.byref(is_physical))
+            if is_physical.value == physical:
+                return logical
+        raise NPUError(
+            f"this process does not see NPU {physical} of the host, whose memory the pool is: let both see the same "
+            "NPU (ASCEND_RT_VISIBLE_DEVICES)"
+        )
+
+    def use(self, logical: int) -> int:
+        """Take a device into use, and give its context: the process's one, which torch_npu's threads have as well."""
+        if logical not in self._contexts:
+            with self._kept():
+                self.call("aclrtSetDevice", logical)
+                context = _P()
+                self.call("aclrtGetCurrentContext", ctypes.byref(context))
+            self._contexts[logical] = context.value or 0
+        return self._contexts[logical]
+
+    @contextlib.contextmanager
+    def inside(self, context: int) -> Iterator[None]:
+        """Have the calling thread work in a context, and then in its own again."""
+        with self._kept():
+            self.call("aclrtSetCurrentContext", context)
+            yield
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        before = _P()
+        if self._loaded.aclrtGetCurrentContext(ctypes.byref(before)):
+            before.value = None  # The thread has none.
+        try:
+            yield
+        finally:
+            if before.value:
+                self._loaded.aclrtSetCurrentContext(before)
+
+
+_libraries: dict[str, Library] = {}
+_loading = threading.Lock()
+
+
+def library() -> Library:
+    """Load AscendCL once: the file that the variable names, or what the loader finds."""
+    named = os.environ.get(LIBRARY_VARIABLE, "")
+    tried: list[str] = []
+    with _loading:
+        for path in (named,) if named else _NAMES:
+            if path in _libraries:
+                return _libraries[path]
+            try:
+                _libraries[path] = Library(path)
+            except NPUError as error:
+                tried.append(str(error))
+            else:
+                return _libraries[path]
+    raise NPUError(f"{'; '.join(tried)}; source CANN's set_env.sh, or name the file in {LIBRARY_VARIABLE}")
+
+
+class DeviceBytes:
+    """Some of the pool's memory on an NPU: it has an address there and no content that Python could look at.
+
+    A slice of it is one, too. Copies to and from it are over when read and write return.
+    """
+
+    def __init__(self, pool: DevicePool, address: int, size: int, *, writable: bool = True) -> None:
+        """Name the memory."""
+        self.pool = pool
+        self.address = address
+        self.nbytes = size
+        self.writable = writable
+
+    def __len__(self) -> int:
+        """Count its bytes."""
+        return self.nbytes
+
+    def __getitem__(self, part: slice) -> DeviceBytes:
+        """Give a stretch of it."""
+        begin, end, step = part.indices(self.nbytes)
+        if step != 1:
+            raise wrong("slice", "the step", str(step), "1", "memory of a device is sliced in one piece")
+        return DeviceBytes(self.pool, self.address + begin, max(0, end - begin), writable=self.writable)
+
+    def read(self) -> Bytes:
+        """Copy it to the host."""
+        made = np.empty(self.nbytes, np.uint8)
+        with self.pool.using() as (lib, context), lib.inside(context):
+            if self.nbytes:
+                lib.call("aclrtMemcpy", made.ctypes.data, made.nbytes, self.address, self.nbytes, DEVICE_TO_HOST)
+        return made
+
+    def write(self, data: Any) -> None:
+        """Fill its first bytes from the host: what a buffer has, all of it."""
+        content = np.ascontiguousarray(np.frombuffer(memoryview(data).cast("B"), np.uint8))
+        self._writing(content.nbytes)
+        with self.pool.using() as (lib, context), lib.inside(context):
+            if content.nbytes:
+                lib.call("aclrtMemcpy", self.address, self.nbytes, content.ctypes.data, content.nbytes, HOST_TO_DEVICE)
+
+    def enqueue_from(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
+        """Put a copy into a stream of the NPU, from there to here. The caller waits for the stream before it ends."""
+        self._writing(size)
+        kind = DEVICE_TO_DEVICE if on_device else HOST_TO_DEVICE
+        with self.pool.using() as (lib, context), lib.inside(context):
+            lib.call("aclrtMemcpyAsync", self.address, self.nbytes, address, size, kind, stream)
+
+    def enqueue_to(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
+        """Put a copy into a stream of the NPU, from here to there."""
+        kind = DEVICE_TO_DEVICE if on_device else DEVICE_TO_HOST
+        with self.pool.using() as (lib, context), lib.inside(context):
+            lib.call("aclrtMemcpyAsync", address, size, self.address, size, kind, stream)
+
+    def _writing(self, size: int) -> None:
+        if not self.writable:
+            raise wrong("write", "the chunk", "only to be read", "pages of a reserve", "reserve pages to write to")
+        if size > self.nbytes:
+            raise wrong("write", "data", f"{size} bytes", f"at most {self.nbytes}", "give what the page has room for")
+
+
+class DevicePool:
+    """The pages of one life of an agent, in memory of an NPU.
+
+    When the session is over the import is closed, as soon as no copy uses it: the agent must not give the memory back
+    before. Later copies are lost.
+    """
+
+    def __init__(self, info: Attached) -> None:
+        """Import the memory. The process was admitted before."""
+        self.life = info.life
+        self.page_bytes = info.page_bytes
+        self.count = info.pages
+        self.name = f"NPU {info.device}"
+        if info.offset + info.pages * info.page_bytes > info.device_bytes:
+            raise NPUError(
+                f"the pool ends at byte {info.offset + info.pages * info.page_bytes}, its memory at {info.device_bytes}"
+            )
+        self._key = info.device_key.encode()
+        self._library = library()
+        self._context = self._library.use(self._library.device(info.device))
+        self._lock = threading.Lock()
+        self._users = 0
+        self._over = False
+        address = _P()
+        with self._library.inside(self._context):
+            self._library.call("aclrtIpcMemImportByKey", ctypes.byref(address), self._key, 0)
+        self._begin = (address.value or 0) + info.offset
+
+    def page(self, number: int, length: int | None = None) -> DeviceBytes:
+        """Give the first bytes of a page, all of them by default."""
+        size = self.page_bytes if length is None else length
+        return DeviceBytes(self, self._begin + number * self.page_bytes, size)
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[tuple[Library, int]]:
+        """Keep the memory imported; the context is where it is used."""
+        with self._lock:
+            if self._over:
+                raise lost("copy", "the agent is gone, and the memory with it; treat it as a miss")
+            self._users += 1
+        try:
+            yield self._library, self._context
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._close_if_unused()
+
+    def drop(self) -> None:
+        """Give the memory up; see the class."""
+        with self._lock:
+            if not self._over:
+                self._over = True
+                self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._over and not self._users:
+            with contextlib.suppress(NPUError), self._library.inside(self._context):
+                self._library.call("aclrtIpcMemClose", self._key)
+
+
+def on_device(op: str, pool: DevicePool) -> Error:
+    """Make the error of what wants memory that Python can look at."""
+    remedy = "use read and write of a page, or its address in work that you give the NPU"
+    return wrong(op, "the pool", f"memory of {pool.name}", "memory of the host", remedy)
+
+
+def process_of(physical: int) -> int:
+    """Say what number the driver of a device has for this process."""
+    found = library()
+    with found.inside(found.use(found.device(physical))):
+        return found.process()
