@@ -223,10 +223,11 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 override PY := $(CACHE)/python
 
 .PHONY: python-test
-python-test: build $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
+python-test: build softnpu $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.
 	cd python && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
 	cd python && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy
-	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry $(PY)/bin/pytest
+	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry \
+		KVFERRY_SOFTNPU=$(CACHE)/softnpu/plain/libcannemu.so $(PY)/bin/pytest
 
 override WHEELS := $(CACHE)/wheels
 
@@ -413,7 +414,9 @@ $(TINY) $(SMALL): $(VLLM_READY) tools/interop/model.py
 
 .PHONY: softnpu
 softnpu: ## Build the software NPU, a C library that stands in for the vendor's (docs/softnpu.md).
-	@$(MAKE) --no-print-directory -f runtime/softnpu/softnpu.mk library OUT=$(CACHE)/softnpu/plain
+	@mkdir -p $(CACHE)/softnpu/plain # Tests build it as well, and hold this lock meanwhile.
+	@flock $(CACHE)/softnpu/plain/lock \
+		$(MAKE) --no-print-directory -f runtime/softnpu/softnpu.mk library OUT=$(CACHE)/softnpu/plain
 	@echo $(CACHE)/softnpu/plain/libcannemu.so
 
 # ---- longer work ----

@@ -82,8 +82,8 @@ def test_what_is_written_is_what_go_writes(name: str, written: bytes) -> None:
         (
             "attached",
             Attached(
-                1, 7, LIFE, True, 0, "", 4096, 65536, 300, 4, 64, 256, 1 << 20, ("sender", "receiver"), 2,
-                (2, 4, 256, 256), "bfloat16",
+                1, 7, LIFE, True, 0, "", 4096, 65536, 300, 4, 64, 256, 1 << 20, ("sender", "receiver"), "", 0, 0,
+                2, (2, 4, 256, 256), "bfloat16",
             ),
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pathlib
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 import kvferry
 from kvferry import npu
-from nodes import CHUNK, PATIENCE, SENDER, Node, attach, key, needed, receives, running
+from nodes import CHUNK, PATIENCE, SENDER, Node, attach, key, needed, ports, receives, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,3 +193,136 @@ def test_bindings() -> None:
     """All functions that are called are there, with arguments that ctypes checks."""
     loaded = ctypes.CDLL(LIBRARY)
     assert all(hasattr(loaded, name) for name in npu._FUNCTIONS)
+
+
+# The files of LMCache-Ascend's example of disaggregated prefill, with hosts and ports filled in and sizes cut.
+PREFILL = """
+local_cpu: False
+chunk_size: 16
+enable_pd: True
+transfer_channel: "hccl"
+pd_role: "sender"
+pd_pull_mode: True
+pd_delay_pull: True
+pd_pull_done_port: [{done}, {spare}]
+pd_use_cpu_offload: True
+pd_cpu_buffer_size: 1048576
+pd_peer_host: "127.0.0.1"
+pd_skip_proxy_notification: True
+pd_buffer_size: 262144
+pd_buffer_device: "npu"
+"""
+DECODE = """
+local_cpu: False
+chunk_size: 16
+enable_pd: True
+transfer_channel: "hccl"
+pd_role: "receiver"
+pd_peer_host: "127.0.0.1"
+pd_pull_mode: True
+pd_delay_pull: True
+pd_peer_init_port: [{init}, {spare}]
+pd_peer_alloc_port: [{alloc}, {other}]
+pd_buffer_size: 262144
+pd_buffer_device: "npu"
+"""
+OWN = """extra_config:
+  kvferry:
+    layout: {{num_layers: 2, num_kv_heads: 1, head_size: 64, dtype: bfloat16}}
+    hccl: {{server_id: a{number}, device_ip: [192.0.2.{number}, 192.0.2.9]}}
+"""
+
+
+def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Chunks that a prefill offloads are fetched by a decode, whose NPU reads them out of the other's host memory."""
+    done, spare, init, alloc, other, more = ports(6)
+    sends = PREFILL.format(done=done, spare=spare) + OWN.format(number=1)
+    gets = DECODE.format(init=init, spare=more, alloc=alloc, other=other) + OWN.format(number=2)
+    with ExitStack() as stack:
+        sender = stack.enter_context(running(tmp_path / "s", sends))
+        receiver = stack.enter_context(running(tmp_path / "r", gets))
+        prefill, decode = stack.enter_context(attach(sender)), stack.enter_context(attach(receiver))
+        keys = [key(number) for number in range(12)]
+        for begin in range(0, len(keys), 4):
+            with prefill.reserve(4, patience=PATIENCE) as pages:
+                for number, page in enumerate(pages, begin):
+                    page.write(content(number))
+                prefill.put(peer=receiver.peer, keys=keys[begin : begin + 4], pages=pages, request="r", last=begin == 8)
+        found: dict[int, Any] = {}
+
+        def take(first: int, chunks: list[Any]) -> None:
+            for place, chunk in enumerate(chunks, first):
+                found[place] = chunk.read()
+
+        assert decode.fetch(keys, take, request="r", patience=PATIENCE).count == len(keys)
+        assert all(np.array_equal(found[number], content(number)) for number in range(len(keys)))
+
+
+# Those of its example of sharing: an instance that fetches by its NPU, and one that pushes out of host memory.
+BY_NPU = """
+p2p_use_npu: True
+p2p_pull_mode: True
+p2p_delay_pull: True
+p2p_npu_buffer_size: 262144
+"""
+SHARES = """
+chunk_size: 16
+local_cpu: True
+max_local_cpu_size: 0.001
+enable_async_loading: True
+enable_p2p: True
+p2p_host: "127.0.0.1"
+p2p_init_ports: [{init}, {spare}]
+p2p_lookup_ports: [{lookup}, {other}]
+transfer_channel: "hccl"
+{npu}enable_controller: True
+lmcache_instance_id: "lmcache_instance_{number}"
+controller_pull_url: "127.0.0.1:{pull}"
+controller_reply_url: "127.0.0.1:{reply}"
+lmcache_worker_ports: [{worker}, {more}]
+"""
+
+
+def shares(number: int, directory: dict[str, int], npu_keys: str) -> str:
+    names = ("init", "spare", "lookup", "other", "worker", "more")
+    given = dict(zip(names, ports(len(names)), strict=True))
+    text = SHARES.format(number=number, pull=directory["pull"], reply=directory["reply"], npu=npu_keys, **given)
+    return text + "extra_config:\n  lookup_backoff_time: 0.001\n" + OWN.format(number=number).partition("\n")[2]
+
+
+def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Each instance gets what the other's engine stored, in its own way."""
+    directory = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
+    with ExitStack() as stack:
+        run = subprocess.Popen(
+            [kvferry.agent.find(), "directory", "--ports", json.dumps(directory), "--json"], stdout=subprocess.PIPE
+        )
+        for end in (run.wait, run.kill):
+            stack.callback(end)
+        assert run.stdout is not None
+        stack.callback(run.stdout.close)
+        assert run.stdout.readline()
+        nodes = [
+            stack.enter_context(running(tmp_path / str(number), shares(number, directory, keys)))
+            for number, keys in ((1, BY_NPU), (2, ""))
+        ]
+        engines = [stack.enter_context(attach(node)) for node in nodes]
+        for owner, asker in ((0, 1), (1, 0)):
+            keys = [key(100 * owner + number) for number in range(4)]
+            with engines[owner].reserve(4, patience=PATIENCE) as pages:
+                for number, page in enumerate(pages):
+                    page.write(content(100 * owner + number))
+                engines[owner].store(keys, pages)
+            while engines[asker].lookup(keys).elsewhere < 4:  # What was stored is announced after that.
+                pass
+            seen: list[Any] = []
+
+            def take(_: int, chunks: list[Any], seen: list[Any] = seen) -> None:
+                seen.extend(chunk.read() if isinstance(chunk, npu.DeviceBytes) else chunk.copy() for chunk in chunks)
+
+            if asker == 0:  # Its NPU reads when the engine asks.
+                assert engines[0].shared_fetch(keys, take, request="f", patience=PATIENCE).count == 4
+            else:
+                with engines[1].shared_get(keys, request="g", patience=PATIENCE) as pages:
+                    seen.extend(page.read() for page in pages)
+            assert all(np.array_equal(seen[number], content(100 * owner + number)) for number in range(4))
