@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/runtime"
@@ -69,8 +69,7 @@ func serveEngines(cmd *cobra.Command, n *node, to attach.Config, patience time.D
 	if err != nil {
 		return err
 	}
-	id := n.Incarnation()
-	line := map[string]any{"socket": s.Path(), "life": fmt.Sprintf("%x", id[:]), "sides": n.Sides(),
+	line := map[string]any{"socket": s.Path(), "life": uuid.UUID(n.Incarnation()).String(), "sides": n.Sides(),
 		"page_bytes": n.PageBytes()}
 	for _, server := range n.Servers() {
 		line[server.Channel.String()+"_port"] = server.Addr.Port

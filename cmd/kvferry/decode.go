@@ -24,7 +24,8 @@ func newDecodeCommand() *cobra.Command {
 		Use:   "decode [HEX...]",
 		Short: "Show wire bytes as readable text",
 		Long: `decode shows control-plane messages field by field, as a node would read them,
-and says where and why a message is refused.
+and says where and why a message is refused. One that is none of ours is shown as
+the msgpack that it is.
 
 Messages are given in hex, one an argument, or read from --file or standard input:
 either one message as raw bytes, which may be a controller's JSON, or any number in
@@ -110,6 +111,8 @@ type decoded struct {
 	Bytes   int      `json:"bytes"`
 	Text    []string `json:"text"` // the lines that are printed without --json
 	Error   *refusal `json:"error,omitempty"`
+	// Msgpack is a message that no schema of ours explains, by nothing but its encoding.
+	Msgpack []string `json:"msgpack,omitempty"`
 }
 
 // A refusal is why a node would not take a message.
@@ -143,6 +146,9 @@ func printDecoded(w io.Writer, messages [][]byte, asJSON bool) error {
 			if d.Error != nil {
 				fmt.Fprintf(&out, "refused: %s\n", d.Error.Text)
 			}
+			if len(d.Msgpack) > 0 {
+				fmt.Fprintf(&out, "as msgpack alone:\n  %s\n", strings.Join(d.Msgpack, "\n  "))
+			}
 		}
 		if _, err := w.Write(out.Bytes()); err != nil {
 			return err
@@ -167,6 +173,9 @@ func describe(b []byte) decoded {
 		d.Error = &refusal{why.Code.String(), why.Field, why.Offset, why.Error()}
 	} else if err != nil {
 		d.Error = &refusal{Text: err.Error()}
+	}
+	if d.Error != nil && d.Message == "" && len(b) > 0 && b[0] != '{' {
+		d.Msgpack = asMsgpack(b)
 	}
 	return d
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
@@ -42,7 +44,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {

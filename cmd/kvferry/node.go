@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -57,7 +57,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 				return err
 			}
 			id := n.Incarnation()
-			log.Info("serving", "role", cfg.Role, "incarnation", fmt.Sprintf("%x", id[:]), "pages", cfg.Pages, "page_bytes",
+			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
 			served := n.serve(cmd, commands)
 			log.Info("draining", "at_most", cfg.Push.DrainTimeout, "remedy", "a second signal ends it at once")

@@ -3,11 +3,12 @@
 package hccl
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
@@ -34,7 +35,7 @@ type outgoing struct {
 // Greet implements epochs.Hands.
 func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	p := o.plane
-	rand.Read(o.pair.session[:])
+	o.pair.session = uuid.New()
 	h := hello{from: o.Us, to: o.Peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank,
 		regions: uint8(len(p.regions))}
 	h.proof = h.prove(token)

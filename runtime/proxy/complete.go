@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // answerBytes bounds what is read of a prefill engine's answer: one token, and parameters.
@@ -175,15 +175,9 @@ func identify(r *http.Request) string {
 		good = good && c > ' ' && c < 0x7f
 	}
 	if !good {
-		id = drawn(16)
+		id = uuid.NewString()
 	}
 	return id
-}
-
-func drawn(bytes int) string {
-	b := make([]byte, bytes)
-	_, _ = rand.Read(b) // It never fails.
-	return hex.EncodeToString(b)
 }
 
 // A call is what both engines are asked alike.
@@ -262,7 +256,7 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 	}
 	// Both engines' agents know the request by this name. A client may give two of its requests one id; and who
 	// could guess another one's name would get its cache.
-	body, err := r.forPrefill(c.id+"-"+drawn(8), d)
+	body, err := r.forPrefill(c.id+"-"+uuid.NewString(), d)
 	if err != nil {
 		return nil, byInput
 	}

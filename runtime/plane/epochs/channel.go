@@ -2,16 +2,17 @@ package epochs
 
 import (
 	"bufio"
-	"encoding/hex"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -166,9 +167,9 @@ func BootID() (id [16]byte, err error) {
 	if err != nil {
 		return id, fmt.Errorf("the host's boot id: %w", err)
 	}
-	digits := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
-	if n, err := hex.Decode(id[:], []byte(digits[:min(len(digits), 32)])); err != nil || n != len(id) {
-		return id, fmt.Errorf("the host's boot id is %q; it has 32 hexadecimal digits", text)
+	boot, err := uuid.ParseBytes(bytes.TrimSpace(text))
+	if err != nil {
+		return id, fmt.Errorf("the host's boot id is %q: %w", text, err)
 	}
-	return id, nil
+	return boot, nil
 }

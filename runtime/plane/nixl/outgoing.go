@@ -3,13 +3,14 @@
 package nixl
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
@@ -45,7 +46,7 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 			return epochs.Refuse(effects.Unsupported, "the peer: %w", err)
 		}
 	}
-	rand.Read(o.session[:])
+	o.session = uuid.New()
 	h := hello{from: o.Us, to: o.Peer, session: o.session, boot: o.plane.boot}
 	h.proof = h.prove(token)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
@@ -154,7 +155,7 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	o.left.L = &p.mu
-	rand.Read(o.hello.Session[:]) // Never fails: the runtime ends the process instead.
+	o.hello.Session = uuid.New()
 	files, err := o.shakeHands()
 	for _, file := range files {
 		defer file.Close()
