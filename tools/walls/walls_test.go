@@ -36,6 +36,9 @@ var leaves = []string{"fsm/draw", "fsm/env", "fsm/kernel", "fsm/table"}
 
 var none = []string{}
 
+// identifiers is what makes and reads the names of drivers: UUIDs.
+var identifiers = []string{"github.com/google/uuid"}
+
 var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
 	// What every driver must do, for the tests of all of them: it knows none.
@@ -153,11 +156,11 @@ var rooms = []room{
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
 	// The plane over libnixl serves memory by address, and knows neither the node nor whose memory it is.
-	{name: "runtime/plane/nixl", foreign: none, own: []string{"effects", "identity", "fsm/communicator",
+	{name: "runtime/plane/nixl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
 	// What the leased planes have in common: it serves memory by address, and knows no library.
-	{name: "runtime/plane/epochs", foreign: none, own: []string{"effects", "identity", "fsm/communicator",
+	{name: "runtime/plane/epochs", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
@@ -193,7 +196,7 @@ var rooms = []room{
 		"runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The front of engines knows HTTP and metrics alone, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
-		foreign: []string{"github.com/prometheus/client_golang/prometheus/..."}},
+		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl",
 		"runtime/plane", "runtime/plane/epochs"},
@@ -201,14 +204,15 @@ var rooms = []room{
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
-	{name: "runtime/hccl", foreign: none, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
+	{name: "runtime/hccl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
 		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",
 		"runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
 	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
-	{name: "runtime/npu", own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane"}, foreign: none},
+	{name: "runtime/npu", foreign: none,
+		own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane", "runtime/plane/backing"}},
 	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
 	// What several drivers stand on: who may come in, names, logs. They know no driver.
 	// Knows by type what of a state may not be told.
