@@ -15,7 +15,11 @@ func (d *draft) unknown(file, name string, at *yaml.Node) {
 		known = append(append(known, k.name), k.aliases...)
 	}
 	remedy := d.whose + " has no such key; remove it"
-	if find(d.own, name) != nil || d.isGroup(name) {
+	if d.schema != &directorySchema && directorySchema.has(true, name) {
+		remedy = "this is a key of a directory, whose file is another; move it to that of kvferry directory --config"
+	} else if d.schema == &directorySchema && nodeSchema.has(true, name) {
+		remedy = "this is a key of a node, whose file is another; move it to that"
+	} else if find(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
 	} else if near := nearest(name, known); near != "" {
 		remedy = fmt.Sprintf("%s has no such key; did you mean %s?", d.whose, near)
