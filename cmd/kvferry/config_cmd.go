@@ -21,10 +21,10 @@ func newConfigCommand() *cobra.Command {
 	return cmd
 }
 
-// A checkedFile is a file without problems of its own, as --json shows it.
+// A checkedFile is a file without problems of its own, as --json shows it. Of a directory's it has File and Role.
 type checkedFile struct {
 	File    string `json:"file"`
-	Role    string `json:"role"`
+	Role    string `json:"role"` // of a node, or directory
 	Mode    string `json:"mode"` // push, pull or delayed pull
 	Channel string `json:"transfer_channel"`
 	Device  string `json:"pd_buffer_device"` // where the pool really lies
@@ -41,13 +41,16 @@ type checkedFile struct {
 	ArenaPages uint32 `json:"arena_pages,omitempty"`
 }
 
+const roleDirectory = "directory"
+
 func newConfigCheckCommand() *cobra.Command {
 	var asJSON, noEnv, forNode bool
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration files",
-		Long: `check reads each file as a node would, LMCACHE_ variables of the environment
-included, and prints every problem with its place and its remedy. Between senders
+		Long: `check reads each file as a node or a directory would, variables of the environment
+included, and prints every problem with its place and its remedy. A file with keys of
+LMCache's controller, or below extra_config.kvferry.directory, is a directory's. Between senders
 and receivers among the files it also says what keeps them from working together:
 modes, what a page holds, data planes, ranks, ports on one host, times, limits.
 Notes are about settings that were accepted and do not do here what they say;
@@ -68,6 +71,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 				env = nil
 			}
 			var configs []*config.Config
+			var directories []*config.Directory
 			problems, notes := []config.Problem{}, []config.Problem{} // [] in JSON, not null.
 			if !noEnv {
 				notes = append(notes, config.StrayVariables(os.Environ())...)
@@ -77,14 +81,23 @@ node has no engine: --node checks that the file says all that it needs.`,
 				if err != nil {
 					return usageError{err}
 				}
-				c, err := config.Parse(file, data, env)
+				var c *config.Config
+				var d *config.Directory
+				if config.DescribesDirectory(data) {
+					d, err = config.ParseDirectory(file, data, env)
+				} else {
+					c, err = config.Parse(file, data, env)
+				}
 				var refused *config.Error
-				if errors.As(err, &refused) {
+				switch {
+				case errors.As(err, &refused):
 					problems = append(problems, refused.Problems...)
 					notes = append(notes, refused.Notes...)
-				} else if err != nil {
+				case err != nil:
 					return err
-				} else {
+				case d != nil:
+					directories = append(directories, d)
+				default:
 					configs = append(configs, c)
 					if forNode {
 						problems = append(problems, c.Standalone()...)
@@ -92,7 +105,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 				}
 			}
 			problems = append(problems, compareAll(configs)...)
-			if err := printCheck(cmd.OutOrStdout(), configs, notes, problems, asJSON); err != nil {
+			if err := printCheck(cmd.OutOrStdout(), configs, directories, notes, problems, asJSON); err != nil {
 				return err
 			}
 			if len(problems) > 0 {
@@ -123,12 +136,17 @@ func compareAll(configs []*config.Config) (problems []config.Problem) {
 	return problems
 }
 
-func printCheck(w io.Writer, configs []*config.Config, notes, problems []config.Problem, asJSON bool) error {
+func printCheck(w io.Writer, configs []*config.Config, directories []*config.Directory,
+	notes, problems []config.Problem, asJSON bool) error {
 	files := make([]checkedFile, len(configs))
 	for i, c := range configs {
 		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(),
 			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages, c.ArenaPages}
 		notes = append(notes, c.Notes...)
+	}
+	for _, d := range directories {
+		files = append(files, checkedFile{File: d.Name, Role: roleDirectory})
+		notes = append(notes, d.Notes...)
 	}
 	if asJSON {
 		return printJSON(w, struct {
@@ -138,7 +156,11 @@ func printCheck(w io.Writer, configs []*config.Config, notes, problems []config.
 		}{files, notes, problems})
 	}
 	for _, f := range files {
-		if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", f.File, f.Role, f.Mode, f.pool()); err != nil {
+		line := f.File + ": " + f.Role
+		if f.Role != roleDirectory {
+			line += ", " + f.Mode + ", " + f.pool()
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
