@@ -28,7 +28,7 @@ func newConfigCommand() *cobra.Command {
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
-	Mode    string `json:"mode"` // push, pull or delayed pull
+	Mode    string `json:"mode"` // as config.Config.Mode has it
 	Channel string `json:"transfer_channel"`
 	Device  string `json:"pd_buffer_device"` // where the pool really lies
 	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none
@@ -182,7 +182,7 @@ func (c *configCheck) compare() {
 func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	files := make([]checkedFile, len(c.nodes))
 	for i, n := range c.nodes {
-		files[i] = checkedFile{n.Name, n.Role.String(), n.Pull.String(), n.Channel.String(), n.Device.String(), n.Ranks(),
+		files[i] = checkedFile{n.Name, n.Role.String(), n.Mode(), n.Channel.String(), n.Device.String(), n.Ranks(),
 			n.BufferBytes, n.PageBytes, n.Pages, n.HostBytes, n.HostPages, n.ArenaPages}
 	}
 	directories := make([]checkedDirectory, len(c.directories))

@@ -84,3 +84,36 @@ var strayKeys = []string{
 	"error_handling", "lookup_hashes_cache_size", "nixl_enable_gc", "store_async",
 	"store_async_max_queue_size", "weka_path",
 }
+
+// ignoredExtra are LMCache's keys below extra_config that have no effect here, as its release reads them.
+var ignoredExtra = []string{
+	"audit_actual_remote_url", "audit_backend_enabled", "audit_calc_checksum", "audit_exclude_cmds",
+	"audit_verify_checksum", "aws_access_key_id", "aws_secret_access_key", "azure_account_key", "azure_account_url",
+	"azure_connection_string", "azure_sas_token", "chunk_statistics_async_preprocess_chunks",
+	"chunk_statistics_async_queue_capacity", "chunk_statistics_file_max_count", "chunk_statistics_file_output_dir",
+	"chunk_statistics_file_rotation_size", "chunk_statistics_mem_bf_expected_chunks",
+	"chunk_statistics_mem_bf_false_positive_rate", "connection_timeout", "controller_packages", "dax.device_path",
+	"dax.max_dax_size", "dax.retrieve_staging_slab_bytes", "disable_tls", "disabled_controllers", "disk_io_threads",
+	"enable_cache_usage_details_in_response", "enable_nixl_storage", "enable_sparse",
+	"first_rank_max_local_cpu_size", "force_store_wait", "fs_base_path", "fs_connector_read_ahead_size",
+	"fs_connector_relative_tmp_dir", "fs_connector_use_odirect", "full_sync_max_retry_count",
+	"full_sync_retry_delay_s", "full_sync_startup_delay_s", "gpu_to_numa_mapping", "heartbeat_url",
+	"hf3fs_base_path", "hf3fs_mount_point", "infinistore_link_type", "internal_api_server_access_log",
+	"internal_api_server_log_level", "lmcache.mp.lazy_offload", "lmcache_rpc_port", "local_cpu.pinned_align_bytes",
+	"lookup_backoff_time", "mooncake_prefer_local_alloc", "nixl_async_put", "nixl_backend", "nixl_backend_params",
+	"nixl_enable_prog_thread", "nixl_endpoint_list", "nixl_path", "nixl_path_sharding", "nixl_pool_size",
+	"nixl_presence_cache", "nixl_presence_cache_only", "nixl_sync_mode", "nixl_use_hugepages",
+	"p2p_socket_recv_timeout_ms", "p2p_socket_send_timeout_ms", "password", "redis_url",
+	"remote_enable_mla_worker_id_as0", "remote_storage_plugin.redis.redis_url", "request_timeout",
+	"resp_num_threads", "rust_raw_block.block_align", "rust_raw_block.device_path", "rust_raw_block.io_engine",
+	"rust_raw_block.use_iouring", "rust_raw_block.use_uring", "s3_enable_s3express", "s3_num_io_threads",
+	"s3_prefer_http2", "s3_region", "sagemaker_hyperpod_bucket", "sagemaker_hyperpod_max_lease_size_mb",
+	"sagemaker_hyperpod_shared_memory_name", "sagemaker_hyperpod_use_https", "save_chunk_meta",
+	"save_only_first_rank", "shm_name", "storage_root_dir", "tls_enable", "transfer_timeout", "use_direct_io",
+	"use_exists_sync", "use_odirect", "username", "valkey_database", "valkey_enable_ttl", "valkey_mode",
+	"valkey_num_workers", "valkey_password", "valkey_sync_num_workers", "valkey_ttl_sec", "valkey_username",
+	"worker_socket_recv_timeout_ms", "worker_socket_send_timeout_ms",
+}
+
+// pluginGroups are how keys of plug-ins begin there, whose rest is their own.
+var pluginGroups = []string{"storage_plugin.", "remote_storage_plugin.", "runtime_plugin."}

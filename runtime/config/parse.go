@@ -212,8 +212,25 @@ func (d *draft) walkExtra(extra setting) {
 		} else if remedy := d.misplaced(name, value); remedy != "" {
 			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column,
 				Field: "extra_config." + shorten(name), Remedy: remedy})
+		} else if remark := strayExtra(name); remark != "" {
+			d.noteAt(setting{field: extraPrefix + shorten(name), file: extra.file, node: value}, remark)
 		}
 	})
+}
+
+// strayExtra is what is to be said of a key below extra_config that is neither ours nor LMCache's. It is no problem,
+// because programs around LMCache have theirs there, too; empty: nothing is.
+func strayExtra(name string) string {
+	if slices.Contains(ignoredExtra, name) || slices.ContainsFunc(pluginGroups, func(group string) bool {
+		return strings.HasPrefix(name, group)
+	}) {
+		return ""
+	}
+	remark := "no effect: neither kvferry nor LMCache " + Release + " reads this key"
+	if near := nearest(name, ignoredExtra); near != "" {
+		remark += "; did you mean " + extraPrefix + near + "?"
+	}
+	return remark
 }
 
 // misplaced says what is wrong with a key below extra_config that is nobody's by its name, if it was meant for us: it is

@@ -40,6 +40,8 @@ func Reference() string {
 	list(&b, ignoredKeys)
 	b.WriteString("\nAnd of other releases and of LMCache-Ascend:\n")
 	list(&b, strayKeys)
+	b.WriteString("\nBelow `extra_config`, where any other key is named in a note:\n")
+	list(&b, ignoredExtra)
 	return b.String()
 }
 

@@ -169,3 +169,20 @@ func (d *draft) forgetShare() {
 	}
 	d.cfg.Share = Share{}
 }
+
+// Mode is how chunks go from node to node: "push", "pull", "delayed pull" or "layer by layer"; of a node that shares
+// "sharing by" one of the first three, behind what it does beside that, such as "push, sharing by delayed pull".
+func (c *Config) Mode() string {
+	mode := c.Pull.String()
+	if c.Layerwise.Enabled {
+		mode = "layer by layer"
+	}
+	if !c.Share.Enabled {
+		return mode
+	}
+	sharing := "sharing by " + Pull{Enabled: c.Share.Pull, Delay: c.Share.Delay}.String()
+	if c.Share.Only {
+		return sharing
+	}
+	return mode + ", " + sharing
+}

@@ -51,3 +51,46 @@ func TestSharingExamplesLoad(t *testing.T) {
 		}
 	}
 }
+
+// A file that shares is said to do so by its own mode, and not by that of a transfer that it has not.
+func TestModeOfSharing(t *testing.T) {
+	const shares = "enable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: 1\np2p_lookup_ports: 2\npd_buffer_size: 1MiB\n" +
+		"pd_buffer_device: cpu\n"
+	for more, want := range map[string]string{
+		"":                      "sharing by push",
+		"p2p_pull_mode: true\n": "sharing by pull",
+		"p2p_pull_mode: true\np2p_delay_pull: true\n": "sharing by delayed pull",
+		"p2p_pull_mode: true\nenable_pd: true\npd_role: both\npd_skip_proxy_notification: true\npd_peer_host: 127.0.0.1\n" +
+			"pd_peer_init_port: 1\npd_peer_alloc_port: 3\n": "push, sharing by pull",
+	} {
+		cfg, err := Parse("test", []byte(shares+more), nil)
+		if err != nil {
+			t.Errorf("%q: %v", more, err)
+		} else if got := cfg.Mode(); got != want {
+			t.Errorf("%q: the mode is %q, want %q", more, got, want)
+		}
+	}
+}
+
+// A key below extra_config that nobody reads is named; LMCache's own and those of plug-ins are not.
+func TestStrayKeysBelowExtraConfig(t *testing.T) {
+	cfg, err := Parse("test", []byte(receiverYAML+
+		"  save_only_first_rnk: 1\n  save_chunk_meta: 1\n  storage_plugin.mine.x: 1\n  something: 1\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, n := range cfg.Notes {
+		if strings.HasPrefix(n.Field, "extra_config.") {
+			told = append(told, n.Field+": "+n.Remedy)
+		}
+	}
+	want := []string{
+		"extra_config.save_only_first_rnk: no effect: neither kvferry nor LMCache " + Release + " reads this key; did you mean " +
+			"extra_config.save_only_first_rank?",
+		"extra_config.something: no effect: neither kvferry nor LMCache " + Release + " reads this key",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
