@@ -178,7 +178,8 @@ func TestLogOfTinyFrames(t *testing.T) {
 			blames++
 		}
 	}
-	if want := 2 * frames / followFrames / 2; blames != 2 || steps < want {
+	const stepFrames = 512 // A step may follow a few hundred frames at most, whatever bounds it.
+	if blames != 2 || steps < 2*frames/stepFrames {
 		t.Errorf("%d frames took %d steps, and were told of %d times", 2*frames, steps, blames)
 	}
 }
