@@ -147,21 +147,6 @@ func (d *draft) clashes() {
 	}
 }
 
-// DescribesDirectory reports whether a file is one for a directory and not for a node: it has keys that a directory
-// alone reads, and none of those that say what a node is.
-func DescribesDirectory(data []byte) bool {
-	root, problem := load("", data)
-	if problem != nil || root == nil || saysNode(root) != nil {
-		return false
-	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if name := root.Content[i].Value; find(directorySchema.top, name) != nil && find(nodeSchema.top, name) == nil {
-			return true
-		}
-	}
-	return valueOf(valueOf(valueOf(root, "extra_config"), "kvferry"), "directory") != nil
-}
-
 // describesNode returns the key by which a file is one for a node, nil if there is none.
 func describesNode(data []byte) *yaml.Node {
 	if root, problem := load("", data); problem == nil && root != nil {
@@ -178,19 +163,6 @@ func saysNode(root *yaml.Node) *yaml.Node {
 			if at := root.Content[i]; at.Value == k.name || slices.Contains(k.aliases, at.Value) {
 				return at
 			}
-		}
-	}
-	return nil
-}
-
-// valueOf returns the value of a key of a mapping, nil if m is none or has no such key.
-func valueOf(m *yaml.Node, name string) *yaml.Node {
-	if m == nil || m.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		if m.Content[i].Value == name {
-			return m.Content[i+1]
 		}
 	}
 	return nil

@@ -18,6 +18,10 @@ func (d *draft) unknown(file, name string, at *yaml.Node) {
 	remedy := d.whose + " has no such key; remove it"
 	if name == "kvferry" {
 		remedy = "kvferry's own keys stand below extra_config: move it to extra_config.kvferry"
+	} else if d.schema != &directorySchema && directorySchema.has(true, name) {
+		remedy = "this is a key of a directory, whose file is another; move it to that of kvferry directory --config"
+	} else if d.schema == &directorySchema && nodeSchema.has(true, name) {
+		remedy = "this is a key of a node, whose file is another; move it to that"
 	} else if find(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
 	} else if near := meant(name, known, names); near != "" {
