@@ -269,7 +269,7 @@ func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
 		if why.Stage == effects.StageNone {
 			why.Stage = effects.StageAsk
 		}
-		if s.code == effects.NotFound && why.Field == "" {
+		if s.code == effects.NotFound && why.Field == "" && why.Said == "" {
 			why.Field, why.Theirs = flow.At("Keys", int(here)), "missing"
 		}
 		out.Why = &why
