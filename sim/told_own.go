@@ -101,6 +101,14 @@ func (w *trial) Words(e world.Entry) string {
 	return ""
 }
 
+// factName returns what a fact is called where it is said by a node, in the event log.
+func (w *trial) factName(node int32, f effects.Fact) string {
+	if n := w.Nodes[node]; n.User {
+		return user(n).system.fact(f)
+	}
+	return f.String()
+}
+
 // fact is a fact's name.
 func (s *System) fact(f effects.Fact) string {
 	if i := int(f) - effects.FactOther; i >= 0 && i < len(s.Facts) {

@@ -85,7 +85,7 @@ func (r *Recorder) Note(e world.Entry) {
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
 	}
-	r.t.Events = append(r.t.Events, trace.Event{At: e.At, Node: int(e.Node), Group: r.groupIn(e), Text: e.Told(),
+	r.t.Events = append(r.t.Events, trace.Event{At: e.At, Node: int(e.Node), Group: r.groupIn(e), Text: r.w.Journal.Told(e),
 		Cause: r.cause(e)})
 	r.pending = &noted{Entry: e, event: len(r.t.Events) - 1}
 	if e.Node >= 0 {
