@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
@@ -14,6 +15,8 @@ import (
 // its own time: it has a miss as soon as the peer is given up, or at once.
 
 var checkFrozen = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
+
+var checkIntroduced = oracle.NewCheck("L3", "chunks of peers that do not know who asks")
 
 var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing")
 
@@ -24,6 +27,13 @@ type waiting struct {
 	given    []givenUp  `snap:"skip"`
 	frozen   []frozen   `snap:"skip"` // who left a question unanswered for its time, and has answered none since
 	lookups  []lookup   `snap:"skip"` // connections for questions, and questions on them
+	strange  strange    `snap:"skip"` // the newest answer that its owner does not know who asks
+}
+
+// strange is the step of a node in which that answer came.
+type strange struct {
+	node oracle.Node
+	step uint64
 }
 
 type frozen struct {
@@ -86,6 +96,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			b := s.brings[i]
 			s.brings = slices.Delete(s.brings, i, i+1)
+			s.introduced(call, &b, e)
 			s.unanswered(call, &b, e)
 			if e.Code != effects.Expired || e.Why == nil || !shakes(e.Why.Stage) || b.from == (effects.Addr{}) {
 				return
@@ -110,6 +121,19 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 
 // shakes says whether somebody is not known yet at a stage.
 func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
+
+// introduced judges what becomes of a Bring whose owner does not know who asks, because it has begun anew or forgot its
+// guest: the two shake hands again, and that is no refusal.
+func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver) {
+	if e.Code == effects.OK {
+		return
+	}
+	n := pd.In(call).Nodes[call.Node()]
+	if call.Judged(checkIntroduced); s.strange == (strange{call.Node(), n.Steps}) && e.Code == effects.Refused {
+		call.Breaks(checkIntroduced, "node %d ends ticket %d as refused, because its peer does not know who asks",
+			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+	}
+}
 
 // unanswered follows a Bring whose question was not answered in its time. A peer that did that is not asked for as long
 // again: otherwise each request would wait for one that is frozen, which keeps its connections and says nothing.
@@ -163,6 +187,11 @@ func lookups(l *oracle.Listen[waiting]) {
 		})
 	})
 	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Replied) {
+		var m protocol.P2PErrorMsg
+		if protocol.HasTag(e.Body, protocol.TagP2PErrorMsg, &pd.WireLimits) && m.Decode(e.Body, &pd.WireLimits) == nil &&
+			m.Code == protocol.P2PNotIntroduced {
+			s.strange = strange{call.Node(), pd.In(call).Nodes[call.Node()].Steps + 1}
+		}
 		i := find(s, call, func(x lookup) bool { return x.conn != 0 && x.corr == e.Corr })
 		if i < 0 {
 			return
