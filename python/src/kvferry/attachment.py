@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvferry.asking import described
+from kvferry.asking import described, texts
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
+from kvferry.limits import parts
 from kvferry.link import PATH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -103,6 +105,10 @@ class Attachment:
             why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
             raise error_of("connect", Code.UNREACHABLE, why)
 
+    def _parts(self, op: str, keys: Sequence[str]) -> list[Sequence[str]]:
+        """Cut keys into those of calls that the agent takes."""
+        return parts(texts(op, "keys", keys), self._driver.core.session.info)
+
     def _seconds(self, ask: Ask[Any], bound: float | None = None) -> float:
         """Say how long to wait for an answer."""
         longest = self._options.longest if ask.seconds is None else ask.seconds
@@ -110,7 +116,7 @@ class Attachment:
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is. What is a URL is refused at once: such a file is never there."""
+    """Say where the agent's socket is. What can never be a socket, such as a URL or a file, is refused at once."""
     found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
     if not found:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
@@ -126,7 +132,26 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
     if "\0" in found:
         remedy = "give the path of a file: an agent serves no abstract socket"
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
+    if (kind := _other_than_socket(found)) is not None:
+        remedy = (
+            "give the path that kvferry agent was given as --socket: it serves nothing at the place of another file"
+        )
+        theirs = f"{found}, {kind}"
+        raise error_of(
+            "connect", Code.INVALID, Why(stage="command", field="path", theirs=theirs, ours="a socket", remedy=remedy)
+        )
     return found
+
+
+def _other_than_socket(path: str) -> str | None:
+    """Say what is at a path, if that is something that no agent puts a socket in the place of."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    return "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "no socket"
 
 
 def warn_client(what: str) -> None:

@@ -61,7 +61,7 @@ var System = own.System{
 		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
 		crowdItem: crowds,
 	},
-	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted},
+	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted, awake},
 	Facts:    []string{"settled"},
 	Legible:  legible,
 	Patience: rests + 2*time.Second,
