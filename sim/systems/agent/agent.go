@@ -120,7 +120,7 @@ func jobs(d *expand.Draft) {
 		}
 		j.Batch = len(j.Keys)
 		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).Permille(600) {
-			j.Said = j.Said.With(tells)
+			j.Said = j.Said.With(pd.Tells)
 		}
 	}
 }

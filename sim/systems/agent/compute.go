@@ -79,6 +79,7 @@ func (e *engineProcess) compute(t *task) {
 		case x.code == effects.TooMany || x.code == effects.Invalid || x.code == effects.Cancelled:
 			e.pause(t, 10*effects.Millisecond) // It may be there still.
 		default:
+			e.tell(t, x.code)
 			e.leave(t)
 		}
 	}

@@ -73,15 +73,6 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 			return
 		}
 	}
-	switch want { //nolint:exhaustive // Of the others nothing is promised by ends.
-	case pd.WantEnd:
-		of(w).confirms(n, c, e.Code)
-	case plan.WantGet:
-		of(w).inTime(n, c)
-	}
-	if w.Failure != nil {
-		return
-	}
 	a.Held = e.Held && want != layerwise.Saves
 	h.end(x, a, stands)
 }

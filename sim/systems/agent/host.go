@@ -14,8 +14,7 @@ type all struct {
 	w        *pd.Cluster `snap:"scratch"` // whose it is, as of says
 	hosts    []*host
 	engines  []*engineProcess
-	present  map[[2]int32]int  // the engine of a node in a place
-	ended    map[int]confirmed // by the job
+	present  map[[2]int32]int // the engine of a node in a place
 	streams  []*stream
 	drawn    uint64 `snap:"skip"`
 	healedAt int64  `snap:"skip"`
@@ -28,8 +27,7 @@ func of(w *pd.Cluster) *all {
 	if w.Attached == nil {
 		d := draw.Hash(w.Seed, draw.Engine, 1<<41, 0)
 		w.Attached = &all{w: w, hosts: make([]*host, len(w.Nodes)), present: map[[2]int32]int{},
-			ended: map[int]confirmed{}, window: d.Between(4, 8),
-			holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4), bytes: 1 << 20}
+			window: d.Between(4, 8), holdings: d.Again().Between(4, 12), sessions: d.Again().Again().Between(2, 4), bytes: 1 << 20}
 		a := w.Attached.(*all)
 		a.share = a.sessions
 		if d := draw.Hash(w.Seed, draw.Engine, 1<<41, 1); !a.small() {

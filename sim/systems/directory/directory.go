@@ -59,6 +59,7 @@ var System = own.System{
 	Draw:  draws,
 	Do: map[string]func(plan.Item) effects.CommandBody{
 		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
+		crowdItem: crowds,
 	},
 	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted, awake},
 	Facts:    []string{"settled"},
@@ -82,6 +83,11 @@ func nodes(p *plan.Plan) (all []own.Process) {
 			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
 		}
 		all = append(all, own.Process{Name: x.name, New: begin})
+	}
+	if isCrowded(p) {
+		all = append(all, own.Process{Name: crowdName, New: func(b own.Boot) (effects.Machine, error) {
+			return newCrowd(b), nil
+		}})
 	}
 	return all
 }
@@ -115,6 +121,9 @@ func setting(b own.Boot, name string) serve.Config {
 	d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = 8, 16, 4, 4, 64
 	d.Silence, d.Patience, d.Fade, d.Ends = silence, stuck, fades, 16
 	d.Syncs, d.Sweep = at(1).Between(1, 4), 1+at(2).Between(0, 40)
+	if floods(b.Plan) { // Half of each table has room for all workers but those of the crowd.
+		d.Syncs, d.Chunks = max(2, d.Syncs), 600
+	}
 	return c
 }
 
@@ -127,7 +136,14 @@ const (
 )
 
 // draws draws what workers do.
-func draws(d own.Draws, p *plan.Plan) { drawWork(d, p, workers, rests, len(directories(p))) }
+func draws(d own.Draws, p *plan.Plan) {
+	drawWork(d, p, workers, rests, len(directories(p)))
+	if isCrowded(p) && p.Profile != "calm" {
+		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
+		// Who registers first has its place. So the directory begins anew, and all come at once.
+		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
+	}
+}
 
 // drawWork draws what workers do, and that each asks about each prompt after all has come to rest. The first of them is
 // that node.

@@ -272,6 +272,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	switch {
 	case w.Failure != nil:
 	case want == finishes || drops(c) || want == begins && e.Code != effects.OK:
+		tell(w, n, j, e.Code, want == finishes)
 		letGo(w, n, j)
 	case want == saves && e.Code == effects.TooMany && given(w, n, j, saves) < 100:
 		give(w, n, j, from, again(c), 10*effects.Millisecond)
@@ -281,11 +282,32 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		x := prefillOf(w, j)
 		give(w, n, j, from, x.finish(w), 0)
 	case preempts(c):
+		tellsEarly(w, n, j)
 		resume(w, n, j)
 	case want == begins:
 		next(w, n, j, 0)
 	default:
 		next(w, n, j, from+1)
+	}
+}
+
+// tell has an engine say how a request ended, which the receiver of no other one is told of: all of it was sent if the
+// last command ended well, and else no more comes. Of a request that nobody is to get nobody is told.
+func tell(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished bool) {
+	if prefillOf(w, j).nowhere {
+		return
+	}
+	if code == effects.OK && !finished {
+		code = effects.Cancelled
+	}
+	pd.Tell(w, n, j, code)
+}
+
+// tellsEarly has an engine give up a request that is preempted, at times, and compute it anew all the same: what goes
+// then begins the request once more.
+func tellsEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
+	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 73); w.Seed < draw.RestlessSeed && early.Permille(300) {
+		tell(w, n, j, effects.Cancelled, false)
 	}
 }
 

@@ -156,6 +156,9 @@ func draws(d *expand.Draft) {
 			}
 		}
 		j.Keys = keys
+		if at(1).Permille(600) {
+			j.Said = j.Said.With(pd.Tells)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
 	ops "github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
@@ -14,6 +15,10 @@ import (
 // its own time: it has a miss as soon as the peer is given up, or at once.
 
 var checkFrozen = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
+
+var checkAloneFor = oracle.NewCheck("L4", "peers that are left alone, and for how long")
+
+var checkIntroduced = oracle.NewCheck("L3", "chunks of peers that do not know who asks")
 
 var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing")
 
@@ -24,6 +29,14 @@ type waiting struct {
 	given    []givenUp  `snap:"skip"`
 	frozen   []frozen   `snap:"skip"` // who left a question unanswered for its time, and has answered none since
 	lookups  []lookup   `snap:"skip"` // connections for questions, and questions on them
+	missed   []frozen   `snap:"skip"` // whose newest question was not answered, however it ended
+	strange  strange    `snap:"skip"` // the newest answer that its owner does not know who asks
+}
+
+// strange is the step of a node in which that answer came.
+type strange struct {
+	node oracle.Node
+	step uint64
 }
 
 type frozen struct {
@@ -86,6 +99,8 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			b := s.brings[i]
 			s.brings = slices.Delete(s.brings, i, i+1)
+			s.introduced(call, &b, e)
+			s.aloneFor(call, &b, e)
 			s.unanswered(call, &b, e)
 			if e.Code != effects.Expired || e.Why == nil || !shakes(e.Why.Stage) || b.from == (effects.Addr{}) {
 				return
@@ -104,12 +119,48 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool { return a.node == node })
 			s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node })
 			s.lookups = slices.DeleteFunc(s.lookups, func(l lookup) bool { return l.node == node })
+			s.missed = slices.DeleteFunc(s.missed, func(f frozen) bool { return f.node == node })
 			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })
 		})
 	})
 
 // shakes says whether somebody is not known yet at a stage.
 func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
+
+// introduced judges what becomes of a Bring whose owner does not know who asks, because it has begun anew or forgot its
+// guest: the two shake hands again, and that is no refusal.
+func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver) {
+	if e.Code == effects.OK {
+		return
+	}
+	n := pd.In(call).Nodes[call.Node()]
+	if call.Judged(checkIntroduced); s.strange == (strange{call.Node(), n.Steps}) && e.Code == effects.Refused {
+		call.Breaks(checkIntroduced, "node %d ends ticket %d as refused, because its peer does not know who asks",
+			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+	}
+}
+
+// aloneFor judges a Bring that ends because its peer is left alone: that left a question unanswered and has answered
+// none since, and is left alone for no longer than the most that was said, sixteen times as long as a question may take.
+// How often its trials failed before is not counted here: one may end with the patience of its engine.
+func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
+	if e.Code != effects.BackedOff || b.from == (effects.Addr{}) {
+		return
+	}
+	node, host := int32(call.Node()), b.from.Host
+	if call.Judged(checkAloneFor); slices.ContainsFunc(s.lookups, func(x lookup) bool {
+		return x.node == node && x.host == host && x.conn != 0 && x.corr != 0 // It may be the trial.
+	}) {
+		return
+	}
+	once := pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout
+	if !slices.ContainsFunc(s.missed, func(f frozen) bool {
+		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= 16*once
+	}) {
+		call.Breaks(checkAloneFor, "node %d ends ticket %d because its peer is to be left alone, which left no question "+
+			"unanswered, or too long ago", oracle.Node(call.Node()), oracle.Ticket(b.ticket))
+	}
+}
 
 // unanswered follows a Bring whose question was not answered in its time. A peer that did that is not asked for as long
 // again: otherwise each request would wait for one that is frozen, which keeps its connections and says nothing.
@@ -158,11 +209,20 @@ func lookups(l *oracle.Listen[waiting]) {
 		}
 	})
 	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Unanswered) {
-		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool {
-			return x.node == int32(call.Node()) && x.corr == e.Corr
-		})
+		node := int32(call.Node())
+		if i := find(s, call, func(x lookup) bool { return x.conn != 0 && x.corr == e.Corr }); i >= 0 {
+			host := s.lookups[i].host
+			s.missed = slices.DeleteFunc(s.missed, func(f frozen) bool { return f.node == node && f.host == host })
+			s.missed = append(s.missed, frozen{node, host, call.Clock()})
+		}
+		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool { return x.node == node && x.corr == e.Corr })
 	})
 	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Replied) {
+		var m protocol.P2PErrorMsg
+		if protocol.HasTag(e.Body, protocol.TagP2PErrorMsg, &pd.WireLimits) && m.Decode(e.Body, &pd.WireLimits) == nil &&
+			m.Code == protocol.P2PNotIntroduced {
+			s.strange = strange{call.Node(), pd.In(call).Nodes[call.Node()].Steps + 1}
+		}
 		i := find(s, call, func(x lookup) bool { return x.conn != 0 && x.corr == e.Corr })
 		if i < 0 {
 			return
@@ -170,6 +230,7 @@ func lookups(l *oracle.Listen[waiting]) {
 		node, host := s.lookups[i].node, s.lookups[i].host
 		s.lookups = slices.Delete(s.lookups, i, i+1)
 		s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node && f.host == host })
+		s.missed = slices.DeleteFunc(s.missed, func(f frozen) bool { return f.node == node && f.host == host })
 	})
 	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Close) {
 		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool {

@@ -199,7 +199,7 @@ func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 		}
 		return w.RequestOf(c.Target)
 	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
-		plan.WantFetch, plan.WantLook, WantGiveUp:
+		plan.WantFetch, plan.WantLook, WantGiveUp, WantEnd:
 		return w.Jobs[c.Job].Name
 	case plan.WantDrain:
 		return nil

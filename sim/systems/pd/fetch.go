@@ -65,9 +65,6 @@ func (j *Job) FetchFirst(w *Cluster, count int) {
 	j.FetchChunks(w, 0, false)
 }
 
-// WantEnd are commands by which an engine says how a request ended of which nothing more is put.
-var WantEnd = plan.NewWant(29, "end", true)
-
 // WantGiveUp are commands by which an engine lets go of the rest of a fetch that has failed.
 var WantGiveUp = plan.NewWant(19, "giveup", false)
 

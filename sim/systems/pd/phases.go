@@ -1,6 +1,8 @@
 package pd
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -69,8 +71,28 @@ func (w *Cluster) Probe() {
 				w.Fail("L5", "after all faults ended, nothing gets from node %d to node %d, at last not request %s",
 					oracle.Node(s), oracle.Node(r), oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 			}
+			if ok && w.Failure == nil {
+				probeEnd(w, len(w.Jobs)-1)
+			}
 		}
 	}
+}
+
+// probeEnd checks, in worlds in which engines say how requests ended, that the word gets to a receiver again.
+func probeEnd(w *Cluster, job int) {
+	if !slices.ContainsFunc(w.Source.Jobs, func(j plan.Job) bool { return j.Said[Tells] }) {
+		return
+	}
+	for range probeTries {
+		n := w.Nodes[w.Jobs[job].Sender]
+		t := w.Give(n, w.Jobs[job].End(w, effects.OK, nil), Its(n).Cfg.PutTimeout)
+		w.RunUntil(w.Now+int64(w.patience()), func() bool { return w.Commands[t-1].Over && w.Unfinished == 0 })
+		if c := &w.Commands[t-1]; w.Failure != nil || c.Over && (c.Code == effects.OK || c.Code == effects.NotSent) {
+			return
+		}
+	}
+	w.Fail("L9", "after all faults ended, node %d is never told how requests of node %d ended",
+		oracle.Node(w.Jobs[job].Receiver), oracle.Node(w.Jobs[job].Sender))
 }
 
 // probeAlone is Probe where a job is all nodes'.

@@ -26,7 +26,7 @@ type Said struct {
 // words are PD's own.
 //
 //kvferry:table
-var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readRenewal}}
+var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readRenewal}, {Read: readEnd, Harm: receives}}
 
 // readAlloc reads commits and aborts.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
@@ -64,6 +64,21 @@ func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 		m.Grants, m.Done = nil, m.Grants
 	}
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
+}
+
+// readEnd reads how a request ended. Anybody may say so without a name: that counts for a request that no peer sends.
+func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
+	var m protocol.EndRequest
+	if !protocol.MayBe(b, protocol.TagEndRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+		return s, false
+	}
+	m.Version = ProtoVersion
+	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
+}
+
+// receives is where a receiver is asked for pages.
+func receives(to *world.Node) (on effects.Channel, harms bool) {
+	return effects.ChannelAlloc, to.Receives()
 }
 
 // read finds the word that a message is, of PD's or of some flow.

@@ -149,7 +149,7 @@ func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 			return
 		}
 	}
-	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.After(e.Hits) >= len(j.Ids) {
+	if !misses(e.Code) || j.After(e.Hits) >= len(j.Ids) {
 		return
 	}
 	if or.judged(checkCacheMissed); q.here[j.Ids[j.After(e.Hits)]] {

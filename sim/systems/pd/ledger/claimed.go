@@ -20,6 +20,7 @@ var (
 	checkClaimed = oracle.NewCheck("S9", "chunks as many requests are promised")
 	checkClaims  = oracle.NewCheck("L2", "claims of requests that read")
 	checkLapsed  = oracle.NewCheck("S20", "lapses of promises whose time is over")
+	checkLayerIn = oracle.NewCheck("S9", "layers that are confirmed")
 )
 
 // claimedOracle judges whom a chunk is kept for.
@@ -33,6 +34,7 @@ type claimedLife struct {
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
 	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by the place of the page in the grant
 	layers  map[effects.GrantID]bool     `snap:"skip"` // those over layers of chunks
+	each    map[effects.GrantID][]uint32 `snap:"skip"` // of those, the chunk of each page
 	ended   []ended                      `snap:"skip"` // promises whose time was over, and what came of it
 	fetched []uint64                     `snap:"skip"` // requests that fetch, whose claims may end at any time
 	claims  int                          `snap:"skip"` // that there were after the last step
@@ -44,7 +46,7 @@ type claimedLife struct {
 
 func (s *claimedLife) empty() {
 	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
-		layers: world.Emptied(s.layers), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
+		layers: world.Emptied(s.layers), each: world.Emptied(s.each), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
 }
 
 // A claimed is one chunk that is kept for one request.
@@ -207,15 +209,22 @@ func (or *claimedOracle) answeredLayers(n *world.Node, request uint64, grant eff
 		my.chunks, my.grants = map[effects.GrantID][]uint32{}, map[effects.GrantID]uint64{}
 	}
 	my.layers[grant], my.grants[grant] = true, request
-	var chunks []uint32
-	for _, key := range m.Keys {
+	var chunks, each []uint32
+	for i, key := range m.Keys {
 		if k, ok := or.w.Keys.Number(key); ok {
-			if first, _ := or.w.Plan.Layer(k); !slices.Contains(chunks, first) {
+			first, _ := or.w.Plan.Layer(k)
+			if !slices.Contains(chunks, first) {
 				chunks = append(chunks, first)
+			}
+			if !slices.Contains(reply.AlreadySent, int64(i)) {
+				each = append(each, first)
 			}
 		}
 	}
-	my.chunks[grant] = chunks
+	if my.each == nil {
+		my.each = map[effects.GrantID][]uint32{}
+	}
+	my.chunks[grant], my.each[grant] = chunks, each
 }
 
 // chunkWhole notes that all layers of a chunk are here: it is kept for the request of the grant under which the last
@@ -246,7 +255,36 @@ func (or *claimedOracle) abandonedOnce(n *world.Node, request uint64) bool {
 // told takes the answer of a machine to a push that has landed.
 func (or *claimedOracle) told(n *world.Node, code effects.Code) {
 	if ev := or.at(n).landing; ev != nil && len(ev.Pages) > 0 {
+		if code == effects.OK {
+			or.layersIn(n, ev)
+		}
 		or.landed(n, ev.Grant, ev.Pages, code != effects.Withdrawn)
+	}
+}
+
+// layersIn checks that a layer which is confirmed is where its chunk comes together: its sender counts on that. One of a
+// chunk that is gone is confirmed as withdrawn.
+func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
+	my, g := or.at(n), n.Grants[ev.Grant]
+	each := my.each[ev.Grant]
+	if g == nil || len(each) == 0 {
+		return
+	}
+	if len(each) != len(g.Pages) || n.Draining || or.abandonedOnce(n, my.grants[ev.Grant]) {
+		or.void(checkLayerIn)
+		return
+	}
+	for at, p := range g.Pages {
+		chunk := each[at]
+		if or.truth().stored[n.ID][chunk] ||
+			!slices.ContainsFunc(ev.Pages, func(o effects.Page) bool { return o.Index == p.Index }) {
+			continue // It may have been whole, and be gone since.
+		}
+		if or.judged(checkLayerIn); !pd.Hopes(n, or.w.Keys[chunk]) {
+			or.fail(checkLayerIn, "node %d confirms a layer of chunk %d under grant %d, and has nothing of that chunk",
+				n.It(), oracle.Key(chunk), n.ItsGrant(ev.Grant))
+			return
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func (s *claimsLife) empty() { *s = claimsLife{} }
 // else reads them (rule M7).
 func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
-	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining {
+	if !misses(e.Code) || j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining {
 		return
 	}
 	for i := range j.Batches {

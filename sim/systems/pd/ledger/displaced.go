@@ -84,19 +84,33 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 		c.away = c.away && w.severed
 		return
 	}
-	cfg := &pd.Its(n).Cfg
-	others := 0
-	for i := range or.at(n).askers {
-		if x := &or.at(n).askers[i]; x.who != w.peer && x.asked {
-			others++
-		}
-	}
-	places := int(cmp.Or(cfg.PeersMax, 256))
-	if !c.taken || c.away || w.severed || others+1 >= places || ago >= cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second) {
+	if w.severed || !or.keeps(n, c, ago) {
 		c.taken = false // It has to shake hands again, whatever it says before it has heard that.
 		or.void(checkDisplaced)
 		return
 	}
 	or.fail(checkDisplaced, "node %d knows the sender of request %d no more, which asked %v before, and has places for %d",
-		n.It(), oracle.Message(w.request), ago, places)
+		n.It(), oracle.Message(w.request), ago, cmp.Or(pd.Its(n).Cfg.PeersMax, 256))
+}
+
+// keeps reports whether a peer that asked so long ago certainly has its place.
+func (or *displacedOracle) keeps(n *world.Node, c *asker, ago effects.Duration) bool {
+	cfg := &pd.Its(n).Cfg
+	others := 0
+	for i := range or.at(n).askers {
+		if x := &or.at(n).askers[i]; x.who != c.who && x.asked {
+			others++
+		}
+	}
+	return c.taken && !c.away && others+1 < int(cmp.Or(cfg.PeersMax, 256)) &&
+		ago < cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second)
+}
+
+// known reports whether n certainly knows a peer as the one that asked before.
+func (or *displacedOracle) known(n *world.Node, who effects.Incarnation) bool {
+	if n.Lends || both(n) {
+		return false
+	}
+	c := or.of(n, who)
+	return or.keeps(n, c, or.w.Clock(n).Sub(c.heard))
 }

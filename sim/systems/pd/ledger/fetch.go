@@ -133,7 +133,8 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 			return
 		}
 	}
-	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && (!told || or.w.Jobs[c.Job].Given[pd.WantEnd] == 0) {
+	// Whether its sender has said so is judged elsewhere.
+	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && !told {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
 			n.It(), oracle.Ticket(e.Ticket), e.Code)
@@ -163,7 +164,7 @@ func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) 
 		return true
 	case code == effects.Lapsed:
 		lapsed := or.all().lapsed.at(n)
-		ended := or.w.Jobs[c.Job].Given[pd.WantEnd] > 0 // Then it does not wait: what is gone does not come again.
+		ended := or.all().ends.ended(n, c.Job) // Then it does not wait: what is gone does not come again.
 		return (ended || !or.patient(n, c)) &&
 			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:

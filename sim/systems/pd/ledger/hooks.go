@@ -92,6 +92,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.claims.crowding(n, s)
 	o.queue.queues(n, s)
 	o.hope.afterStep(n)
+	o.ends.afterStep(n)
 	o.prompt.afterStep(n, s)
 	if n.Caches {
 		o.cache.afterStep(n, s)
@@ -170,6 +171,9 @@ func (o *OfNetwork) OnReceived(n *world.Node, d world.Delivery) {
 	o.renew.asked(n, d.C, d.Body)
 	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
 	o.kept.offerAt(n, d.C, d.Body)
+	if effects.Channel(d.B) == effects.ChannelAlloc {
+		o.ends.heard(n, d.C, d.Body)
+	}
 }
 
 // OnReplied: an answer to what was asked on a connection.
@@ -238,6 +242,7 @@ func (o *OfNetwork) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body
 	o.again.sent(n, c, corr, body)
 	o.attempts.sent(n, c, body)
 	o.words.saying(n, c, body)
+	o.ends.saying(n, c, body)
 }
 
 func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
@@ -248,6 +253,7 @@ func (o *OfNetwork) OnReply(n *world.Node, request uint64, body []byte) {
 		o.shared.pushAnswered(n, request, body)
 		o.blocks.answering(n, request, body)
 		o.shared.answering(n, request, body)
+		o.ends.replied(n, request)
 	}
 }
 

@@ -54,6 +54,7 @@ func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) 
 	o.why.explained(n, e, c)
 	o.both.ended(n, e, c)
 	o.refused.outcome(n, e)
+	o.ends.delivered(n, e, c)
 	if c.Want == plan.WantAbandon && e.Code == effects.OK {
 		o.prompt.abandonEnded(n, c.Job)
 	}

@@ -108,7 +108,7 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if left <= 0 {
 		return
 	}
-	if e.Code == effects.Lapsed && or.w.Jobs[c.Job].Given[pd.WantEnd] > 0 { // Its sender may have said that all was sent.
+	if e.Code == effects.Lapsed && or.all().ends.ended(n, c.Job) { // Then its sender said that all was sent.
 		or.void(checkGaveUp)
 		return
 	}

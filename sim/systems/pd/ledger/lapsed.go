@@ -86,17 +86,17 @@ func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Com
 	k := j.Ids[j.After(e.Hits)]
 	q := or.at(n)
 	told, ok := q.told[k]
-	if e.Code == effects.Lapsed || e.Code == effects.NotFound && c.Want == plan.WantGet {
+	if e.Code == effects.Lapsed || unknown(e.Code) && c.Want == plan.WantGet {
 		or.judged(checkMissing)
 	}
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.Shows(or.w.Now).Sub(n.Shows(told)) > pd.Its(n).Cfg.ClaimTTL):
 		or.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
 			n.It(), oracle.Ticket(e.Ticket), c.Want, k)
-	case e.Code == effects.NotFound && c.Want == plan.WantGet && or.lapsedFor(n, c.Job, j.After(e.Hits)):
+	case unknown(e.Code) && c.Want == plan.WantGet && or.lapsedFor(n, c.Job, j.After(e.Hits)):
 		or.fail(checkMissing,
-			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
-			n.It(), oracle.Ticket(e.Ticket), k, oracle.Request(j.Name))
+			"node %d ends ticket %d (get) as %s; chunk %d was kept for request %q until its time was over",
+			n.It(), oracle.Ticket(e.Ticket), e.Code, k, oracle.Request(j.Name))
 	}
 }
 

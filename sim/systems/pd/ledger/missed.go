@@ -37,7 +37,7 @@ func (my *claimedLife) renewed(chunk uint32, request uint64, sure bool) {
 // missed checks what a reader is told of the first chunk that it misses.
 func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
-	told := e.Code == effects.NotFound || e.Code == effects.Lapsed
+	told := unknown(e.Code) || e.Code == effects.Lapsed
 	if c.Want != plan.WantGet || !told || j.After(e.Hits) >= len(j.Ids) || n.Draining || n.Leaving || !or.exact(n) {
 		return
 	}
@@ -56,9 +56,9 @@ func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 	or.judged(checkMissed)
 	switch {
-	case e.Code == effects.NotFound && sure:
-		or.fail(checkMissed, "node %d ends ticket %d (get) as not found; chunk %d was kept until its time was over",
-			n.It(), oracle.Ticket(e.Ticket), oracle.Key(chunk))
+	case unknown(e.Code) && sure:
+		or.fail(checkMissed, "node %d ends ticket %d (get) as %s; chunk %d was kept until its time was over",
+			n.It(), oracle.Ticket(e.Ticket), e.Code, oracle.Key(chunk))
 	case e.Code == effects.Lapsed && !ever:
 		or.fail(checkMissed, "node %d ends ticket %d (get) as lapsed; no promise of chunk %d to it was ever over, or lately",
 			n.It(), oracle.Ticket(e.Ticket), oracle.Key(chunk))

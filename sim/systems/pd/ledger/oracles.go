@@ -29,6 +29,7 @@ type Oracles struct {
 	comm     commOracle
 	counts   countsOracle
 	places   displacedOracle
+	ends     endsOracle
 	fetch    fetchOracle
 	fills    fillsOracle
 	hope     hopeOracle
@@ -87,7 +88,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
 		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge,
-		&o.severed.judge, &o.plains.judge, &o.proxy.judge, &o.blocks.judge,
+		&o.severed.judge, &o.plains.judge, &o.ends.judge, &o.proxy.judge, &o.blocks.judge,
 	} {
 		j.w, j.others = w, o
 	}
@@ -99,6 +100,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.truth.begin()
 	o.again.begin(nodes)
 	o.recall.begin()
+	o.ends.begin()
 	o.shared.begin()
 	o.comm.through, o.stuck.links = o.comm.through[:0], o.stuck.links[:0]
 	nodes = w.Source.NodeCount()
@@ -112,6 +114,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.claims.room(nodes)
 	o.claimed.room(nodes)
 	o.places.room(nodes)
+	o.ends.room(nodes)
 	o.fetch.room(nodes)
 	o.hope.room(nodes)
 	o.kept.room(nodes)
@@ -146,6 +149,7 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.claims.begin(n)
 	o.claimed.begin(n)
 	o.places.begin(n)
+	o.ends.perLife.begin(n)
 	o.fetch.begin(n)
 	o.hope.begin(n)
 	o.kept.begin(n)

@@ -233,6 +233,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		}
 	}
 	if grant != 0 {
+		or.all().ends.granted(n, &w)
 		or.all().bearer.trusted(n, w.names)
 		or.all().prompt.asked(n, n.Grants[grant])
 		if w.peer == (effects.Incarnation{}) {

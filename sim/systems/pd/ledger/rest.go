@@ -86,7 +86,7 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		//exhaustive:ignore
 		switch c.Channel {
 		case effects.ChannelAlloc:
-			most = int(links.Lanes) + 1 // One where it says how requests ended.
+			most = or.all().ends.lanes(n, c)
 		case effects.ChannelRegister:
 			most = int(links.Lanes)
 		case effects.ChannelDirectory:
@@ -94,7 +94,8 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		default:
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {
-			if openFor(o, n) && o.Server == c.Server && o.Host == c.Host && o.Channel == c.Channel {
+			if openFor(o, n) && o.Server == c.Server && o.Host == c.Host && o.Channel == c.Channel &&
+				or.all().ends.saysEnds(n, o) == or.all().ends.saysEnds(n, c) {
 				others++
 			}
 		}
