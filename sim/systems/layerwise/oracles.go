@@ -47,7 +47,7 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 		}
 		call.Judged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-			if pd.Lies(w) || impersonated(w, w.Jobs[c.Job].Receiver) {
+			if pd.Lies(w) || e.Code == effects.Invalid && impersonated(w, w.Jobs[c.Job].Receiver) {
 				call.Void(checkCode)
 			} else {
 				call.Breaks(checkCode, "node %d ends %s of request %q as %s, and nobody lied",
