@@ -25,7 +25,7 @@ type P2PGetReplyExt struct {
 	Generations []uint64 // kvf_gens: pull: the granted generation of each page, as long as RemoteIndexes or empty
 	Code        uint32   // kvf_code: why nothing is served; 0 if the hits are what there is
 	RetryNS     uint64   // kvf_retry_ns: when another question makes sense, nanoseconds from now; 0 is unknown
-	Reason      []byte   // kvf_reason: Code for people
+	Reason      []byte   // kvf_reason: Code for people; without a code, why there are no more hits
 	Stamps      Stamps   // of the owner
 }
 

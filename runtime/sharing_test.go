@@ -150,6 +150,38 @@ func TestSharing(t *testing.T) {
 	}
 }
 
+// An owner lends one peer a part of its pool at a time (share.lent_pct). A reader that asks for more gets that part, and
+// hears which bound ended it: the other chunks are not missing, and the directory that named them was right.
+func TestSharingMoreThanOnePeerMayHave(t *testing.T) {
+	for _, pull := range []bool{true, false} {
+		t.Run(fmt.Sprintf("read: %t", pull), func(t *testing.T) {
+			_, at := startDirectory(t)
+			keys := keysOf("many", 7) // Of eight pages one peer is lent three.
+			owner := open(t, sharerConfig(t, "shm", "a", at))
+			stores(t, owner, keys)
+			for _, named := range []bool{true, false} {
+				cfg, from := sharerConfig(t, "shm", "b", at), runtime.SharingPeer{}
+				if named {
+					from = runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}
+				}
+				cfg.Share.Pull = pull
+				reader := open(t, cfg)
+				knows(t, reader, keys, 7)
+				got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys, From: from})
+				wantCode(t, err, effects.NotFound)
+				if err == nil || !strings.Contains(err.Error(), "share.lent_pct") {
+					t.Errorf("named %t: got %v, want the bound named", named, err)
+				}
+				wantContent(t, got, keys[:3], pageBytes)
+				mustRelease(t, got)
+				wantNothingHeld(t, reader)
+				mustClose(t, reader)
+			}
+			mustClose(t, owner)
+		})
+	}
+}
+
 // An engine may say itself who has chunks; then nobody else is asked, and needs no directory.
 func TestSharingWithoutDirectory(t *testing.T) {
 	owner, reader := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})),

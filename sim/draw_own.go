@@ -2,8 +2,10 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
@@ -47,16 +49,18 @@ func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
 	if len(nodes) == 0 {
 		nodes = d.names
 	}
+	for _, name := range nodes {
+		if _, rank := plan.ParseNode(name); !rank && !slices.Contains(d.names, name) {
+			panic(noNode{fmt.Errorf("Draws.Items: no node is called %q: give some of %s", name, strings.Join(d.names, ", "))})
+		}
+	}
 	items := make([]Item, d.at(do, 0).Between(least, most))
 	for i := range items {
 		at := func(k uint64) draw.Of { return d.at(do, 1+8*uint64(i)+k) }
 		name := nodes[at(1).Below(uint64(len(nodes)))]
-		node, ok := plan.ParseNode(name)
+		node, _ := plan.ParseNode(name)
 		if n := slices.Index(d.names, name); n >= 0 {
-			node, ok = int32(d.first+n), true
-		}
-		if !ok {
-			node = plan.Nobody // The plan is refused, by the item's name.
+			node = int32(d.first + n)
 		}
 		items[i] = Item{At: at(0).Time(0, d.until), Do: do, Node: plan.Node(node),
 			Span: at(2).Time(10*time.Millisecond, 500*time.Millisecond), Number: uint32(at(3).Below(100))}
@@ -109,13 +113,22 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 		if part.Draw != nil {
 			before := p.Items
 			p.Items = nil
-			part.Draw(d, &p)
+			if err := part.draw(d, &p); err != nil {
+				return p, err
+			}
 			p.Items = append(before, p.Items...)
 		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(p.Items, func(a, b Item) int { return cmp.Compare(a.At, b.At) })
 	return p, nil
+}
+
+// draw calls a user's Draw. A panic there is the user's mistake, and is returned as an error.
+func (s *System) draw(d Draws, p *plan.Plan) (err error) {
+	defer recovered(&err, fmt.Sprintf("sim: system %s: Draw", s.Name))
+	s.Draw(d, p)
+	return nil
 }
 
 // drawAlone draws what ranks would have brought.

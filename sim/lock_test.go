@@ -297,6 +297,10 @@ func TestWrongNew(t *testing.T) {
 		`New of a: Boot.Addr: no node is called "srver": give one of server, a, b`: func(b sim.Boot) (effects.Machine, error) {
 			return &client{server: b.Addr("srver", port)}, nil
 		},
+		"New of a: Boot.Addr: node b does not serve channel32: put the channel into Serves": func(b sim.Boot) (effects.Machine,
+			error) {
+			return &client{server: b.Addr("b", port)}, nil
+		},
 		"New of a panics: no luck": func(sim.Boot) (effects.Machine, error) { panic("no luck") },
 	} {
 		s := *mended()
@@ -308,6 +312,36 @@ func TestWrongNew(t *testing.T) {
 		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// A Draw that names no node, or panics, ends the run with an error and not the process.
+func TestWrongDraw(t *testing.T) {
+	for want, draw := range map[string]func(sim.Draws, *sim.Plan){
+		`sim: system lock: Draw: Draws.Items: no node is called "c": give some of server, a, b`: func(d sim.Draws, p *sim.Plan) {
+			p.Items = d.Items("acquire", 4, 20, "a", "c")
+		},
+		"sim: system lock: Draw panics: no luck": func(sim.Draws, *sim.Plan) { panic("no luck") },
+	} {
+		s := *mended()
+		s.Draw = draw
+		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// The event log has the names that a system gives its facts.
+func TestOwnFacts(t *testing.T) {
+	named := false
+	_, err := sim.Run(sim.Options{Seed: 1, System: &lock, Log: func(line string) {
+		named = named || strings.Contains(line, "Observe held ")
+		if strings.Contains(line, "fact64") {
+			t.Errorf("a fact is not named: %s", line)
+		}
+	}})
+	if err != nil || !named {
+		t.Errorf("%v; the log names its fact: %t", err, named)
 	}
 }
 

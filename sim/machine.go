@@ -64,21 +64,21 @@ type Boot struct {
 	Seed uint64       // for what it draws itself; another one in each life
 	Now  effects.Time // by its clock
 	Plan *plan.Plan   // it is only read
-	// at returns the address of a node or, if there is no such node, the names of those that there are.
-	at func(node string, ch effects.Channel) (effects.Addr, []string)
+	// at returns the address of a node, or what is wrong with the name or the channel.
+	at func(node string, ch effects.Channel) (effects.Addr, error)
 }
 
 // Addr returns where a node listens on a channel, by the name of its process, or n0 and so on. It panics if no node has
-// that name; a panic of New ends the run with an error that says so.
+// that name, or the process does not serve the channel; a panic of New ends the run with an error that says so.
 func (b *Boot) Addr(node string, ch effects.Channel) effects.Addr {
-	a, known := b.at(node, ch)
-	if known != nil {
-		panic(noNode{fmt.Errorf("Boot.Addr: no node is called %q: give one of %s", node, strings.Join(known, ", "))})
+	a, err := b.at(node, ch)
+	if err != nil {
+		panic(noNode{fmt.Errorf("Boot.Addr: %w", err)})
 	}
 	return a
 }
 
-// noNode is the panic of Boot.Addr.
+// noNode is the panic of Boot.Addr and Draws.Items.
 type noNode struct{ error }
 
 // PD is prefill and decode: ranks, engines, a proxy, and the promises of docs/safety.md.

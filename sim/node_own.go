@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
@@ -141,27 +142,35 @@ func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
 // newMachine calls the New of a user's process. A panic there is the user's mistake, and no end of the process that the
 // simulator runs in: it is returned as an error.
 func newMachine(of *ownNode, b Boot) (m effects.Machine, err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case noNode:
-			err = fmt.Errorf("system %s: New of %s: %w", of.system.Name, of.Name, p)
-		default:
-			err = fmt.Errorf("system %s: New of %s panics: %v\n%s", of.system.Name, of.Name, p, debug.Stack())
-		}
-	}()
+	defer recovered(&err, fmt.Sprintf("system %s: New of %s", of.system.Name, of.Name))
 	return of.New(b)
 }
 
-// addrOf returns where a node is found on a channel, by its name, or the names that there are.
-func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, []string) {
+// recovered is to be deferred around a call of a user's function: it turns a panic of that into an error.
+func recovered(err *error, function string) {
+	switch p := recover().(type) {
+	case nil:
+	case noNode:
+		*err = fmt.Errorf("%s: %w", function, p)
+	default:
+		*err = fmt.Errorf("%s panics: %v\n%s", function, p, debug.Stack())
+	}
+}
+
+// addrOf returns where a node is found on a channel, by its name. The error says which names there are, or which
+// channels the node serves.
+func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, error) {
 	if name == world.Engines && w.cast.ranks > 0 {
 		return effects.Addr{Host: world.EnginesHost, Port: 1}, nil
 	}
-	if n, ok := w.cast.numbered(name); ok {
-		return world.AddressOf(n, ch), nil
+	n, ok := w.cast.numbered(name)
+	if !ok {
+		return effects.Addr{}, fmt.Errorf("no node is called %q: give one of %s", name, strings.Join(w.cast.names(), ", "))
 	}
-	return effects.Addr{}, w.cast.names()
+	if own := int(n) - w.cast.ranks; own >= 0 && !slices.Contains(w.cast.own[own].Serves, ch) {
+		return effects.Addr{}, fmt.Errorf("node %s does not serve %v: put the channel into Serves of its Process", name, ch)
+	}
+	return world.AddressOf(n, ch), nil
 }
 
 // user is what is known of a node whose machine is a user's.

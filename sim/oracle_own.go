@@ -136,7 +136,7 @@ func (w *trial) quietOwn(n *world.Node, when string) {
 	}
 	t.Tables(func(name string, k, _ int) {
 		if k > 0 {
-			w.Fail("S17", "node %d has %d left in its table %s %s", n.It(), k, name, when)
+			w.Fail("S17", "node %d has %d left in its table %s %s", n.It(), k, oracle.Left{Node: n.ID, What: name}, when)
 		}
 	})
 }

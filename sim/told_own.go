@@ -67,6 +67,15 @@ func (w *trial) Command(t effects.Ticket) story.Command {
 	return story.Command{Want: w.item(c).Do, Node: c.Node, Held: c.Held, Target: c.Target, Pages: c.Pages}
 }
 
+// Held counts what is to be nothing at rest.
+func (w *trial) Held(n *world.Node, visit func(what string, count int)) {
+	if !n.User {
+		w.Cluster.Held(n, visit)
+	} else if t, ok := n.Machine.(tabled); ok && n.Up {
+		t.Tables(func(name string, k, _ int) { visit(name, k) })
+	}
+}
+
 // Words say what a line of a user's node means, where that is not said of ranks; "" where it is.
 func (w *trial) Words(e world.Entry) string {
 	if e.Node < 0 || !w.Nodes[e.Node].User {
@@ -90,6 +99,14 @@ func (w *trial) Words(e world.Entry) string {
 		return fmt.Sprintf("%s says: %s, %d", who, user(w.Nodes[e.Node]).system.fact(effects.Fact(e.A)), e.C)
 	}
 	return ""
+}
+
+// factName returns what a fact is called where it is said by a node, in the event log.
+func (w *trial) factName(node int32, f effects.Fact) string {
+	if n := w.Nodes[node]; n.User {
+		return user(n).system.fact(f)
+	}
+	return f.String()
 }
 
 // fact is a fact's name.

@@ -45,6 +45,9 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 	w.Proxy, w.Engines = c.proxy, c.ranks > 0
 	w.seated()
 	w.Recording, w.Careless, w.Journal.Sink = o.Strikes, o.careless, o.Log
+	if len(c.own) > 0 {
+		w.Journal.FactName = w.factName
+	}
 	w.watch(o.Properties)
 	w.oracles.Begin(&w.Cluster, c.nodes())
 	if err := w.Populate(c.nodes()); err != nil {

@@ -15,6 +15,7 @@ import (
 func (l *Loans) Fits(v *env.Env, class int) int {
 	if n := l.arena.Left(class); n < len(l.found) {
 		v.Out.Mark(MarkArenaCut)
+		l.cut = true
 		l.entries, l.found = l.entries[:n], l.found[:n]
 	}
 	return len(l.found)

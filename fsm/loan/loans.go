@@ -41,6 +41,7 @@ type Loans struct {
 
 	entries []store.Entry  `snap:"scratch"`
 	found   []effects.Page `snap:"scratch"`
+	cut     bool           `snap:"scratch"` // more was there than the class may have
 }
 
 // Emptied returns an empty table, in the memory of l, which is not used any more.
@@ -62,7 +63,8 @@ type Loan struct {
 	born    kernel.Birth  // as losses
 	entries []store.Entry // pinned
 	pages   []effects.Page
-	copies  int // pages of the arena that are its
+	copies  int  // pages of the arena that are its
+	cut     bool // more was there than its class may have
 }
 
 // A For is who a loan is for, and what of.
@@ -76,6 +78,9 @@ type For struct {
 
 // Pages are those that may be read, in the order of their keys.
 func (x *Loan) Pages() []effects.Page { return x.pages }
+
+// Cut reports whether the loan is shorter than what was there, because its class may have no more.
+func (x *Loan) Cut() bool { return x.cut }
 
 // Grant is the read grant over them.
 func (x *Loan) Grant() uint64 {
@@ -101,7 +106,7 @@ func Named(s *store.Store, keys [][]byte) uint64 {
 // Prefix looks up the longest prefix of keys that can be read, no longer than what a class may have, and says how long
 // it is. What is being written, or is wanted back by its engine, ends it.
 func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
-	l.entries, l.found = l.entries[:0], l.found[:0]
+	l.entries, l.found, l.cut = l.entries[:0], l.found[:0], false
 	most := l.pages.Left(class)
 	for _, key := range keys {
 		h := s.Find(s.Hash(key), key)
@@ -111,12 +116,19 @@ func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int
 		}
 		if len(l.found) >= most {
 			v.Out.Mark(MarkPrefixCut)
+			l.cut = true
 			break
 		}
 		l.entries, l.found = append(l.entries, h), append(l.found, page)
 	}
 	return len(l.found)
 }
+
+// Cut reports whether the prefix that Prefix found is shorter than what is there, because the class may have no more.
+func (l *Loans) Cut() bool { return l.cut }
+
+// CutOf reports the same of what Keep began.
+func (l *Loans) CutOf(h table.Handle) bool { return l.loans.Get(h).cut }
 
 // May says whether a class may have one more loan.
 func (l *Loans) May(v *env.Env, class int) bool { return v.Pools.CanLend() && l.counts.May(class) }
@@ -153,7 +165,7 @@ func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 	h, x := l.loans.Add()
 	*x = Loan{
 		For: to, hash: l.name(s, to.To.Who, to.Operation), until: v.Now.Add(l.cfg.TTL), born: l.losses.Of(to.Class),
-		entries: append(x.entries[:0], l.entries...), pages: append(x.pages[:0], l.found...),
+		entries: append(x.entries[:0], l.entries...), pages: append(x.pages[:0], l.found...), cut: l.cut,
 	}
 	l.byName.Add(x.hash, h)
 	l.counts.Take(x.Class)

@@ -89,6 +89,7 @@ type get struct {
 	until effects.Time        // by when a read has to be over to be believed, by our clock
 	into  effects.GrantID     // our own grant, of the pages that are read into, or that its owner writes into
 	hits  uint32              // chunks that were lent
+	cut   bool                // the owner has more of them, and lends no more at a time
 
 	mode    Mode
 	granted effects.Time // Push: since when pages are

@@ -132,6 +132,7 @@ func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
 		e.Out.Mark(MarkRefused)
 		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
 	}
+	r.hearCut(m)
 	if x := e.Landings.Find(r.into); x != nil {
 		if code == effects.OK && e.Cfg.Leased && !r.delivered && m.HitChunks > 0 {
 			e.Landings.LandFirst(&e.Env, &e.Store, x, r.pages(m.HitChunks), e.Wanted(x))

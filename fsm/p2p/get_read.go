@@ -29,6 +29,7 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	if m.HasExt {
 		r.grant = m.Ext.Grant
 	}
+	r.hearCut(m)
 	switch code := effects.CodeFromWire(m.Ext.Code); {
 	case m.HasExt && code != effects.OK:
 		e.Out.Mark(MarkRefused)
@@ -59,6 +60,15 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 		(*Keeper)(f).become(e, h, r)
 	default:
 		f.becomeReading(e, h, r)
+	}
+}
+
+// hearCut takes the word of an answer that its owner has more chunks than it lends or writes at a time. What is missing
+// then is told with the bound.
+func (r *get) hearCut(m *protocol.AscendBatchedLookupAndGetRetMsg) {
+	r.cut = m.HasExt && m.Ext.Code == 0 && len(m.Ext.Reason) > 0 && int(m.HitChunks) < r.size()-int(r.here)
+	if r.cut {
+		r.blame(effects.NotFound, effects.Why{Said: effects.Words(m.Ext.Reason)})
 	}
 }
 

@@ -200,7 +200,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 		out.Why = &why
 	}
 	if r.by != 0 {
-		f.Seeks.ended(r.by, &out)
+		f.Seeks.ended(r.by, &out, r.cut)
 	} else {
 		e.Out.Deliver(out)
 	}

@@ -143,6 +143,9 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 	}
 	o.empty(e)
 	found := o.loans.Prefix(&e.Env, &e.Store, to.Class, m.Keys)
+	if o.loans.Cut() {
+		o.sayCut()
+	}
 	if found > 0 && e.Arena != nil {
 		(*copier)(o).begin(e, ev, to)
 		return
@@ -210,8 +213,21 @@ func (o *Owner) tell(e *flow.Env, x *loan.Loan) {
 		m.RemoteUUIDs, m.RemoteIndexes = append(m.RemoteUUIDs, e.Cfg.Buffer), append(m.RemoteIndexes, int64(page.Index))
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
+	if x.Cut() {
+		o.sayCut()
+	}
 	m.HitChunks, m.Ext.Grant = uint32(len(x.Pages())), x.Grant()
 	m.SetLeaseNS(int64(x.Left(e.Now)))
+}
+
+// sayCut has an answer say that more chunks are there than its hits: the peer may have no more at a time. It would take
+// the others for missing.
+func (o *Owner) sayCut() {
+	why := effects.Why{
+		Field: "the part of share.lent_pct that one peer may have at a time", Ours: "used up",
+		Remedy: "ask for the other chunks when these were read, or raise share.lent_pct there, or os_staging_bytes",
+	}
+	o.reply.Ext.Reason = why.Reason()
 }
 
 // refuse says that nothing is lent, and why.

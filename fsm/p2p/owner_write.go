@@ -106,7 +106,9 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 	e.Timers.Stop(&x.timer)
 	o.begin(e, x.us, x.echo)
 	if x.code == effects.OK {
-		o.reply.HitChunks = x.hits
+		if o.reply.HitChunks = x.hits; o.loans.CutOf(x.loan) {
+			o.sayCut()
+		}
 	} else {
 		e.Out.Mark(MarkPushFailed)
 		o.excuse(x.code, flow.WhyEnded(x.code))

@@ -25,6 +25,7 @@ type seek struct {
 	holders  []holder       // whom they named
 	tried    uint32         // of these, so many from the first
 	promised uint32         // how long a prefix the last of these was said to have
+	cut      bool           // that one has more chunks, and gives no more at a time
 	get      table.Handle   // of the one that is asked now; zero: none is
 	code     effects.Code   // what became of the one before
 	why      effects.Why
@@ -177,9 +178,9 @@ func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effect
 }
 
 // ended takes the outcome of a get that a seek began.
-func (l *Seeks) ended(h table.Handle, out *effects.Deliver) {
+func (l *Seeks) ended(h table.Handle, out *effects.Deliver, cut bool) {
 	s := l.rows.Get(h)
-	s.get, s.code = 0, out.Code
+	s.get, s.code, s.cut = 0, out.Code, cut
 	if out.Why != nil {
 		s.why = *out.Why
 	}
@@ -191,7 +192,7 @@ func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 	s := l.rows.Get(h)
 	keys := l.wanted(s)
 	here := prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), keys)
-	if s.tried > 0 && here < s.promised {
+	if s.tried > 0 && here < s.promised && !s.cut {
 		e.Out.Mark(MarkNamedStale)
 		l.lookups.Forget(keys[s.from:])
 	}
@@ -232,7 +233,7 @@ func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) boo
 			s.why.Addr = effects.Addr{Host: x.peer.Host, Port: x.peer.InitPort}
 			continue
 		}
-		s.promised = x.chunks
+		s.promised, s.cut = x.chunks, false
 		c := s.how
 		c.From, c.Request, c.Keys, c.Patience = x.peer, s.lookup, l.wanted(s), s.deadline.Sub(e.Now)
 		code, why := f.begin(e, s.ticket, h, &c, here)
@@ -268,7 +269,7 @@ func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
 		if why.Stage == effects.StageNone {
 			why.Stage = effects.StageAsk
 		}
-		if s.code == effects.NotFound && why.Field == "" {
+		if s.code == effects.NotFound && why.Field == "" && why.Said == "" {
 			why.Field, why.Theirs = flow.At("Keys", int(here)), "missing"
 		}
 		out.Why = &why

@@ -65,7 +65,7 @@ def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
             lambda: client.put(peer=PEER, keys=[], pages=pages),
             lambda: client.put(peer=kvferry.Peer("h", 70000, 1), keys=["a"], pages=pages),
             lambda: client.store(["a"], pages, 2),
-            lambda: client.contains(["a"] * 17),
+            lambda: client.get(["a"] * 17),
         ):
             with pytest.raises(kvferry.InvalidError):
                 wrong()

@@ -82,7 +82,7 @@ func TestIsDirectory(t *testing.T) {
 		"- a\n":                       false,
 		"controller_host: 10.0.0.1\n": true,
 		"extra_config: {kvferry: {directory: {workers: 5}}}\n":                            true,
-		"extra_config: {kvferry: {log: {level: debug}}}\n":                                true, // No node has so little.
+		"extra_config: {kvferry: {log: {level: debug}}}\n":                                false, // The rest may be variables.
 		"extra_config: {kvferry: {limits: {message_bytes: 1MiB, lookup_hashes: 7}}}\n":    true,
 		"extra_config: {somebody: else}\n":                                                false,
 		"unheard_of: 1\n":                                                                 false,

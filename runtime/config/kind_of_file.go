@@ -8,8 +8,8 @@ import (
 )
 
 // IsDirectory reports whether a file is a directory's rather than a node's, by its keys: more of them are keys that
-// only a directory has than keys that only a node has, or all of them are keys that both have. It reports false for a
-// file without a known key, and for one that is not YAML.
+// only a directory has than keys that only a node has. It reports false for a file without such keys, of which a node
+// may have the rest from variables, and for one that is not YAML.
 //
 // Example: a file with controller_monitor_ports alone is a directory's, and one with pd_role beside it a node's, which
 // Parse then refuses with the name of the key that is out of place.
@@ -21,19 +21,17 @@ func IsDirectory(data []byte) bool {
 	if root == nil || problem != nil {
 		return false
 	}
-	both, directory, node := 0, 0, 0
+	directory, node := 0, 0
 	eachKey(root, "", func(top bool, name string) {
 		ofDirectory, ofNode := directorySchema.has(top, name), nodeSchema.has(top, name)
 		switch {
-		case ofDirectory && ofNode:
-			both++
-		case ofDirectory:
+		case ofDirectory && !ofNode:
 			directory++
-		case ofNode:
+		case ofNode && !ofDirectory:
 			node++
 		}
 	})
-	return directory > node || node == 0 && both > 0
+	return directory > node
 }
 
 // eachKey calls visit for each key at the top of a file, and for each of kvferry's own by its path, such as

@@ -50,6 +50,12 @@ type (
 	Message uint64
 	// Request is what engines call a request.
 	Request []byte
+	// Left is what is left in a node when nothing is under way, by the name that its machine has for that: grants, or a
+	// table. Its steps are those in which what is left came to be there.
+	Left struct {
+		Node int32
+		What string
+	}
 )
 
 // Of is the node itself.
@@ -60,6 +66,12 @@ func (p Page) Of() int32 { return p.Node }
 
 // Of is the node that gave it.
 func (g Grant) Of() int32 { return g.Node }
+
+// Of is the node in which it is left.
+func (l Left) Of() int32 { return l.Node }
+
+// Format shows what it is.
+func (l Left) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), l.What) }
 
 func (Transfer) Of() int32 { return Nobody }
 func (Ticket) Of() int32   { return Nobody }

@@ -28,6 +28,8 @@ type Recorder struct {
 	phases    int
 	// by node: how many events there were, dropped ones included, when its machine was given its last
 	stepped []int
+	held    map[heldOf]*heldSince
+	probes  int             // the event with which the probes began; 0: they have not
 	storing map[pageOf]bool // fenced: half of it was copied
 }
 
@@ -67,7 +69,7 @@ func New(of Teller) *Recorder {
 	w := of.Whole()
 	r := &Recorder{names: names{w: w, of: of, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}},
 		transfers: map[corrOf]int{}, sends: map[corrOf]int{}, replies: map[askOf]int{}, grants: map[grantOf]int{},
-		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}}
+		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}, held: map[heldOf]*heldSince{}}
 	for _, n := range r.w.Nodes {
 		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: world.LaneName(n.ID), Role: of.Role(n), Pages: n.PagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
@@ -83,7 +85,7 @@ func (r *Recorder) Note(e world.Entry) {
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
 	}
-	r.t.Events = append(r.t.Events, trace.Event{At: e.At, Node: int(e.Node), Group: r.groupIn(e), Text: e.Told(),
+	r.t.Events = append(r.t.Events, trace.Event{At: e.At, Node: int(e.Node), Group: r.groupIn(e), Text: r.w.Journal.Told(e),
 		Cause: r.cause(e)})
 	r.pending = &noted{Entry: e, event: len(r.t.Events) - 1}
 	if e.Node >= 0 {
@@ -145,6 +147,7 @@ func (r *Recorder) Look() {
 			r.dirty[i] = false
 			r.lookAt(n)
 			r.endGrants(n)
+			r.lookWhatIsHeld(n)
 		}
 	}
 }

@@ -26,6 +26,8 @@ type Teller interface {
 	Key(k uint32) []byte                                             // as machines spell it; nil
 	Believed(n *world.Node, pool effects.PoolID, page uint32) Belief // by its machine
 	Lease(n *world.Node) effects.Duration                            // of what it grants
+	// Held counts what a node's machine should not have when nothing is under way, by the names of oracle.Left.
+	Held(n *world.Node, visit func(what string, count int))
 	// from is who holds it, which for a reply is who wrote it
 	Message(from int32, b []byte) Message
 }

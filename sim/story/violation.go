@@ -46,7 +46,11 @@ func (r *Recorder) Violated(f *world.Failure, args []any) {
 			v.Nodes = []int{n}
 		}
 	}
-	v.Steps = r.lastSteps(v)
+	lost := r.lost(f.Property, v, args)
+	if len(lost) == 0 || len(v.Concerns) > 0 {
+		v.Steps = r.lastSteps(v)
+	}
+	r.tellLost(v, lost)
 	v.Keys = r.spelt(v.Concerns)
 	r.t.Violation = v
 	for _, i := range v.Concerns {

@@ -61,7 +61,9 @@ func (r *Recorder) words(p *noted) string {
 			return who + " gives a chunk up that nobody wants, because its page is wanted"
 		}
 	case world.KindPhase:
-		r.phases++
+		if r.phases++; r.phases == probing {
+			r.probes = r.t.Dropped + p.event
+		}
 		return phaseWords[min(r.phases, len(phaseWords))-1]
 	case world.KindTick:
 		return who + " finds a deadline passed"

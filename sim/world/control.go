@@ -226,7 +226,8 @@ func (n *Node) send(w *World, e *effects.Send) {
 		return
 	}
 	if waits := c.Waits(); waits >= c.Window {
-		w.Fail("contract", "node %d sends on connection %d while %d of %d requests are in flight on it",
+		w.Fail("contract", "node %d sends on connection %d while %d of %d requests are in flight on it: "+
+			"wait for Replied or Unanswered, close it and open another, or open it with a larger Window",
 			n.It(), oracle.Conn(e.Conn), waits, c.Window)
 		return
 	}

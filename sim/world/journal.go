@@ -207,7 +207,9 @@ type journal struct {
 
 	Compares bool
 	Sink     func(string) // replay --log; nil otherwise
-	Rec      Witness      // nil: nobody looks at the run
+	// FactName returns what the system of a node calls a fact; nil: all facts are those of ranks.
+	FactName func(node int32, f effects.Fact) string
+	Rec      Witness // nil: nobody looks at the run
 }
 
 const journalKept = 64
@@ -220,7 +222,7 @@ func (j *journal) Note(at int64, k Kind, node int32, a, b, c uint64) {
 	j.lines[j.Count%journalKept] = Entry{at, k, node, a, b, c}
 	j.Count++
 	if j.Sink != nil {
-		j.Sink(j.lines[(j.Count-1)%journalKept].String())
+		j.Sink(j.line(j.lines[(j.Count-1)%journalKept]))
 	}
 	if j.Rec != nil {
 		j.Rec.Note(Entry{at, k, node, a, b, c})
@@ -258,17 +260,18 @@ func (j *journal) story() []string {
 	n := min(j.Count, journalKept)
 	out := make([]string, 0, n)
 	for i := j.Count - n; i < j.Count; i++ {
-		out = append(out, j.lines[i%journalKept].String())
+		out = append(out, j.line(j.lines[i%journalKept]))
 	}
 	return out
 }
 
-func (e Entry) String() string {
-	return fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, LaneName(e.Node), e.Told())
+// line returns the text of an entry.
+func (j *journal) line(e Entry) string {
+	return fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, LaneName(e.Node), j.Told(e))
 }
 
-// Told is the line without its time and node.
-func (e Entry) Told() string {
+// Told returns the text of an entry without its time and node.
+func (j *journal) Told(e Entry) string {
 	f := Forms[e.Kind]
 	var b strings.Builder
 	b.WriteString(f.Name)
@@ -283,7 +286,11 @@ func (e Entry) Told() string {
 		case "fault":
 			fmt.Fprintf(&b, " %s", plan.Fault(part.value))
 		case "fact":
-			fmt.Fprintf(&b, " %s", effects.Fact(part.value))
+			name := effects.Fact(part.value).String()
+			if j.FactName != nil && e.Node >= 0 {
+				name = j.FactName(e.Node, effects.Fact(part.value))
+			}
+			b.WriteString(" " + name)
 		case "channel":
 			fmt.Fprintf(&b, " %s", effects.Channel(part.value))
 		case "want":

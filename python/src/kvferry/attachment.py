@@ -7,13 +7,14 @@ import stat
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvferry.asking import described
+from kvferry.asking import described, texts
 from kvferry.codes import Code
 from kvferry.errors import Why, error_of, lost
+from kvferry.limits import parts
 from kvferry.link import PATH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -103,6 +104,10 @@ class Attachment:
         if not core.session.joined:
             why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
             raise error_of("connect", Code.UNREACHABLE, why)
+
+    def _parts(self, op: str, keys: Sequence[str]) -> list[Sequence[str]]:
+        """Cut keys into those of calls that the agent takes."""
+        return parts(texts(op, "keys", keys), self._driver.core.session.info)
 
     def _seconds(self, ask: Ask[Any], bound: float | None = None) -> float:
         """Say how long to wait for an answer."""

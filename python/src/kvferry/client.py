@@ -14,8 +14,9 @@ from kvferry.attachment import SOCKET_VARIABLE, Attachment, socket_path
 from kvferry.call import Call
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import LostError
+from kvferry.errors import Error, LostError
 from kvferry.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
+from kvferry.progress import Found, Progress
 from kvferry.thread import Driver, Once
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 from kvferry.waiting import Waiting
@@ -192,7 +193,13 @@ class Client(Attachment):
 
         Layered chunks are not counted: a get without a request looks for those.
         """
-        return self._run(operations.contains(keys))
+        count = 0
+        for part in self._parts("contains", keys):
+            found = self._run(operations.contains(part))
+            count += found
+            if found < len(part):
+                break
+        return count
 
     def fetch(
         self,
@@ -211,7 +218,19 @@ class Client(Attachment):
         nothing comes: once it is false the fetch is aborted. One that had not begun to read leaves all as it was. The
         bound is that of get.
         """
-        return self._fetch(operations.fetch(keys, request, patience), scatter, wanted, bound)
+        parts = self._parts("fetch", keys)
+        if len(parts) == 1:
+            return self._fetch(operations.fetch(parts[0], request, patience), scatter, wanted, bound)
+        progress = Progress(scatter, patience)
+        for part in parts:
+            ask = operations.fetch(part, request, progress.left())
+            try:
+                progress.add(self._fetch(ask, progress.scatter, wanted, bound), len(part))
+            except Error as error:
+                progress.fail(error)
+            if progress.over:
+                break
+        return progress.prefix()
 
     def abandon(self, request: str, reason: str = "") -> None:
         """Give up what is kept for a request that will not come for it. Its sender hears the reason, if there is one,
@@ -222,15 +241,26 @@ class Client(Attachment):
 
     def store(self, keys: Sequence[str], pages: Pages, first: int = 0) -> None:
         """Make pages the cache's: chunk i has keys[i] and fills page first+i, which the handle has no more."""
-        self._run(operations.store(keys, pages, first))
+        parts = self._parts("store", keys)
+        pages.use("store", first, sum(len(part) for part in parts))
+        for part in parts:
+            self._run(operations.store(part, pages, first))
+            first += len(part)
 
     def share(self, keys: Sequence[str], pages: Pages, first: int = 0) -> Shared:
         """Let peers read pages that the engine goes on reading itself, until they are withdrawn."""
         return Shared(self, self._run(operations.share(keys, pages, first)), pages)
 
     def lookup(self, keys: Sequence[str]) -> Lookup:
-        """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        return self._run(operations.lookup(keys))
+        """Say how many chunks, from the first key on, are here, and how many one other node has: a hint.
+
+        Of more keys than the agent takes at once another node may have each part of them.
+        """
+        found = Found()
+        for part in self._parts("lookup", keys):
+            if not found.add(self._run(operations.lookup(part)), len(part)):
+                break
+        return found.lookup()
 
     def shared_get(
         self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None

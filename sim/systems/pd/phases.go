@@ -66,8 +66,8 @@ func (w *Cluster) Probe() {
 				}
 			}
 			if !ok && w.Failure == nil && !w.sluggish(w.Nodes[s], w.Nodes[r]) {
-				w.Fail("L5", "after all faults ended, nothing gets from node %d to node %d",
-					oracle.Node(s), oracle.Node(r))
+				w.Fail("L5", "after all faults ended, nothing gets from node %d to node %d, at last not request %s",
+					oracle.Node(s), oracle.Node(r), oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 			}
 		}
 	}
@@ -93,7 +93,8 @@ func probeAlone(w *Cluster) {
 			return
 		}
 	}
-	w.Fail("L5", "after all faults ended, no request gets to node %d", oracle.Node(0))
+	w.Fail("L5", "after all faults ended, no request gets to node %d, at last not %s", oracle.Node(0),
+		oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 }
 
 // Serve notes whether its reader has got all of it.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -50,6 +51,56 @@ func (w *Cluster) Believed(n *world.Node, pool effects.PoolID, page uint32) stor
 
 // Lease is how long a rank grants.
 func (w *Cluster) Lease(n *world.Node) effects.Duration { return Its(n).Cfg.Lease }
+
+// Held counts what is to be nothing at rest: counts of a rank, and its tables that are empty then.
+func (w *Cluster) Held(n *world.Node, visit func(what string, count int)) {
+	if !n.Up {
+		return
+	}
+	CountsAtRest(n, visit)
+	s := StatsOf(n)
+	visit("puts", s.Puts)
+	visit("bundles", s.Bundles)
+	visit(PagesInUse, s.PagesTotal-s.PagesFree-ReadyPages(n))
+	TablesOf(n, func(name string, rows int, rest table.Rest) {
+		if rest == table.Empty {
+			visit(name, rows)
+		}
+	})
+}
+
+// PagesInUse is what stories call pages that are neither free nor those of ready chunks.
+const PagesInUse = "pages in use"
+
+// ReadyPages is how many pages n's ready chunks have.
+func ReadyPages(n *world.Node) int {
+	s := StatsOf(n)
+	if Its(n).Cfg.Layers > 0 { // Some have a page for each layer.
+		return s.Spare
+	}
+	return s.Entries
+}
+
+// CountsAtRest visits what n's machine counts that is to be nothing when nothing is under way.
+func CountsAtRest(n *world.Node, visit func(what string, count int)) {
+	s := StatsOf(n)
+	visit("gets", s.Gets)
+	visit("grants", s.Grants)
+	visit("pending requests", s.Waiters)
+	visit("reserves", s.Reserves)
+	visit("claims", s.Claims)
+	visit("fills", s.Fills)
+	visit("granted pages", s.PagesGranted)
+	visit("quarantined pages", s.PagesQuarantined)
+	visit("leased pages", s.PagesLent)
+	visit("host pages", s.HostTotal-s.HostFree)
+	visit("arena pages", s.ArenaTotal-s.ArenaFree)
+	visit("pages pinned for peers", s.Pinned)
+	visit("offers", s.Offers)
+	visit("remote locations", s.Locations)
+	visit("fetches", s.Fetches)
+	visit("staging pages", s.Staged)
+}
 
 // Message reads a message.
 func (w *Cluster) Message(from int32, b []byte) story.Message {

@@ -16,7 +16,8 @@ from kvferry.attachment import Attachment, socket_path
 from kvferry.call import Call
 from kvferry.codes import Code
 from kvferry.core import Core
-from kvferry.errors import LostError
+from kvferry.errors import Error, LostError
+from kvferry.progress import Found, Progress
 from kvferry.values import Lookup, Options, Prefix, Received, Written
 from kvferry.waiting import Waiting
 
@@ -152,13 +153,31 @@ class Client(Attachment):
 
     async def contains(self, keys: Sequence[str]) -> int:
         """Count the chunks, from the first key on, that could be had now: none that are layered."""
-        return await self._run(operations.contains(keys))
+        count = 0
+        for part in self._parts("contains", keys):
+            found = await self._run(operations.contains(part))
+            count += found
+            if found < len(part):
+                break
+        return count
 
     async def fetch(
         self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None
     ) -> Prefix:
         """Hand chunks to scatter batch by batch, in this task. What takes long in it holds up the loop."""
-        return await self._fetch(operations.fetch(keys, request, patience), scatter)
+        parts = self._parts("fetch", keys)
+        if len(parts) == 1:
+            return await self._fetch(operations.fetch(parts[0], request, patience), scatter)
+        progress = Progress(scatter, patience)
+        for part in parts:
+            ask = operations.fetch(part, request, progress.left())
+            try:
+                progress.add(await self._fetch(ask, progress.scatter), len(part))
+            except Error as error:
+                progress.fail(error)
+            if progress.over:
+                break
+        return progress.prefix()
 
     async def abandon(self, request: str, reason: str = "") -> None:
         """Give up what is kept for a request that will not come for it."""
@@ -168,7 +187,11 @@ class Client(Attachment):
 
     async def store(self, keys: Sequence[str], pages: Pages, first: int = 0) -> None:
         """Make pages the cache's: the handle has them no more."""
-        await self._run(operations.store(keys, pages, first))
+        parts = self._parts("store", keys)
+        pages.use("store", first, sum(len(part) for part in parts))
+        for part in parts:
+            await self._run(operations.store(part, pages, first))
+            first += len(part)
 
     async def share(self, keys: Sequence[str], pages: Pages, first: int = 0) -> Shared:
         """Let peers read pages that the engine goes on reading itself, until they are withdrawn."""
@@ -176,7 +199,11 @@ class Client(Attachment):
 
     async def lookup(self, keys: Sequence[str]) -> Lookup:
         """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        return await self._run(operations.lookup(keys))
+        found = Found()
+        for part in self._parts("lookup", keys):
+            if not found.add(await self._run(operations.lookup(part)), len(part)):
+                break
+        return found.lookup()
 
     async def shared_get(
         self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None

@@ -26,42 +26,24 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	s := pd.StatsOf(n)
 	left := func(what string, count int) {
 		if count != 0 && w.Failure == nil {
-			or.fail(checkEmpty, "node %d has %d %s left %s", n.It(), count, what, when)
+			or.fail(checkEmpty, "node %d has %d %s left %s", n.It(), count, oracle.Left{Node: n.ID, What: what}, when)
 		}
 	}
 	if w.Healed { // A drain does not wait for a last word to a peer that is out of reach.
 		left("puts", s.Puts)
 	}
-	left("gets", s.Gets)
-	left("grants", s.Grants)
-	left("pending requests", s.Waiters)
-	left("reserves", s.Reserves)
-	left("claims", s.Claims)
-	left("fills", s.Fills)
-	left("granted pages", s.PagesGranted)
-	left("quarantined pages", s.PagesQuarantined)
-	left("leased pages", s.PagesLent)
-	left("host pages", s.HostTotal-s.HostFree)
-	left("arena pages", s.ArenaTotal-s.ArenaFree)
-	left("pages pinned for peers", s.Pinned)
-	left("offers", s.Offers)
-	left("remote locations", s.Locations)
-	left("fetches", s.Fetches)
-	left("staging pages", s.Staged)
+	pd.CountsAtRest(n, left)
 	if w.Healed && w.Failure == nil {
 		or.all().share.givenBack(n, true)
-	}
-	ready := s.Entries
-	if pd.Its(n).Cfg.Layers > 0 { // Some have a page for each layer.
-		ready = s.Spare
 	}
 	left("bundles", s.Bundles)
 	if w.Healed && w.Failure == nil {
 		or.all().blocks.rests(n, s.Receptions+s.Lent+s.Registrations)
 	}
-	if free := s.PagesFree + ready; free != s.PagesTotal && w.Failure == nil {
-		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
-			n.It(), s.PagesFree, ready, s.PagesTotal, when)
+	ready := pd.ReadyPages(n)
+	if used := s.PagesTotal - s.PagesFree - ready; used != 0 && w.Failure == nil {
+		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d: %d %s %s",
+			n.It(), s.PagesFree, ready, s.PagesTotal, used, oracle.Left{Node: n.ID, What: pd.PagesInUse}, when)
 	}
 	or.all().cache.rests(n, &s)
 }

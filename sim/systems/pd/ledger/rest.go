@@ -63,7 +63,7 @@ func (or *restOracle) rests(n *world.Node, when string) {
 		case rest == table.Timed:
 			timed += rows
 		case rest == table.Empty && rows != 0 && or.w.Failure == nil:
-			or.fail(checkRest, "node %d has %d %s left %s", n.It(), rows, name, when)
+			or.fail(checkRest, "node %d has %d %s left %s", n.It(), rows, oracle.Left{Node: n.ID, What: name}, when)
 		case rest == table.Ready && rows != 0 && !n.Caches && or.w.Failure == nil:
 			or.fail(checkReadyRest, "node %d keeps %d chunks that nobody expects any more %s", n.It(), rows, when)
 		}

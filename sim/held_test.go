@@ -1,0 +1,90 @@
+package sim_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+)
+
+type takes struct{ leaks bool } // What a keeper is told.
+
+func (*takes) IsCommand() {}
+
+// A keeper has a row for each command until its time is over. Of one that leaks it never ends the row.
+type keeper struct{ rows []kept }
+
+type kept struct {
+	ticket  effects.Ticket
+	until   effects.Time
+	leaks   bool
+	settled bool
+}
+
+func (k *keeper) Tables(visit func(name string, n, most int)) { visit("rows", len(k.rows), 1<<10) }
+
+func (k *keeper) Deadline() (at effects.Time, ok bool) {
+	for _, r := range k.rows {
+		if !r.settled && (!ok || r.until < at) {
+			at, ok = r.until, true
+		}
+	}
+	return at, ok
+}
+
+func (k *keeper) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	if c, is := ev.(*effects.Command); is {
+		k.rows = append(k.rows, kept{ticket: c.Ticket, until: now.Add(5 * effects.Millisecond), leaks: c.Body.(*takes).leaks})
+	}
+	for i := 0; i < len(k.rows); i++ {
+		r := &k.rows[i]
+		if r.settled || r.until > now {
+			continue
+		}
+		out.Deliver(effects.Deliver{Ticket: r.ticket, Code: effects.OK})
+		if r.settled = true; !r.leaks {
+			k.rows = slices.Delete(k.rows, i, i+1)
+			i--
+		}
+	}
+}
+
+// A failure that is found at the end of a run, because something is left, is told by the step in which what is left came
+// to be there. Rows beside it that came before and after it and ended are none of the story, nor are the last steps.
+func TestWhatIsLeftTellsWhereItCameToBe(t *testing.T) {
+	const commands, leak = 40, 17
+	system := sim.System{Name: "keeper",
+		Do: map[string]func(sim.Item) effects.CommandBody{
+			"take": func(x sim.Item) effects.CommandBody { return &takes{leaks: x.Number == leak} },
+		},
+		Draw: func(_ sim.Draws, p *sim.Plan) {
+			p.Faults, p.Items = nil, nil
+			for i := range uint32(commands) { // Several are there at a time.
+				p.Items = append(p.Items, sim.Item{At: time.Duration(1+2*i) * time.Millisecond, Do: "take", Number: i})
+			}
+		},
+		Nodes: func(*sim.Plan) []sim.Process {
+			return []sim.Process{{Name: "keeper", New: func(sim.Boot) (effects.Machine, error) { return &keeper{}, nil }}}
+		},
+	}
+	r, err := sim.Run(sim.Options{Seed: 1, System: &system, Record: true})
+	if err != nil || r.Failure == nil || r.Failure.Property != "S17" {
+		t.Fatalf("error %v, failure %v", err, r.Failure)
+	}
+	lost := fmt.Sprintf("ticket %d", leak+1)
+	if !slices.Equal(r.Failure.Concerns, []string{lost}) {
+		t.Errorf("it concerns %q, want %s", r.Failure.Concerns, lost)
+	}
+	told := strings.Join(r.Failure.Steps, "\n")
+	if n := strings.Count(told, fmt.Sprintf("ticket=%d ", leak+1)); n != 2 || strings.Count(told, "ticket=") != n {
+		t.Errorf("the story has not the command and its outcome alone:\n%s", told)
+	}
+	if text := r.Failure.String(); !strings.Contains(text, "1 left in its table rows") ||
+		!strings.Contains(text, "the last steps that touched them") {
+		t.Errorf("the text does not tell it:\n%s", text)
+	}
+}
