@@ -15,9 +15,9 @@ type helloOut struct {
 	inits   protocol.HixlInitResponse    `snap:"scratch"`
 	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
 	sides   protocol.P2PInitSideRetMsg   `snap:"scratch"`
-	readied protocol.HixlReadyResponse
-	ours    []protocol.BufferInfo `snap:"scratch"`
-	offered [][]byte              `snap:"scratch"`
+	readied protocol.HixlReadyResponse   `snap:"scratch"`
+	ours    []protocol.BufferInfo        `snap:"scratch"`
+	offered [][]byte                     `snap:"scratch"`
 }
 
 // greet says hello.

@@ -19,7 +19,7 @@ type Lookups struct {
 	rows    table.Slab[question]
 	kept    kept
 	answers []Answer
-	read    protocol.BatchedP2PLookupRetMsg `snap:"skip"`
+	read    protocol.BatchedP2PLookupRetMsg `snap:"scratch"`
 	hashes  []protocol.ChunkHash            `snap:"scratch"`
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
@@ -20,7 +21,8 @@ import (
 )
 
 // TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
-// every tag makes sense where it stands, and no room of a machine points into another's.
+// every tag makes sense where it stands, no room of a machine points into another's, and none has views of a message
+// that it was given in a former step: that memory is its driver's again.
 func TestTypes(t *testing.T) {
 	w, root := walker(t), explore.Situation
 	for _, fault := range w.Check(root) {
@@ -31,6 +33,10 @@ func TestTypes(t *testing.T) {
 		reached[owner] = true
 		if to, ok := pointsAway(owner, f.Type); ok {
 			t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
+		}
+		if f.Tag != `snap:"scratch"` && strings.HasPrefix(owner.PkgPath(), roomsOfMachines) && isMessage(f.Type) {
+			t.Errorf("%s.%s is a message with views of a body, which is of use within one step only: tag it scratch",
+				owner, f.Name)
 		}
 		if isSlab(owner) {
 			inSlot(slots, explore.Element(owner))
@@ -93,6 +99,10 @@ func TestTypesRefuses(t *testing.T) {
 	if to, ok := pointsAway(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {
 		t.Errorf("a pointer within a room was taken for one to another: %s", to)
 	}
+	if !isMessage(reflect.TypeFor[protocol.HixlReadyResponse]()) || isMessage(reflect.TypeFor[protocol.RenewRequest]()) ||
+		isMessage(reflect.TypeFor[protocol.Layout]()) {
+		t.Error("a message with views of its body was not told from what is none")
+	}
 	if isSlab(reflect.TypeFor[table.Index]()) || !isSlab(reflect.TypeFor[table.Slab[world.Node]]()) {
 		t.Error("a slab was not told from what is none")
 	}
@@ -125,6 +135,28 @@ func pointsAway(owner, t reflect.Type) (reflect.Type, bool) {
 			return nil, false
 		}
 	}
+}
+
+// isMessage says whether values of a type are decoded from bodies, and have views of those.
+func isMessage(t reflect.Type) bool {
+	_, decodes := reflect.PointerTo(t).MethodByName("Decode")
+	return decodes && t.PkgPath() == reflect.TypeFor[protocol.Layout]().PkgPath() && hasBytes(t)
+}
+
+func hasBytes(t reflect.Type) bool {
+	//exhaustive:ignore
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if hasBytes(t.Field(i).Type) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		return t.Elem().Kind() == reflect.Uint8 || hasBytes(t.Elem())
+	default:
+	}
+	return false
 }
 
 func isSlab(t reflect.Type) bool {
