@@ -9,6 +9,10 @@ import (
 // controller that has forgotten the worker knows it again.
 type HeartbeatMsg RegisterMsg
 
+// HeartbeatsWithin is how many heartbeats a worker sends in the time after which its directory forgets a worker that is
+// silent: one may be lost, and one be late.
+const HeartbeatsWithin = 3
+
 // A HeartbeatRetMsg answers it.
 type HeartbeatRetMsg struct {
 	Commands  []Command // what the controller wants done

@@ -29,6 +29,20 @@ var tellsOfPeers = []situation{
 		x.at(nobody)
 		x.put(s, nobody, limit)
 	}},
+	{"a put to a wrong port of allocations", effects.Unreachable, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		to, nobody := peerOf(r), reservedPeer(x)
+		to.AllocPort = nobody.AllocPort
+		x.at(nobody)
+		x.put(s, to, limit)
+	}},
+	{"a put to a receiver's ports, exchanged", effects.Refused, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		to := peerOf(r)
+		to.InitPort, to.AllocPort = to.AllocPort, to.InitPort
+		x.at(to)
+		x.put(s, to, briefly)
+	}},
 	{"a put to a peer that says nothing", effects.Expired, func(x *told) {
 		s, silent := x.open("sender", senderConfig(x, "shm", effects.Addr{})), newLaterPeer(x.T)
 		x.at(silent.Peer)

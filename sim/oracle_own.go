@@ -35,8 +35,11 @@ type judged struct{ w *world.World }
 func (j judged) Now() effects.Time             { return effects.Time(j.w.Now) }
 func (j judged) Clock(node int32) effects.Time { return j.w.Clock(j.w.Nodes[node]) }
 func (j judged) Life(node int32) uint32        { return j.w.Nodes[node].Life }
-func (j judged) Called(node int32) string      { return called(j.w.Nodes[node]) }
-func (j judged) Goes() bool                    { return j.w.Failure == nil }
+func (j judged) Frozen(node int32) effects.Duration {
+	return effects.Duration(j.w.Nodes[node].Frozen)
+}
+func (j judged) Called(node int32) string { return called(j.w.Nodes[node]) }
+func (j judged) Goes() bool               { return j.w.Failure == nil }
 func (j judged) Break(name, promise, format string, args []any) {
 	j.w.FailAs(name, promise, format, args...)
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,15 +44,32 @@ type checkedFile struct {
 	ArenaPages uint32 `json:"arena_pages,omitempty"`
 }
 
+// A checkedDirectory is a directory's file without problems of its own, as --json shows it.
+type checkedDirectory struct {
+	File           string           `json:"file"`
+	Role           string           `json:"role"` // directory
+	Host           string           `json:"host"` // empty: every interface
+	Ports          []directoryPorts `json:"ports"`
+	SilenceSeconds float64          `json:"silence_seconds"` // 0: no worker is forgotten
+	OnlyHeartbeats bool             `json:"only_heartbeats"` // it is that of workers that send heartbeats
+	Log            string           `json:"log,omitempty"`   // that it shares with other directories
+}
+
 func newConfigCheckCommand() *cobra.Command {
 	var asJSON, noEnv, forNode bool
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration files",
-		Long: `check reads each file as a node would, LMCACHE_ variables of the environment
-included, and prints every problem with its place and its remedy. Between senders
-and receivers among the files it also says what keeps them from working together:
-modes, what a page holds, data planes, ranks, ports on one host, times, limits.
+		Long: `check reads each file as a node or a directory would, LMCACHE_ and
+LMCACHE_CONTROLLER_ variables of the environment included, and prints every
+problem with its place and its remedy. The keys of a file say whose it is.
+Between senders and receivers among the files it also says what keeps them from
+working together: modes, what a page holds, data planes, ranks, ports on one host,
+times, limits. Between nodes that share and directories: addresses, ports on one
+host, heartbeats, the size of messages; between directories, ports and what they
+disagree on of a log that they share. A proxy has no file: kvferry proxy takes
+arguments alone.
+
 Notes are about settings that were accepted and do not do here what they say;
 they are no problems.
 
@@ -57,7 +77,8 @@ A file may leave the layout of chunks to the engine that embeds the node. kvferr
 node has no engine: --node checks that the file says all that it needs.`,
 		Example: `  kvferry config check receiver.yaml
   kvferry config check --node receiver.yaml
-  kvferry config check --no-env --json sender.yaml receiver.yaml`,
+  kvferry config check --no-env --json sender.yaml receiver.yaml
+  kvferry config check directory.yaml node-1.yaml node-2.yaml`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
@@ -67,35 +88,36 @@ node has no engine: --node checks that the file says all that it needs.`,
 			if noEnv {
 				env = nil
 			}
-			var configs []*config.Config
-			problems, notes := []config.Problem{}, []config.Problem{} // [] in JSON, not null.
-			if !noEnv {
-				notes = append(notes, config.StrayVariables(os.Environ())...)
-			}
+			// [] in JSON, not null.
+			c := configCheck{notes: []config.Problem{}, problems: []config.Problem{}}
+			ofDirectories := false
 			for _, file := range files {
 				data, err := os.ReadFile(file)
 				if err != nil {
 					return usageError{err}
 				}
-				c, err := config.Parse(file, data, env)
-				var refused *config.Error
-				if errors.As(err, &refused) {
-					problems = append(problems, refused.Problems...)
-					notes = append(notes, refused.Notes...)
-				} else if err != nil {
+				ofDirectories = ofDirectories || config.IsDirectory(data)
+				if err := c.read(file, data, env); err != nil {
 					return err
-				} else {
-					configs = append(configs, c)
-					if forNode {
-						problems = append(problems, c.Standalone()...)
-					}
 				}
 			}
-			problems = append(problems, compareAll(configs)...)
-			if err := printCheck(cmd.OutOrStdout(), configs, notes, problems, asJSON); err != nil {
+			if !noEnv {
+				stray := config.StrayVariables(os.Environ())
+				if ofDirectories {
+					stray = append(stray, config.StrayDirectoryVariables(os.Environ())...)
+				}
+				c.notes = append(stray, c.notes...)
+			}
+			if forNode {
+				for _, n := range c.nodes {
+					c.problems = append(c.problems, n.Standalone()...)
+				}
+			}
+			c.compare()
+			if err := c.print(cmd.OutOrStdout(), asJSON); err != nil {
 				return err
 			}
-			if len(problems) > 0 {
+			if len(c.problems) > 0 {
 				return errFinding
 			}
 			return nil
@@ -108,46 +130,108 @@ node has no engine: --node checks that the file says all that it needs.`,
 	return cmd
 }
 
-// compareAll compares each sender with each receiver. Two files of senders, or of receivers, are two nodes of a
-// larger deployment: they need not go together, but cannot bind the same ports of one host.
-func compareAll(configs []*config.Config) (problems []config.Problem) {
-	for i, a := range configs {
-		for _, b := range configs[i+1:] {
+// A configCheck is what check has read, and what it found.
+type configCheck struct {
+	nodes           []*config.Config
+	directories     []*config.Directory
+	notes, problems []config.Problem
+}
+
+// read reads one file as whatever its keys say that it is. It fails only if the file could not be judged.
+func (c *configCheck) read(file string, data []byte, env func(string) (string, bool)) error {
+	node, directory, err := (*config.Config)(nil), (*config.Directory)(nil), error(nil)
+	if config.IsDirectory(data) {
+		directory, err = config.ParseDirectory(file, data, env)
+	} else {
+		node, err = config.Parse(file, data, env)
+	}
+	var refused *config.Error
+	switch {
+	case errors.As(err, &refused):
+		c.problems = append(c.problems, refused.Problems...)
+		c.notes = append(c.notes, refused.Notes...)
+	case err != nil:
+		return err
+	case directory != nil:
+		c.directories = append(c.directories, directory)
+		c.notes = append(c.notes, directory.Notes...)
+	default:
+		c.nodes = append(c.nodes, node)
+		c.notes = append(c.notes, node.Notes...)
+	}
+	return nil
+}
+
+// compare compares each sender with each receiver, each node with the directories, and these with each other. Two files
+// of senders, or of receivers, are two nodes of a larger deployment: they need not go together, but cannot bind the same
+// ports of one host.
+func (c *configCheck) compare() {
+	for i, a := range c.nodes {
+		for _, b := range c.nodes[i+1:] {
 			if a.GoesWith(b) {
-				problems = append(problems, config.Compare(a, b)...)
+				c.problems = append(c.problems, config.Compare(a, b)...)
 			} else {
-				problems = append(problems, config.ComparePorts(a, b)...)
+				c.problems = append(c.problems, config.ComparePorts(a, b)...)
 			}
 		}
 	}
-	return problems
+	problems, notes := config.CompareDirectories(c.nodes, c.directories)
+	c.problems, c.notes = append(c.problems, problems...), append(c.notes, notes...)
 }
 
-func printCheck(w io.Writer, configs []*config.Config, notes, problems []config.Problem, asJSON bool) error {
-	files := make([]checkedFile, len(configs))
-	for i, c := range configs {
-		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(),
-			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages, c.ArenaPages}
-		notes = append(notes, c.Notes...)
+func (c *configCheck) print(w io.Writer, asJSON bool) error {
+	files := make([]checkedFile, len(c.nodes))
+	for i, n := range c.nodes {
+		files[i] = checkedFile{n.Name, n.Role.String(), n.Pull.String(), n.Channel.String(), n.Device.String(), n.Ranks(),
+			n.BufferBytes, n.PageBytes, n.Pages, n.HostBytes, n.HostPages, n.ArenaPages}
+	}
+	directories := make([]checkedDirectory, len(c.directories))
+	for i, d := range c.directories {
+		directories[i] = checkedDirectory{File: d.Name, Role: "directory", Host: d.Host,
+			SilenceSeconds: d.Silence.Seconds(), OnlyHeartbeats: d.OnlyBeats}
+		for _, m := range d.Monitors {
+			directories[i].Ports = append(directories[i].Ports, directoryPorts{m.Pull, m.Reply, m.Heartbeat})
+		}
+		if d.Shared.At.Host != "" {
+			directories[i].Log = d.Shared.At.String()
+		}
 	}
 	if asJSON {
 		return printJSON(w, struct {
-			Files    []checkedFile    `json:"files"`
-			Notes    []config.Problem `json:"notes"`
-			Problems []config.Problem `json:"problems"`
-		}{files, notes, problems})
+			Files       []checkedFile      `json:"files"`
+			Directories []checkedDirectory `json:"directories"`
+			Notes       []config.Problem   `json:"notes"`
+			Problems    []config.Problem   `json:"problems"`
+		}{files, directories, c.notes, c.problems})
 	}
 	for _, f := range files {
 		if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", f.File, f.Role, f.Mode, f.pool()); err != nil {
 			return err
 		}
 	}
-	for _, p := range append(notes, problems...) {
+	for i, d := range directories {
+		if _, err := fmt.Fprintf(w, "%s: directory on %s%s; %s\n", d.File, cmp.Or(d.Host, "every interface"), d.ports(),
+			c.directories[i].Forgets()); err != nil {
+			return err
+		}
+	}
+	for _, p := range slices.Concat(c.notes, c.problems) {
 		if _, err := fmt.Fprintln(w, p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (d checkedDirectory) ports() string {
+	var b strings.Builder
+	for _, p := range d.Ports {
+		fmt.Fprintf(&b, ", pull %d, reply %d", p.Pull, p.Reply)
+		if p.Heartbeat != 0 {
+			fmt.Fprintf(&b, ", heartbeat %d", p.Heartbeat)
+		}
+	}
+	return b.String()
 }
 
 func (f checkedFile) pool() string {

@@ -103,9 +103,9 @@ func newRootCommand() *cobra.Command {
 		Short: "Carry KV cache between the nodes of a disaggregated LLM serving system",
 		Long: `kvferry carries KV cache between the nodes of a disaggregated LLM serving system.
 
-It speaks the wire formats of LMCache and LMCache-Ascend. What decides is a pure
-state machine, so the same code runs against real sockets and memory and against a
-simulator that injects every fault it knows.
+It reads LMCache's configuration and speaks its control messages; KV goes between kvferry's
+own nodes alone. What decides is a pure state machine, so the same code runs against real
+sockets and memory and against a simulator that injects every fault it knows.
 
 Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage, 130 and 143 interrupted
 by SIGINT and SIGTERM before the work was done.`,

@@ -11,6 +11,9 @@ type Figures struct {
 	index.Figures
 }
 
+// Knows reports whether the directory knows any worker.
+func (d *Directory) Knows() bool { return d.known.workers.Len() > 0 }
+
 // Figures counts.
 func (d *Directory) Figures() Figures {
 	return Figures{

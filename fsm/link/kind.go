@@ -45,5 +45,10 @@ func (c *calling) refused(
 		c.strange(theirs)
 		return
 	}
-	c.fail(otherwise, Undecodable(err))
+	why := Undecodable(err)
+	if len(body) == 0 && c.p.state == Greeting { // So every other channel of a node, and LMCache, answer a hello.
+		why.Remedy = "what listens there takes no hello, or failed: check that this is the peer's pd_peer_init_port, and " +
+			"not its pd_peer_alloc_port; its log says more"
+	}
+	c.fail(otherwise, why)
 }

@@ -30,18 +30,15 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 		return 0
 	}
 	if lane.id == 0 {
-		at, window := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}, c.x.window
-		if which == LaneCommit {
+		channel, at := c.laneAddr()
+		window := c.x.window
+		switch {
+		case channel == effects.ChannelLookup:
+			window = l.cfg.Lookups
+		case channel == effects.ChannelRegister && which == LaneAlloc:
+			window = l.cfg.Registers
+		case which == LaneCommit:
 			window = 0
-		}
-		channel := effects.ChannelAlloc
-		if len(l.cfg.Geometry) > 0 {
-			if channel = effects.ChannelRegister; which == LaneAlloc {
-				window = l.cfg.Registers
-			}
-		}
-		if c.p.where.Shares() {
-			channel, at, window = effects.ChannelLookup, c.p.lookup, l.cfg.Lookups
 		}
 		lane.OpenMany(v, c.corr(kindOpenLane+uint8(which)), channel, window, at)
 		return 0
@@ -51,6 +48,18 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 	}
 	lane.inFlight++
 	return lane.id
+}
+
+// laneAddr returns the channel of the peer's lanes, and where the peer takes them.
+func (c *calling) laneAddr() (effects.Channel, effects.Addr) {
+	at := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}
+	switch {
+	case c.p.where.Shares():
+		return effects.ChannelLookup, c.p.lookup
+	case len(c.cfg.Geometry) > 0:
+		return effects.ChannelRegister, at
+	}
+	return effects.ChannelAlloc, at
 }
 
 // Open says whether Take would return a connection now; it opens the lane if need be.
@@ -92,7 +101,8 @@ func (c *calling) closeLane(which Lane) {
 func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
 	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
 	if ev.Code != effects.OK {
-		c.fail(ev.Code, notOpened(c.p.where.Host, ev.Code))
+		channel, at := c.laneAddr()
+		c.fail(ev.Code, laneNotOpened(at, channel, ev.Code))
 		c.p.absent = ev.Code == effects.Unreachable
 		return
 	}

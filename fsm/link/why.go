@@ -70,6 +70,18 @@ func notOpened(host string, code effects.Code) effects.Why {
 	return w
 }
 
+// laneNotOpened says why a connection to the port of a lane could not be made. The peer is known by the address of its
+// handshake, which succeeded: without the port its reader would look at the one that is well.
+func laneNotOpened(at effects.Addr, channel effects.Channel, code effects.Code) effects.Why {
+	w := notOpened(at.Host, code)
+	w.Field = "connection to port " + strconv.Itoa(int(at.Port))
+	if code == effects.Unreachable && (channel == effects.ChannelAlloc || channel == effects.ChannelRegister) {
+		w.Theirs = "refused"
+		w.Remedy = "handshakes are answered at this peer's other port: check its pd_peer_alloc_port"
+	}
+	return w
+}
+
 // NoAnswer says that a peer let a question wait for too long.
 func NoAnswer(waited effects.Duration) effects.Why {
 	return effects.Why{Field: "link.request_timeout", Ours: waited.String(), Theirs: "no answer"}

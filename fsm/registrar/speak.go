@@ -68,17 +68,13 @@ func (r *Registrar) registered(v *env.Env, i int, body []byte) {
 	}
 }
 
-// beatsWithin is how many heartbeats a directory gets in the time after which it forgets a worker that is silent: one
-// may be lost, and one be late.
-const beatsWithin = 3
-
 // beatEvery is the time between two heartbeats to a directory: less than what is configured, if it would forget the
 // worker in between. Otherwise its chunks would be found for a while after each heartbeat and then not.
 func (r *Registrar) beatEvery(d *row) effects.Duration {
 	if d.silence == 0 {
 		return r.cfg.Beat
 	}
-	return min(r.cfg.Beat, max(d.silence/beatsWithin, r.cfg.BackoffMin))
+	return min(r.cfg.Beat, max(d.silence/protocol.HeartbeatsWithin, r.cfg.BackoffMin))
 }
 
 // span is a time that a directory says.

@@ -294,3 +294,36 @@ def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
             prefill.save_layer(0, 512, wait=False)
         assert failed.value.code == Code.TOO_MANY
         prefill.finish()
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        (r"peer is \('h', 1, 2\), want a kvferry.Peer; give one, such as", {"peer": ("h", 1, 2)}),
+        (r"patience is '5', want seconds, 0 or more; give a time", {"patience": "5"}),
+        (r"patience is True, want seconds", {"patience": True}),
+        (
+            r"keys is 5, from page 0 on, want 1 to 4 of the handle's 4 pages; each key takes a page",
+            {"keys": list("abcde")},
+        ),
+        (r"keys is 2, from page 3 on, want 1 to 1 of the handle's 4 pages", {"first": 3}),
+        (r"first is 9, want 0 to 3; it is the handle's page of the first key", {"first": 9}),
+        (r"first is -1, want 0 to 3", {"first": -1}),
+        (r"keys is 0, from page 0 on, want 1 to 4", {"keys": []}),
+    ],
+)
+def test_a_put_that_cannot_be_made_is_said_by_its_fields(stub: StubAgent, said: str, call: dict[str, Any]) -> None:
+    with kvferry.connect(stub.path) as client, client.reserve(4) as pages:
+        with pytest.raises(kvferry.InvalidError, match=said):
+            client.put(**{"peer": PEER, "keys": ["a", "b"], "pages": pages, **call})
+        assert all(m.get("op") in (None, "reserve") for m in stub.agent.heard)
+
+
+def test_a_type_that_numpy_lacks_is_said(stub: StubAgent) -> None:
+    """A layout's dtype is often bfloat16, which numpy does not know."""
+    with (
+        kvferry.connect(stub.path) as client,
+        client.reserve(1) as pages,
+        pytest.raises(kvferry.InvalidError, match=r"dtype is 'bfloat16', want a type of numpy; .*\"uint16\""),
+    ):
+        pages[0].array("bfloat16")

@@ -6,6 +6,7 @@ import array
 import fcntl
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -257,6 +258,15 @@ def test_a_path_that_is_too_long_is_said(tmp_path: pathlib.Path) -> None:
         kvferry.connect(path)
     with pytest.raises(kvferry.InvalidError, match="abstract"):
         kvferry.connect("\0agent")
+
+
+@pytest.mark.parametrize("kind", ["a directory", "a file", "no socket"])
+def test_what_can_never_be_a_socket_is_not_waited_for(tmp_path: pathlib.Path, kind: str) -> None:
+    path = {"a directory": tmp_path, "a file": tmp_path / "node.yaml", "no socket": pathlib.Path("/dev/null")}[kind]
+    if kind == "a file":
+        path.write_text("enable_pd: true")
+    with pytest.raises(kvferry.InvalidError, match=f"path is {re.escape(str(path))}, {kind}, want a socket; "):
+        kvferry.connect(path)
 
 
 def test_a_pool_may_be_empty(memory: int) -> None:

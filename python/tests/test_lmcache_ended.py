@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 
 import lmcache_double as double
@@ -17,8 +18,8 @@ from gate import PATIENCE, Gate
 from hosts import MODES
 from kvferry.lmcache import KvferryL2, chunks
 from kvferry.lmcache.chunks import Chunks
-from lmcache_double import CHUNK, Engine, Key, l2_keys, pair, spec_of, views
-from nodes import needed
+from lmcache_double import CHUNK, DisaggSpec, Engine, Key, l2_keys, pair, spec_of, views
+from nodes import HOST, needed
 
 if TYPE_CHECKING:
     from hosts import Hosts
@@ -98,5 +99,38 @@ def test_what_came_of_an_agent_that_was_another_at_the_end_is_a_miss(
     monkeypatch.setattr(chunks, "same_size", last)
     assert decode.got(keys) == 0
     for engine in (prefill, decode):
+        engine.backend.close()
+        assert engine.local.live == 0
+
+
+@MODES
+def test_a_prefill_that_ends_early_costs_its_decode_no_patience(hosts: Hosts, zmq: double.Zmq) -> None:
+    """LMCache tells a plug-in of no request that failed, so no end is told. The decode has what came, and misses.
+
+    The decode's patience is far longer than the test's. The proxy, which LMCache has wait for the last batch, hears of
+    that also where nothing of it went.
+    """
+    decode = Engine.of({"socket": hosts.socket("decode"), "load_patience": 3600})
+    prefill = Engine.of(
+        {"socket": hosts.socket("prefill"), "save_patience": 0.3}, pd_proxy_host="10.0.0.9", pd_proxy_port=7500
+    )
+    ready = Engine.of({"socket": hosts.socket("prefill")})
+    keys = [Key(chunk) for chunk in range(4)]
+    assert ready.sent(ready.put(keys[:2], 2 * CHUNK, spec_of(hosts, "r"))) == 2
+    nobody = DisaggSpec("r", HOST, [1], [1], is_last_prefill=True)
+    assert prefill.sent(prefill.put(keys[2:], 2 * CHUNK, nobody)) == 0
+    unusable = DisaggSpec("s", HOST, [], [], is_last_prefill=True)
+    assert prefill.put(keys[2:], 2 * CHUNK, unusable) is None
+    with zmq.heard:
+        assert zmq.heard.wait_for(lambda: len(zmq.sent) == 2, PATIENCE)
+    assert [msgpack.unpackb(message)["req_id"] for _, message in zmq.sent] == ["r", "s"]
+    found: list[int] = []
+    loads = threading.Thread(
+        target=lambda: found.extend([decode.backend.batched_contains(keys), decode.got(keys)]), daemon=True
+    )
+    loads.start()
+    loads.join(PATIENCE)
+    assert found == [2, 2], "the decode waits for chunks that nobody sends"
+    for engine in (decode, prefill, ready):
         engine.backend.close()
         assert engine.local.live == 0

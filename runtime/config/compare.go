@@ -23,6 +23,7 @@ func Compare(a, b *Config) []Problem {
 		c.sender, c.receiver = b, a
 		c.all()
 	}
+	c.instances()
 	return c.problems
 }
 
@@ -193,6 +194,15 @@ func (c *comparison) times() {
 			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, "+
 				"so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter",
 			ttl, guard, lead)
+	}
+}
+
+// instances finds two nodes that directories would take for one: each would replace what the other told.
+func (c *comparison) instances() {
+	a, b := &c.a.Share, &c.b.Share
+	if len(a.Feeds) > 0 && len(b.Feeds) > 0 && a.Instance == b.Instance {
+		c.add(instanceKey, b.Instance, "%s has the same, and directories know a worker by it and its rank; give each node a "+
+			"name of its own", c.a.Name)
 	}
 }
 

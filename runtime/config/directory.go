@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -68,6 +71,10 @@ type Argument struct {
 // case, so LMCACHE_CONTROLLER_CONTROLLER_HOST is LMCache's name for the host. A file may be empty. Arguments go before
 // both.
 func ParseDirectory(name string, data []byte, env func(string) (string, bool), given ...Argument) (*Directory, error) {
+	if at := describesNode(data); at != nil {
+		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name, Line: at.Line, Column: at.Column, Field: at.Value,
+			Remedy: "this file describes a node and no directory: run kvferry agent or kvferry node --config with it"}}}
+	}
 	d := &draft{schema: &directorySchema, found: map[string]setting{}, arguments: given}
 	d.directory.Name = name
 	if err := d.read(name, data, env, d.validateDirectory); err != nil {
@@ -138,4 +145,25 @@ func (d *draft) clashes() {
 			seen[p] = true
 		}
 	}
+}
+
+// describesNode returns the key by which a file is one for a node, nil if there is none.
+func describesNode(data []byte) *yaml.Node {
+	if root, problem := load("", data); problem == nil && root != nil {
+		return saysNode(root)
+	}
+	return nil
+}
+
+// saysNode returns the key at the top that says that a file is a node's, nil if there is none.
+func saysNode(root *yaml.Node) *yaml.Node {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		for _, key := range []string{"enable_pd", "enable_p2p", "pd_role"} {
+			k := find(nodeSchema.top, key)
+			if at := root.Content[i]; at.Value == k.name || slices.Contains(k.aliases, at.Value) {
+				return at
+			}
+		}
+	}
+	return nil
 }

@@ -9,19 +9,24 @@ import (
 )
 
 const (
-	monitorPortsKey  = "controller_monitor_ports"
-	healthCheckKey   = "health_check_interval"
-	workerTimeoutKey = "lmcache_worker_timeout"
-	sharedLogKey     = "directory.log"
-	logTLSKey        = "directory.log_tls"
-	logCAKey         = "directory.log_ca"
-	logCertKey       = "directory.log_cert"
-	logKeyKey        = "directory.log_key"
+	controllerHostKey = "controller_host"
+	monitorPortsKey   = "controller_monitor_ports"
+	healthCheckKey    = "health_check_interval"
+	workerTimeoutKey  = "lmcache_worker_timeout"
+	batchHashesKey    = "directory.batch_hashes"
+	sharedLogKey      = "directory.log"
+	logPasswordKey    = "directory.log_password"
+	logBytesKey       = "directory.log_bytes"
+	logTLSKey         = "directory.log_tls"
+	logCAKey          = "directory.log_ca"
+	logCertKey        = "directory.log_cert"
+	logKeyKey         = "directory.log_key"
 )
 
 // controllerKeys are LMCache's for its controller.
 var controllerKeys = []key{
-	{name: "controller_host", kind: kind{"host, or `0.0.0.0`, `::` or `*` for every interface", readBindHost}, def: "127.0.0.1",
+	{name: controllerHostKey, kind: kind{"host, or `0.0.0.0`, `::` or `*` for every interface", readBindHost},
+		def: "127.0.0.1",
 		doc: "where its sockets are bound. Workers of other hosts reach it by another address of its host only; anybody " +
 			"who reaches it can register workers, so choose one of a network that you trust. LMCache's standard is every " +
 			"interface"},
@@ -61,7 +66,7 @@ var directoryKeys = []key{
 		def: "1000", doc: "chunks of a lookup that it looks for; of more the first ones"},
 	{name: "directory.peers", kind: integer(1, 1<<8, func(d *draft) *uint32 { return &d.directory.Tables.Peers }),
 		def: "8", doc: "holders in the answer of a lookup; LMCache's workers read the first"},
-	{name: "directory.batch_hashes",
+	{name: batchHashesKey,
 		kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.directory.Tables.BatchHashes }), def: "4096",
 		doc: "chunks in one message of a full sync, and operations in one report; LMCache's workers send 2,000, and 50"},
 	{name: "directory.syncs", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Syncs }),
@@ -77,7 +82,7 @@ var directoryKeys = []key{
 		doc: "a Valkey server, or Redis from 6.2, by which directories tell each other; all that name it know the same"},
 	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),
 		def: "kvferry:directory", doc: "the key of the stream there"},
-	{name: "directory.log_password", kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
+	{name: logPasswordKey, kind: word(func(d *draft) *string { return &d.directory.Shared.Password }),
 		doc: "of its default user", secret: true},
 	{name: logTLSKey, kind: boolean(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
 		doc: "whether it speaks TLS, with a certificate for the name in `directory.log`"},
@@ -87,7 +92,7 @@ var directoryKeys = []key{
 		doc: "a file in PEM of the certificate that it wants of a directory; with `directory.log_key`"},
 	{name: logKeyKey, kind: path(pemPathMost, func(d *draft) *string { return &d.directory.Shared.Key }),
 		doc: "likewise, of its key"},
-	{name: "directory.log_bytes",
+	{name: logBytesKey,
 		kind: size(1<<20, 1<<40, func(d *draft) *uint64 { return &d.directory.Shared.Bytes }), def: "256MiB",
 		doc: "that it keeps, about. A directory that starts reads all of it, and has the rest told again; one that is " +
 			"away for longer than the log keeps things has it told again as well, so raise it for large fleets"},

@@ -28,6 +28,10 @@ const (
 	arenaBytesKey   = extraPrefix + "os_staging_bytes"
 	arenaThreadsKey = extraPrefix + "os_staging_copy_threads"
 	lentKey         = "share.lent_pct"
+	heartbeatKey    = "lmcache_worker_heartbeat_time"
+	operationsKey   = extraPrefix + "kv_msg_batch_size"
+	syncBatchKey    = extraPrefix + "full_sync_batch_size"
+	vanillaKey      = "share.vanilla_controller"
 	syncGetKey      = extraPrefix + "p2p_sync_get_timeout_s"
 )
 
@@ -70,7 +74,7 @@ var shareKeys = []key{
 	{name: workerPortsKey, aliases: []string{"lmcache_worker_port"},
 		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Share.WorkerPorts }),
 		doc:  "what controllers are told of this node's port for requests of theirs; nothing is served there"},
-	{name: "lmcache_worker_heartbeat_time",
+	{name: heartbeatKey,
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.Beat }), def: "10",
 		doc: "between two heartbeats"},
 	{name: localSizeKey, kind: kind{"GiB, with decimals", readLocalSize}, def: "5.0",
@@ -97,13 +101,13 @@ var extraKeys = []key{
 	{name: extraPrefix + "p2p_sync_controller_lookup_timeout_ms",
 		kind: integer(1, 3_600_000, func(d *draft) *uint32 { return &d.askingMS }), def: "500",
 		doc: "a controller's answer; then the next is asked"},
-	{name: extraPrefix + "kv_msg_batch_size",
+	{name: operationsKey,
 		kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.Operations }),
 		def:  "50", doc: "changes in one report to a controller"},
 	{name: extraPrefix + "kv_msg_batch_timeout",
 		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Share.Report }), def: "0.01",
 		doc: "how long changes wait for more of them"},
-	{name: extraPrefix + "full_sync_batch_size",
+	{name: syncBatchKey,
 		kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.SyncBatch }),
 		def:  "2000", doc: "slots of the store that one batch of a full sync tells of"},
 	{name: extraPrefix + "full_sync_batch_interval_ms",
@@ -136,7 +140,7 @@ var extraKeys = []key{
 
 // shareOwnKeys are kvferry's own for a node that shares.
 var shareOwnKeys = []key{
-	{name: "share.vanilla_controller", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Vanilla }), def: "false",
+	{name: vanillaKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Vanilla }), def: "false",
 		doc: "controllers are LMCache's own: nothing is sent that they do not know, and what they missed is told in full"},
 	{name: "share.journal", kind: integer(16, 1<<24, func(d *draft) *uint32 { return &d.cfg.Share.Journal }), def: "8192",
 		doc: "changes that a controller may be behind; one that is further behind is told all that there is"},

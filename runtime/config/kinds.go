@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -254,7 +255,12 @@ func unbracketed(s string) string {
 // advertised, so it must name this machine to others.
 func reachableHost(s string) (name, remedy string) {
 	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
-		return "", fmt.Sprintf("leave out the scheme, peers prepend tcp:// themselves: %s", withoutUser(rest))
+		remedy := "leave out the scheme, peers prepend tcp:// themselves"
+		host := withoutUser(rest)
+		if plain, port, err := net.SplitHostPort(host); err == nil && port != "" {
+			host, remedy = plain, "leave out the scheme, which peers prepend themselves, and the port, which has a key of its own"
+		}
+		return "", remedy + ": " + host
 	}
 	if strings.Contains(s, "@") {
 		return "", "write the host alone, without a user"

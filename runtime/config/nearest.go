@@ -10,14 +10,21 @@ import (
 
 // unknown reports a key at the top that is nobody's, with what was probably meant.
 func (d *draft) unknown(file, name string, at *yaml.Node) {
-	known := slices.Concat([]string{"extra_config"}, d.others)
+	known, names := slices.Concat([]string{"extra_config"}, d.others), []string(nil)
 	for _, k := range d.top {
 		known = append(append(known, k.name), k.aliases...)
+		names = append(names, k.name)
 	}
 	remedy := d.whose + " has no such key; remove it"
-	if find(d.own, name) != nil || d.isGroup(name) {
+	if name == "kvferry" {
+		remedy = "kvferry's own keys stand below extra_config: move it to extra_config.kvferry"
+	} else if d.schema != &directorySchema && directorySchema.has(true, name) {
+		remedy = "this is a key of a directory, whose file is another; move it to that of kvferry directory --config"
+	} else if d.schema == &directorySchema && nodeSchema.has(true, name) {
+		remedy = "this is a key of a node, whose file is another; move it to that"
+	} else if find(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
-	} else if near := nearest(name, known); near != "" {
+	} else if near := meant(name, known, names); near != "" {
 		remedy = fmt.Sprintf("%s has no such key; did you mean %s?", d.whose, near)
 	}
 	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shorten(name), Remedy: remedy})
@@ -32,13 +39,53 @@ func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 	remedy := "kvferry has no such key; docs/configuration.md lists them"
 	if find(d.top, path) != nil {
 		remedy = "this is one of LMCache's keys; move it to the top of the file"
+	} else if near := d.inGroup(path, known); near != "" {
+		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
 	} else if near := sameLeaf(path, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key here; did you mean %s?", near)
-	} else if near := nearest(path, known); near != "" {
+	} else if near := meant(path, known, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
 	}
 	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shorten(path)),
 		Remedy: remedy})
+}
+
+// inGroup returns the key of path's own group that was probably meant: layout.layers is layout.num_layers, although
+// another group has a key whose last part is layers. Keys outside of groups are no group.
+func (d *draft) inGroup(path string, known []string) string {
+	at := strings.LastIndexByte(path, '.') + 1
+	if at == 0 {
+		return ""
+	}
+	var leaves []string
+	for _, k := range known {
+		if leaf, ok := strings.CutPrefix(k, path[:at]); ok {
+			leaves = append(leaves, leaf)
+		}
+	}
+	if near := meant(path[at:], leaves, leaves); near != "" {
+		return path[:at] + near
+	}
+	return ""
+}
+
+// meant returns the key that name was probably written for: the nearest of the known ones, in whatever case it was
+// written, or the only one of names that ends in it behind an underscore, as pd_role ends in role.
+func meant(name string, known, names []string) string {
+	name = strings.ToLower(name)
+	if near := nearest(name, known); near != "" {
+		return near
+	}
+	end := ""
+	for _, k := range names {
+		if strings.HasSuffix(k, "_"+name) {
+			if end != "" {
+				return "" // Either may be meant.
+			}
+			end = k
+		}
+	}
+	return end
 }
 
 // sameLeaf returns the key whose last part is that of path: a key put into the wrong group.

@@ -95,6 +95,10 @@ func (s setting) problem(code Code, remedy string) Problem {
 // What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
 // everything that is wrong.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
+	if IsDirectory(data) {
+		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name,
+			Remedy: "this file describes a directory and no node: run kvferry directory --config with it"}}}
+	}
 	d := &draft{schema: &nodeSchema, found: map[string]setting{},
 		cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
 	if err := d.read(name, data, env, d.validate); err != nil {

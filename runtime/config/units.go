@@ -53,7 +53,7 @@ func parseSize(s string) (uint64, error) {
 	}
 	n, err := parseUint(s)
 	if err != nil {
-		return 0, fmt.Errorf("write bytes as a whole number, or with a unit such as 64MiB")
+		return 0, fmt.Errorf("write bytes as a whole number, or with a unit: KiB, MiB, GiB, TiB, KB, MB, GB or TB")
 	}
 	if n > math.MaxInt64/unit {
 		return 0, fmt.Errorf("write a size below 2^63 bytes")

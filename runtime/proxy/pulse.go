@@ -10,14 +10,19 @@ import (
 // A pulse is the last sign of life of a decode engine. Computing takes long, and an engine that hangs says as little as
 // one that computes: so one that says nothing to anybody for Config.Silence is asked for its health.
 type pulse struct {
-	at     atomic.Int64 // in nanoseconds since 1970; 0: never
+	at     atomic.Int64 // in nanoseconds since started; 0: never
 	asking sync.Mutex   // held by the request that asks for the engine's health
 }
 
-func (u *pulse) beat() { u.at.Store(time.Now().UnixNano()) }
+// started is what pulses count from: a clock that nobody sets. By the time of day a clock that is set forward would make
+// every engine silent, and one that is set back would hide one that hangs.
+var started = time.Now()
+
+func (u *pulse) beat() { u.at.Store(max(1, int64(time.Since(started)))) }
 
 func (u *pulse) silent(since time.Duration) bool {
-	return time.Since(time.Unix(0, u.at.Load())) >= since
+	at := u.at.Load()
+	return at == 0 || time.Since(started)-time.Duration(at) >= since
 }
 
 // watch has a decode engine rest while it hangs with a request that was begun, until stop is called. The request stays

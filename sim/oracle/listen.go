@@ -112,6 +112,7 @@ type World interface {
 	Clock(node int32) effects.Time
 	Called(node int32) string
 	Life(node int32) uint32
+	Frozen(node int32) effects.Duration
 	Goes() bool // no promise is broken yet
 	Break(name, promise, format string, args []any)
 	Count(c Check, void bool) // that it judged, or was void
@@ -136,6 +137,9 @@ func (c *Call) NodeName() string { return c.w.Called(c.node) }
 
 // Life is how often the node was started before.
 func (c *Call) Life() uint32 { return c.w.Life(c.node) }
+
+// Frozen is how long the node's process was frozen until now, in all its lives, including the rest of what it is in.
+func (c *Call) Frozen() effects.Duration { return c.w.Frozen(c.node) }
 
 // Now is true time, from 0 as the run begins: no machine knows it.
 func (c *Call) Now() effects.Time { return c.w.Now() }

@@ -24,7 +24,8 @@ type Conn struct {
 	known   uint32 // the server's life that was told of this connection; 0 is none
 	Closed  bool
 	Dead    bool
-	Up      bool `snap:"skip"` // its client was told that it is open
+	Up      bool  `snap:"skip"` // its client was told that it is open
+	Told    int64 `snap:"skip"` // when its client was told whether it is open; 0: not yet
 	Window  uint16
 	Asked   []question   `snap:"skip"` // those that ended, and of whom something still may come, among them
 	Opened  effects.Time `snap:"skip"` // when, on the client's clock

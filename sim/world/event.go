@@ -30,6 +30,7 @@ func (n *Node) event(w *World, d Delivery) {
 		ev = &s.received
 	case KindOpened:
 		s.opened = effects.Opened{Corr: effects.Corr(d.A), Conn: effects.Conn(d.B), Code: effects.Code(d.C)}
+		w.ConnOf(d.B).Told = w.Now
 		if ev = &s.opened; s.opened.Code != effects.OK {
 			s.opened.Conn = 0
 		} else {

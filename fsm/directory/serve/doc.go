@@ -14,6 +14,8 @@
 //   - What one connection says makes no more workers known than the configuration has for one source.
 //   - A first answer to a lookup is LMCache's; more peers may follow it. A miss is LMCache's, too.
 //   - What the directory has to say is told by a [effects.FactDirectory] each.
+//   - Time in which it was asleep, because its process was stopped, is no worker's silence. A driver that steps it at
+//     its deadlines lets it know when it was awake.
 //
 // LMCache's workers send no heartbeats unless they are told to, and nothing else while nothing happens: a fleet of such
 // wants a Silence of zero, or those without news are forgotten. Of an operation that LMCache tells of by itself, in a

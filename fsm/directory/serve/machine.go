@@ -11,6 +11,7 @@ import (
 type Machine struct {
 	config Config `snap:"share"`
 	known  directory.Directory
+	awake  awakeClock // by which known counts
 	log    replica.Log
 	was    bool     // the log was down, as was said last
 	missed uint64   // gaps in it that were told of
@@ -23,7 +24,9 @@ func New(c Config) (*Machine, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	return &Machine{config: c, known: directory.New(c.Directory), log: replica.New(c.Log)}, nil
+	return &Machine{
+		config: c, known: directory.New(c.Directory), awake: newAwakeClock(&c.Directory), log: replica.New(c.Log),
+	}, nil
 }
 
 // Having says which instances have a chunk: see [directory.Directory.Having].
@@ -58,29 +61,39 @@ func (m *Machine) Remembers(visit func(name string, n, most int)) {
 // Deadline is when it wants a Tick.
 func (m *Machine) Deadline() (effects.Time, bool) {
 	at, ok := m.known.Deadline()
+	if ok {
+		at = at.Add(m.awake.asleep)
+	}
+	if m.awake.ticks && (!ok || m.awake.next() < at) {
+		at, ok = m.awake.next(), true
+	}
 	if log, is := m.log.Deadline(); is && (!ok || log < at) {
 		return log, true
 	}
 	return at, ok
 }
 
-// Step consumes one event. Whose time is over has ended before anything is answered.
+// Step consumes one event. Whose time is over has ended before anything is answered. The log is outside of this process,
+// so its times go on while the machine is asleep; what it knows of workers counts the time that it was awake.
 func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
-	m.known.Advance(now)
+	awake := m.awake.step(now)
+	m.known.Advance(awake)
 	m.log.Step(now, ev, out)
-	m.follow(now, out)
+	m.follow(awake, out)
 	switch x := ev.(type) {
 	case *effects.ConnLost:
-		m.known.ConnectionLost(now, uint64(x.Conn))
+		m.known.ConnectionLost(awake, uint64(x.Conn))
 	case *effects.Received:
-		m.hear(&heard{Received: x, now: now, out: out})
+		m.hear(&heard{Received: x, now: awake, out: out})
 	case *effects.Command: // There is none that a directory knows.
 		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
 	default: // Nothing of a worker's.
 	}
-	m.wants(now)
+	m.wants(awake)
 	m.log.GoOn(now, out)
 	m.tell(out)
+	_, due := m.known.Deadline()
+	m.awake.ticks = due || m.known.Knows()
 }
 
 // tell says what the directory notes.
@@ -114,7 +127,7 @@ func (m *Machine) notes(e directory.Event, out *effects.Effects) {
 // heard is a message, and where what comes of it goes.
 type heard struct {
 	*effects.Received
-	now effects.Time
+	now effects.Time // by the clock of the time that the machine was awake
 	out *effects.Effects
 
 	by, gaps uint64 // whose word it is, as in a directory.Sender

@@ -92,7 +92,7 @@ def nanoseconds(op: str, name: str, seconds: float | None) -> int:
     """Convert a time. None is left to the node; what is asked for is never nothing."""
     if seconds is None:
         return 0
-    if not 0 <= seconds <= 1 << 32:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 1 << 32:
         raise wrong(op, name, f"{seconds!r}", "seconds, 0 or more", "give a time, or None for what is configured")
     return max(1, int(seconds * 1e9))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,7 +111,7 @@ class Attachment:
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is. What is a URL is refused at once: such a file is never there."""
+    """Say where the agent's socket is. What can never be a socket, such as a URL or a file, is refused at once."""
     found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
     if not found:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
@@ -126,7 +127,26 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
     if "\0" in found:
         remedy = "give the path of a file: an agent serves no abstract socket"
         raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
+    if (kind := _other_than_socket(found)) is not None:
+        remedy = (
+            "give the path that kvferry agent was given as --socket: it serves nothing at the place of another file"
+        )
+        theirs = f"{found}, {kind}"
+        raise error_of(
+            "connect", Code.INVALID, Why(stage="command", field="path", theirs=theirs, ours="a socket", remedy=remedy)
+        )
     return found
+
+
+def _other_than_socket(path: str) -> str | None:
+    """Say what is at a path, if that is something that no agent puts a socket in the place of."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    return "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "no socket"
 
 
 def warn_client(what: str) -> None:

@@ -138,13 +138,18 @@ class Page:
 
         What a get gave is only to be read, and the view cannot be written to.
         """
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError as error:
+            remedy = 'give one of numpy\'s; for bfloat16 take "uint16", or tensor(torch.bfloat16)'
+            raise wrong("array", "dtype", repr(dtype)[:60], "a type of numpy", remedy) from error
         whole = self._bytes()
         if not self._pages.writable:
             whole = whole.view()
             whole.flags.writeable = False
         if shape is None:
             return whole.view(dtype)
-        return whole[: self._fits(prod(shape) * np.dtype(dtype).itemsize)].view(dtype).reshape(tuple(shape))
+        return whole[: self._fits(prod(shape) * dtype.itemsize)].view(dtype).reshape(tuple(shape))
 
     def tensor(self, dtype: Any = None, shape: Sequence[int] | None = None) -> Any:
         """View the same as a tensor of torch, which must be installed; dtype is one of torch's, uint8 by default.
@@ -234,9 +239,14 @@ class PagesBase(Handle):
     def use(self, op: str, first: int, count: int) -> None:
         """Raise where pages cannot be what a call is about."""
         self.look(op)
-        if first < 0 or count < 1 or first + count > len(self):
-            given = f"pages {first} to {first + count - 1}"
-            raise wrong(op, "first", given, f"of {len(self)} pages", "each key takes a page from first on")
+        if not 0 <= first < len(self):
+            raise wrong(op, "first", str(first), f"0 to {len(self) - 1}", "it is the handle's page of the first key")
+        if not 0 < count <= len(self) - first:
+            given, wanted = (
+                f"{count}, from page {first} on",
+                f"1 to {len(self) - first} of the handle's {len(self)} pages",
+            )
+            raise wrong(op, "keys", given, wanted, "each key takes a page, from first on")
 
     def _release(self, patience: float | None) -> Ask[None] | None:
         """Ask to take the pages back; None: there is nothing to wait for.

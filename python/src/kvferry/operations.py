@@ -24,6 +24,7 @@ from kvferry.asking import (
     well,
 )
 from kvferry.codes import Code
+from kvferry.errors import wrong
 from kvferry.limits import WORDS_BYTES
 from kvferry.values import Lookup, Prefix, Received, Written
 
@@ -265,6 +266,10 @@ def _peer(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
     """Name a peer; None is nobody."""
     if peer is None:
         return {}
+    if not hasattr(peer, "host"):
+        raise wrong(
+            op, "peer", repr(peer)[:60], "a kvferry.Peer", 'give one, such as kvferry.Peer("10.0.0.2", 7300, 7400)'
+        )
     made: dict[str, Any] = {"host": peer.host}
     # What an operation does not take is refused by the agent, and a peer may be described once for all of them.
     for name in ("init_port", "alloc_port", *(("query_port",) if op == "recall" else ())):

@@ -25,6 +25,8 @@ type volume struct {
 	asked   map[effects.Request]asked
 	first   map[string]int // by instance, since one of its workers registered last: the turn in which it was named first
 	turn    int
+	clock   clock
+	spoke   map[who]spoken
 }
 
 // volume is that of the node that a call is about; nil: it is no directory.
@@ -55,6 +57,7 @@ type judge func(b *book, x *volume, c *oracle.Call, q *asked, m *protocol.Batche
 // keeps has an oracle keep a book and judge each answer.
 func keeps(says judge) func(l *oracle.Listen[book]) {
 	return func(l *oracle.Listen[book]) {
+		ticks(l)
 		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
 		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Observe) {
 			if e.Fact == factSettled {
@@ -135,7 +138,7 @@ func prefix(chunks, wanted []uint64) (n int) {
 
 // received follows what comes to the directory.
 func (b *volume) received(c *oracle.Call, e *effects.Received) {
-	now := c.Clock()
+	now := b.clock.now()
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heard) >= silence })
 	for _, t := range b.entries {
 		t.fade(now)
@@ -212,8 +215,17 @@ func (b *volume) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *e
 	if t == nil || t.is != is {
 		return nil
 	}
-	t.heard = now
+	b.hears(t, now)
 	return t
+}
+
+// hears notes that the directory hears of a worker.
+func (b *volume) hears(t *entry, now effects.Time) {
+	t.heard = now
+	if b.spoke == nil {
+		b.spoke = map[who]spoken{}
+	}
+	b.spoke[t.who] = b.spoke[t.who].again(&b.clock)
 }
 
 // at is the entry of a worker, or nil.
@@ -232,20 +244,21 @@ func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool)
 	switch {
 	case t != nil && !plain && t.was == m.Incarnation: // It comes no more.
 	case t != nil && t.is == m.Incarnation && (beat || !plain):
-		t.heard = now
+		b.hears(t, now)
 	case t != nil && plain && beat: // It is at another address, or of a release that says more.
 	default:
 		delete(b.first, string(m.InstanceID))
-		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), heard: now, begun: beat}
+		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), begun: beat}
 		if !beat {
 			next.sure = &account{}
 		}
 		if t != nil {
 			next.was = t.is
-			*t = *next
+			*t, next = *next, t
 		} else {
 			b.entries = append(b.entries, next)
 		}
+		b.hears(next, now)
 	}
 }
 
@@ -257,7 +270,7 @@ func (b *book) answers(x *volume, c *oracle.Call, e *effects.Reply, says judge) 
 	}
 	delete(x.asked, e.Request)
 	if q.sync != nil {
-		x.begins(c.Clock(), &q, e.Body)
+		x.begins(x.clock.now(), &q, e.Body)
 		return
 	}
 	var m protocol.BatchedP2PLookupRetMsg

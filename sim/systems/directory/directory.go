@@ -60,7 +60,7 @@ var System = own.System{
 	Do: map[string]func(plan.Item) effects.CommandBody{
 		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
 	},
-	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted},
+	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted, awake},
 	Facts:    []string{"settled"},
 	Legible:  legible,
 	Patience: rests + 2*time.Second,

@@ -86,8 +86,13 @@ func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 	strict := json.NewDecoder(bytes.NewReader(line))
 	strict.DisallowUnknownFields() // A field that is misspelt is none.
 	if err := strict.Decode(&req); err != nil {
-		return Response{Code: effects.Malformed.String(),
-			Error: fmt.Sprintf("not a request: %s; write one JSON object a line", plain.Text(err.Error()))}
+		remedy := "write one JSON object a line"
+		if json.Valid(line) { // It is one, with a field that is wrong: the answer still says to whom.
+			remedy = "docs/first-hour.md shows requests"
+			_ = json.Unmarshal(line, &struct{ ID *uint64 }{&req.ID})
+		}
+		return Response{ID: req.ID, Code: effects.Malformed.String(),
+			Error: fmt.Sprintf("not a request: %s; %s", plain.Text(err.Error()), remedy)}
 	}
 	resp := s.carryOut(ctx, &req)
 	resp.ID = req.ID

@@ -109,6 +109,8 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
             return self._submit(keys, objs, transfer_spec, on_complete_callback)
         except Exception as error:
             self._complaints.say("put", "a miss for who needs it", error)
+            if transfer_spec is not None and getattr(transfer_spec, "is_last_prefill", False):
+                self._sending.tell(str(transfer_spec.req_id))
             return None
 
     def _submit(

@@ -128,6 +128,11 @@ class Sending:
         with self._lock:
             return name in self._under_way
 
+    def tell(self, request: str) -> None:
+        """Tell the proxy, if there is one, that nothing more of a request is sent, also where that failed: it waits."""
+        if self._proxy is not None:
+            self._proxy.tell(request)
+
     def close(self) -> None:
         """End, when what was submitted has gone."""
         for lane in self._lanes:
@@ -190,8 +195,8 @@ class Sending:
             if batch.done is not None:
                 for key in batch.keys[:sent]:
                     batch.done(key)
-            if batch.last and self._proxy is not None:
-                self._proxy.tell(batch.request)
+            if batch.last:
+                self.tell(batch.request)
         except Exception as error:
             self._complaints.say("tell", "who waits is not told", error)
 

@@ -28,6 +28,9 @@ type breakerOracle struct {
 type breakerLife struct {
 	by    []fullSeen    // by the receiver's node; empty before the first
 	asked []askedToFull `snap:"skip"`
+	// busy is the first of the steps in a row after each of which the machine had work left, up to its last one; 0: the
+	// last one left none.
+	busy uint64 `snap:"skip"`
 }
 
 // An askedToFull is a request for pages, or an offer, that is in flight: what is put by it.
@@ -54,6 +57,8 @@ type fullSeen struct {
 	// least is the fewest chunks of a put that it was told so for, and may leave it alone with; 0: of any.
 	least uint32
 	alone uint32 // likewise, of the one that was told last
+	// within is the newest step that began while the receiver's last answer could still have it left alone.
+	within uint64 `snap:"skip"`
 	// granted is the step in which it is told last that it was given what it asked for, and what was put by that.
 	granted uint64 `snap:"skip"`
 	what    uint64 `snap:"skip"`
@@ -102,7 +107,7 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 		if chunks == math.MaxUint32 {
 			chunks = 0 // It is not known which one was answered: its connection is closed.
 		}
-		if !f.told || or.w.Clock(n) > f.last.Add(pd.Its(n).Cfg.BreakerTTL) {
+		if !f.told || or.w.Clock(n) > f.last.Add(pd.Its(n).Cfg.BreakerTTL) && !my.stops(f, f.within) {
 			f.least = chunks
 		}
 		f.least = min(f.least, chunks)
@@ -132,8 +137,9 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	}
 	or.judged(checkLeftAlone)
 	f, now := or.full(n, or.w.Jobs[c.Job].Receiver), or.w.Clock(n)
+	over := now > f.last.Add(pd.Its(n).Cfg.BreakerTTL) && !or.at(n).stops(f, c.Step)
 	switch {
-	case code == effects.BackedOff && (!f.told || now > f.last.Add(pd.Its(n).Cfg.BreakerTTL)):
+	case code == effects.BackedOff && (!f.told || over):
 		or.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 	case code == effects.BackedOff && uint32(len(c.Body.(*ops.Put).Keys)) < f.least:
@@ -148,6 +154,29 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 		or.fail(checkLeftAlone,
 			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
+	}
+}
+
+// stops says whether a machine may still be ending a put that it was given in that step, because its receiver said that
+// it is full: it was left alone then, and the machine has had work left after each step since. A machine ends a bounded
+// number of puts in each step, and its driver may call it late for the rest.
+func (my *breakerLife) stops(f *fullSeen, given uint64) bool {
+	return my.busy != 0 && my.busy <= f.within && given <= f.within
+}
+
+// afterStep notes whether the machine has work left, and whom it may leave alone.
+func (or *breakerOracle) afterStep(n *world.Node) {
+	my := or.at(n)
+	switch {
+	case !n.Busy:
+		my.busy = 0
+	case my.busy == 0:
+		my.busy = n.Steps
+	}
+	for i := range my.by {
+		if f := &my.by[i]; f.told && or.w.Clock(n) <= f.last.Add(pd.Its(n).Cfg.BreakerTTL) {
+			f.within = n.Steps
+		}
 	}
 }
 

@@ -27,8 +27,9 @@ type renewLife struct {
 func (s *renewLife) empty() { s.tried = s.tried[:0] }
 
 type tried struct {
-	server int32
-	at     int64 // the last time
+	server  int32
+	at      int64    // the last time
+	opening []uint64 // connections of which the machine was not told yet whether they are open
 }
 
 // A term is the time that a reader has for an offer: since when it knows of it, and how much that is.
@@ -57,7 +58,21 @@ func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
 		i = len(my.tried)
 		my.tried = append(my.tried, tried{server: server})
 	}
-	my.tried[i].at = or.w.Now
+	x := &my.tried[i]
+	if x.at = or.w.Now; c.Told == 0 {
+		x.opening = append(x.opening, c.ID)
+	}
+}
+
+// triedSince says whether a sender was tried at that instant or later, or is being tried: a machine that waits for a
+// connection cannot ask, and after it was told that there is none it waits a while before it tries again.
+func (x *tried) triedSince(w *world.World, instant int64) bool {
+	x.opening = slices.DeleteFunc(x.opening, func(conn uint64) bool {
+		told := w.ConnOf(conn).Told
+		x.at = max(x.at, told)
+		return told != 0
+	})
+	return len(x.opening) > 0 || x.at >= instant
 }
 
 // due checks that whoever leased what is kept was asked for more time once half of it is over. A former question may
@@ -76,7 +91,8 @@ func (or *renewOracle) due(n *world.Node) {
 		}
 		before := k.term.since - int64(n.Slowest(cfg.ReplyTimeout+cfg.BackoffMax))
 		or.judged(checkRenewBegun)
-		if !slices.ContainsFunc(or.at(n).tried, func(x tried) bool { return x.server == k.owner.Node.ID && x.at >= before }) {
+		i := slices.IndexFunc(or.at(n).tried, func(x tried) bool { return x.server == k.owner.Node.ID })
+		if i < 0 || !or.at(n).tried[i].triedSince(&or.w.World, before) {
 			or.fail(checkRenewBegun, "node %d has not asked for more time under grant %d, of which half is over",
 				n.It(), k.owner.Node.ItsGrant(k.loan.ID))
 			return

@@ -83,6 +83,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.refused.afterStep(n)
 	o.aborted.afterStep(n)
 	o.absent.afterStep(n)
+	o.breaker.afterStep(n)
 	o.proxy.afterStep(n)
 	o.promises.together(n)
 	o.shared.afterStep(n)

@@ -94,7 +94,8 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 }
 
 // renewed notes that a reader is told of loans that are over, and may drop what it keeps of them, or that others last
-// longer, from the instant on at which it asked.
+// longer, from the instant on at which it asked. If its right to one was over before the answer came, it may have given
+// that up.
 func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
@@ -109,6 +110,7 @@ func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time,
 			k.shaky = true
 		case slices.Contains(m.Extended, uint64(k.loan.ID)):
 			k.ends = k.loan.Ends
+			k.shaky = k.shaky || or.w.Clock(n) >= k.right
 			k.right = max(k.right, rightFrom(n, asked, m.LeaseNS))
 			or.begins(n, k)
 		}

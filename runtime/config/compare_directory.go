@@ -1,0 +1,313 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// CompareDirectories returns what keeps nodes and directories from working together, and the directories from working
+// with each other. A problem or note about a node and a directory names the node's file; one about two directories
+// names the file of the second. Notes are about settings that do otherwise than they say because of the other file.
+//
+// A node that tells no directory what it has is only compared by its ports.
+func CompareDirectories(nodes []*Config, directories []*Directory) (problems, notes []Problem) {
+	if len(directories) == 0 {
+		return nil, nil
+	}
+	for _, n := range nodes {
+		c := directoryComparison{node: n}
+		c.addresses(directories)
+		for _, d := range directories {
+			c.ports(d)
+			if c.names(d) {
+				c.heartbeats(d)
+				c.batches(d)
+			}
+		}
+		problems, notes = append(problems, c.problems...), append(notes, c.notes...)
+	}
+	for i, a := range directories {
+		for _, b := range directories[i+1:] {
+			problems = append(problems, comparePair(a, b)...)
+		}
+	}
+	return problems, notes
+}
+
+// A directoryComparison compares one node with directories.
+type directoryComparison struct {
+	node            *Config
+	problems, notes []Problem
+}
+
+func (c *directoryComparison) add(field string, value any, remedy string, args ...any) {
+	c.problems = append(c.problems, Problem{Code: Disagree, File: c.node.Name, Field: field,
+		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
+}
+
+func (c *directoryComparison) note(field string, value any, remedy string, args ...any) {
+	c.notes = append(c.notes, Problem{Code: Note, File: c.node.Name, Field: field,
+		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
+}
+
+// names reports whether the node tells and asks this directory, as far as that can be told from the files.
+func (c *directoryComparison) names(d *Directory) bool {
+	for i := range c.node.Share.Feeds {
+		if d.takes(c.node.Share.Feeds[i], pullPort) && d.takes(c.node.Share.Replies[i], replyPort) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses finds a node that shares and reaches none of the directories.
+func (c *directoryComparison) addresses(directories []*Directory) {
+	s := &c.node.Share
+	switch {
+	case !s.Enabled:
+		return // It has nothing to tell a directory.
+	case len(s.Feeds) == 0:
+		c.add(controllerKey, false, "the node shares and would tell none of the directories here; set %s: true, with %s and %s",
+			controllerKey, pullURLKey, replyURLKey)
+		return
+	case slices.ContainsFunc(directories, c.names):
+		return
+	}
+	for i, feed := range s.Feeds {
+		for _, d := range directories {
+			told, asked := d.takes(feed, pullPort), d.takes(s.Replies[i], replyPort)
+			switch {
+			case told:
+				c.add(replyURLKey, s.Replies[i], "%s answers at %s; name that", d.Name, d.listensAt(replyPort, feed.Host))
+				return
+			case asked:
+				c.add(pullURLKey, feed, "%s is told at %s; name that", d.Name, d.listensAt(pullPort, s.Replies[i].Host))
+				return
+			}
+		}
+	}
+	d := directories[0]
+	if s.Feeds[0].Port == d.Monitors[0].Pull && loopback(d.Host) {
+		c.add(pullURLKey, s.Feeds[0], "%s listens on %s alone, which no other host reaches; set its %s to %s, or to 0.0.0.0",
+			d.Name, d.Host, controllerHostKey, s.Feeds[0].Host)
+		return
+	}
+	c.add(pullURLKey, s.Feeds[0], "no directory among the files listens there; %s is told at %s and answers at %s",
+		d.Name, d.listensAt(pullPort, s.Feeds[0].Host), d.listensAt(replyPort, s.Feeds[0].Host))
+}
+
+// ports finds ports of one host that both bind, and a directory's port that the node takes for the proxy's.
+func (c *directoryComparison) ports(d *Directory) {
+	for _, l := range c.node.listens() {
+		if as := d.binds(l.at, c.hostsOf(d)); as != "" {
+			c.add(l.key, l.at.Port, "%s has this port on the same %s, as the %s port of %s; give one of them another", d.Name,
+				l.on, as, monitorPortsKey)
+		}
+	}
+	if as := d.binds(c.node.Proxy, c.hostsOf(d)); as != "" {
+		c.add("pd_proxy_port", c.node.Proxy.Port, "%s has this port on the same host, as the %s port of %s; notifications for "+
+			"the proxy would go there", d.Name, as, monitorPortsKey)
+	}
+}
+
+// hostsOf are the names of a directory's host, as far as the files have them: where it binds, what it advertises, and
+// if it binds every interface, where the node reaches it.
+func (c *directoryComparison) hostsOf(d *Directory) []string {
+	hosts := d.hosts()
+	if d.Host == "" {
+		for _, feed := range c.node.Share.Feeds {
+			if d.takes(feed, pullPort) {
+				hosts = append(hosts, feed.Host)
+			}
+		}
+	}
+	return hosts
+}
+
+// heartbeats finds a node whose heartbeats are too rare for a directory that forgets workers which are silent. Nodes
+// of kvferry's hear of that time and send theirs in time, whatever their file says, unless they take the directory for
+// LMCache's own controller.
+func (c *directoryComparison) heartbeats(d *Directory) {
+	s := &c.node.Share
+	within := d.Silence / protocol.HeartbeatsWithin
+	switch {
+	case s.Vanilla:
+		c.note(ownPath(vanillaKey), true, "%s is a directory of kvferry's; without this setting the node tells it again only "+
+			"what it missed, and sends heartbeats as often as it wants them", d.Name)
+		if d.Silence == 0 {
+			break
+		}
+		if d.beats() && s.Beat > within {
+			c.add(heartbeatKey, s.Beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
+				"heartbeats; write %v or less, or make its %s longer", d.Name, d.Silence, within, workerTimeoutKey)
+		} else if !d.beats() && !d.OnlyBeats {
+			c.add(ownPath(vanillaKey), true, "%s forgets every worker that is silent for %v and has no port for heartbeats, so "+
+				"it would forget this node while nothing changes; give %s a heartbeat port, or set its %s: auto", d.Name,
+				d.Silence, monitorPortsKey, healthCheckKey)
+		}
+	case d.Silence > 0 && s.Beat > within:
+		c.note(heartbeatKey, s.Beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
+			d.Name, d.Silence)
+	}
+}
+
+// batches finds messages of the node that are too long for the directory.
+func (c *directoryComparison) batches(d *Directory) {
+	s, most := &c.node.Share, d.Tables.BatchHashes
+	for _, b := range []struct {
+		key  string
+		size uint32
+	}{{operationsKey, s.Operations}, {syncBatchKey, s.SyncBatch}} {
+		if b.size > most {
+			c.add(b.key, b.size, "%s takes %d in a message and would refuse this node's; write no more, or raise its %s",
+				d.Name, most, ownPath(batchHashesKey))
+		}
+	}
+}
+
+// comparePair returns the ports that two directories bind on one host, and what they disagree on if they share a log.
+func comparePair(a, b *Directory) (problems []Problem) {
+	add := func(field string, value any, remedy string, args ...any) {
+		problems = append(problems, Problem{Code: Disagree, File: b.Name, Field: field, Value: fmt.Sprint(value),
+			Remedy: fmt.Sprintf(remedy, args...)})
+	}
+	for _, m := range b.Monitors {
+		for _, port := range []uint16{m.Pull, m.Reply, m.Heartbeat} {
+			for _, host := range b.hosts() {
+				if as := a.binds(protocol.Endpoint{Host: host, Port: port}, a.hosts()); as != "" {
+					add(monitorPortsKey, port, "%s has this port on the same host, as its %s port; give one of them another", a.Name,
+						as)
+					break
+				}
+			}
+		}
+	}
+	x, y := &a.Shared, &b.Shared
+	if x.At.Host == "" || x.At != y.At || x.Stream != y.Stream {
+		return problems
+	}
+	if x.TLS != y.TLS {
+		add(ownPath(logTLSKey), y.TLS, "%s has %t for the same log, and a server takes one of both at a port; set the same on "+
+			"both", a.Name, x.TLS)
+	}
+	if x.Password != y.Password {
+		add(ownPath(logPasswordKey), hidden, "%s has another for the same log, whose default user has one; set the same on both",
+			a.Name)
+	}
+	if x.Bytes != y.Bytes {
+		add(ownPath(logBytesKey), y.Bytes, "%s has %d for the same log, and the smaller one holds for all; set the same on both",
+			a.Name, x.Bytes)
+	}
+	if a.Silence != b.Silence || a.OnlyBeats != b.OnlyBeats {
+		add(workerTimeoutKey, b.Forgets(), "%s shares the log and has: %s; one would forget workers that the other still "+
+			"names, so set %s and %s to the same on both", a.Name, a.Forgets(), workerTimeoutKey, healthCheckKey)
+	}
+	return problems
+}
+
+// A directoryPort is what one of a directory's ports is for.
+type directoryPort string
+
+const (
+	pullPort      directoryPort = "pull"
+	replyPort     directoryPort = "reply"
+	heartbeatPort directoryPort = "heartbeat"
+)
+
+func (m *MonitorPorts) port(as directoryPort) uint16 {
+	switch as {
+	case pullPort:
+		return m.Pull
+	case replyPort:
+		return m.Reply
+	default:
+		return m.Heartbeat
+	}
+}
+
+// takes reports whether an address may be this port of the directory. A name may be that of any host, and the system
+// may choose any port.
+func (d *Directory) takes(at protocol.Endpoint, as directoryPort) bool {
+	if !d.mayBeAt(at.Host) {
+		return false
+	}
+	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool {
+		return m.port(as) == at.Port || m.port(as) == 0
+	})
+}
+
+func (d *Directory) mayBeAt(host string) bool {
+	if d.Host == "" || slices.Contains(d.hosts(), host) {
+		return true
+	}
+	if loopback(d.Host) || loopback(host) {
+		return loopback(d.Host) && loopback(host)
+	}
+	return !(protocol.Endpoint{Host: d.Host}).Numeric() || !(protocol.Endpoint{Host: host}).Numeric()
+}
+
+// binds returns what the directory has an endpoint for, on a host that has these names; empty if it does not bind it.
+func (d *Directory) binds(at protocol.Endpoint, hosts []string) directoryPort {
+	if at.Port == 0 || !slices.Contains(hosts, at.Host) {
+		return ""
+	}
+	for _, m := range d.Monitors {
+		for _, as := range []directoryPort{pullPort, replyPort, heartbeatPort} {
+			if m.port(as) == at.Port {
+				return as
+			}
+		}
+	}
+	return ""
+}
+
+// hosts are the names that the file has for the directory's host.
+func (d *Directory) hosts() (all []string) {
+	for _, host := range []string{d.Host, d.Advertise} {
+		if host != "" && !slices.Contains(all, host) {
+			all = append(all, host)
+		}
+	}
+	return all
+}
+
+// listensAt renders where one kind of the directory's ports is. A directory that binds every interface is at host.
+func (d *Directory) listensAt(as directoryPort, host string) string {
+	if d.Host != "" {
+		host = d.Host
+	}
+	var all []string
+	for _, m := range d.Monitors {
+		all = append(all, protocol.Endpoint{Host: host, Port: m.port(as)}.String())
+	}
+	return strings.Join(all, " or ")
+}
+
+// beats reports whether the directory has a port for heartbeats.
+func (d *Directory) beats() bool {
+	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool { return m.Beats })
+}
+
+// Forgets says which workers the directory forgets.
+func (d *Directory) Forgets() string {
+	switch {
+	case d.Silence == 0:
+		return "no worker is forgotten"
+	case d.OnlyBeats:
+		return fmt.Sprintf("workers that send heartbeats are forgotten after %v", d.Silence)
+	default:
+		return fmt.Sprintf("workers are forgotten after %v", d.Silence)
+	}
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	at, err := netip.ParseAddr(host)
+	return err == nil && at.IsLoopback()
+}

@@ -1,0 +1,64 @@
+package walls
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// timeOfDay are the functions and methods of package time and of files by which Go code takes the time of day into
+// numbers, which jump when an administrator or NTP sets the clock. A time.Time and what is computed of it keep Go's
+// monotonic reading.
+var timeOfDay = []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "UnixDate", "ModTime", "CLOCK_REALTIME"}
+
+// daysAllowed are the files that use the time of day nonetheless, with the reason.
+var daysAllowed = map[string]string{
+	"runtime/plane/epochs/link.go": "an instant that is surely over ends a read",
+	"runtime/plane/shm/listen.go":  "a folder that was left behind is as old as its file says; a connection decides",
+}
+
+// A real node goes by clocks that nobody sets: no deadline and no silence of it depends on the time of day.
+func TestNoTimeOfDay(t *testing.T) {
+	used := map[string]bool{}
+	for _, folder := range []string{"runtime", "cmd", "protocol", "identity"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(filepath.Join("..", ".."), path)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				s, is := n.(*ast.SelectorExpr)
+				if !is || !slices.Contains(timeOfDay, s.Sel.Name) {
+					return true
+				}
+				if used[name] = true; daysAllowed[name] == "" {
+					t.Errorf("%v: %s is the time of day, which jumps: keep a time.Time, or count from one that the process took "+
+						"at its start", files.Position(s.Pos()), s.Sel.Name)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range daysAllowed {
+		if !used[name] {
+			t.Errorf("%s uses no time of day: take it off the list", name)
+		}
+	}
+}
