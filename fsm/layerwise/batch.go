@@ -93,13 +93,17 @@ func (r *run) kind(x *item, b table.Handle) (opens, may bool) {
 func (r *run) isTail(x *item) bool { return r.tokens > 0 && x.chunk+1 == r.total }
 
 // send sends one batch of what stands first in the queue, and says whether it did.
+//
+// Chunks are opened in their order, by one batch at a time. Were there more in flight, a peer that is almost full could
+// refuse the first one and have room for the next; and with chunks that its engine comes to only after those that are
+// missing, of a few requests, it would be full for good.
 func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	first := f.first(e, r)
 	if first == nil {
 		return false
 	}
 	opens, may := r.kind(first, 0)
-	if !may {
+	if !may || opens && r.opening != 0 {
 		e.Out.Mark(MarkBlocked)
 		return false
 	}
@@ -138,7 +142,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 		Opens: opens,
 	}
 	if opens {
-		b.opens = chunks
+		b.opens, r.opening = chunks, bh
 	}
 	b.put = e.Carrier.Carry(e, &f.put)
 	return true
@@ -246,6 +250,9 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 	r := f.runs.Get(h)
 	if r != nil {
 		f.batches.Unlink(&r.batches, bh)
+		if r.opening == bh {
+			r.opening = 0
+		}
 		switch {
 		case b.epoch != r.epoch || r.failed != effects.OK:
 		case t.NoRoom && !t.Held:

@@ -75,6 +75,7 @@ type run struct {
 	full     bool           // the peer had no room for a single chunk more, and none of ours has become whole since
 	paused   bool           // layers of an open chunk were refused: nothing goes for a moment
 	narrow   uint32         // the most chunks that a batch opens, after one was refused; 0: as many as fit a message
+	opening  table.Handle   // the batch in flight that opens chunks: there is one at most; zero: none
 	refusal  effects.Code   // of that
 	said     *effects.Why   // and what was said of it
 	retry    kernel.TimerID `snap:"set"` // when it is tried again though nothing of ours has become whole

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,14 @@ class Hosts:
 
     def start(self, side: str) -> None:
         self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
+
+    def resize(self, side: str, chunks: int) -> None:
+        """Start an agent anew, with a pool that has room for so many chunks."""
+        file = self._folder / f"{side}.yaml"
+        pages = f"pd_buffer_size: {chunks * double.PAGE_BYTES}"
+        file.write_text(re.sub(r"(?m)^pd_buffer_size: .*$", pages, file.read_text()))
+        self.agents[side].kill()
+        self.start(side)
 
     def anew(self, side: str, attached: kvferry.Client) -> None:
         """Kill an agent and start it anew, and have a client of it know."""

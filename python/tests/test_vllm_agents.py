@@ -190,3 +190,29 @@ def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -
     assert [request.worked for request in made] == [1] * 7
     for engine in (here, away):
         engine.close()
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
+def test_prompts_that_need_more_than_there_is_go_in_parts(hosts: Hosts, early: bool) -> None:
+    """Of requests that wait for room at the decode each has what others wait for: none may hold up another for good."""
+    hosts.resize("decode", 4)
+    prefill, decode = engines(hosts, load_patience=60, save_patience=60, blocks=400)
+    requests = [(f"r{i}", [i, *range(16 * chunks - 1)]) for i, chunks in enumerate((2, 14, 11, 4, 16, 6, 12, 1, 8))]
+    specs = {name: {"disagg_spec": spec_of(hosts, name)} for name, _ in requests}
+
+    def decodes() -> list[Request]:
+        params = {name: prefill.outputs.get(f"{name}-p", {**specs[name], "do_remote_prefill": True}) for name in specs}
+        return [decode.add(Request(f"{name}-d", tokens, params[name])) for name, tokens in requests]
+
+    waiting = decodes() if early else []
+    for name, tokens in requests:
+        prefill.add(Request(f"{name}-p", tokens, specs[name]))
+    prefill.run(lambda: len(prefill.outputs) == len(requests))
+    waiting = waiting or decodes()
+    decode.run(decode.idle)
+    prefill.run(prefill.idle)
+    assert [request.worked for request in waiting] == [1] * len(requests)
+    for engine in (prefill, decode):
+        engine.close()
+    assert [hosts.held(side) for side in SIDES] == [0, 0]

@@ -214,7 +214,7 @@ class Engine:
         """Have all that is under way end, and see what the connector says of it; then end it."""
         self.run(self.idle)
         working = self.worker._working
-        for pool in (working._saving, working._loading):
+        for pool in (working._layering, working._saving, working._loading):
             pool.shutdown(wait=True)
         self.step()
         assert not self._waiting

@@ -36,6 +36,9 @@ _LOOK = 0.5
 _BOUND, _SPARE = 2.0, 0.25
 # How long a load waits at first that is turned away because its source has enough others, and at most, in seconds.
 _CROWDED, _CROWDED_MOST = 0.02, 1.0
+# Requests that go layer by layer and have a thread: as many as an agent takes (layerwise.runs). One that waits, for
+# pages here or for room at its peer, must hold up none that has what others wait for.
+_LAYERED = 256
 # Chunks that are reserved and put at once: others need pages too.
 _BATCH = 16
 
@@ -69,6 +72,7 @@ class Working:
         self._layers = layers
         self._ends = Ends(client, names.rank, settings.save_patience)
         self._pushing: Layers | None = None
+        self._layering = ThreadPoolExecutor(_LAYERED, "kvferry-layers")  # It has no threads before they are needed.
         if layers:
             self._pushing = Layers(
                 client,
@@ -77,7 +81,7 @@ class Working:
                 chunk_blocks,
                 settings.save_patience,
                 self.counts,
-                self._saving,
+                self._layering,
                 self._read,
                 self._ends,
             )
@@ -166,6 +170,7 @@ class Working:
         if self._pushing is not None:
             self._pushing.close()
         self._loading.shutdown(wait=True, cancel_futures=True)
+        self._layering.shutdown(wait=True)
         self._saving.shutdown(wait=True)
         self._ends.close()
         self._client.close()
