@@ -21,6 +21,7 @@ type Requests struct {
 	of     []table.List
 	share  table.Share
 	losses kernel.Losses
+	lives  kernel.Losses // of classes: which peer has one
 	news   []uint64 // requests that ended and whose Gets have not heard of it
 	notes  []note   // by class
 }
@@ -37,6 +38,7 @@ type row struct {
 	request   uint64
 	class     int          // of the peer that sends it; 0: of a peer that never shook hands here
 	born      kernel.Birth // when it was heard of last, among the losses of its class
+	life      kernel.Birth // and among the peers that have had the class
 	operation uint64       // the newest that its sender spoke of
 	key       []byte       // a chunk of it; none came if it is empty
 	ended     bool
@@ -61,7 +63,7 @@ type End struct {
 func (x *Requests) Emptied(cfg Config, classes int) Requests {
 	return Requests{
 		cfg: cfg, rows: x.rows.Emptied(cfg.Max), byID: x.byID.Emptied(), of: table.Zeroed(x.of, classes),
-		share: x.share.Emptied(cfg.Max, classes), losses: x.losses.Emptied(classes), news: x.news[:0],
+		share: x.share.Emptied(cfg.Max, classes), losses: x.losses.Emptied(classes), lives: x.lives.Emptied(classes), news: x.news[:0],
 		notes: table.Zeroed(x.notes, classes),
 	}
 }
@@ -74,6 +76,12 @@ func (x *Requests) find(request uint64) (table.Handle, *row) {
 // same says whether a class speaks of what it, and no peer before it in that class, sent.
 func (x *Requests) same(r *row, class int) bool {
 	return r.class == class && !x.losses.Over(class, r.born)
+}
+
+// former says whether a word about a request is older than what its sender sent since. Whose name the word has need not
+// be proven for that: nobody but the sender loses by it.
+func (x *Requests) former(r *row, name int, operation uint64) bool {
+	return r.class == name && !x.lives.Over(name, r.life) && operation < r.operation
 }
 
 // owned says whether a request is a peer's that is there, and goes on: then no other peer has a say in it.
@@ -102,14 +110,19 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 		x.move(h, r, class)
 	}
 	r.operation = max(r.operation, operation)
-	r.born, r.ended, r.said = x.losses.Of(class), false, ""
+	r.born, r.life = x.losses.Of(class), x.lives.Of(class)
+	r.ended, r.said = false, ""
 	r.key = append(r.key[:0], key...)
 }
 
 // End notes how a request ended, as a peer says, and says whether that is to be believed: not if the request is another
-// peer's, or goes on by a later attempt.
+// peer's, or goes on by a later attempt. The name is the class of the peer that the word says it comes from; the class is
+// the same if that is proven, else 0.
+//
+// Example: a sender's link is cut, and it says how its first attempt ended before it has shaken hands again. The word
+// arrives when chunks of the second attempt are here: it ends nothing, although the request is nobody's that is there.
 func (x *Requests) End(
-	v *env.Env, class int, request, operation uint64, code effects.Code, said string,
+	v *env.Env, class, name int, request, operation uint64, code effects.Code, said string,
 ) bool {
 	h, r := x.find(request)
 	switch {
@@ -117,16 +130,16 @@ func (x *Requests) End(
 		if r = x.add(v, class, request); r == nil {
 			return false
 		}
+	case x.former(r, name, operation) || x.former(r, class, operation):
+		v.Out.Mark(MarkEndOfFormer)
+		return false
 	case !x.same(r, class) && (x.owned(r) || r.ended && r.until > v.Now):
 		v.Out.Mark(MarkEndOfOther)
-		return false
-	case x.same(r, class) && operation < r.operation:
-		v.Out.Mark(MarkEndOfFormer)
 		return false
 	default:
 		x.move(h, r, class)
 	}
-	r.operation, r.born = operation, x.losses.Of(class)
+	r.operation, r.born, r.life = operation, x.losses.Of(class), x.lives.Of(class)
 	r.ended, r.code, r.said, r.until = true, code, said, v.Now.Add(x.cfg.TTL)
 	if !r.fresh {
 		r.fresh = true
@@ -170,6 +183,7 @@ func (x *Requests) Lost(class int) { x.losses.Add(class) }
 func (x *Requests) Left(class int) {
 	x.notes[class] = note{}
 	x.losses.Add(class)
+	x.lives.Add(class)
 }
 
 // Note keeps what a peer is to be told with the next answer, until then; the newest counts.

@@ -51,6 +51,16 @@ func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok 
 	return classOf(h), true
 }
 
+// Named says which class the peer has that shook hands by a name; 0: none did, or it was forgotten. Who says the name is
+// not known to be that peer.
+func (l *Links) Named(who effects.Incarnation) (class int) {
+	i := hearing{cfg: &l.cfg, rows: &l.rows, in: &l.in}
+	if h := i.find(who); h != 0 {
+		return classOf(h)
+	}
+	return 0
+}
+
 // see notes that an inbound peer is here, and that others were not heard of for long: pages are no more kept for those.
 func (i *hearing) see(h table.Handle) {
 	rows, present := &i.rows.rows, &i.in.present

@@ -24,6 +24,7 @@ func (t *Target) Take(e *flow.Env, ev *effects.Received) {
 		flow.RefuseForGood(&e.Env, ev.Request)
 		return
 	}
+	name := e.Links.Named(effects.Incarnation(m.Incarnation))
 	class, known := e.Links.Inbound(&e.Env, effects.Incarnation(m.Incarnation), effects.Incarnation(m.To))
 	if !known {
 		e.Out.Mark(MarkStranger)
@@ -31,7 +32,7 @@ func (t *Target) Take(e *flow.Env, ev *effects.Received) {
 	}
 	t.reply = protocol.EndResponse{Version: link.VersionMax}
 	request, code := e.Store.RequestHash(m.Request), effects.CodeFromWire(m.Code)
-	if len(m.Request) > 0 && e.Ended.End(&e.Env, class, request, m.Operation, code, effects.Words(m.Reason)) {
+	if len(m.Request) > 0 && e.Ended.End(&e.Env, class, name, request, m.Operation, code, effects.Words(m.Reason)) {
 		t.heard(e, class, request, code)
 	}
 	if why := e.Ended.Noted(class); why != nil && known {

@@ -53,6 +53,7 @@ type heardOf struct {
 	from      effects.Incarnation
 	operation uint64
 	granted   bool
+	lost      bool // its sender was lost since: the request is not its sender's any more, until another batch comes
 }
 
 // again reports whether a batch is the same, asked for again.
@@ -128,11 +129,21 @@ func (or *endsOracle) granted(n *world.Node, w *waiter) {
 		if b.from != w.peer || b.operation != w.operation {
 			continue
 		}
-		b.granted = true
+		b.granted, b.lost = true, false
 		for i := range my.ends {
 			if x := &my.ends[i]; x.job == b.job && (x.from != b.from || b.operation > x.operation) {
 				x.superseded = true
 			}
+		}
+	}
+}
+
+// lost notes that n knows that a peer is gone, if only for a while.
+func (or *endsOracle) lost(n *world.Node, peer effects.Incarnation) {
+	my := or.at(n)
+	for i := range my.batches {
+		if b := &my.batches[i]; b.from == peer {
+			b.lost = true
 		}
 	}
 }
@@ -149,6 +160,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 		heardOf: heardOf{job: int(at), from: effects.Incarnation(m.Incarnation), operation: m.Operation},
 		code:    effects.CodeFromWire(m.Code), said: effects.Words(m.Reason), first: or.w.Now, last: or.w.Now, step: n.Steps + 1,
 	}
+	name := x.from
 	known := pd.Believes(n, x.from, effects.Incarnation(m.To))
 	if !known {
 		x.from = effects.Incarnation{} // It is nobody's whom n knows.
@@ -173,8 +185,8 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 		others = true
 	}
 	x.superseded = !others && !or.few(n) && slices.ContainsFunc(my.batches, func(b heardOf) bool {
-		return b.job == x.job && b.granted && (b.from != x.from || b.operation > x.operation) &&
-			or.all().places.known(n, b.from)
+		return b.job == x.job && b.granted && or.all().places.known(n, b.from) &&
+			(b.from == name && b.operation > x.operation || b.from != x.from && !b.lost)
 	})
 	my.ends = append(my.ends, x)
 }

@@ -17,6 +17,7 @@ func (o *OfPlanes) OnLinkLost(n *world.Node, peer effects.Incarnation, theirs bo
 	o.landed.gone(n, peer)
 	o.prompt.peerLost(n, peer, theirs)
 	o.places.lost(n, peer)
+	o.ends.lost(n, peer)
 }
 
 func (o *OfPlanes) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
