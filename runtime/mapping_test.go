@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -61,12 +63,18 @@ func TestAttachableEngineMemory(t *testing.T) {
 	}
 }
 
+// aloneDevice is a device whose pool no other process has.
+type aloneDevice struct{ device.Device }
+
+func (aloneDevice) Attachable() *os.File     { return nil }
+func (aloneDevice) Exported() *device.Export { return nil }
+
 func TestMemoryOfADeviceIsNotMapped(t *testing.T) {
-	w := &world{hands: hands{tickets: newTicketTable(1)}, memory: deviceMemory{}}
+	w := &world{hands: hands{tickets: newTicketTable(1)}, memory: deviceMemory{aloneDevice{}}}
 	n := &Node{tickets: w.tickets, world: w}
 	_, err := n.Mapping()
 	wantCode(t, err, effects.Unsupported)
-	if !strings.Contains(err.Error(), "pd_buffer_device: cpu") {
+	if !strings.Contains(err.Error(), "WithAttachable") {
 		t.Errorf("no remedy: %v", err)
 	}
 	_, _, err = n.newPages([]effects.Page{{Index: 1}}).At(0)

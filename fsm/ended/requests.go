@@ -22,8 +22,8 @@ type Requests struct {
 	share  table.Share
 	losses kernel.Losses
 	lives  kernel.Losses // of classes: which peer has one
-	news   []uint64 // requests that ended and whose Gets have not heard of it
-	notes  []note   // by class
+	news   []uint64      // requests that ended and whose Gets have not heard of it
+	notes  []note        // by class
 }
 
 // Config bounds what is remembered.

@@ -204,8 +204,12 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	} else {
 		e.Out.Deliver(out)
 	}
+	brought := code
+	if r.cut && code == effects.NotFound {
+		brought = effects.TooMany // The chunks are there: their owner lends so many to one peer.
+	}
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactBrought, Code: code, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who,
+		Fact: effects.FactBrought, Code: brought, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who,
 		Why: out.Why,
 	})
 }

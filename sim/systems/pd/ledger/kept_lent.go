@@ -85,7 +85,8 @@ func (or *keptOracle) waited(n *world.Node, job int) bool {
 func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my, ids := or.at(n), or.w.Jobs[c.Job].Ids
 	for i := range min(int(e.Hits), len(ids)) {
-		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here {
+		// A node that drains gives its cache up, also in the step in which it says what is there.
+		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here || n.Draining {
 			continue
 		}
 		or.judged(checkLentKept)
