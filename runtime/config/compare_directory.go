@@ -224,9 +224,10 @@ func (m *MonitorPorts) port(as directoryPort) uint16 {
 		return m.Pull
 	case replyPort:
 		return m.Reply
-	default:
+	case heartbeatPort:
 		return m.Heartbeat
 	}
+	return 0
 }
 
 // takes reports whether an address may be this port of the directory. A name may be that of any host, and the system
