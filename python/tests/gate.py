@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 # How long a thread is held up at most, in seconds.
 PATIENCE = 20.0
 
+# What threads are called that save, whole chunks or layer by layer.
+SAVING = ("kvferry-save", "kvferry-layers")
+
 
 class Gate:
     """Holds up a thread in a call of a function, until it is told to go on: once."""
 
     def __init__(
-        self, patch: pytest.MonkeyPatch, owner: Any, name: str, skip: int = 0, threads: str = "kvferry-save"
+        self, patch: pytest.MonkeyPatch, owner: Any, name: str, skip: int = 0, threads: tuple[str, ...] = SAVING
     ) -> None:
         """Patch a function; of calls of threads whose name begins so, the first ones may be skipped."""
         self.reached, self.go = threading.Event(), threading.Event()

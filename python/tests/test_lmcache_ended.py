@@ -30,7 +30,7 @@ pytestmark = needed
 def test_tasks_of_an_adapter_that_ends_are_misses(alone: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
     start, path = alone
     start()
-    adapter, gate = KvferryL2(socket=path, loads=1), Gate(monkeypatch, Chunks, "load", threads="kvferry-load")
+    adapter, gate = KvferryL2(socket=path, loads=1), Gate(monkeypatch, Chunks, "load", threads=("kvferry-load",))
     keys, into = l2_keys(2), views(2)
     tasks = [adapter.submit_batch_get(keys, into) for _ in range(3)]
     assert gate.reached.wait(PATIENCE)
@@ -59,7 +59,7 @@ def test_what_waits_for_a_backend_that_ends_is_a_miss(
         prefill.sent(prefill.put(keys, 3 * CHUNK, spec_of(hosts, "r")))
         loop = asyncio.get_running_loop()
         decode = Engine.of({"socket": hosts.socket("decode"), "loads": 1}, loop=loop)
-        gate = Gate(monkeypatch, Chunks, "find", threads="kvferry-load")
+        gate = Gate(monkeypatch, Chunks, "find", threads=("kvferry-load",))
         begun = asyncio.ensure_future(decode.backend.batched_async_contains("id", keys))
         assert await asyncio.to_thread(gate.reached.wait, PATIENCE)
         waits = [

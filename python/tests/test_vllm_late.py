@@ -10,7 +10,7 @@ import pytest
 
 import vllm_double as double
 from agents_double import Agent, Pair, Wire, ended, prompt, run, sharing
-from gate import Gate
+from gate import SAVING, Gate
 from kvferry.codes import Code
 from kvferry.errors import error_of
 from kvferry.vllm import agents, ends, layers, working
@@ -37,7 +37,7 @@ def clock(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def saved(wire: Wire, since: int) -> list[str]:
     """Say what saving threads asked for."""
-    return [op for thread, op in wire.calls[since:] if thread == "kvferry-save"]
+    return [op for thread, op in wire.calls[since:] if thread in SAVING]
 
 
 def test_saves_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:

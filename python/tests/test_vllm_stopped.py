@@ -15,6 +15,7 @@ import pytest
 
 import kvferry
 import vllm_double as double
+from gate import SAVING
 from hosts import SIDES, Hosts, engines, spec_of
 from kvferry import client
 from kvferry.client import Client
@@ -94,7 +95,7 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
     with frozen(hosts.agents["prefill"].process):
         prefill.run(prefill.idle)
         # Each that asks waits for more than half of the patience. Those that go layer by layer all do so at once.
-        saving = [thread for thread, _ in asked if thread in ("kvferry-save", "kvferry-layers")]
+        saving = [thread for thread, _ in asked if thread in SAVING]
         assert 1 <= len(saving) < requests + ("kvferry-layers" in saving)
     for engine in (prefill, decode):
         engine.close()
