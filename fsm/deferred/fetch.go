@@ -281,6 +281,12 @@ func (x *Fetches) DrainAt(v *env.Env, slot int32) bool { return x.pipe.DrainAt(v
 // Drained takes back what was lent for those that DrainAt has ended.
 func (x *Fetches) Drained(v *env.Env, s *store.Store, d *Deferred) { x.settle(v, s, d) }
 
+// Running says whether there is such a fetch and it has begun.
+func (x *Fetches) Running(h table.Handle) bool {
+	f := x.rows.Get(h)
+	return f != nil && f.running
+}
+
 // Request is the one that a fetch is for; 0 if it told none.
 func (x *Fetches) Request(h table.Handle) uint64 { return x.rows.Get(h).request }
 

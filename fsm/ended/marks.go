@@ -8,12 +8,13 @@ const (
 	MarkOfOther
 	MarkEndOfOther
 	MarkEndOfFormer
+	MarkBatchOfFormer
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkFull up.
 func MarkNames() []string {
-	return []string{"full", "of-other", "end-of-other", "end-of-former"}
+	return []string{"full", "of-other", "end-of-other", "end-of-former", "batch-of-former"}
 }
 
-const _ = uint(markEnd - MarkFull - 4)
+const _ = uint(markEnd - MarkFull - 5)

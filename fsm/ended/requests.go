@@ -36,9 +36,10 @@ type Config struct {
 // longest ago first.
 type row struct {
 	request   uint64
-	class     int          // of the peer that sends it; 0: of a peer that never shook hands here
+	class     int          // of the peer that sends it; 0: of none that has proven who it is
 	born      kernel.Birth // when it was heard of last, among the losses of its class
-	life      kernel.Birth // and among the peers that have had the class
+	name      int          // the class of the peer that is said to send it, proven or not; 0: of none that is known here
+	life      kernel.Birth // when it was heard of last, among the peers that have had the class in name
 	operation uint64       // the newest that its sender spoke of
 	key       []byte       // a chunk of it; none came if it is empty
 	ended     bool
@@ -73,15 +74,10 @@ func (x *Requests) find(request uint64) (table.Handle, *row) {
 	return h, x.rows.Get(h)
 }
 
-// same says whether a class speaks of what it, and no peer before it in that class, sent.
-func (x *Requests) same(r *row, class int) bool {
-	return r.class == class && !x.losses.Over(class, r.born)
-}
-
-// former says whether a word about a request is older than what its sender sent since. Whose name the word has need not
-// be proven for that: nobody but the sender loses by it.
-func (x *Requests) former(r *row, name int, operation uint64) bool {
-	return r.class == name && !x.lives.Over(name, r.life) && operation < r.operation
+// by says whether a request is said to be a class's, which no other peer has had since. Such a peer may have been lost
+// meanwhile: it is the same one when it is back.
+func (x *Requests) by(r *row, class int) bool {
+	return r.name == class && !x.lives.Over(class, r.life)
 }
 
 // owned says whether a request is a peer's that is there, and goes on: then no other peer has a say in it.
@@ -90,7 +86,8 @@ func (x *Requests) owned(r *row) bool {
 }
 
 // Began notes that a batch of a request came from a peer, whose first chunk has this key. One that had ended goes on,
-// unless the batch is older than that end: its sender asks once more for what it gave up.
+// unless the batch is not of a later attempt than that end: its sender asks once more for what it gave up, or what it
+// asked for was long under way, perhaps until after the peer was lost.
 func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key []byte) {
 	if request == 0 {
 		return
@@ -101,23 +98,25 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 		if r = x.add(v, class, request); r == nil {
 			return
 		}
-	case !x.same(r, class) && x.owned(r):
+	case !x.by(r, class) && x.owned(r):
 		v.Out.Mark(MarkOfOther)
 		return
-	case x.same(r, class) && r.ended && operation <= r.operation:
+	case x.by(r, class) && r.ended && operation <= r.operation:
+		v.Out.Mark(MarkBatchOfFormer)
 		return
 	default:
 		x.move(h, r, class)
 	}
 	r.operation = max(r.operation, operation)
-	r.born, r.life = x.losses.Of(class), x.lives.Of(class)
+	r.born, r.name, r.life = x.losses.Of(class), class, x.lives.Of(class)
 	r.ended, r.said = false, ""
 	r.key = append(r.key[:0], key...)
 }
 
 // End notes how a request ended, as a peer says, and says whether that is to be believed: not if the request is another
-// peer's, or goes on by a later attempt. The name is the class of the peer that the word says it comes from; the class is
-// the same if that is proven, else 0.
+// peer's, or goes on by a later attempt. The name is the class of the peer that the word says it comes from; the class
+// is the same if that is proven, else 0. A word is older than another in its name whether that is proven or not: nobody
+// but the sender loses by it.
 //
 // Example: a sender's link is cut, and it says how its first attempt ended before it has shaken hands again. The word
 // arrives when chunks of the second attempt are here: it ends nothing, although the request is nobody's that is there.
@@ -130,22 +129,29 @@ func (x *Requests) End(
 		if r = x.add(v, class, request); r == nil {
 			return false
 		}
-	case x.former(r, name, operation) || x.former(r, class, operation):
+	case x.by(r, name) && operation < r.operation:
 		v.Out.Mark(MarkEndOfFormer)
 		return false
-	case !x.same(r, class) && (x.owned(r) || r.ended && r.until > v.Now):
+	case !x.says(r, class, name) && (x.owned(r) || r.ended && r.until > v.Now):
 		v.Out.Mark(MarkEndOfOther)
 		return false
 	default:
 		x.move(h, r, class)
 	}
-	r.operation, r.born, r.life = operation, x.losses.Of(class), x.lives.Of(class)
+	r.operation, r.born = operation, x.losses.Of(class)
+	r.name, r.life = name, x.lives.Of(name)
 	r.ended, r.code, r.said, r.until = true, code, said, v.Now.Add(x.cfg.TTL)
 	if !r.fresh {
 		r.fresh = true
 		x.news = append(x.news, request)
 	}
 	return true
+}
+
+// says reports whether a word in a name is of the peer that sends a request, as far as that has to be proven: not where
+// nothing about the request is.
+func (x *Requests) says(r *row, class, name int) bool {
+	return x.by(r, name) && (class != 0 || r.class == 0)
 }
 
 // Of says how a request ended, if it did and that is remembered.

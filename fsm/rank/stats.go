@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/ended"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/layerwise"
 	"github.com/kvferry/kvferry/fsm/lease"
@@ -121,6 +122,12 @@ func (r *Rank) Hope(key []byte) bool {
 		key = name
 	}
 	return r.rooms.Hope(key)
+}
+
+// Fetching says whether a fetch has begun: it waits for no chunk any more.
+func (r *Rank) Fetching(t effects.Ticket) bool {
+	of := r.tickets.Find(t)
+	return of.Owner == kernel.OwnerDeferred && r.rooms.Fetches.Running(of.Subject)
 }
 
 // KeyHash is what FactReady and its like say of a key in this life.

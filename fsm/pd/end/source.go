@@ -104,8 +104,11 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *End) {
 		engine.TurnDown(&e.Env, t, code, &why)
 		return
 	}
-	at := f.reach(e, link.Where(c.Peer))
-	if at == 0 || f.rows.Full() {
+	var at table.Handle
+	if !f.rows.Full() { // Else no connection is closed to make room for one that has nothing to tell.
+		at = f.reach(e, link.Where(c.Peer))
+	}
+	if at == 0 {
 		e.Out.Mark(MarkFull)
 		engine.TurnDown(&e.Env, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(f.rows.Max()) + ", and as many ends are told",

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -114,15 +115,34 @@ func jobs(d *expand.Draft) {
 		if j.Plain || j.PlainTo || j.Gather || !draw.Hash(p.Seed, draw.Plan, 18, uint64(i)).Permille(750) {
 			continue
 		}
-		j.Said, j.Whole, j.Early = j.Said.With(word), false, false
-		if most := int(p.Topology.SenderPages); len(j.Keys) > most && !j.Said[layerwise.Flow.Word] {
-			j.Keys = j.Keys[:most]
+		most := len(j.Keys)
+		if pages := int(p.Topology.SenderPages); most > pages && !j.Said[layerwise.Flow.Word] {
+			for most = pages; most > 0 && another(p, i, j.Keys[most-1]); most-- {
+			}
 		}
+		if most == 0 {
+			continue
+		}
+		j.Said, j.Whole, j.Early, j.Keys = j.Said.With(word), false, false, j.Keys[:most]
 		j.Batch = len(j.Keys)
 		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).Permille(600) {
 			j.Said = j.Said.With(pd.Tells)
 		}
 	}
+}
+
+// another says whether a key may be of a shorter chunk where it comes last in job i, and is another job's, too: there it
+// would be of a whole chunk.
+func another(p *plan.Plan, i int, key uint32) bool {
+	if key < plan.KeysOwn {
+		return false
+	}
+	for k := range p.Jobs {
+		if k != i && slices.Contains(p.Jobs[k].Keys, key) {
+			return true
+		}
+	}
+	return false
 }
 
 // start has an engine of the sender's begin with a job, or one of the receiver's with what is shared.

@@ -18,6 +18,9 @@ func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).
 // Hopes says whether n's machine thinks that a key may still come.
 func Hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
 
+// Fetching says whether n's machine has begun a fetch: it knew then where each of its chunks is.
+func Fetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).Fetching(t) }
+
 // ClaimsOf is for how many requests n's machine keeps a chunk.
 func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).ClaimsOn(key) }
 

@@ -64,12 +64,14 @@ func (b heardOf) again(o heardOf) bool {
 // A heardEnd is a word how a job ended. The receiver may go by it until it is superseded; it has to while it is sure.
 type heardEnd struct {
 	heardOf
+	name       effects.Incarnation // in which it was said, whether that is its sender's or not
 	code       effects.Code
 	said       string
 	first      int64  // when it came first
 	last       int64  // and when it was repeated last
 	step       uint64 // of the machine, that took it
 	sure       bool   // nothing that came before or since gives the receiver another reason
+	again      bool   // its sender said another since, which may count in its place
 	superseded bool   // it counts for nothing: the request goes on by a later batch, or is another peer's, which is there
 }
 
@@ -131,7 +133,7 @@ func (or *endsOracle) granted(n *world.Node, w *waiter) {
 		}
 		b.granted, b.lost = true, false
 		for i := range my.ends {
-			if x := &my.ends[i]; x.job == b.job && (x.from != b.from || b.operation > x.operation) {
+			if x := &my.ends[i]; x.job == b.job && (x.name != b.from || b.operation > x.operation) {
 				x.superseded = true
 			}
 		}
@@ -160,7 +162,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 		heardOf: heardOf{job: int(at), from: effects.Incarnation(m.Incarnation), operation: m.Operation},
 		code:    effects.CodeFromWire(m.Code), said: effects.Words(m.Reason), first: or.w.Now, last: or.w.Now, step: n.Steps + 1,
 	}
-	name := x.from
+	x.name = x.from
 	known := pd.Believes(n, x.from, effects.Incarnation(m.To))
 	if !known {
 		x.from = effects.Incarnation{} // It is nobody's whom n knows.
@@ -182,11 +184,12 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 			return
 		}
 		x.sure = false // The one before may count still.
+		o.again = o.again || o.from == x.from && x.operation >= o.operation
 		others = true
 	}
 	x.superseded = !others && !or.few(n) && slices.ContainsFunc(my.batches, func(b heardOf) bool {
 		return b.job == x.job && b.granted && or.all().places.known(n, b.from) &&
-			(b.from == name && b.operation > x.operation || b.from != x.from && !b.lost)
+			(b.from == x.name && b.operation > x.operation || b.from != x.from && !b.lost)
 	})
 	my.ends = append(my.ends, x)
 }
@@ -328,7 +331,7 @@ func (or *endsOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	case c.Step != n.Steps:
 		or.fail(checkEndCode, "node %d had ticket %d (get) wait, although its sender said before that nothing more comes",
 			n.It(), oracle.Ticket(e.Ticket))
-	case e.Code == effects.NotFound, x.code != effects.OK && e.Code == effects.Lapsed:
+	case e.Code == effects.NotFound, x.code != effects.OK && !x.again && e.Code == effects.Lapsed:
 		or.fail(checkEndCode, "node %d ends ticket %d (get) as %s, and its sender said how the request ended: %s",
 			n.It(), oracle.Ticket(e.Ticket), e.Code, x.code)
 	}
@@ -366,8 +369,8 @@ func (or *endsOracle) fetchesWait(n *world.Node) {
 	for _, t := range or.all().fetch.openFetches(n) {
 		c := &or.w.Commands[t-1]
 		body, ok := c.Body.(*engine.Fetch)
-		if !ok || len(body.Request) == 0 || c.Due == 0 || c.Device.Corr != 0 || c.Device.Got > 0 ||
-			or.must(n, c.Job) == nil {
+		// One that has begun waits for memory or for reads, and for no chunk that may still come.
+		if !ok || len(body.Request) == 0 || c.Due == 0 || pd.Fetching(n, t) || or.must(n, c.Job) == nil {
 			continue
 		}
 		for _, id := range or.all().fetch.wanted(c) {
