@@ -113,7 +113,7 @@ def test_runs_that_are_late_ask_for_nothing(wire: Wire, monkeypatch: pytest.Monk
 
 
 def test_telling_holds_up_no_save(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, gate = Pair(wire, saves=1), Gate(monkeypatch, Agent, "end", threads="kvferry-tell")
+    pair, gate = Pair(wire, saves=1), Gate(monkeypatch, Agent, "end", threads=("kvferry-tell",))
     request = pair.prefill.add(Request("gone-0a", prompt(1, 9), pair.params("gone")))
     pair.prefill.step(finish=False)
     pair.prefill.abort(request)
