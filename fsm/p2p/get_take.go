@@ -51,7 +51,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 		return tooMany(f.gets.Max())
 	}
 	where := whereOf(c.From)
-	if !f.frozen.Try(e.Now, where, f.cfg.LookupTime) {
+	if f.frozen.LeftAlone(e.Now, where, 0) {
 		e.Out.Mark(MarkFrozenPassed)
 		return effects.BackedOff, f.whyFrozen()
 	}
@@ -62,6 +62,8 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 			Remedy: "raise tables.peers",
 		}
 	}
+	// Nothing refuses the Bring any more, so it is the trial of a peer that was left alone.
+	f.frozen.Try(e.Now, where, f.cfg.LookupTime)
 	patience := f.patience(c.Patience)
 	h, r := f.gets.Add()
 	f.operation++

@@ -22,7 +22,7 @@ var awake = oracle.Of("awake",
 			is := who{instance: string(e.Why.Name), rank: e.Count}
 			// Its clock may drift from the one by which it was frozen.
 			at, spoke := x.spoke[is].before(&x.clock)
-			if lived := x.clock.lived - at; spoke && lived < silence*9/10 {
+			if lived := x.clock.lived - at; spoke && lived < silence*8/10 {
 				c.Fail("%s forgets %s, and was awake for %v since it heard of it", c.NodeName(), is.instance,
 					time.Duration(lived))
 			}
