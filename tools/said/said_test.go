@@ -131,7 +131,7 @@ var sentences = []struct {
 	}},
 	{"docs/simulator.md", "whether a key is ready or may become so (`Ready`, `Hope`:", func(t *testing.T) bool {
 		known := map[string]bool{"ReadyAt": true, "Hopes": true, "StatsOf": true, "SharesOf": true, "KeyHashOf": true,
-			"TablesOf": true, "CountsOf": true, "ClaimsOf": true, "LimitsOf": true}
+			"TablesOf": true, "CountsOf": true, "ClaimsOf": true, "LimitsOf": true, "Fetching": true}
 		var asks []string
 		askers := regexp.MustCompile(`\nfunc ([A-Z]\w+)\(n \*world\.Node`)
 		for _, m := range askers.FindAllStringSubmatch(read(t, "sim/systems/pd/machine.go"), -1) {
