@@ -186,6 +186,12 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 		if !f.puts.MaySend(e, h) {
 			return
 		}
+		if p := f.puts.Get(h); p.Deadline <= e.Now {
+			// Its time ends in this step, and the question would not wait for room: that there is none at that instant is no
+			// reason to leave the receiver alone.
+			f.onDeadline(e, h, p)
+			continue
+		}
 		conn := e.Links.Take(&e.Env, peer, link.LaneAlloc)
 		if conn == 0 {
 			break
