@@ -49,7 +49,8 @@ const (
 	// FactShared: a peer's question which chunks are here was answered, for the first time. Code: OK, or why it was
 	// refused. Count: chunks. ID: the grant; of a refusal the Conn.
 	FactShared
-	// FactBrought: a Bring ended. Code: how. Count: chunks that it made readable, or that came meanwhile. ID: the ticket.
+	// FactBrought: a Bring ended. Code: how, TooMany where its owner has more and lends no more to one peer. Count: chunks
+	// that it made readable, or that came meanwhile. ID: the ticket.
 	FactBrought
 	// FactLayersEnded: a request that was pushed layer by layer ended. Code: how. Count: chunks that are missing. ID: the
 	// ticket of its Finish.

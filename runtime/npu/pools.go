@@ -145,42 +145,56 @@ func (p *pools) open(t *acl.Thread) error {
 // Exported implements device.Device.
 func (p *pools) Exported() *device.Export { return p.exported }
 
-// Admit implements device.Device.
+// Admit implements device.Device. The mutex is not held while the library is called: Depart must not wait for a device.
 func (p *pools) Admit(process int32) error {
+	if !p.count(process) {
+		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
+	}
+	// Again for a process that is admitted: its number may have been another process's before.
+	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
+		p.Depart(process)
+		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
+	}
+	return nil
+}
+
+// count notes that a process may have the memory imported from now on; false: nothing is exported.
+func (p *pools) count(process int32) bool {
 	p.admitted.Lock()
 	defer p.admitted.Unlock()
 	if p.admitted.processes == nil {
-		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
-	}
-	// Again for who is admitted: its number may have been another process's before.
-	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
-		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
+		return false
 	}
 	p.admitted.processes[process]++
-	return nil
+	return true
 }
 
 // Depart implements device.Device.
 func (p *pools) Depart(process int32) {
 	p.admitted.Lock()
 	defer p.admitted.Unlock()
-	if p.admitted.processes[process]--; p.admitted.processes[process] <= 0 {
+	if p.admitted.processes[process] > 1 {
+		p.admitted.processes[process]--
+	} else {
 		delete(p.admitted.processes, process)
 	}
 }
 
-// unexport takes the export back, unless somebody may have it imported. No process is admitted after that.
+// unexport takes the export back, unless a process may have it imported. No process is admitted after that.
 func (p *pools) unexport(t *acl.Thread) error {
 	if p.export == nil {
 		return nil
 	}
 	p.admitted.Lock()
-	defer p.admitted.Unlock()
-	if n := len(p.admitted.processes); n > 0 {
+	n := len(p.admitted.processes)
+	if n == 0 {
+		p.admitted.processes = nil
+	}
+	p.admitted.Unlock()
+	if n > 0 {
 		return fmt.Errorf("%w: %d processes may have memory of %s imported; its memory stays until they detach or end",
 			ErrBusy, n, p.Name())
 	}
-	p.admitted.processes = nil
 	return p.export.Close(t)
 }
 

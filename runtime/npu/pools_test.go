@@ -203,3 +203,37 @@ func TestOptions(t *testing.T) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
+
+// Memory that another process may have imported stays until that has departed as often as it was admitted.
+func TestPoolsThatAreImportedStay(t *testing.T) {
+	r := newRig(t)
+	d := r.open(Options{})
+	env := testEnv(newBox(), false)
+	env.Engine.Attachable = true
+	opened, err := d.Open(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := opened.Exported(); x == nil || x.Key == "" || x.Bytes-x.Offset < testPages*testPageBytes {
+		t.Fatalf("exported is %+v", x)
+	}
+	const process = 4711
+	for range 2 {
+		if err := opened.Admit(process); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := opened.Close(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("closed while a process may have it imported: %v", err)
+		}
+		opened.Depart(process)
+	}
+	if err := opened.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opened.Depart(process)
+	if err := opened.Admit(process); !errors.Is(err, ErrClosed) {
+		t.Errorf("admitted to what is closed: %v", err)
+	}
+}
