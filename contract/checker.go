@@ -56,7 +56,6 @@ type outcome uint8
 
 const (
 	given    outcome = iota + 1
-	returned         // its memory, before its outcome
 	held
 	over
 )
@@ -133,8 +132,8 @@ func (c *Checker) returning(t effects.Ticket) error {
 	case held:
 		c.work[t] = over
 	case given:
-		c.work[t] = returned
-	case returned, over:
+		return broken(Machine, "it returns the memory of ticket %d before its outcome", t)
+	case over:
 		return broken(Machine, "it returns the memory of ticket %d, which is not held any more", t)
 	default:
 		return broken(Machine, "it returns the memory of ticket %d, which it was not given", t)
@@ -146,12 +145,8 @@ func (c *Checker) returning(t effects.Ticket) error {
 }
 
 func (c *Checker) delivered(e *effects.Deliver) error {
-	was := c.work[e.Ticket]
-	switch {
-	case was != given && was != returned:
+	if c.work[e.Ticket] != given {
 		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
-	case was == returned && (e.Held || len(e.Pages) > 0):
-		return broken(Machine, "it delivers ticket %d with memory that it has returned", e.Ticket)
 	}
 	if c.scatters(e.Ticket) && !e.Held {
 		return broken(Machine, "it gives ticket %d its memory while chunks of it are scattered", e.Ticket)

@@ -140,8 +140,7 @@ type Scatter struct {
 
 // Deliver is the one outcome of a command. Pages is the memory it gives or gives
 // back, in command order; Held says that (only then) it is not to be touched until
-// Return. A command whose memory was returned before gives none and holds none. The engine
-// owns what it was given until its own Release.
+// Return. The engine owns what it was given until its own Release.
 type Deliver struct {
 	Ticket  Ticket
 	Code    Code
@@ -157,8 +156,7 @@ type Deliver struct {
 	Begun bool
 }
 
-// Return gives back the memory of a command whose Deliver said Held, or before its Deliver that
-// of a command which needs it no more: a Put whose chunks were copied. Once only.
+// Return gives back the memory of a command whose Deliver said Held. Once only.
 type Return struct{ Ticket Ticket }
 
 // Observe is a typed fact for metrics, logs and oracles. A driver may drop it.

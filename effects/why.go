@@ -40,7 +40,6 @@ const (
 	StageOffer                 // offering pages to be read: PullReadyNotif
 	StageTransfer              // bytes on their way
 	StageCommit                // the word that they have arrived
-	StageCopy                  // copies to host memory
 	StageScatter               // the engine's device code
 	StageProxy                 // telling the proxy
 	StageLink                  // between requests
@@ -52,8 +51,8 @@ const (
 //
 //kvferry:table
 var stageNames = [stageEnd]string{
-	"", "command", "memory", "connect", "hello", "plane", "buffers", "allocation", "offer", "transfer", "commit", "copy",
-	"scatter", "proxy", "link", "end",
+	"", "command", "memory", "connect", "hello", "plane", "buffers", "allocation", "offer", "transfer", "commit", "scatter",
+	"proxy", "link", "end",
 }
 
 // String returns the stable name of the stage.

@@ -85,7 +85,7 @@ func (b *building) build() (*Node, error) {
 	}
 	first := effects.Page{Pool: b.world.memory.served().ID()}
 	n := &Node{role: b.cfg.Role, layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
-		offload:   b.cfg.Offload,
+		poolKey:   b.cfg.PoolKey(),
 		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, requestBytes: int(b.cfg.Bounds.RequestBytes),
@@ -167,32 +167,16 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Attachable: b.options.attachable}
 	m := &processMemory{}
 	b.world.memory = m
-	if b.cfg.Offload {
-		own := c
-		own.Pages = b.cfg.Pages
-		engine, err := newHostMemory(b.ctx, own)
-		if err != nil {
-			return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
-		}
-		m.engine = engine
-		c.ID, c.Pages, c.Attachable = rank.HostPool, b.cfg.HostPages, false
-	}
 	pool, err := b.newPool(c, env)
 	if err != nil {
-		key := "pd_buffer_size"
-		switch {
-		case b.cfg.Offload:
-			key = "pd_cpu_buffer_size"
-		case b.cfg.ArenaPages > b.cfg.Pages:
+		key := b.cfg.PoolKey()
+		if b.cfg.ArenaPages > b.cfg.Pages {
 			key = "os_staging_bytes"
 		}
 		return noPool(key, c.Pages, c.PageBytes, err)
 	}
 	m.pool = pool
-	switch {
-	case b.cfg.Offload:
-		m.copies = newCopies(m.engine, pool.Host, copyWorkers, b.mailbox, b.world.log)
-	case b.cfg.ArenaPages > 0:
+	if b.cfg.ArenaPages > 0 {
 		m.copies = newCopies(inPool{pool}, pool.Host, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
 	}
 	return nil
@@ -216,17 +200,14 @@ func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, err
 func (b *building) roomForPools() error {
 	if b.options.device == nil && !b.cfg.Data.Overcommit {
 		if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
-			return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
-		}
-		if err := backing.Check(uint64(b.cfg.HostPages) * b.cfg.PageBytes); err != nil {
-			return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
+			return noPool(b.cfg.PoolKey(), b.cfg.Pages, b.cfg.PageBytes, err)
 		}
 		if err := backing.Check(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
 			return noPool("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
 		}
 	}
 	// Wherever the pages are, and whether or not they are taken at once.
-	pages := uint64(b.cfg.Pages) + uint64(b.cfg.HostPages) + uint64(b.cfg.ArenaPages)
+	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages)
 	if err := backing.Check(tableBytes * pages); err != nil {
 		return noTables(b.cfg, err)
 	}
@@ -238,10 +219,7 @@ const tableBytes = 168
 
 // noTables says why pages cannot be counted.
 func noTables(cfg *config.Config, err error) error {
-	key, pages := "pd_buffer_size", cfg.Pages
-	if cfg.HostPages > pages {
-		key, pages = "pd_cpu_buffer_size", cfg.HostPages
-	}
+	key, pages := cfg.PoolKey(), cfg.Pages
 	if cfg.ArenaPages > pages {
 		key, pages = "os_staging_bytes", cfg.ArenaPages
 	}
@@ -263,20 +241,17 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{
-			Host: b.cfg.Device.Kind != config.DeviceNPU, Attachable: b.options.attachable,
+			Host: b.cfg.PoolDevice().Kind != config.DeviceNPU, Attachable: b.options.attachable,
 			Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes,
 		},
 		Arena:  b.cfg.ArenaPages,
 		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
 	}
-	if b.cfg.Offload {
-		c.Offload = &device.Pool{ID: rank.HostPool, Host: true, Pages: b.cfg.HostPages, PageBytes: b.cfg.PageBytes}
-	}
 	d, err := b.options.device(b.ctx, c)
 	if errors.Is(err, device.ErrNoMemory) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
-			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make pd_buffer_size or pd_cpu_buffer_size smaller",
-				b.cfg.Pages+b.cfg.HostPages, b.cfg.PageBytes)}
+			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller", b.cfg.Pages, b.cfg.PageBytes,
+				b.cfg.PoolKey())}
 	}
 	if err != nil {
 		return openFailed("the device", "see kvferry doctor for what it lacks", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hostMemory is a pool in memory of this process that no peer maps: an engine's, or one that leased planes serve.
+// hostMemory is a pool in memory of this process that no peer maps: leased planes serve it.
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
@@ -39,29 +39,23 @@ func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error)
 	return m, nil
 }
 
-// Attachable implements engineMemory.
+// Attachable implements processPool.
 func (m *hostMemory) Attachable() *os.File { return m.file }
 
-// Host implements engineMemory.
+// Host implements processPool.
 func (m *hostMemory) Host(page effects.Page) []byte {
 	start := uint64(page.Index) * m.pageBytes
 	return m.mem[start : start+m.pageBytes : start+m.pageBytes][:page.Length]
 }
 
-// Stretch returns the memory of count pages that lie one behind the other.
+// Stretch implements processPool.
 func (m *hostMemory) Stretch(first, count uint32) []byte {
 	start := uint64(first) * m.pageBytes
 	end := start + uint64(count)*m.pageBytes
 	return m.mem[start:end:end]
 }
 
-// Read implements engineMemory.
-func (m *hostMemory) Read(dst []byte, page effects.Page) error {
-	copy(dst, m.Host(page))
-	return nil
-}
-
-// Close implements engineMemory. Again is nothing.
+// Close implements processPool. Again is nothing.
 func (m *hostMemory) Close() error {
 	if m.mem == nil {
 		return nil

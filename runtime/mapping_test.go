@@ -14,7 +14,7 @@ import (
 
 func TestAttachableEngineMemory(t *testing.T) {
 	c := plane.PoolConfig{Pages: 3, PageBytes: 5000, Attachable: true, Sink: newMailbox(1, 1)}
-	engine, err := newHostMemory(t.Context(), c)
+	fenced, err := plane.NewPoolWithin(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,10 +22,7 @@ func TestAttachableEngineMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range map[string]interface {
-		engineMemory
-		Stretch(first, count uint32) []byte
-	}{"an engine's own": engine, "of leased planes": leased} {
+	for name, m := range map[string]processPool{"of fenced planes": fenced, "of leased planes": leased} {
 		theirs, err := syscall.Mmap(int(m.Attachable().Fd()), 0, 15000, syscall.PROT_READ|syscall.PROT_WRITE,
 			syscall.MAP_SHARED)
 		if err != nil {

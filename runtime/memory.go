@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/kvferry/kvferry/effects"
@@ -17,14 +16,14 @@ type servedPool interface {
 	Revoke(id effects.GrantID)
 }
 
-// memory is a node's pools: one, which the engine fills and planes serve, or with offload two.
+// memory is a node's pool, which the engine fills and planes serve.
 type memory interface {
 	served() servedPool
 	// host returns the valid bytes of a page; nil says that it is in the memory of a device.
 	host(page effects.Page) []byte
 	// address is where a page begins, for a device.
 	address(page effects.Page) uintptr
-	// attachable is the pages that the engine fills, as a file that another process may map writable; nil: there is none.
+	// attachable is the pages as a file that another process may map writable; nil: there is none.
 	attachable() *os.File
 	// copy carries out a Copy, and cancel hastens its end.
 	copy(e *effects.Copy)
@@ -57,27 +56,16 @@ type processPool interface {
 // processMemory is memory of this process.
 type processMemory struct {
 	pool   processPool
-	engine engineMemory // that the engine fills, with offload; otherwise nil, and it fills pool
-	copies *copies      // from there to pool, or with an arena from pool to its end; otherwise nil
+	copies *copies // to an arena at the pool's end; nil: it has none
 }
 
 func (m *processMemory) served() servedPool { return m.pool }
 
-func (m *processMemory) host(page effects.Page) []byte {
-	if m.engine != nil && page.Pool != m.pool.ID() {
-		return m.engine.Host(page)
-	}
-	return m.pool.Host(page)
-}
+func (m *processMemory) host(page effects.Page) []byte { return m.pool.Host(page) }
 
 func (m *processMemory) address(effects.Page) uintptr { return 0 }
 
-func (m *processMemory) attachable() *os.File {
-	if m.engine != nil {
-		return m.engine.Attachable()
-	}
-	return m.pool.Attachable()
-}
+func (m *processMemory) attachable() *os.File { return m.pool.Attachable() }
 
 func (m *processMemory) copy(e *effects.Copy) { m.copies.start(e) }
 
@@ -96,14 +84,11 @@ func (m *processMemory) idle(ctx context.Context) error {
 	return m.copies.close(ctx)
 }
 
-func (m *processMemory) close(context.Context) (err error) {
-	if m.engine != nil {
-		err = m.engine.Close()
+func (m *processMemory) close(context.Context) error {
+	if m.pool == nil {
+		return nil
 	}
-	if m.pool != nil {
-		err = errors.Join(err, m.pool.Close())
-	}
-	return err
+	return m.pool.Close()
 }
 
 // deviceMemory is memory of a device.

@@ -31,7 +31,7 @@ type Node struct {
 	pageBytes     uint64
 	pages         uint32
 	share         uint32 // of them, for the engine to reserve
-	offload       bool   // a put's memory returns before its offer ends
+	poolKey       string // that says how many pages there are
 	inProcess     bool   // the pool has bytes here
 	addressed     bool   // it has addresses for a device
 	drainTimeout  time.Duration

@@ -301,22 +301,19 @@ func TestOpenRefusals(t *testing.T) {
 	noLayout := good()
 	noLayout.Pages = 0
 	wrongRank := receiverConfig(t, "auto", nil)
-	offload := good()
-	offload.Offload, offload.HostPages = true, 8
 	for name, c := range map[string]struct {
 		cfg  *config.Config
 		opts []runtime.Option
 	}{
-		"no configuration":  {nil, []runtime.Option{control, plane}},
-		"no layout":         {noLayout, []runtime.Option{control, plane}},
-		"offload of pushes": {offload, []runtime.Option{control, plane}},
-		"no control":        {good(), []runtime.Option{plane}},
-		"no plane":          {good(), []runtime.Option{control}},
-		"another plane":     {senderConfig(t, "tcp", effects.Addr{}), []runtime.Option{control, plane}},
-		"a plane twice":     {good(), []runtime.Option{control, plane, plane}},
-		"a wrong name":      {good(), []runtime.Option{control, runtime.WithPlane("tcp", shm.Open)}},
-		"a wrong rank":      {wrongRank, []runtime.Option{control, plane, runtime.WithRank(3)}},
-		"no logger":         {good(), []runtime.Option{control, plane, runtime.WithLogger(nil)}},
+		"no configuration": {nil, []runtime.Option{control, plane}},
+		"no layout":        {noLayout, []runtime.Option{control, plane}},
+		"no control":       {good(), []runtime.Option{plane}},
+		"no plane":         {good(), []runtime.Option{control}},
+		"another plane":    {senderConfig(t, "tcp", effects.Addr{}), []runtime.Option{control, plane}},
+		"a plane twice":    {good(), []runtime.Option{control, plane, plane}},
+		"a wrong name":     {good(), []runtime.Option{control, runtime.WithPlane("tcp", shm.Open)}},
+		"a wrong rank":     {wrongRank, []runtime.Option{control, plane, runtime.WithRank(3)}},
+		"no logger":        {good(), []runtime.Option{control, plane, runtime.WithLogger(nil)}},
 	} {
 		if n, err := runtime.Open(t.Context(), c.cfg, c.opts...); err == nil {
 			t.Errorf("%s: opened", name)

@@ -48,8 +48,7 @@ type PutResult struct {
 
 // Returned is closed once nothing reads the pages of this put any more, whatever its outcome: until then the engine
 // may read them too, and must not write them. After a push that is nearly always at once. After a pull it is when the
-// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over. With pd_use_cpu_offload
-// it is as soon as the chunks are copied, mostly before the put ends: another goroutine may release the pages by then.
+// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over.
 // Pages.Release waits for the same.
 func (r PutResult) Returned() <-chan struct{} {
 	if r.lot == nil {
@@ -64,7 +63,7 @@ var nothingLent = func() <-chan struct{} {
 	return c
 }()
 
-// TakeBack ends the offer of a put whose pages, or their copies, are still lent: nobody begins to read them any more,
+// TakeBack ends the offer of a put whose pages are still lent: nobody begins to read them any more,
 // and Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose pages
 // are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
@@ -75,7 +74,7 @@ func (s Sender) TakeBack(r PutResult) error {
 		return wrong("take back", "PutResult", "of another node", "what a Put of this one returned",
 			"call the Sender that put it")
 	}
-	if r.lot.isReturned() && !s.node.offload {
+	if r.lot.isReturned() {
 		return nil
 	}
 	for _, put := range r.lot.tickets {
@@ -109,10 +108,10 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		return nil, wrong("reserve", "count", strconv.Itoa(count), upTo(1, pages), "reserve a page for each chunk")
 	} else if count > pages {
 		return nil, tooLarge("reserve", "count", strconv.Itoa(count), "at most the "+strconv.Itoa(pages)+" pages of the pool",
-			"reserve fewer, or enlarge pd_buffer_size")
+			"reserve fewer, or enlarge "+s.node.poolKey)
 	} else if share := int(s.node.share); count > share {
 		return nil, tooLarge("reserve", "count", strconv.Itoa(count), fmt.Sprintf("at most %d of the %d pages of the pool",
-			share, pages), "reserve fewer, or raise engine_share_pct or pd_buffer_size")
+			share, pages), "reserve fewer, or raise engine_share_pct or "+s.node.poolKey)
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {

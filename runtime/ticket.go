@@ -30,7 +30,6 @@ type Ticket struct {
 	done     chan Outcome  // gets exactly one
 	returned chan struct{} // closed when the command's memory is back
 	held     bool          // delivered with memory that is not; the table's
-	early    bool          // it was back before the outcome; the table's
 	scatter  *scatterer    // of a Fetch; nil for the others
 	lot      *lot          // that it is one of, if it is
 	told     func(Outcome) // is given the outcome as well, and must not block; nil: nobody
@@ -43,7 +42,7 @@ func (t *Ticket) ID() effects.Ticket { return t.id }
 func (t *Ticket) Done() <-chan Outcome { return t.done }
 
 // Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
-// that said Held, later. With pd_use_cpu_offload a put's is back before its outcome, as soon as it is copied.
+// that said Held, later.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
 
 // back says that nothing touches the command's memory any more.
@@ -59,7 +58,7 @@ func (t *Ticket) end(out Outcome) {
 	if t.scatter != nil {
 		t.scatter.over()
 	}
-	if !out.Held && !t.early {
+	if !out.Held {
 		t.back()
 	}
 	t.done <- out
@@ -207,19 +206,16 @@ func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
 	return nil
 }
 
-// giveBack returns the memory of a ticket that was delivered without it, or will be.
+// giveBack returns the memory of a ticket that was delivered without it.
 func (r *ticketTable) giveBack(id effects.Ticket) {
 	r.mu.Lock()
 	t := r.open[id]
-	if t != nil && t.held {
+	held := t != nil && t.held
+	if held {
 		delete(r.open, id)
 	}
-	again := t != nil && t.early
-	if t != nil && !t.held {
-		t.early = true
-	}
 	r.mu.Unlock()
-	if t == nil || again {
+	if !held {
 		panic("BUG: memory returned for a ticket that holds none")
 	}
 	t.back()
@@ -245,7 +241,7 @@ func (r *ticketTable) fall() {
 			continue // It has its outcome.
 		}
 		ended = append(ended, t)
-		if t.held = t.scatter == nil && !t.early; !t.held {
+		if t.held = t.scatter == nil; !t.held {
 			delete(r.open, id)
 		}
 	}

@@ -103,30 +103,25 @@ func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
 	newTicketTable(4).deliver(&effects.Deliver{Ticket: 1})
 }
 
-// Memory that came back before the outcome does not come back again with it.
-func TestRegisterMemoryComesBackEarly(t *testing.T) {
-	r := newTicketTable(4)
-	ticket, left := mustBegin(t, r, work), mustBegin(t, r, work)
-	r.giveBack(ticket.id)
-	r.giveBack(left.id)
-	<-ticket.Returned()
-	select {
-	case out := <-ticket.Done():
-		t.Errorf("the outcome came with the memory: %+v", out)
-	default:
-	}
-	r.deliver(&effects.Deliver{Ticket: ticket.id, Sent: 2})
-	if out := <-ticket.Done(); out.Sent != 2 {
-		t.Errorf("got %+v", out)
-	}
-	r.abandon()
-	if out := <-left.Done(); out.Code != effects.Closed {
-		t.Errorf("got %+v", out)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("memory came back twice")
+// Memory comes back once, and after the outcome that said it was held.
+func TestRegisterMemoryComesBackOnce(t *testing.T) {
+	for name, held := range map[string][]bool{"before the outcome": nil, "that was not held": {false}, "twice": {true}} {
+		r := newTicketTable(4)
+		ticket := mustBegin(t, r, work)
+		for _, held := range held {
+			r.deliver(&effects.Deliver{Ticket: ticket.id, Held: held})
+			if held {
+				r.giveBack(ticket.id)
+			}
 		}
-	}()
-	r.giveBack(ticket.id)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("memory came back %s", name)
+				}
+			}()
+			r.giveBack(ticket.id)
+		}()
+		r.abandon()
+	}
 }

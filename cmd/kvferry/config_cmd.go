@@ -37,9 +37,6 @@ type checkedFile struct {
 	BufferBytes uint64 `json:"buffer_bytes"`
 	PageBytes   uint64 `json:"page_bytes"`
 	Pages       uint32 `json:"pages"`
-	// HostBytes and HostPages are those of the pool that chunks are offloaded into, if they are.
-	HostBytes uint64 `json:"host_bytes,omitempty"`
-	HostPages uint32 `json:"host_pages,omitempty"`
 	// ArenaPages lie behind Pages: what peers read is copied there.
 	ArenaPages uint32 `json:"arena_pages,omitempty"`
 }
@@ -182,8 +179,8 @@ func (c *configCheck) compare() {
 func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	files := make([]checkedFile, len(c.nodes))
 	for i, n := range c.nodes {
-		files[i] = checkedFile{n.Name, n.Role.String(), n.Mode(), n.Channel.String(), n.Device.String(), n.Ranks(),
-			n.BufferBytes, n.PageBytes, n.Pages, n.HostBytes, n.HostPages, n.ArenaPages}
+		files[i] = checkedFile{n.Name, n.Role.String(), n.Mode(), n.Channel.String(), n.PoolDevice().String(), n.Ranks(),
+			n.BufferBytes, n.PageBytes, n.Pages, n.ArenaPages}
 	}
 	directories := make([]checkedDirectory, len(c.directories))
 	for i, d := range c.directories {
@@ -241,9 +238,7 @@ func (f checkedFile) pool() string {
 	}
 	switch {
 	case f.Pages == 0:
-		return fmt.Sprintf("%d bytes of pages whose layout an engine gives (see --node)%s", f.BufferBytes+f.HostBytes, where)
-	case f.HostPages > 0:
-		return fmt.Sprintf("%d pages of %d bytes%s and %d to offload into", f.Pages, f.PageBytes, where, f.HostPages)
+		return fmt.Sprintf("%d bytes of pages whose layout an engine gives (see --node)%s", f.BufferBytes, where)
 	case f.ArenaPages > 0:
 		return fmt.Sprintf("%d pages of %d bytes%s and %d to copy to for peers", f.Pages, f.PageBytes, where, f.ArenaPages)
 	default:

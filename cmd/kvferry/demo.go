@@ -35,7 +35,7 @@ real sockets and a real data plane, replays a request trace with KV bytes that
 follow from their keys, and verifies every byte where it arrived. On the way it
 kills a decode process as kill -9 does and starts it again, then the prefill. It
 does so once for each mode: push, pull, pull-delay, where a decode reads chunks when
-its engine fetches them, pull-delay+offload, where they are read from copies in host
+its engine fetches them, pull-delay+offload, where a prefill on an NPU has its pool in host
 memory, and layerwise, where the prefill computes for as long as a large model would,
 in steps, and pushes each layer when it is done; some prefills are preempted. A decode
 that delays must hold no more pages than two batches.
@@ -229,6 +229,10 @@ func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*de
 		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
 			return err
 		}
+	}
+	if len(all.Modes) == 0 && npus[0] == nil {
+		return usagef("--mode is %s, which is for NPUs: without one the prefill's pool lies in host memory in each mode; "+
+			"add --device npu, or use --mode %s", modes[0], demo.PullDelay)
 	}
 	if len(all.Modes) == 0 {
 		return usagef("these faults strike in none of these modes; use --mode all")

@@ -14,7 +14,7 @@ import (
 )
 
 // An Op is a command for which an engine hands memory over. It has one outcome, and its memory goes back once:
-// before the outcome, with it, or after it if the outcome says Held. It holds its pages from the command on, so that
+// with the outcome, or after it if that says Held. It holds its pages from the command on, so that
 // no Release frees them while anything may touch them. What does is for its owner to know, who says Held, and calls
 // Return when nothing does any more.
 type Op struct {
@@ -52,13 +52,13 @@ func (o *Op) End(v *env.Env, held bool) {
 	}
 	o.delivered = true
 	v.Timers.Stop(&o.Timer)
-	o.held = held && len(o.Pages) > 0 // What was copied went back before.
+	o.held = held
 	if !o.held {
 		o.unhold(v)
 	}
 }
 
-// Return gives the memory back apart from the outcome, before it or after it. Nothing touches it any more.
+// Return gives the memory back after an outcome that said Held. Nothing touches it any more.
 func (o *Op) Return(v *env.Env) {
 	o.Back(v)
 	v.Out.Return(o.Ticket)
@@ -66,8 +66,8 @@ func (o *Op) Return(v *env.Env) {
 
 // Back is Return of a command that nobody is told of whom a driver knows.
 func (o *Op) Back(v *env.Env) {
-	if len(o.Pages) == 0 {
-		panic("BUG: the memory of a put went back twice")
+	if !o.held {
+		panic("BUG: memory goes back that no outcome has held")
 	}
 	o.unhold(v)
 	o.held = false

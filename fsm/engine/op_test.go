@@ -17,7 +17,7 @@ func panics(f func()) (yes bool) {
 	return
 }
 
-// A command has one outcome and its memory back once, in any order; it holds its pages until then, and no longer.
+// A command has one outcome and its memory back once, not before that; it holds its pages until then, and no longer.
 func TestOp(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -30,9 +30,8 @@ func TestOp(t *testing.T) {
 			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) }},
 		{"after it", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{Held: true}); o.Return(v) },
 			[]effects.Deliver{{Held: true}}, 1, func(v *env.Env, o *Op) { o.Return(v) }},
-		{"before it, which then holds nothing",
-			func(v *env.Env, o *Op) { o.Return(v); o.Deliver(v, effects.Deliver{Held: true}) },
-			[]effects.Deliver{{}}, 1, func(v *env.Env, o *Op) { o.Return(v) }},
+		{"with it, and not after", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) },
+			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.Return(v) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out effects.Effects
@@ -43,8 +42,8 @@ func TestOp(t *testing.T) {
 			var o Op
 			o.Begin(v, 7, pages, 10)
 			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerPushSource})
-			if !v.Pool.Held(pages[0]) || !panics(o.MustBeOver) {
-				t.Fatal("a command that has begun holds nothing, or may end")
+			if !v.Pool.Held(pages[0]) || !panics(o.MustBeOver) || !panics(func() { o.Return(v) }) {
+				t.Fatal("a command that has begun holds nothing, or may end, or have its memory back")
 			}
 			c.steps(v, &o)
 			o.MustBeOver()

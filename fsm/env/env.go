@@ -15,7 +15,7 @@ type Env struct {
 	Out     *effects.Effects
 	Pools   *memory.Pools
 	Pool    *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
-	Engine  *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
+	Engine  *memory.Pool // that the engine fills, for who copies to the arena, which is Pool then: see OfArena
 	Arena   *memory.Pool // to which what is ready is copied for peers that read it, if there is one
 	Timers  *kernel.Timers
 	Corrs   *kernel.Corrs

@@ -9,10 +9,7 @@ import (
 
 // Settings are the part of a rank's configuration that is about pages and grants. Zero means the default.
 type Settings struct {
-	Pages uint32 // of the pool, which the engine fills or reads
-	// HostPages are those of a second pool, to which a sender of Pull copies what is put and from which it offers it
-	// (pd_use_cpu_offload); 0: it offers from Pages.
-	HostPages    uint32
+	Pages        uint32 // of the pool, which the engine fills or reads
 	GrantsMax    uint32 // default 4096
 	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
 	// EngineSharePct is the most of the pool that our own engine may have reserved, in a rank of both sides.
@@ -37,7 +34,6 @@ func (s *Settings) Check() error {
 		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", s.EngineSharePct)
 	}
 	return kernel.Countable(kernel.Count{Name: "Pages", Value: s.Pages},
-		kernel.Count{Name: "HostPages", Value: s.HostPages},
 		kernel.Count{Name: "GrantsMax", Value: s.GrantsMax})
 }
 
@@ -46,14 +42,6 @@ func (s *Settings) Need() kernel.Need {
 	return kernel.Need{Deadlines: int(s.GrantsMax), Limits: effects.Limits{
 		Revokes: int(s.GrantsMax), Transfers: int(s.GrantsMax),
 	}}
-}
-
-// Shared are the pages of the pool into which peers store, or from which they read.
-func (s *Settings) Shared() uint32 {
-	if s.HostPages > 0 {
-		return s.HostPages
-	}
-	return s.Pages
 }
 
 // Share is so much of the pool, and a page at least.

@@ -36,27 +36,25 @@ type pulled struct {
 	read     effects.TransferDone
 	posted   effects.SendDone
 	revoked  effects.Revoked
-	copied   [4]effects.CopyDone // as many as one put has side by side
-	copies   int
 
 	put     engine.Put
 	get     engine.Get
 	release engine.Unpin
 }
 
-// newPulled moves batches of so many chunks, with host pages through those.
-func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
+// newPulled moves batches of so many chunks.
+func newPulled(tb testing.TB, chunks int) *pulled {
 	p := &pulled{tb: tb}
 	for i := range p.ranks {
 		cfg := Config{
 			Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, Role: RoleSender,
 			Common:   Common{Layout: layout},
-			Memory:   Memory{Pages: uint32(2 * chunks), HostPages: host},
+			Memory:   Memory{Pages: uint32(2 * chunks)},
 			Peers:    Peers{LocalID: "x"},
 			Offering: Offering{Pull: true, DoneAddr: effects.Addr{Host: "s", Port: 3}},
 		}
 		if i == 1 {
-			cfg.Role, cfg.Pull, cfg.HostPages = RoleReceiver, false, 0
+			cfg.Role, cfg.Pull = RoleReceiver, false
 		}
 		r, err := New(cfg, uint64(i+1), 0)
 		if err != nil {
@@ -130,10 +128,6 @@ func (p *pulled) step(who int, ev effects.Event) {
 		case *effects.Transfer:
 			p.read = effects.TransferDone{Corr: e.Corr, Settled: true}
 			p.push(who, &p.read)
-		case *effects.Copy:
-			p.copied[p.copies] = effects.CopyDone{Corr: e.Corr, Settled: true}
-			p.push(who, &p.copied[p.copies])
-			p.copies++
 		case *effects.Revoke:
 			p.revoked = effects.Revoked{Grant: e.Grant}
 			p.push(who, &p.revoked)
@@ -148,7 +142,7 @@ func (p *pulled) step(who int, ev effects.Event) {
 
 // pull moves one batch and reads it: Put, Get, Release.
 func (p *pulled) pull() {
-	p.returned, p.copies = false, 0
+	p.returned = false
 	p.engine(0, &p.put)
 	if p.code != effects.OK || !p.returned {
 		p.tb.Fatalf("put ended as %v, its memory returned: %v", p.code, p.returned)
@@ -161,24 +155,21 @@ func (p *pulled) pull() {
 	p.engine(1, &p.release)
 }
 
-// A whole pull allocates nothing once its tables have grown, with offload or without.
+// A whole pull allocates nothing once its tables have grown.
 func TestPullAllocatesNothing(t *testing.T) {
-	for _, host := range []uint32{0, 16} {
-		p := newPulled(t, 8, host)
-		for range 100 {
-			p.pull()
-		}
-		if n := testing.AllocsPerRun(100, p.pull); n != 0 {
-			t.Errorf("a pull of 8 chunks, with %d host pages, allocates %v times, want 0", host, n)
-		}
+	p := newPulled(t, 8)
+	for range 100 {
+		p.pull()
+	}
+	if n := testing.AllocsPerRun(100, p.pull); n != 0 {
+		t.Errorf("a pull of 8 chunks allocates %v times, want 0", n)
 	}
 }
 
-func BenchmarkPull64(b *testing.B)    { benchmarkPull(b, 64, 0) }
-func BenchmarkOffload64(b *testing.B) { benchmarkPull(b, 64, 128) }
+func BenchmarkPull64(b *testing.B) { benchmarkPull(b, 64) }
 
-func benchmarkPull(b *testing.B, chunks int, host uint32) {
-	p := newPulled(b, chunks, host)
+func benchmarkPull(b *testing.B, chunks int) {
+	p := newPulled(b, chunks)
 	for range 10 {
 		p.pull()
 	}

@@ -46,7 +46,6 @@ func TestBothRefused(t *testing.T) {
 		want   string // in the error; empty: none
 	}{
 		{func(*Config) {}, ""},
-		{func(c *Config) { c.HostPages = 8 }, "both sides does not offload"},
 		{func(c *Config) { c.DoneAddr = effects.Addr{} }, "DoneAddr"},
 		{func(c *Config) { c.ReplyTimeout, c.AllocTimeout = 1, 1 }, "ReplyTimeout"},
 		{func(c *Config) { c.Role = RoleBoth + 1 }, "RoleBoth"},

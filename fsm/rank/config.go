@@ -186,7 +186,7 @@ func (c *Config) connsMax() int {
 }
 
 // highWater is the most pages that are leased at a time.
-func (c *Config) highWater() uint32 { return c.HighWater(c.Shared()) }
+func (c *Config) highWater() uint32 { return c.HighWater(c.Pages) }
 
 // entriesMax bounds the keys known.
 func (c *Config) entriesMax() uint32 { return c.Entries(c.Pages, c.BatchMax, c.Delay || c.Keeps) }
@@ -198,7 +198,6 @@ func (c *Config) need() kernel.Need {
 		n.Transfers = max(c.Engine.Need().Transfers, c.Memory.Need().Transfers+c.Pipeline.Need().Transfers)
 	}
 	n = n.And(c.Common.Need()).And(c.Peers.Need(c.Tuning.LeftoversMax)).And(c.Pending.Need()).And(c.Deferred.Need()).
-		And(c.Offering.Need(c.PutsMax, c.Tuning.CopiesMax, c.HostPages)).
 		And(kernel.Need{Deadlines: int(c.entriesMax())})
 	if c.tells() {
 		n = n.And(end.Need(c.RequestsMax, c.PeersMax))
@@ -287,22 +286,13 @@ func (c *Config) check() error {
 		return fmt.Errorf("rank: Layers is %d: a chunk has as many pages, which are pushed, and neither offered, recalled "+
 			"nor shared; leave out Pull, Delay, Recalls and Shares, or give 0", c.Layers)
 	case c.registers() && (c.Role != RoleBoth || c.offers() || c.Delay || c.Recalls || c.Shares || c.Layers > 0 ||
-		c.HostPages > 0 || c.Bearer):
+		c.Bearer):
 		return fmt.Errorf("rank: Geometry is set: the pool is the engine's, and the rank only registers blocks or writes " +
-			"into registered ones; use RoleBoth, and leave out Pull, Delay, Recalls, Shares, Layers, HostPages and Bearer")
+			"into registered ones; use RoleBoth, and leave out Pull, Delay, Recalls, Shares, Layers and Bearer")
 	case c.Shares && c.Role != RoleBoth:
 		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
-	case c.HostPages > 0 && c.asks():
-		return fmt.Errorf("rank: HostPages is %d with Recalls: what is recalled is read into the engine's own pages, which "+
-			"peers do not touch with offload; give 0, or leave Recalls out", c.HostPages)
-	case c.HostPages > 0 && c.Role == RoleBoth:
-		return fmt.Errorf("rank: HostPages is %d: a rank of both sides does not offload, since its peers would store into "+
-			"the pool of the copies; give 0, or use RoleSender", c.HostPages)
-	case c.HostPages > 0 && !c.offers():
-		return fmt.Errorf("rank: HostPages is %d: only a sender that is pulled from offloads (pd_use_cpu_offload needs "+
-			"pd_pull_mode); set Pull, or give 0", c.HostPages)
 	case c.offers():
-		return c.CheckOffers(c.Shared(), c.LeaseGuard)
+		return c.CheckOffers(c.Pages, c.LeaseGuard)
 	}
 	return nil
 }
@@ -335,12 +325,12 @@ func (c *Config) first() memory.PoolConfig {
 	return p
 }
 
-// second is the pool beside the engine's. An arena lies behind that in one stretch of memory: peers know one buffer.
+// second is the arena. It lies behind the engine's pool in one stretch of memory: peers know one buffer.
 func (c *Config) second() memory.PoolConfig {
-	if c.ArenaPages > 0 {
-		return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages}
+	if c.ArenaPages == 0 {
+		return memory.PoolConfig{}
 	}
-	return memory.PoolConfig{Pages: c.HostPages}
+	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages}
 }
 
 // sharedMax is how many pages of our engine's peers may read at a time.

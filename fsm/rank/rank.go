@@ -32,8 +32,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// HostPool is the pool that chunks are copied to and offered from, where there are two: with
-// Config.HostPages. Pool 0 is the engine's.
+// HostPool is the pool that chunks are copied to for peers, where there are two: with Config.ArenaPages. Pool 0 is the
+// engine's.
 const HostPool effects.PoolID = 1
 
 // Rank is the machine.
@@ -42,7 +42,7 @@ type Rank struct {
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
 
-	// Pool 0 is the engine's. HostPool, to which is copied what is put or lent, has no pages without offload or an arena.
+	// Pool 0 is the engine's. HostPool has no pages without an arena.
 	pools   memory.Pools
 	timers  kernel.Timers
 	corrs   kernel.Corrs
@@ -135,7 +135,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.links = former.links.Emptied(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
-		Pages: cfg.Shared() + cfg.ArenaPages,
+		Pages: cfg.Pages + cfg.ArenaPages,
 		Key:   cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers() || cfg.registers(), Geometry: cfg.numbers(), Registers: cfg.RegisterWindow,
 		Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
@@ -146,12 +146,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
-	hidden := draw.NewShuffle(cfg.Key.Words(0))
-	if cfg.HostPages > 0 {
-		hidden = draw.NewShuffle(cfg.Key.Words(1))
-	}
-	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), hidden,
-		cfg.first(),
+	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), draw.NewShuffle(cfg.Key.Words(0)), cfg.first(),
 		cfg.second())
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
@@ -174,8 +169,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.Pull {
 		r.has(kernel.OwnerPullSource, true)
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
-			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0,
-			CopiesMax: cfg.Tuning.CopiesMax,
+			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(),
 			// LMCache's receivers know a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)

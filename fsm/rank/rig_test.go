@@ -133,7 +133,6 @@ func (r *rig) step(n *node, ev effects.Event) {
 func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
 	r.conserves(n, 0, 0, s.PagesFree+s.Kept, s.PagesTotal)
-	r.conserves(n, HostPool, 0, s.HostFree, s.HostTotal)
 	r.conserves(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
 }
 
@@ -288,7 +287,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.printf("%s Scatter #%d from %d %s", n.name, e.Ticket, e.First, indexes(e.Pages))
 		r.push(n, "Scattered", &effects.Scattered{Corr: e.Corr})
 	case *effects.Copy:
-		r.offload(n, e)
+		r.copied(n, e)
 	case *effects.Cancel:
 		r.printf("%s Cancel", n.name)
 	case *effects.Confirm:

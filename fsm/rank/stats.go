@@ -27,13 +27,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
-// Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool
-// that peers touch, which is another one with offload; what they read is an arena's, where there is one.
+// Stats count what is in the rank's tables. Pages are the engine's; what peers read is an arena's, where there is one.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // at a time, since the start
 	Spare                                                            int // pages that only the cache has
-	HostTotal, HostFree                                              int // offload
 	ArenaTotal, ArenaFree                                            int // of copies that peers read
 	Pinned                                                           int // for peers, a page as often as it is
 	Puts, Reserves, Requests, Tombstones                             int
@@ -52,19 +50,11 @@ type Stats struct {
 func (r *Rank) Stats() Stats {
 	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
 	requests, told := r.commands.Requests()
-	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
-	shared, arena := pool, new(memory.Pool)
-	switch {
-	case r.cfg.ArenaPages > 0:
-		arena, host = host, arena
-	case host.Total() > 0:
-		shared = host
-	}
+	pool, arena := r.pools.Pool(0), r.pools.Pool(HostPool)
 	return Stats{
 		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
-		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()),
-		PagesLent: int(shared.Lent() + arena.Lent()), PagesLentMost: int(shared.LentMost() + arena.LentMost()),
-		HostTotal: int(host.Total()), HostFree: int(host.Free()),
+		PagesGranted: int(pool.Granted()), PagesQuarantined: int(pool.Quarantined()),
+		PagesLent: int(pool.Lent() + arena.Lent()), PagesLentMost: int(pool.LentMost() + arena.LentMost()),
 		ArenaTotal: int(arena.Total()), ArenaFree: int(arena.Free()),
 		Pinned: r.p2pOwner.Loans().Out() + r.recallTarget.Loans().Out(),
 		Puts:   r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests,

@@ -79,11 +79,8 @@ func (r *Rank) enter() {
 		Carrier: &r.pushSource,
 		Cfg:     &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}
-	switch second := r.pools.Pool(HostPool); {
-	case r.cfg.ArenaPages > 0:
-		r.env.Arena = second
-	case second.Total() > 0:
-		r.env.Pool, r.env.Engine = second, r.env.Pool
+	if r.cfg.ArenaPages > 0 {
+		r.env.Arena = r.pools.Pool(HostPool)
 	}
 }
 

@@ -127,9 +127,6 @@ func newStorm(t *rapid.T, shares bool) *storm {
 			if rapid.Bool().Draw(t, "proxy") {
 				cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
 			}
-			if !both && rapid.Bool().Draw(t, "offload") {
-				cfg.HostPages = rapid.Uint32Range(2, 6).Draw(t, "host pages")
-			}
 		}
 		if cfg.Role.Receives() {
 			cfg.Delay = rapid.Bool().Draw(t, "delay")
@@ -272,8 +269,8 @@ func (s *storm) end() {
 	}
 	s.settle(4)
 	for _, n := range s.nodes {
-		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages), HostTotal: int(n.cfg.HostPages),
-			HostFree: int(n.cfg.HostPages), ArenaTotal: int(n.cfg.ArenaPages), ArenaFree: int(n.cfg.ArenaPages)}
+		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages),
+			ArenaTotal: int(n.cfg.ArenaPages), ArenaFree: int(n.cfg.ArenaPages)}
 		got := n.rank.Stats()
 		want.Peers, want.Guests = got.Peers, got.Guests // They stay until others need their place.
 		want.PagesLentMost, want.StagedMost = got.PagesLentMost, got.StagedMost

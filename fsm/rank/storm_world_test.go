@@ -160,7 +160,6 @@ func (s *storm) step(n *stormNode, ev effects.Event) {
 func (s *storm) check(n *stormNode) {
 	st := n.rank.Stats()
 	s.conserves(n, 0, 0, st.PagesFree, st.PagesTotal)
-	s.conserves(n, HostPool, 0, st.HostFree, st.HostTotal)
 	s.conserves(n, 0, st.PagesTotal, st.ArenaFree, st.ArenaTotal)
 	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && int(n.rank.pools.Pool(0).Lent())-n.rank.p2pOwner.Loans().Out() >
 		high {

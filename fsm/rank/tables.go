@@ -7,12 +7,12 @@ import (
 
 // Tables shows what is in the tables of all rooms, for those who look for what was left behind.
 func (r *Rank) Tables(visit table.Visit) {
-	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
+	pool, arena := r.pools.Pool(0), r.pools.Pool(HostPool)
 	visit("grants", r.pools.Grants(), table.Empty)
-	visit("granted pages", int(pool.Granted()+host.Granted()), table.Empty)
-	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()), table.Empty)
-	visit("leased pages", int(pool.Lent()+host.Lent()), table.Empty)
-	visit("host pages", int(host.Total()-host.Free()), table.Empty)
+	visit("granted pages", int(pool.Granted()+arena.Granted()), table.Empty)
+	visit("quarantined pages", int(pool.Quarantined()+arena.Quarantined()), table.Empty)
+	visit("leased pages", int(pool.Lent()+arena.Lent()), table.Empty)
+	visit("arena pages", int(arena.Total()-arena.Free()), table.Empty)
 	told, asked := r.registrar.Owed(), r.p2pRequester.Seeks.Lookups().Owed()
 	visit("effects outstanding", r.corrs.Len()-told-asked, table.Empty)
 	visit("words of directories awaited", told+asked, table.Bounded) // A heartbeat's at any time.

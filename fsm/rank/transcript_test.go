@@ -14,7 +14,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]] [attempts=3]
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000]] [attempts=3]
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
 //	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
@@ -110,9 +110,6 @@ func TestTranscripts(t *testing.T) {
 				}
 				if d.HasArg("attempts") {
 					d.ScanArgs(t, "attempts", &cfg.Tuning.AttemptsMax)
-				}
-				if d.HasArg("offload") {
-					d.ScanArgs(t, "offload", &cfg.HostPages)
 				}
 				if cfg.Recalls = d.HasArg("recalls"); d.HasArg("cache") {
 					cfg.Retention = store.Cache
@@ -234,9 +231,6 @@ func TestTranscripts(t *testing.T) {
 					s.PagesQuarantined)
 				if s.Offers+s.Locations+s.Fetches+s.Staged > 0 {
 					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Locations, s.Fetches, s.Staged)
-				}
-				if s.HostTotal > 0 {
-					r.printf("host pages free=%d of %d", s.HostFree, s.HostTotal)
 				}
 				if s.ArenaTotal > 0 {
 					r.printf("arena pages free=%d of %d", s.ArenaFree, s.ArenaTotal)

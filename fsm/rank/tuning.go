@@ -14,7 +14,6 @@ type Tuning struct {
 	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
 	SweepRows    uint32 // default 256 rows and chunks of what is condemned in one step; likewise
 	AttemptsMax  uint32 // default 3: how often a put or a recall is asked or offered before it fails
-	CopiesMax    uint32 // default 4 copies of one put side by side, with HostPages
 	TellsMax     uint32 // default 10 tries to hand the proxy one word
 	NotifyMax    uint32 // default 5 tries to tell one end of an offer
 	RenewsMax    uint32 // default 512 leases that one renewal speaks of
@@ -33,7 +32,6 @@ func (t *Tuning) fill() error {
 	kernel.Default(&t.SettleMax, 64)
 	kernel.Default(&t.SweepRows, 256)
 	kernel.Default(&t.AttemptsMax, 3)
-	kernel.Default(&t.CopiesMax, 4)
 	kernel.Default(&t.TellsMax, 10)
 	kernel.Default(&t.NotifyMax, 5)
 	kernel.Default(&t.RenewsMax, 512)
@@ -46,7 +44,7 @@ func (t *Tuning) fill() error {
 		value uint32
 	}{
 		{"SettleMax", t.SettleMax}, {"SweepRows", t.SweepRows}, {"AttemptsMax", t.AttemptsMax},
-		{"CopiesMax", t.CopiesMax}, {"TellsMax", t.TellsMax}, {"NotifyMax", t.NotifyMax}, {"RenewsMax", t.RenewsMax},
+		{"TellsMax", t.TellsMax}, {"NotifyMax", t.NotifyMax}, {"RenewsMax", t.RenewsMax},
 		{"LeftoversMax", t.LeftoversMax},
 		{"PlainsMax", t.PlainsMax}, {"BreakersPerPeer", t.BreakersPerPeer},
 	} {

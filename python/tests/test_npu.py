@@ -195,7 +195,8 @@ def test_bindings() -> None:
     assert all(hasattr(loaded, name) for name in npu._FUNCTIONS)
 
 
-# The files of LMCache-Ascend's example of disaggregated prefill, with hosts and ports filled in and sizes cut.
+# The files of LMCache-Ascend's example of disaggregated prefill, with hosts and ports filled in, and sizes cut: each of
+# the prefill's is a 4096th of theirs, so that its NPU's memory would hold one of 640 chunks.
 PREFILL = """
 local_cpu: False
 chunk_size: 16
@@ -206,10 +207,10 @@ pd_pull_mode: True
 pd_delay_pull: True
 pd_pull_done_port: [{done}, {spare}]
 pd_use_cpu_offload: True
-pd_cpu_buffer_size: 1048576
+pd_cpu_buffer_size: 5242880
 pd_peer_host: "127.0.0.1"
 pd_skip_proxy_notification: True
-pd_buffer_size: 262144
+pd_buffer_size: 7867
 pd_buffer_device: "npu"
 """
 DECODE = """
@@ -234,7 +235,10 @@ OWN = """extra_config:
 
 
 def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Chunks that a prefill offloads are fetched by a decode, whose NPU reads them out of the other's host memory."""
+    """A request of 100 chunks goes through a prefill's host memory: a decode's NPU reads them there when it fetches.
+
+    What pd_buffer_size would hold is one chunk.
+    """
     done, spare, init, alloc, other, more = ports(6)
     sends = PREFILL.format(done=done, spare=spare) + OWN.format(number=1)
     gets = DECODE.format(init=init, spare=more, alloc=alloc, other=other) + OWN.format(number=2)
@@ -242,12 +246,11 @@ def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> No
         sender = stack.enter_context(running(tmp_path / "s", sends))
         receiver = stack.enter_context(running(tmp_path / "r", gets))
         prefill, decode = stack.enter_context(attach(sender)), stack.enter_context(attach(receiver))
-        keys = [key(number) for number in range(12)]
-        for begin in range(0, len(keys), 4):
-            with prefill.reserve(4, patience=PATIENCE) as pages:
-                for number, page in enumerate(pages, begin):
-                    page.write(content(number))
-                prefill.put(peer=receiver.peer, keys=keys[begin : begin + 4], pages=pages, request="r", last=begin == 8)
+        keys = [key(number) for number in range(100)]
+        with prefill.reserve(len(keys), patience=PATIENCE) as pages:
+            for number, page in enumerate(pages):
+                page.write(content(number))
+            prefill.put(peer=receiver.peer, keys=keys, pages=pages, request="r", last=True)
         found: dict[int, Any] = {}
 
         def take(first: int, chunks: list[Any]) -> None:

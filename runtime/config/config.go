@@ -101,8 +101,8 @@ type Config struct {
 	// where the file leaves it to the engine; see SetLayout.
 	Layout protocol.Layout
 	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once
-	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory and the only
-	// one, pd_cpu_buffer_size goes before pd_buffer_size.
+	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory,
+	// pd_cpu_buffer_size goes before pd_buffer_size.
 	BufferBytes, PageBytes uint64
 	Pages                  uint32
 	// StagingPages of them are what the fetches of a receiver of delayed pull read into: the whole pages of
@@ -111,16 +111,13 @@ type Config struct {
 	StagingPages uint32
 	// ArenaPages lie behind them, with Share.Arena: the whole pages of Share.ArenaBytes. What peers read is copied there.
 	ArenaPages uint32
-	// Device is where the pool lies.
+	// Device is where the pool lies, unless Offload says otherwise (PoolDevice), and the NPU that serves it.
 	Device Device
-	// Offload makes a sender of pull mode copy chunks into a second pool, of HostPages pages in host memory, and
-	// offer them from there. HostBytes is pd_cpu_buffer_size, else pd_buffer_size, rounded like BufferBytes;
-	// both are zero without Offload.
+	// Offload puts the pool of a sender of pull mode into the host's memory although Device is an NPU: its engine copies
+	// what it has computed from the NPU into pages of the host, and peers read it there.
 	Offload          bool
-	HostBytes        uint64
-	HostPages        uint32
 	maxPrefillTokens uint32
-	poolKey, hostKey string // that say the pools' sizes
+	poolKey          string // that says the pool's size
 	allocTimeoutKey  string // that says Push.AllocTimeout
 
 	Push      Push

@@ -87,11 +87,12 @@ var lmcacheKeys = []key{
 		doc: "read only when the engine fetches; needs `pd_pull_mode`"},
 	{name: donePortKey, role: byPulled, kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Pull.DonePorts }),
 		doc: "where a sender is told what was read; `pd_peer_alloc_port` + 100 if unset"},
-	{name: "pd_use_cpu_offload", role: byPulled, kind: boolean(func(d *draft) *bool { return &d.cfg.Offload }),
+	{name: offloadKey, role: byPulled, kind: boolean(func(d *draft) *bool { return &d.cfg.Offload }),
 		def: "false",
-		doc: "copy chunks into a second pool, in host memory, and offer the copies"},
+		doc: "where `pd_buffer_device` is `npu`, the pool is host memory all the same: the engine copies what it has " +
+			"computed from the NPU into it"},
 	{name: cpuBufferKey, role: byBoth, kind: size(0, 1<<46, func(d *draft) *uint64 { return &d.cpuBufferBytes }),
-		doc: "with `pd_use_cpu_offload` that pool; else, where `pd_buffer_device` is `cpu`, the page pool itself; " +
+		doc: "the size of the pool where that is host memory: with `pd_use_cpu_offload`, or `pd_buffer_device: cpu`; " +
 			"`pd_buffer_size` if unset or 0"},
 	{name: "pd_pull_pending_ttl", role: byPulled, kind: duration(time.Second, 24*time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Pull.TTL }),
@@ -124,4 +125,5 @@ const (
 	legacyDeviceKey = "nixl_buffer_device"
 	bufferKey       = "pd_buffer_size"
 	cpuBufferKey    = "pd_cpu_buffer_size"
+	offloadKey      = "pd_use_cpu_offload"
 )

@@ -31,18 +31,21 @@ func (c *Config) SetLayout(l protocol.Layout) error {
 	return nil
 }
 
-// HighWater is the most pages that a sender of pull mode offers at a time: those of the pool it offers
-// from, less pd_pull_backpressure_reserve_pct of them, rounded down. It is 0 before Layout is known.
+// HighWater is the most pages that a sender of pull mode offers at a time: those of the pool, less
+// pd_pull_backpressure_reserve_pct of them, rounded down. It is 0 before Layout is known.
 func (c *Config) HighWater() uint32 {
-	return uint32(uint64(c.offeredPages()) * (1e6 - uint64(c.Pull.ReservePPM)) / 1e6)
+	return uint32(uint64(c.Pages) * (1e6 - uint64(c.Pull.ReservePPM)) / 1e6)
 }
 
-// offeredPages is the size of the pool that a sender offers chunks from.
-func (c *Config) offeredPages() uint32 {
+// PoolKey is the key that says the pool's size: pd_buffer_size, or another one that goes before it.
+func (c *Config) PoolKey() string { return c.poolKey }
+
+// PoolDevice is where the pool lies: Device, or with Offload the host's memory although Device is an NPU.
+func (c *Config) PoolDevice() Device {
 	if c.Offload {
-		return c.HostPages
+		return Device{Kind: DeviceCPU}
 	}
-	return c.Pages
+	return c.Device
 }
 
 func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
@@ -81,9 +84,6 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, laid.BufferBytes, pageBytes); !fits {
 		return p, false
 	}
-	if laid.HostPages, laid.HostBytes, p, fits = roundUp(c.hostKey, c.HostBytes, pageBytes); !fits {
-		return p, false
-	}
 	if laid.StagingPages, p, fits = laid.staging(); !fits {
 		return p, false
 	}
@@ -99,14 +99,10 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 				c.poolKey, capacity, uint64(laid.Pages)/perChunk, c.ChunkTokens)}, false
 	}
 	if c.Role.Sends() && c.Pull.Enabled && laid.HighWater() == 0 {
-		key := c.poolKey
-		if c.Offload {
-			key = c.hostKey
-		}
 		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Pull.ReservePPM),
 			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise "+
 				"%s, or lower the reserve",
-				laid.offeredPages(), formatPercent(c.Pull.ReservePPM), key)}, false
+				laid.Pages, formatPercent(c.Pull.ReservePPM), c.poolKey)}, false
 	}
 	*c = laid
 	return Problem{}, true

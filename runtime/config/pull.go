@@ -66,15 +66,15 @@ func (d *draft) validatePull() {
 	if p.Delay && !p.Enabled {
 		d.at("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
 	}
-	if d.cfg.Role == Both && d.cfg.Offload {
-		d.at("pd_use_cpu_offload", Conflict, "a node of pd_role: both does not offload in this version, since its peers "+
-			"would store into the pool of the copies; remove it, or run a node of pd_role: sender beside one of "+
-			"pd_role: receiver")
+	if d.cfg.Role == Both && d.cfg.Offload && d.cfg.Device.Kind == DeviceNPU {
+		d.at(offloadKey, Conflict, "a node of pd_role: both has one pool, and with offload a sender's is host memory "+
+			"while a receiver's is the NPU's; write pd_buffer_device: cpu to have both in host memory, remove this key to "+
+			"have both on the NPU, or run a node of pd_role: sender beside one of pd_role: receiver")
 	}
 	switch {
 	case !p.Enabled:
 		if d.cfg.Role == Sender && d.cfg.Offload {
-			d.at("pd_use_cpu_offload", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+			d.at(offloadKey, Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
 		}
 		d.forgetOffers("no effect while pd_pull_mode is false")
 	case d.cfg.Role == Receiver:
@@ -116,7 +116,7 @@ func (d *draft) finishLoans() {
 
 // forgetOffers drops the keys of who offers, at a node that never does.
 func (d *draft) forgetOffers(why string) {
-	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl",
+	for _, name := range []string{donePortKey, offloadKey, "pd_pull_pending_ttl",
 		"pd_pull_backpressure_reserve_pct", loanMaxKey} {
 		d.note(name, why)
 	}

@@ -66,39 +66,43 @@ func TestPullByEnvironment(t *testing.T) {
 		c.Pull.TTL != 60500*time.Millisecond || c.Pull.ReservePPM != 125_000 {
 		t.Errorf("got %+v", c.Pull)
 	}
-	if !c.Offload || c.HostBytes != 20<<30 || c.BufferBytes != 64<<20 || c.Device != (Device{DeviceNPU, 0}) {
-		t.Errorf("got offload %t of %d bytes to %d, device %v", c.Offload, c.BufferBytes, c.HostBytes, c.Device)
+	if !c.Offload || c.BufferBytes != 20<<30 || c.Device != (Device{DeviceNPU, 0}) || c.PoolDevice() != (Device{}) {
+		t.Errorf("got offload %t, %d bytes on %v, device %v", c.Offload, c.BufferBytes, c.PoolDevice(), c.Device)
 	}
 }
 
-// pd_cpu_buffer_size is the pool of an offload, the pool itself where that is host memory, and nothing else.
+// pd_cpu_buffer_size is the size of a pool in host memory, be it so by pd_use_cpu_offload or by pd_buffer_device, and of
+// no other.
 func TestCPUBufferSize(t *testing.T) {
 	const page = 18_874_368
+	npu, cpu := Device{DeviceNPU, -1}, Device{}
 	for _, c := range []struct {
-		more        string
-		pages, host uint32
+		more  string
+		pages uint32
+		key   string
+		pool  Device
 	}{
-		{"", 64, 0},
-		{"pd_cpu_buffer_size: 0\n", 64, 0},
-		{"pd_cpu_buffer_size: 18874369\n", 2, 0},
-		{"pd_cpu_buffer_size: 18874369\npd_buffer_device: npu\n", 64, 0},
-		{"pd_use_cpu_offload: true\n", 64, 64},
-		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 0\n", 64, 64},
-		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371841\n", 64, 6},
-		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371840\npd_buffer_device: npu\n", 64, 5},
-		{"pd_pull_mode: false\npd_use_cpu_offload: false\npd_buffer_device: npu\npd_cpu_buffer_size: 1\n", 64, 0},
+		{"", 64, bufferKey, cpu},
+		{"pd_cpu_buffer_size: 0\n", 64, bufferKey, cpu},
+		{"pd_cpu_buffer_size: 18874369\n", 2, cpuBufferKey, cpu},
+		{"pd_cpu_buffer_size: 18874369\npd_buffer_device: npu\n", 64, bufferKey, npu},
+		{"pd_use_cpu_offload: true\n", 64, bufferKey, cpu},
+		{"pd_use_cpu_offload: true\npd_buffer_device: npu\n", 64, bufferKey, cpu},
+		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 0\n", 64, bufferKey, cpu},
+		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371841\n", 6, cpuBufferKey, cpu},
+		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371840\npd_buffer_device: npu\n", 5, cpuBufferKey, cpu},
+		{"pd_pull_mode: false\npd_use_cpu_offload: false\npd_buffer_device: npu\npd_cpu_buffer_size: 1\n", 64, bufferKey,
+			npu},
 	} {
 		got := mustParse(t, replaced(pullSenderYAML, c.more))
-		if got.Pages != c.pages || got.HostPages != c.host || got.HostBytes != uint64(c.host)*page ||
-			got.BufferBytes != uint64(c.pages)*page {
-			t.Errorf("%q: got %d pages and %d in host memory, want %d and %d", c.more, got.Pages, got.HostPages, c.pages, c.host)
+		if got.Pages != c.pages || got.BufferBytes != uint64(c.pages)*page || got.PoolKey() != c.key {
+			t.Errorf("%q: got %d pages by %s, want %d by %s", c.more, got.Pages, got.PoolKey(), c.pages, c.key)
 		}
-		offered := c.pages
-		if c.host > 0 {
-			offered = c.host
+		if got.PoolDevice() != c.pool {
+			t.Errorf("%q: the pool is on %v, want %v", c.more, got.PoolDevice(), c.pool)
 		}
-		if got.HighWater() != offered*98/100 {
-			t.Errorf("%q: got %d pages to offer of %d", c.more, got.HighWater(), offered)
+		if got.HighWater() != c.pages*98/100 {
+			t.Errorf("%q: got %d pages to offer of %d", c.more, got.HighWater(), c.pages)
 		}
 	}
 }

@@ -67,10 +67,6 @@ func (d *draft) validateRecall() {
 				"request; with pd_bidirectional the default is cache")
 		}
 	}
-	if role.Sends() && d.cfg.Offload {
-		d.at(bidirectionalKey, Conflict, "with pd_use_cpu_offload peers do not touch the engine's pages, into which "+
-			"a recall reads; remove one of the two")
-	}
 	if d.cfg.Channel == ChannelHCCL || d.cfg.Device.Kind == DeviceNPU {
 		d.at(bidirectionalKey, Unsupported, refusal+"recalls go over shm, tcp and nixl alone; set pd_bidirectional: "+
 			"false, or pd_buffer_device: cpu and transfer_channel: auto")

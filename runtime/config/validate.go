@@ -175,22 +175,26 @@ func (d *draft) finishLimits() {
 // finishPools says which key is which pool's size.
 func (d *draft) finishPools() {
 	c := &d.cfg
-	c.poolKey, c.hostKey = bufferKey, bufferKey
+	c.poolKey = bufferKey
 	switch {
 	case c.Register.Enabled:
 		c.poolKey = ownPath("register.blocks")
-	case c.Offload:
-		if c.HostBytes = c.BufferBytes; d.cpuBufferBytes > 0 {
-			c.HostBytes, c.hostKey = d.cpuBufferBytes, cpuBufferKey
-		}
-		if !d.onAccelerator {
-			d.note("pd_use_cpu_offload", "pd_buffer_device is cpu, so chunks are copied within host memory")
-		}
 	case !d.onAccelerator && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
 		d.note(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
+	case c.Offload && d.cpuBufferBytes > 0:
+		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
+		d.note(bufferKey, "no effect: with pd_use_cpu_offload all pages are host memory, of pd_cpu_buffer_size, and none "+
+			"are the NPU's")
+	case c.Offload && c.Device.Kind == DeviceNPU:
+		d.note(bufferKey, "with pd_use_cpu_offload and without pd_cpu_buffer_size this is the size of the pool in host "+
+			"memory, and no pages are the NPU's")
 	case d.onAccelerator:
 		d.note(cpuBufferKey, "no effect without pd_use_cpu_offload: pd_buffer_size is the pool's")
+	}
+	if c.Offload && c.Device.Kind == DeviceCPU {
+		c.Offload = false
+		d.note(offloadKey, "no effect: the pool lies in host memory without it")
 	}
 }
 

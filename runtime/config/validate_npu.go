@@ -87,7 +87,7 @@ func (d *draft) noteNPU() {
 	case c.Device.Kind == DeviceCPU && serves:
 		d.note(d.deviceKey(), "the pool is host memory, "+reach)
 	case c.Offload:
-		d.note("pd_use_cpu_offload", "chunks are offered from host memory, "+reach)
+		d.note(offloadKey, "the pool is host memory, "+reach)
 	}
 	if c.Device.Kind == DeviceNPU && c.Device.Index >= 0 && c.Ranks() > 1 {
 		d.note(d.deviceKey(),

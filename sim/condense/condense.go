@@ -67,9 +67,6 @@ func (c *condenser) sizes() {
 		t.ReceiverPages = uint32(c.at(12).Between(3, 8))
 		t.SenderPages = t.ReceiverPages
 	}
-	if t.HostPages = min(t.HostPages, uint32(c.at(13).Between(2, 6))); len(t.Pull) == 0 {
-		t.HostPages = 0 // Who offered was left out.
-	}
 	b.ReservePPM = min(b.ReservePPM, 100_000)
 	most := 6 // Most tables do not matter in most seeds.
 	for i, f := range []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Grants, &b.Offers, &b.Fetches, &b.Staging} {

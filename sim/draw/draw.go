@@ -40,7 +40,7 @@ const (
 	Workload
 	Engine
 	Mailbox
-	Offload
+	DeviceCopy
 	PlainReader
 	Communicator
 	Encoder

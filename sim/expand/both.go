@@ -36,7 +36,6 @@ func drawBoth(p *plan.Plan, s *Scale) {
 		return
 	}
 	drawPulls(p, "both")
-	p.Topology.HostPages = 0 // It would be the pool of one side alone.
 	if at(206).Permille(600) {
 		drawDelays(p, "both")
 	}

@@ -31,7 +31,7 @@ func drawEdge(p *plan.Plan, profile string) {
 // drawLateTwins: first attempts at offers are long on their way, and come after the second was read, told, and that
 // word forgotten for others.
 func drawLateTwins(p *plan.Plan, at func(uint64) draw.Of) {
-	p.Topology.Leased, p.Topology.HostPages = at(10).Permille(800), 0
+	p.Topology.Leased = at(10).Permille(800)
 	p.Topology.DriftPPM, p.Topology.Mismatch = nil, false // What clocks may be off by depends on the lease.
 	p.Topology.SenderPages, p.Topology.ReceiverPages = max(p.Topology.SenderPages, 6), max(p.Topology.ReceiverPages, 12)
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = uint32(at(11).Between(1, 2)), 1, plan.New().Bounds.Peers
@@ -73,7 +73,7 @@ func drawHandsOver(p *plan.Plan, at func(uint64) draw.Of) {
 // drawCrowd: strangers who only say hello come in crowds to a receiver whose table of peers they fill.
 func drawCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	if at(10).Permille(500) {
-		p.Topology.Pull, p.Topology.HostPages = nil, 0
+		p.Topology.Pull = nil
 	}
 	p.Bounds.Peers = uint32(p.Topology.Senders + at(11).Between(0, 3))
 	p.Tuning.SpokeFor = at(12).Time(500*time.Millisecond, 4*time.Second)

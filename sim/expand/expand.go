@@ -157,10 +157,6 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	if at(112).Permille(150) { // Calls too large for one put.
 		s.Whole = at(112).Again().Between(100, 700)
 	}
-	// Puts of more chunks than there are copies side by side.
-	if p.Topology.HostPages > 0 && at(113).Permille(400) {
-		s.BatchMax = min(at(113).Again().Between(4, 12), int(p.Topology.HostPages))
-	}
 	rates := p.DrawRates(profile)
 	switch profile {
 	case "calm":
@@ -228,10 +224,6 @@ func drawPulls(p *plan.Plan, profile string) {
 	p.Bounds.ReservePPM = 20_000
 	if at(21).Permille(500) { // So much that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).Between(0, 500_000))
-	}
-	// Sometimes hardly more than one batch, so that puts wait for it.
-	if len(p.Topology.Pull) > 0 && at(30).Permille(400) {
-		p.Topology.HostPages = uint32(at(31).Between(4, 32))
 	}
 }
 

@@ -19,7 +19,6 @@ func drawTuning(p *plan.Plan) {
 		}
 	}
 	few(1, 300, &t.Attempts, 1, 5)
-	few(2, 400, &t.Copies, 1, 6)
 	few(3, 300, &t.Tells, 1, 4)
 	few(4, 300, &t.Notifies, 1, 3)
 	few(5, 400, &t.Renews, 1, 3)

@@ -103,21 +103,12 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Communicators && !t.Leased {
 		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
 	}
-	within(c, "topology.host_pages", t.HostPages, 0, pagesMax)
 	t.Said.check(c, "topology", func(w *Word) (string, bool) {
 		if w.World == nil {
 			return "", false
 		}
 		return w.World(p), true
 	})
-	if t.HostPages > 0 && len(t.Pull) == 0 {
-		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out",
-			t.HostPages)
-	}
-	if t.HostPages > 0 && t.Both > 0 {
-		c.wrong("topology.host_pages is %d, but nodes of both sides have one pool: leave it out, or topology.both",
-			t.HostPages)
-	}
 	if len(t.Windows) > p.NodeCount() {
 		c.wrong("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}
@@ -131,9 +122,6 @@ func (p *Plan) checkTopology(c *checker) {
 
 // offeredPages are those of the pool that offers are made from.
 func (t *Topology) offeredPages() uint32 {
-	if t.HostPages > 0 {
-		return t.HostPages
-	}
 	if t.Both > 0 {
 		return min(t.SenderPages, t.ReceiverPages)
 	}

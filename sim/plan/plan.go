@@ -94,9 +94,6 @@ type Topology struct {
 	Mismatch      bool `yaml:"mismatch,omitempty"` // n0 is configured for another layout
 	// Pull are the senders that offer their chunks to be read; the others write them.
 	Pull []Node `yaml:"pull,omitempty,flow"`
-	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do
-	// not.
-	HostPages uint32 `yaml:"host_pages,omitempty"`
 	// Moves are those of them that announce another address in every other life, Unrenewed those that take no renewals.
 	Moves     []Node `yaml:"moves,omitempty,flow"`
 	Unrenewed []Node `yaml:"unrenewed,omitempty,flow"`

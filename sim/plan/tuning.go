@@ -7,7 +7,6 @@ import "time"
 type Tuning struct {
 	Settle    uint32        `yaml:"settle,omitempty"`    // deadlines and changed peers in one step
 	Attempts  uint32        `yaml:"attempts,omitempty"`  // how often a put or a recall is asked or offered
-	Copies    uint32        `yaml:"copies,omitempty"`    // of one put side by side
 	Tells     uint32        `yaml:"tells,omitempty"`     // tries to hand the proxy one word
 	Notifies  uint32        `yaml:"notifies,omitempty"`  // tries to tell one end of an offer
 	Renews    uint32        `yaml:"renews,omitempty"`    // leases in one renewal
@@ -26,7 +25,7 @@ func (t *Tuning) counts() []struct {
 		name string
 		v    *uint32
 	}{
-		{"settle", &t.Settle}, {"attempts", &t.Attempts}, {"copies", &t.Copies}, {"tells", &t.Tells},
+		{"settle", &t.Settle}, {"attempts", &t.Attempts}, {"tells", &t.Tells},
 		{"notifies", &t.Notifies}, {"renews", &t.Renews}, {"leftovers", &t.Leftovers}, {"plains", &t.Plains},
 		{"breakers", &t.Breakers},
 	}

@@ -32,7 +32,7 @@ func (r *names) place(s plan.Subject) (node int, refs []int) {
 			}
 		}
 	case plan.SubjectCopy:
-		for _, c := range w.Offloads {
+		for _, c := range w.Copies {
 			if c.Name == s {
 				return int(c.Node.ID), r.copyRefs(c.ID, 0)
 			}

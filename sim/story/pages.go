@@ -83,10 +83,7 @@ func (r *Recorder) see(n *world.Node, i int) pageSeen {
 
 // shown is a page by the number that people read, as it is, and as its machine believes.
 func (r *names) shown(n *world.Node, number int) (*world.Page, Belief) {
-	if i := number - len(n.Pool.Pages); i >= 0 {
-		return &n.Device.Pages[i], r.of.Believed(n, n.Device.Number, uint32(i))
-	}
-	return &n.Pool.Pages[number], r.of.Believed(n, n.Pool.Number, uint32(number))
+	return &n.Pool.Pages[number], r.of.Believed(n, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.

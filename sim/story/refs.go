@@ -145,7 +145,7 @@ func (r *names) commandRefs(t effects.Ticket) []int {
 		pages = r.of.Command(c.Target).Pages
 	}
 	for _, p := range pages {
-		refs = append(refs, r.pageRef(c.Node, r.w.Nodes[c.Node].Numbered(p)))
+		refs = append(refs, r.pageRef(c.Node, p.Index))
 	}
 	for _, k := range c.Keys {
 		refs = append(refs, r.keyRef(k))
@@ -193,12 +193,12 @@ func (r *names) transferRefs(id uint64, pair int) []int {
 
 // copyRefs names the pages of one pair of a copy.
 func (r *names) copyRefs(id uint64, pair int) []int {
-	if id == 0 || id > uint64(len(r.w.Offloads)) || pair >= len(r.w.Offloads[id-1].Pairs) {
+	if id == 0 || id > uint64(len(r.w.Copies)) || pair >= len(r.w.Copies[id-1].Pairs) {
 		return nil
 	}
-	c := r.w.Offloads[id-1]
+	c := r.w.Copies[id-1]
 	p := c.Pairs[pair]
-	return append(r.commandRefs(c.Put), r.pageRef(c.Node.ID, p.To.Index), r.pageRef(c.Node.ID, c.Node.Numbered(p.From)))
+	return []int{r.pageRef(c.Node.ID, p.To.Index), r.pageRef(c.Node.ID, p.From.Index)}
 }
 
 // described is what a message says.

@@ -23,9 +23,9 @@ type Teller interface {
 	Chunks(request []byte) []uint32    // the keys that a request is about
 	// by its name in draws: whose command it is, for which request
 	Asked(command plan.Subject) (int32, []byte)
-	Key(k uint32) []byte                                             // as machines spell it; nil
-	Believed(n *world.Node, pool effects.PoolID, page uint32) Belief // by its machine
-	Lease(n *world.Node) effects.Duration                            // of what it grants
+	Key(k uint32) []byte                        // as machines spell it; nil
+	Believed(n *world.Node, page uint32) Belief // by its machine
+	Lease(n *world.Node) effects.Duration       // of what it grants
 	// Held counts what a node's machine should not have when nothing is under way, by the names of oracle.Left.
 	Held(n *world.Node, visit func(what string, count int))
 	// from is who holds it, which for a reply is who wrote it

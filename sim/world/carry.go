@@ -70,7 +70,7 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 		n.confirm(w, e)
 		return plan.EffectConfirm
 	case *effects.Copy:
-		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(n.Numbered(e.Pairs[0].From)))
+		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(e.Pairs[0].From.Index))
 		n.copyOut(w, e)
 		return plan.EffectCopy
 	case *effects.Scatter:
@@ -104,16 +104,7 @@ func (n *Node) first(pages []effects.Page) uint64 {
 	if len(pages) == 0 {
 		return 0
 	}
-	return uint64(n.Numbered(pages[0]))
-}
-
-// Numbered is the number of a page in what people read. Where a node has two pools, those of the one that its engine
-// fills are counted behind the others.
-func (n *Node) Numbered(p effects.Page) uint32 {
-	if n.Device != nil && p.Pool == n.Device.Number {
-		return uint32(len(n.Pool.Pages)) + p.Index
-	}
-	return p.Index
+	return uint64(pages[0].Index)
 }
 
 // word is the start of an incarnation, for the journal.

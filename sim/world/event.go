@@ -91,7 +91,7 @@ func (n *Node) event(w *World, d Delivery) {
 		n.step(w, d.Kind, &s.transferDone)
 		return
 	case kindCopyDone:
-		c := w.Offloads[d.A-1]
+		c := w.Copies[d.A-1]
 		if d.C == 1 {
 			w.Judges.OnCopySettled(c)
 		}
@@ -102,7 +102,7 @@ func (n *Node) event(w *World, d Delivery) {
 	case KindSettled:
 		var corr effects.Corr
 		if d.C == settledCopy {
-			c := w.Offloads[d.A-1]
+			c := w.Copies[d.A-1]
 			w.Judges.OnCopySettled(c)
 			corr = c.corr
 		} else {

@@ -49,7 +49,7 @@ func (n *Node) failAlone(w *World) {
 	w.Result.Fault(plan.FaultAlone)
 	w.Journal.Note(w.Now, KindAlone, n.ID, uint64(n.Life), 0, 0)
 	d := n.stop(w)
-	n.Pool.after, n.Engine().after = afterServed, afterServed
+	n.Pool.after = afterServed
 	w.alone = append(w.alone, n.Pool)
 	if w.Careless == MemoryBackSoon {
 		n.Pool.giveBack(w)
@@ -122,9 +122,6 @@ const strayKey = 1<<28 - 1
 
 // giveBack lets the engine of a failed rank use what it had filled.
 func (p *Pool) giveBack(w *World) {
-	if p.engines != nil {
-		p = p.engines
-	}
 	p.Back = true
 	fill := w.NewFill()
 	for i := range p.Pages {

@@ -35,7 +35,7 @@ func (n *Node) publish(w *World, pages []effects.Page) {
 // makeKnown shows the generation of pages to every peer that looks at them.
 func (n *Node) makeKnown(w *World, pages []effects.Page) {
 	for _, p := range pages {
-		n.PoolOf(pages).Pages[p.Index].Generation = p.Generation
+		n.Pool.Pages[p.Index].Generation = p.Generation
 	}
 }
 

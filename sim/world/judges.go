@@ -22,7 +22,7 @@ type Judges interface {
 	OnLinkLost(n *Node, peer effects.Incarnation, theirs bool)
 	OnTransferDone(n *Node, t *Transfer, code effects.Code, settled bool)
 	OnSettled(t *Transfer)
-	OnCopySettled(c *Offload)
+	OnCopySettled(c *Copy)
 	OnRevoked(n *Node, id effects.GrantID)
 	OnScattered(n *Node, t effects.Ticket, code effects.Code)
 	OnOpen(n *Node, c *Conn)
@@ -34,7 +34,7 @@ type Judges interface {
 	OnLend(n *Node, g *Grant)
 	OnTransfer(n *Node, t *Transfer, e *effects.Transfer)
 	OnCancel(n *Node, t *Transfer)
-	OnCopy(n *Node, c *Offload)
+	OnCopy(n *Node, c *Copy)
 	OnScatter(n *Node, e *effects.Scatter) bool
 	OnFact(n *Node, e *effects.Observe)
 	OnSubmit(n *Node, t *Transfer)
@@ -47,7 +47,7 @@ type Judges interface {
 	OnLoad(t *Transfer, pair int)
 	OnReadPassed(t *Transfer, pair int)
 	OnUnmap(n *Node, id effects.GrantID)
-	OnMove(c *Offload, p effects.CopyPair)
+	OnMove(c *Copy, p effects.CopyPair)
 	OnEpochSubmit(n *Node, l *Link, t *Transfer, b CommBatch)
 	OnEpochSaid(l *Link, s communicator.Say)
 	OnEpochTold(n *Node, l *Link, ev *communicator.Event) // before its machine takes it

@@ -62,9 +62,8 @@ type Node struct {
 
 // Memory is what pages a life of a node has.
 type Memory struct {
-	Pool   *Pool `snap:"whole"` // that peers touch; also the engine's, unless there are two
-	Arena  int   `snap:"skip"`  // of so many pages at the end of Pool nobody has any but peers, who read copies there
-	Device *Pool `snap:"skip"`  // the engine's, if there are
+	Pool  *Pool `snap:"whole"`
+	Arena int   `snap:"skip"` // of so many pages at the end of Pool nobody has any but peers, who read copies there
 }
 
 // scratch holds one event of each kind, used again for every step.
@@ -91,8 +90,6 @@ type scratch struct {
 // Pools is what memory a life of a node has.
 type Pools struct {
 	Pages     uint32
-	HostPages uint32 // of a pool that peers read, where that is another
-	Host      effects.PoolID
 	Arena     uint32 // beside Pages
 	PageBytes uint32
 	Leased    bool             // peers keep out of it when their time is over, by themselves
@@ -112,11 +109,7 @@ func (n *Node) start(w *World) error {
 		n.Pool.past, n.Grants = n.Grants, nil
 	}
 	former := n.Pool
-	n.Pool, n.Device, n.Arena = n.newPool(w, &m, m.Pages+m.Arena), nil, int(m.Arena)
-	if m.HostPages > 0 {
-		n.Device, n.Pool = n.Pool, n.newPool(w, &m, m.HostPages)
-		n.Pool.Number, n.Pool.engines = m.Host, n.Device
-	}
+	n.Pool, n.Arena = n.newPool(w, &m, m.Pages+m.Arena), int(m.Arena)
 	if w.Careless == MemoryGivenOn && former != nil && former.after != afterNothing {
 		former.giveOn(w, n.Pool)
 	}
@@ -162,12 +155,7 @@ func (w *World) Lives(node int32, life uint32) bool {
 
 // InArena says whether a page is of the arena, and Engines is how many others there are.
 func (m *Memory) InArena(index uint32) bool { return int(index) >= m.Engines() }
-func (m *Memory) Engines() int              { return len(m.Engine().Pages) - m.Arena }
+func (m *Memory) Engines() int              { return len(m.Pool.Pages) - m.Arena }
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
-func (m *Memory) PagesShown() int {
-	if m.Device != nil {
-		return len(m.Pool.Pages) + len(m.Device.Pages)
-	}
-	return len(m.Pool.Pages)
-}
+func (m *Memory) PagesShown() int { return len(m.Pool.Pages) }

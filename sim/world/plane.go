@@ -43,15 +43,12 @@ type Page struct {
 	Pins     int                 // Gets that the engine holds it by
 	held     bool                `snap:"skip"` // counted as in use
 	Fill     fillState           // of the read that filled it
-	Owner    effects.Ticket      // of a host pool: the put whose chunk was copied to it last
-	Origin   effects.Page        // and from where
 }
 
 // Pool is the memory of one life of one node. Transfers keep a pointer to it: what a peer has mapped outlives its
 // owner.
 type Pool struct {
 	Node      *Node `snap:"skip"`
-	Number    effects.PoolID
 	Life      uint32
 	PageBytes uint32
 	Leased    bool
@@ -62,7 +59,6 @@ type Pool struct {
 	Lent      []*Grant                   // to read, that stand as far as anybody knows
 	after     afterlife                  // of a rank that has failed alone
 	Back      bool                       // likewise: its pages are its engine's again
-	engines   *Pool                      // what its engine fills, if that is another
 	past      map[effects.GrantID]*Grant `snap:"bag"` // all of a life that is over: readers may still speak of them
 }
 

@@ -11,7 +11,7 @@ type stock struct {
 	Links     Arena[Link]
 	transfers Arena[Transfer]
 	grants    Arena[Grant]
-	offloads  Arena[Offload]
+	copies    Arena[Copy]
 	moves     Arena[effects.CopyPair]
 	pools     Arena[Pool]
 	pages     Arena[Page]
@@ -28,7 +28,7 @@ func (s *stock) reset() {
 	s.Links.Reset()
 	s.transfers.Reset()
 	s.grants.Reset()
-	s.offloads.Reset()
+	s.copies.Reset()
 	s.moves.Reset()
 	s.pools.Reset()
 	s.pages.Reset()
@@ -46,7 +46,7 @@ func (w *World) Retire() {
 	*w = World{
 		Stock: w.Stock, Queue: w.Queue, Nodes: w.Nodes[:0], bodies: w.bodies, Buffers: w.Buffers,
 		Conns: w.Conns[:0], Requests: w.Requests[:0], Links: w.Links[:0], Transfers: w.Transfers[:0],
-		Offloads: w.Offloads[:0], Going: w.Going.emptied(), Overheard: w.Overheard[:0],
+		Copies: w.Copies[:0], Going: w.Going.emptied(), Overheard: w.Overheard[:0],
 	}
 }
 

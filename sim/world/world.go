@@ -49,7 +49,7 @@ type World struct {
 	Requests  []Request   `snap:"bag"`  // by id-1
 	Links     []*Link     `snap:"bag"`  // by id-1
 	Transfers []*Transfer `snap:"bag"`  // by id-1
-	Offloads  []*Offload  `snap:"skip"` // by id-1
+	Copies    []*Copy     `snap:"skip"` // by id-1
 	Going     goings      `snap:"skip"`
 	bodies    `snap:"scratch"`
 	Stock     stock  `snap:"scratch"`
@@ -193,7 +193,7 @@ func (w *World) act(d Delivery) {
 	case KindLoad:
 		w.Transfers[d.A-1].loadHalf(w, int(d.B), int(d.C))
 	case kindMove:
-		w.Offloads[d.A-1].move(w, int(d.B), int(d.C))
+		w.Copies[d.A-1].move(w, int(d.B), int(d.C))
 	case KindNoticed:
 		if l, n := w.Links[d.A-1], w.Nodes[d.Node]; !l.Lost && !l.Dropped {
 			w.EndLink(n, l, n.draw(w, draw.Notice), true)

@@ -18,7 +18,7 @@ type OfferSettings struct {
 	RenewAddr effects.Addr
 	// PullTTL is how long an offer stands, however little is heard of its reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
-	// ReservePPM of the pool's pages that it offers from, in millionths, are never leased: floor(pages × (1 −
+	// ReservePPM of the pool's pages, in millionths, are never leased: floor(pages × (1 −
 	// ReservePPM/10⁶)) is the high-water mark.
 	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
 }
@@ -67,12 +67,6 @@ func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error 
 // HighWater is the most of so many pages that are leased at a time.
 func (s *OfferSettings) HighWater(pages uint32) uint32 {
 	return uint32(uint64(pages) * uint64(1_000_000-s.ReservePPM) / 1_000_000)
-}
-
-// Need is that of copies of so many puts, each of which has so many side by side. Each stores into a host page at
-// least, that no other stores into.
-func (s *OfferSettings) Need(puts, copies, hostPages uint32) kernel.Need {
-	return kernel.Need{Limits: effects.Limits{Copies: min(int(copies)*int(puts), int(hostPages))}}
 }
 
 // ReadSettings is the part of a rank's configuration that is about who reads. Zero means the default.

@@ -7,7 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/move"
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -15,8 +14,8 @@ import (
 
 var _ flow.Lender = (*Source)(nil)
 
-// A Source is the flow of puts that their receiver reads: it leases the pages, or copies of them, says where
-// they are, and waits for the reader's word, or the end of the time that it has.
+// A Source is the flow of puts that their receiver reads: it leases the pages, says where they are, and waits for the
+// reader's word, or the end of the time that it has.
 //
 // The answer to an offer gives the put its outcome, the end of the lease its memory; they come in either order. An
 // answer that never comes ends the put in time. Its pages stay leased for as long as they may be read.
@@ -24,22 +23,18 @@ type Source struct {
 	cfg     SourceConfig `snap:"share"`
 	puts    put.Table[outgoing, *outgoing]
 	pulls   pulls
-	blocked            // peers whose first put does not fit below the high-water mark
-	short   table.List // puts that wait for host pages, oldest first
+	blocked // peers whose first put does not fit below the high-water mark
 
 	offer protocol.PullReadyNotif   `snap:"scratch"`
 	ack   protocol.PullReadyDoneAck `snap:"scratch"`
 	done  protocol.PullDoneSignal   `snap:"scratch"`
-	moves []effects.CopyPair
 }
 
 // SourceConfig is what this flow alone goes by.
 type SourceConfig struct {
 	PutsMax   uint32
 	TTL       effects.Duration // how long an offer stands
-	HighWater uint32           // most pages that are leased at a time; with Offload, that are taken for it
-	Offload   bool             // chunks are copied from env.Engine to env.Pool, and leased there
-	CopiesMax uint32           // copies of one put side by side
+	HighWater uint32           // most pages that are leased at a time
 	SenderID  []byte           // LMCache's name for us in offers
 	DoneURL   []byte           // where receivers tell that they have read
 	RenewURL  []byte           // where they ask for more time; empty: nowhere
@@ -49,8 +44,7 @@ type outgoing struct {
 	put.Row
 	phase     sourcePhase
 	id        protocol.PullID // by which its reader speaks of it
-	copies    move.Copies     // with offload: of its pages, in host memory
-	lease     lease.Owner     // of its pages, or of the copies
+	lease     lease.Owner     // of its pages
 	read      bool            // its reader said that it has everything
 	withdrawn bool            // it was taken back, and the peer is to be told
 	// Its reader found the lease over once, by a comparison of clocks that was old, and compares anew. That costs no
@@ -63,8 +57,6 @@ type sourcePhase uint8
 
 const (
 	sourceWaiting     sourcePhase = iota // for the link, or for its turn on the alloc lane, or for room to lend
-	sourceShort                          // for host pages, to be copied to
-	sourceCopying                        // chunks on their way there
 	sourceOffering                       // PullReadyNotif sent
 	sourceOffered                        // acknowledged, or not to be any more; its pages are leased
 	sourceWithdrawing                    // waits for the commit lane, to withdraw its offer, or has sent that
@@ -85,7 +77,6 @@ func (f *Source) Emptied(cfg SourceConfig, peers uint32, seed uint64) Source {
 const (
 	sourceOffer    uint8 = iota + 1 // a PullReadyNotif
 	sourceWithdraw                  // one that takes an offer back
-	sourceCopy                      // a part of its bytes
 	sourceLease                     // its read grant, and when that is over
 	sourceDeadline                  // when it must have ended, or its last errand is given up; also its ticket
 	sourceAnswer                    // when a peer's answer is overdue
@@ -98,10 +89,6 @@ func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 // stage is how far a put is.
 func (p *outgoing) stage() effects.Stage {
 	switch p.phase {
-	case sourceShort:
-		return effects.StageMemory
-	case sourceCopying:
-		return effects.StageCopy
 	case sourceWithdrawing:
 		return effects.StageCommit
 	case sourceWaiting, sourceOffering, sourceOffered:
@@ -117,14 +104,6 @@ func (p *outgoing) lane() link.Lane {
 	return link.LaneCommit
 }
 
-// places are the pages that a put offers.
-func (p *outgoing) places() []effects.Page {
-	if pages := p.copies.Pages(); len(pages) > 0 {
-		return pages
-	}
-	return p.Pages
-}
-
 // Step takes a Put, a reader's done, or what became of what this flow asked for.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
@@ -136,12 +115,6 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		f.onReplied(e, ref, ev.Body)
 	case *effects.Unanswered:
 		f.onUnanswered(e, ref, ev.Code)
-	case *effects.CopyDone:
-		f.onCopyDone(e, ref, ev)
-	case *effects.Settled: // The late word that a copy touches nothing any more.
-		p := f.puts.Get(ref.Subject)
-		p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
-		f.copied(e, ref.Subject, p)
 	case *effects.Revoked: // The proof that nobody reads what was leased any more.
 		if p := f.puts.Get(ref.Subject); p.lease.Revoked(&e.Env) {
 			p.leaseOver(e)
@@ -189,7 +162,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 		return
 	}
 	h, p := f.puts.Add()
-	*p = outgoing{Row: p.Row, copies: p.copies.Reuse()}
+	*p = outgoing{Row: p.Row}
 	p.Begin(e, c, &a, sourceRef(sourceDeadline, h))
 	if a.Code != effects.OK {
 		p.Blame(a.Code, a.Why)
@@ -199,36 +172,18 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	}
 	p.id = f.pulls.draw(h)
 	e.Timers.Set(&p.Timer, p.Deadline, sourceRef(sourceDeadline, h))
-	if !f.cfg.Offload {
-		f.becomeWaiting(e, h, p)
-		return
-	}
-	p.phase = sourceShort
-	f.puts.PushBack(&f.short, h)
-	f.admitCopies(e)
-	if p.phase == sourceShort {
-		e.Out.Mark(MarkHostFull)
-	}
+	f.becomeWaiting(e, h, p)
 }
 
 // onDeadline ends a put whose time is up.
 func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	code, why := effects.Expired, p.OutOfTime()
-	switch p.phase {
-	case sourceWaiting:
+	if p.phase == sourceWaiting {
 		why = p.OutOfTimeWaiting(e)
 		if f.is[p.Peer.Slot()] {
 			why.Stage, why.Theirs = effects.StageMemory, ""
 			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages lent"
 		}
-	case sourceShort:
-		why.Theirs = ""
-		why.Field = "pd_cpu_buffer_size"
-		why.Ours = number(e.Pool.Taken()) + " of " + number(f.cfg.HighWater) + " pages in use for " + p.Patience.String()
-		why.Remedy = "retry later, or enlarge pd_cpu_buffer_size"
-	case sourceCopying:
-		why.Theirs = ""
-	case sourceOffering, sourceOffered, sourceWithdrawing:
 	}
 	p.Blame(code, why)
 	if p.phase == sourceWaiting {
@@ -251,15 +206,6 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 // stop gives a put its outcome now, wherever it stands; what is under way goes on to its own end without it.
 func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	switch p.phase {
-	case sourceShort:
-		f.puts.Unlink(&f.short, h)
-		f.shifted = true
-		p.deliver(e, code)
-		f.end(e, h, p)
-	case sourceCopying:
-		e.Out.Mark(MarkStoppedCopying)
-		p.copies.Cancel(&e.Env) // They go on to their end.
-		p.deliver(e, code)
 	case sourceWaiting:
 		f.unqueue(p, h)
 		if p.lease.Out() {
@@ -280,11 +226,9 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	}
 }
 
-// deliver gives a put its one outcome, and its memory with it unless that may still be read. Copies in host memory
-// are the lease's alone from then on.
+// deliver gives a put its one outcome, and its memory with it unless that may still be read.
 func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
-	p.copies.Drop(&e.Env)
-	p.Outcome(e, code, p.lease.Out() || p.copies.Touch(), p.stage())
+	p.Outcome(e, code, p.lease.Out(), p.stage())
 }
 
 // end removes a put that has its outcome and nothing under way.
@@ -293,7 +237,6 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	if p.id != (protocol.PullID{}) {
 		f.pulls.forget(p.id, h)
 	}
-	p.copies.Shed()
 	f.puts.Remove(h)
 }
 

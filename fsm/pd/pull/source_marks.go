@@ -14,12 +14,6 @@ const (
 	MarkDoneEarly
 	MarkStoppedOffered
 	MarkWithdrawn
-	MarkHostFull
-	MarkCopyFailed
-	MarkCopyUnsettled
-	MarkStoppedCopying
-	MarkCopiedLate
-	MarkCopiesCut
 	sourceMarkEnd
 )
 
@@ -27,9 +21,8 @@ const (
 func SourceMarkNames() []string {
 	return []string{
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed",
-		"done-unknown", "done-early", "stopped-offered", "withdrawn", "host-full", "copy-failed", "copy-unsettled",
-		"stopped-copying", "copied-late", "copies-cut",
+		"done-unknown", "done-early", "stopped-offered", "withdrawn",
 	}
 }
 
-const _ = uint(sourceMarkEnd - MarkBackpressure - 16)
+const _ = uint(sourceMarkEnd - MarkBackpressure - 10)

@@ -26,7 +26,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 		peer := p.Meet(e)
 		p.Listens = peer.Withdrawals()
 		to := lease.Reader{Who: p.Who, Us: p.Us, Keeps: peer.Leases()}
-		p.lease.Grant(&e.Env, p.places(), to, f.cfg.TTL, sourceRef(sourceLease, h))
+		p.lease.Grant(&e.Env, p.Pages, to, f.cfg.TTL, sourceRef(sourceLease, h))
 	}
 	m := &f.offer
 	p.message(e, m, &f.cfg)
@@ -36,7 +36,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
 	m.Ext.LeaseNS = uint64(f.cfg.TTL)
 	m.Ext.Renew = f.cfg.RenewURL
-	for i, page := range p.places() {
+	for i, page := range p.Pages {
 		m.Keys = append(m.Keys, p.Key(i))
 		m.SenderUUIDs = append(m.SenderUUIDs, e.Cfg.Buffer)
 		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))

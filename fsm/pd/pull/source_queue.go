@@ -116,9 +116,9 @@ func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	return false
 }
 
-// room says whether what a put offers may be leased now. Copies have taken their room before.
+// room says whether what a put offers may be leased now.
 func (c *SourceConfig) room(e *flow.Env, p *outgoing) bool {
-	return e.Pools.CanLend() && (c.Offload || e.Pool.Lent()+uint32(len(p.Pages)) <= c.HighWater)
+	return e.Pools.CanLend() && e.Pool.Lent()+uint32(len(p.Pages)) <= c.HighWater
 }
 
 // unqueue takes a put out of its peer's queue, and the peer out of the line if it was the last.
@@ -130,9 +130,9 @@ func (f *Source) unqueue(p *outgoing, h table.Handle) {
 	}
 }
 
-// admitOffers sends puts that waited for room, in order. One whose peer cannot take it now loses its turn, and
-// gets another when the peer can: no peer holds up the others.
-func (f *Source) admitOffers(e *flow.Env) {
+// Admit offers puts that waited for room below the high-water mark, in order, as pages came back. One whose peer cannot
+// take it now loses its turn, and gets another when the peer can: no peer holds up the others.
+func (f *Source) Admit(e *flow.Env) {
 	for len(f.line) > 0 && e.Work.Left() { // What pump leaves, it comes back to by itself.
 		peer := f.line[0]
 		h := f.puts.First(peer)
@@ -145,11 +145,4 @@ func (f *Source) admitOffers(e *flow.Env) {
 			f.pump(e, peer)
 		}
 	}
-}
-
-// Admit gives what became free to those who wait for it: host pages to puts that are to be copied, and room below the
-// high-water mark to those that are to be offered.
-func (f *Source) Admit(e *flow.Env) {
-	f.admitCopies(e)
-	f.admitOffers(e)
 }

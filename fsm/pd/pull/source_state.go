@@ -60,7 +60,7 @@ func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 		return uint16(p.State(put.Confirming))
 	}
 	return uint16(p.State([...]put.State{
-		sourceShort: put.Short, sourceCopying: put.Copying, sourceWaiting: put.Waiting, sourceOffering: put.Offering,
+		sourceWaiting: put.Waiting, sourceOffering: put.Offering,
 		sourceOffered: put.Offered, sourceWithdrawing: put.Committing,
 	}[p.phase]))
 }

@@ -15,8 +15,6 @@ const (
 	Confirming
 	Offering
 	Offered
-	Short
-	Copying
 	delivered
 	States = 2*delivered - Waiting
 )
@@ -25,10 +23,9 @@ const (
 func StateNames() []string {
 	return []string{"gone",
 		"put waiting", "put asking", "put moving", "put settling", "put committing", "put confirming",
-		"put offering", "put offered", "put short", "put copying",
+		"put offering", "put offered",
 		"delivered put waiting", "delivered put asking", "delivered put moving", "delivered put settling",
-		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered",
-		"delivered put short", "delivered put copying"}
+		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered"}
 }
 
 // State is that of a put that is in a phase of its flow.

@@ -50,7 +50,7 @@ func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 	r.reached = e.Links.Outbound(r.Peer).Attempt()
 	of := t.line(r.Peer)
 	q := &of.first
-	if isLeftAlone(e, r) { // A breaker may have opened while it was in flight, or copied.
+	if isLeftAlone(e, r) { // A breaker may have opened while it was in flight.
 		t.PushBack(&of.alone, h)
 		return
 	}

@@ -3,7 +3,9 @@
 package nodes
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -55,15 +57,42 @@ func newEngine(lib *acl.Library, d *npu.Device, id acl.DeviceID) (*engine, error
 
 func (e *engine) close() error { return e.ctx.Close() }
 
+// upload gives a page the bytes that the engine has computed on the device: where the page is the host's memory, by a
+// copy from the device to it.
 func (e *engine) upload(page device.Page, b []byte) error {
 	at, err := e.device.Range(page)
 	if err != nil {
 		return err
 	}
-	return e.ctx.Do(func(t *acl.Thread) error { return t.Upload(at, b) })
+	return e.ctx.Do(func(t *acl.Thread) error {
+		host := onHost(at)
+		if host == nil {
+			return t.Upload(at, b)
+		}
+		computed, err := t.AllocDevice(at.Size, acl.HugeFirst)
+		if err != nil {
+			return err
+		}
+		if err = t.Upload(computed.Range(0, at.Size), b); err == nil {
+			err = t.Download(host, computed.Range(0, at.Size))
+		}
+		return errors.Join(err, computed.Close(t))
+	})
+}
+
+// onHost is the memory of a range; nil: it is a device's.
+func onHost(at acl.Range) []byte {
+	b := at.Memory.Bytes()
+	if b == nil {
+		return nil
+	}
+	return b[at.Offset : at.Offset+at.Size]
 }
 
 func (e *engine) download(at acl.Range) ([]byte, error) {
+	if host := onHost(at); host != nil {
+		return slices.Clone(host), nil
+	}
 	b := make([]byte, at.Size)
 	return b, e.ctx.Do(func(t *acl.Thread) error { return t.Download(b, at) })
 }

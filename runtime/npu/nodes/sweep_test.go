@@ -53,13 +53,13 @@ func (s *sweep) play(p *process, name string, hurry bool) (failed []string, clos
 		if well := note(w, op); w.Wrong != 0 || put && well && w.Hits != len(keys) {
 			p.t.Errorf("%s: %d chunks arrive, %d of them wrong: %v", name, w.Hits, w.Wrong, failed)
 		}
-		note(p.asked(order{Op: "reclaim"}), "reclaim")
 	}
 	// In this order, since a reader prolongs what it was offered for as long as it keeps it.
 	if received {
 		closed = note(p.asked(order{Op: "close", Seat: 1}), "close the receiver")
 	}
 	if sent {
+		note(p.asked(order{Op: "reclaim"}), "reclaim")
 		closed = note(p.asked(order{Op: "close"}), "close the sender") && closed
 	}
 	return failed, closed

@@ -27,19 +27,38 @@ func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	return &Engine{device: d, own: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. When Fill returns
-// nil the device has it.
+// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. Content is made on
+// the device, in its pages, or for pages in the host's memory in memory of the engine's own, from where it is copied to
+// them. When Fill returns nil the pages have it.
 func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
 		return err
 	}
-	return batches(at, fill, func(first int, bytes [][]byte) error {
+	host := func(i int, page []byte) error { return e.gather(page, func(content []byte) { fill(i, content) }) }
+	return batches(at, host, func(first int, bytes [][]byte) error {
 		for i := range bytes {
 			fill(first+i, bytes[i])
 		}
 		return e.each(at[first:first+len(bytes)], bytes,
 			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Upload(r, b) })
+	})
+}
+
+// gather makes content on the device, as an engine has it in its KV cache there, and copies it to a page of the host.
+func (e *Engine) gather(page []byte, fill func(content []byte)) error {
+	return e.own.Do(func(t *acl.Thread) error {
+		computed, err := t.AllocDevice(uint64(max(len(page), 1)), acl.HugeFirst)
+		if err != nil {
+			return fmt.Errorf("npuengine: memory for %d bytes that are computed: %w", len(page), err)
+		}
+		content := make([]byte, len(page))
+		fill(content)
+		from := computed.Range(0, uint64(len(page)))
+		if err = t.Upload(from, content); err == nil {
+			err = t.Download(page, from)
+		}
+		return errors.Join(err, computed.Close(t))
 	})
 }
 
@@ -53,7 +72,11 @@ func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) err
 }
 
 func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
-	return batches(at, look, func(first int, bytes [][]byte) error {
+	host := func(i int, page []byte) error {
+		look(i, page)
+		return nil
+	}
+	return batches(at, host, func(first int, bytes [][]byte) error {
 		err := e.each(at[first:first+len(bytes)], bytes,
 			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Download(b, r) })
 		if err != nil {
@@ -134,11 +157,13 @@ const batchBytes = 4 << 20
 
 // batches goes through ranges in order: runs of those on the device go to batch, with memory for their bytes, and those
 // in memory of the host one by one to host, as they are.
-func batches(all []acl.Range, host func(i int, bytes []byte), batch func(first int, bytes [][]byte) error) error {
+func batches(all []acl.Range, host func(i int, page []byte) error, batch func(first int, bytes [][]byte) error) error {
 	for first := 0; first < len(all); {
 		if b := all[first].Memory.Bytes(); b != nil {
 			r := all[first]
-			host(first, b[r.Offset:r.Offset+r.Size:r.Offset+r.Size])
+			if err := host(first, b[r.Offset:r.Offset+r.Size:r.Offset+r.Size]); err != nil {
+				return err
+			}
 			first++
 			continue
 		}

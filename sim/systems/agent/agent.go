@@ -42,13 +42,8 @@ var Flow = pd.Flow{
 
 // word: engines are processes of their own. Of a job: such an engine sends it, and such a one reads it.
 var word = plan.NewWord(plan.Word{
-	Name: "agent",
-	World: func(p *plan.Plan) string {
-		if p.Topology.HostPages > 0 {
-			return "what engines of other processes put is not copied; leave it out, or host_pages"
-		}
-		return ""
-	},
+	Name:  "agent",
+	World: func(*plan.Plan) string { return "" },
 	Job: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Said["agent"] || j.Plain || j.PlainTo || j.Gather || j.Whole {
 			return "it needs topology.agent, and is one put; leave out plain, plain_to, gather and whole"
@@ -89,7 +84,7 @@ func draws(d *expand.Draft) {
 		}
 		bounds(p)
 	}
-	d.Topology.Said, d.Topology.HostPages = d.Topology.Said.With(word), 0
+	d.Topology.Said = d.Topology.Said.With(word)
 }
 
 // bounds draws within which bounds is pulled.

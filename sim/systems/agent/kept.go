@@ -122,7 +122,7 @@ func lost(h *host, x *holding) bool {
 	lost := h.gone[x.t] || c.Released
 	if x.kind == session.Pages && c.Stored == 0 && x.shares == 0 {
 		for _, p := range c.Pages {
-			lost = lost || givesPages(c) && h.n.Engine().Pages[p.Index].Reserved != x.t
+			lost = lost || givesPages(c) && h.n.Pool.Pages[p.Index].Reserved != x.t
 		}
 	}
 	return lost

@@ -309,10 +309,10 @@ func (e *engineProcess) fill(t *task, half int) {
 		}
 	}
 	for i, p := range c.Pages {
-		pg := &h.n.Engine().Pages[p.Index]
+		pg := &h.n.Pool.Pages[p.Index]
 		if half == 2 {
 			pg.Stamps = [world.Parts]world.Stamp{}
-			h.n.Engine().Touch(p.Index)
+			h.n.Pool.Touch(p.Index)
 			continue
 		}
 		for part := half * world.Parts / 2; part < (half+1)*world.Parts/2; part++ {

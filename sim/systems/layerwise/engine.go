@@ -134,7 +134,7 @@ func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	c := &w.Commands[j.Batches[0].Reserve-1]
 	c.Count = w.NewFill()
 	for i, p := range c.Pages {
-		pg := &n.Engine().Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		for part := range pg.Stamps {
 			if j.Together > 0 {
 				pg.Stamps[part] = world.MakeStamp(j.Ids[i/j.Together], world.LayerOf(c.Count<<5, i%j.Together), part)

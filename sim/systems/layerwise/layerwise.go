@@ -75,7 +75,7 @@ var Flow = pd.Flow{
 var word = plan.NewWord(plan.Word{
 	Name: "layerwise",
 	World: func(p *plan.Plan) string {
-		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 || len(t.Said) > 2 ||
+		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Said) > 2 ||
 			len(t.Said) > 1 && !t.Said["agent"] {
 			return "layers are pushed, and neither offered, recalled nor shared; leave it out, or the others"
 		}
@@ -123,7 +123,7 @@ func holds(p *plan.Plan, n plan.Node) int {
 // layered draws a world of prefills that push layers.
 func layered(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said, p.Topology.HostPages = p.Topology.Said.With(word), 0
+	p.Topology.Said = p.Topology.Said.With(word)
 	p.Topology.Pull, p.Topology.Delay = nil, nil
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
 	few := uint32(layersOf(p))

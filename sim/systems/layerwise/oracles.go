@@ -302,7 +302,7 @@ func (g *going) preempted(layers int) {
 
 // itemOf is the job whose layer lies in a page, and which of its; -1: none is.
 func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
-	reserve := n.Engine().Pages[p.Index].Reserved
+	reserve := n.Pool.Pages[p.Index].Reserved
 	if reserve == 0 {
 		return -1, 0
 	}

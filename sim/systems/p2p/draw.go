@@ -20,7 +20,7 @@ func sharers(d *expand.Draft) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
 	n := at(0).Between(2, 3)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages = p.Topology.Said.With(word), false, 0
+	p.Topology.Said, p.Topology.Trust = p.Topology.Said.With(word), false
 	if at(40).Permille(400) {
 		p.Topology.Said = p.Topology.Said.With(arena)
 		if at(41).Permille(500) { // Copies are often late, fail, or go on when they have failed.

@@ -93,8 +93,8 @@ func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	w.Commands[c.Target-1].Released = true
 	for _, p := range c.Pages {
-		n.Engine().Pages[p.Index].Stamps = [world.Parts]world.Stamp{}
-		n.Engine().Touch(p.Index)
+		n.Pool.Pages[p.Index].Stamps = [world.Parts]world.Stamp{}
+		n.Pool.Touch(p.Index)
 	}
 	w.Release(n, w.Jobs[c.Job].Batches[c.Batch].Reserve)
 }

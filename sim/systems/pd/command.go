@@ -24,7 +24,6 @@ type Command struct {
 	Over     bool   // delivered, or died with its node
 	Outcome  int64  // when it was delivered
 	Returned bool   // its memory came back before
-	Copied   bool   // its chunks are, or were, copied to the host pool
 	Held     bool   // a Return is owed
 	Attached bool   // it is of an engine in a process of its own, which sees to what follows
 	Joined   bool   // of a put: it was taken, as its end told
@@ -140,12 +139,6 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 
 func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	c := w.CommandOf(n, e.Ticket)
-	if c != nil && !c.Over && c.Copied && !c.Returned {
-		c.Returned = true
-		w.Jury.OnCopied(n, e.Ticket)
-		c.putReturned(w, n, e.Ticket)
-		return
-	}
 	if c == nil || !c.Over || !c.Held {
 		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.It(), oracle.Ticket(e.Ticket))
 		return

@@ -18,10 +18,8 @@ type Judges interface {
 	OnPutEnded(n *world.Node, e *effects.Deliver, c *Command)
 	OnPutOK(n *world.Node, e *effects.Deliver, c *Command)
 	OnGot(n *world.Node, e *effects.Deliver, c *Command)
-	OnRead(n *world.Node, j *Job, pages []effects.Page) // an engine reads pages that it got for a job
-	OnReturned(n *world.Node, c *Command)               // the memory of a put is its engine's again
-	// the same, of a put that goes on with the copy of its chunks
-	OnCopied(n *world.Node, t effects.Ticket)
+	OnRead(n *world.Node, j *Job, pages []effects.Page)   // an engine reads pages that it got for a job
+	OnReturned(n *world.Node, c *Command)                 // the memory of a put is its engine's again
 	OnKept(n *world.Node, e *effects.Deliver, c *Command) // so many chunks are here, or kept where they are
 	OnStored(n *world.Node, c *Command)                   // a cache has taken over what its engine filled
 	OnShared(n *world.Node, c *Command)                   // peers may read pages that an engine keeps

@@ -34,8 +34,8 @@ func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 func SharesOf(n *world.Node) (counted, there [rank.Shared]int) { return rankOf(n).Shares() }
 
 // PageStateOf is what n's machine says of a page.
-func PageStateOf(n *world.Node, pool effects.PoolID, i uint32) memory.State {
-	return rankOf(n).Page(pool, i)
+func PageStateOf(n *world.Node, i uint32) memory.State {
+	return rankOf(n).Page(0, i)
 }
 
 // situationOf is that of which an event tells n's machine.

@@ -97,7 +97,7 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		}
 	}
 	if n.Pulls {
-		cfg.Pull, cfg.HostPages = true, w.Source.Topology.HostPages
+		cfg.Pull = true
 		cfg.DoneAddr, cfg.RenewAddr = n.Addr(effects.ChannelDone), n.Addr(effects.ChannelInit)
 		if n.Moved = n.Life%2 == 0 && slices.Contains(w.Source.Topology.Moves, plan.Node(n.ID)); n.Moved {
 			cfg.DoneAddr = world.SecondOf(n.ID, effects.ChannelDone)
@@ -145,9 +145,8 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if cfg.Geometry != nil { // A registration stands until it is answered.
 		writes = cfg.RegisterTimeout + cfg.LeaseGuard
 	}
-	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, Arena: cfg.ArenaPages,
-		PageBytes: uint32(size),
-		Leased:    cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
+	return world.Pools{Pages: cfg.Pages, Arena: cfg.ArenaPages, PageBytes: uint32(size),
+		Leased: cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
 }
 
 // IsNameOf says whether a name is one that this life of n has for anybody.

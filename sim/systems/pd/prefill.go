@@ -264,7 +264,7 @@ func (c *Command) fill(w *Cluster, n *world.Node, b Batch, half int) {
 	}
 	for i, p := range c.Pages {
 		for part := half * world.Parts / 2; part < (half+1)*world.Parts/2; part++ {
-			n.Engine().Pages[p.Index].Stamps[part] = world.MakeStamp(j.Ids[b.From+i], c.Count<<5|uint32(i), part)
+			n.Pool.Pages[p.Index].Stamps[part] = world.MakeStamp(j.Ids[b.From+i], c.Count<<5|uint32(i), part)
 		}
 	}
 }

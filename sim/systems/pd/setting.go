@@ -122,7 +122,7 @@ func (s *Setting) Layer(key uint32) (first, n uint32) {
 // tuned is what bounds ranks inside.
 func tuned(t *plan.Tuning) rank.Tuning {
 	return rank.Tuning{
-		SettleMax: t.Settle, AttemptsMax: t.Attempts, CopiesMax: t.Copies, TellsMax: t.Tells, NotifyMax: t.Notifies,
+		SettleMax: t.Settle, AttemptsMax: t.Attempts, TellsMax: t.Tells, NotifyMax: t.Notifies,
 		RenewsMax: t.Renews, LeftoversMax: t.Leftovers, PlainsMax: t.Plains, BreakersPerPeer: t.Breakers,
 		SpokeFor: effects.Duration(t.SpokeFor),
 	}

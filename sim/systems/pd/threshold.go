@@ -12,15 +12,14 @@ type Threshold uint8
 
 // The thresholds that worlds can be on either side of. Tries that end at their bound have marks of machines.
 const (
-	CopiesOfAPut  Threshold = iota // chunks, against the copies side by side
-	LeasesRenewed                  // offers that are kept of one sender, against the leases in one renewal
+	LeasesRenewed Threshold = iota // offers that are kept of one sender, against the leases in one renewal
 	thresholds
 )
 
 const bands = 4
 
 var pointThreshold = coverage.Section(int(thresholds)*bands, func(i int) string {
-	names := [thresholds]string{"copies of a put", "leases renewed"}
+	names := [thresholds]string{"leases renewed"}
 	return "threshold " + names[i/bands] + [bands]string{": below", ": at", ": above", ": far above"}[i%bands]
 })
 

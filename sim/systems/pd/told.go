@@ -44,8 +44,8 @@ func (w *Cluster) Key(k uint32) []byte {
 }
 
 // Believed is what a rank believes of a page.
-func (w *Cluster) Believed(n *world.Node, pool effects.PoolID, page uint32) story.Belief {
-	s := PageStateOf(n, pool, page)
+func (w *Cluster) Believed(n *world.Node, page uint32) story.Belief {
+	s := PageStateOf(n, page)
 	return story.Belief{Refs: s.Refs, Holds: s.Holds, Grant: s.Grant, Quarantined: s.Quarantined}
 }
 
@@ -93,7 +93,6 @@ func CountsAtRest(n *world.Node, visit func(what string, count int)) {
 	visit("granted pages", s.PagesGranted)
 	visit("quarantined pages", s.PagesQuarantined)
 	visit("leased pages", s.PagesLent)
-	visit("host pages", s.HostTotal-s.HostFree)
 	visit("arena pages", s.ArenaTotal-s.ArenaFree)
 	visit("pages pinned for peers", s.Pinned)
 	visit("offers", s.Offers)

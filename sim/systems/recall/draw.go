@@ -14,7 +14,7 @@ import (
 // some, and then some that nobody sent.
 func draws(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said, p.Topology.HostPages = p.Topology.Said.With(word), 0
+	p.Topology.Said = p.Topology.Said.With(word)
 	sent := len(p.Jobs)
 	for i := range sent {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }

@@ -37,13 +37,8 @@ var Flow = pd.Flow{
 // word: what receivers have may be read back by senders. Of a job: nobody sends anything for it, and its sender reads
 // back what its receiver has of its first chunks.
 var word = plan.NewWord(plan.Word{
-	Name: "recall",
-	World: func(p *plan.Plan) string {
-		if p.Topology.HostPages > 0 {
-			return "what is recalled is read into the engine's pages; leave it out, or host_pages"
-		}
-		return ""
-	},
+	Name:  "recall",
+	World: func(*plan.Plan) string { return "" },
 	Job: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Said["recall"] || j.Plain || j.PlainTo || j.Gather {
 			return "it needs topology.recall, and nobody sends it: leave out plain, plain_to and gather"

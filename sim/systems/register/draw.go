@@ -17,7 +17,7 @@ func engines(d *expand.Draft) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }
 	n := at(0).Between(2, 6)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Said, p.Topology.Trust, p.Topology.HostPages, p.Topology.Mismatch = plan.Said{word: true}, false, 0, false
+	p.Topology.Said, p.Topology.Trust, p.Topology.Mismatch = plan.Said{word: true}, false, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0

@@ -57,7 +57,7 @@ var word = plan.NewWord(plan.Word{
 	Name: "register",
 	World: func(p *plan.Plan) string {
 		t := &p.Topology
-		if t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull)+len(t.Delay) > 0 || t.HostPages > 0 ||
+		if t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull)+len(t.Delay) > 0 ||
 			len(t.Said) > 1 || t.Mismatch || t.Leased && t.Trust {
 			return "who registers does both, and nothing else; leave the others out"
 		}

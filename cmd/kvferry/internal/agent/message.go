@@ -106,8 +106,6 @@ type Stats struct {
 	Entries          int `json:"entries"`
 	Fills            int `json:"fills"`
 	Peers            int `json:"peers"`
-	HostTotal        int `json:"host_total"` // of the pool that offload copies to
-	HostFree         int `json:"host_free"`
 	ArenaTotal       int `json:"arena_total"` // of what peers read copies in
 	ArenaFree        int `json:"arena_free"`
 	Pinned           int `json:"pinned"` // pages for peers
@@ -151,7 +149,7 @@ func statsOf(n *runtime.Node) *Stats {
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
-		HostTotal: s.HostTotal, HostFree: s.HostFree, ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree,
+		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMost: s.StagedMost,
 		Entries:    s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),

@@ -81,7 +81,7 @@ func TestPinned(t *testing.T) {
 	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
 		{Grants: 1}, {Waiters: 1}, {Prefills: 1}, {Bundles: 1},
 		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {Brings: 1},
-		{HostTotal: 2, HostFree: 1}, {ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1}, {PagesTotal: 8, PagesFree: 7}} {
+		{ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1}, {PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
 		}

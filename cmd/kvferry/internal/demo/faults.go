@@ -51,8 +51,7 @@ var scenarios = []*Faults{
 
 func lostLink(mode string) string { return "link:peer=*,down_after_ops=2,links=1,mode=" + mode }
 
-// poolTooLarge has every node's pool be too large for its device, or for the host memory that chunks are offered from
-// or land in.
+// poolTooLarge has every node's pool be too large for its device, or for the host memory that the pool is.
 func poolTooLarge(m Mode, name string, place int, s shape) string {
 	if m == PullDelayOffload && name == "prefill" || m == Layerwise && name != "prefill" {
 		return fmt.Sprintf("oom:host,after=%d", s.pageBytes())

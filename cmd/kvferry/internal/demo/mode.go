@@ -15,7 +15,7 @@ const (
 	// the prefill lends its pages, and the decodes read them as they are offered
 	Pull             Mode = "pull"
 	PullDelay        Mode = "pull-delay"         // the decodes read them when their engines fetch
-	PullDelayOffload Mode = "pull-delay+offload" // so too, from copies in the prefill's host memory
+	PullDelayOffload Mode = "pull-delay+offload" // so too, from the host memory of a prefill on an NPU
 	Layerwise        Mode = "layerwise"          // the prefill writes each layer when it is computed
 )
 

@@ -54,9 +54,13 @@ func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	return &with, nil
 }
 
-// In are the modes in which this NPU has something to show: those that its faults concern.
+// In are the modes in which this NPU has something to show: those that its faults concern. Without an NPU, which is nil,
+// there is no offload: the prefill's pool lies in host memory in each mode.
 func (n *NPU) In(all []Mode) []Mode {
-	if n == nil || n.faults == nil {
+	switch {
+	case n == nil:
+		return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return m == PullDelayOffload })
+	case n.faults == nil:
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return !n.faults.concern(m) })

@@ -51,7 +51,6 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"chunks brought", s.Brings},
 		{"prefills", s.Prefills}, {"chunks of which layers are missing", s.Bundles},
-		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
 		{"pages pinned for peers", s.Pinned},
 		{"receptions of blocks", s.Receptions}, {"finished requests", s.Lent}, {"registrations", s.Registrations},

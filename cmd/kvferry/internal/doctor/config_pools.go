@@ -9,13 +9,10 @@ import (
 
 // pools compares the host memory that all ranks take with what there is.
 func (m Machine) pools(s *Section, c *config.Config) {
-	ranks, each := uint64(max(1, c.Ranks())), c.HostBytes
-	if c.Device.Kind == config.DeviceCPU {
-		each += c.BufferBytes + uint64(c.ArenaPages)*c.PageBytes
-	}
-	if each == 0 {
+	if c.PoolDevice().Kind != config.DeviceCPU {
 		return
 	}
+	ranks, each := uint64(max(1, c.Ranks())), c.BufferBytes+uint64(c.ArenaPages)*c.PageBytes
 	value := size(each)
 	if ranks > 1 {
 		value = fmt.Sprintf("%d ranks of %s", ranks, value)
@@ -23,7 +20,7 @@ func (m Machine) pools(s *Section, c *config.Config) {
 	need, limit := ranks*each, m.container().memory
 	total, known := m.kilobytes(meminfo, "MemTotal")
 	available, _ := m.kilobytes(meminfo, "MemAvailable")
-	const fewer = "make pd_buffer_size or pd_cpu_buffer_size smaller, or list fewer ranks for this host"
+	fewer := "make " + c.PoolKey() + " smaller, or list fewer ranks for this host"
 	switch {
 	case limit != 0 && need > limit:
 		s.problem("pools", value+", of a container's memory of "+size(limit), "raise the container's memory limit, or "+fewer)
@@ -53,7 +50,7 @@ func devices(s *Section, c *config.Config, n NPUs) {
 			"name a visible device; ASCEND_RT_VISIBLE_DEVICES numbers them from 0")
 		return
 	}
-	if c.Device.Kind != config.DeviceNPU {
+	if c.PoolDevice().Kind != config.DeviceNPU {
 		return
 	}
 	for _, d := range n.Devices {

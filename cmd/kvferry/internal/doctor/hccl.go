@@ -84,13 +84,13 @@ func (m Machine) sequence(s *Section, h HCCL, cfg *config.Config) {
 		s.problem("hccl.sequence", "global, which this library has not",
 			"leave hccl.sequence out, or install CANN 8.3 or later")
 	}
-	device, host := cfg.BufferBytes, cfg.HostBytes
-	if cfg.Device.Kind == config.DeviceCPU {
-		device, host = 0, device
+	most := uint64(exchangeDeviceMax)
+	if cfg.PoolDevice().Kind == config.DeviceCPU {
+		most = exchangeHostMax
 	}
-	if device > exchangeDeviceMax || host > exchangeHostMax {
-		s.problem("pool", size(max(device, host))+" in one registration",
-			"make pd_buffer_size smaller, or install CANN 8.3 or later")
+	if cfg.BufferBytes > most {
+		s.problem("pool", size(cfg.BufferBytes)+" in one registration",
+			"make "+cfg.PoolKey()+" smaller, or install CANN 8.3 or later")
 	}
 	if cfg.HCCL.Bootstrap == config.BootstrapRootInfo {
 		m.rootInfoPorts(s)

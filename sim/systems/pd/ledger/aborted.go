@@ -54,6 +54,6 @@ func (or *abortedOracle) afterStep(n *world.Node) {
 
 // works says whether a device or a plane may still work for a node, or a command of its.
 func (or *abortedOracle) works(n *world.Node, c *pd.Command) bool {
-	return c.Device.Corr != 0 || n.Device != nil ||
+	return c.Device.Corr != 0 ||
 		slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool { return t.Local.Node == n && !t.Ended })
 }

@@ -74,10 +74,10 @@ func (or *absentOracle) nobody(n *world.Node, c *world.Conn) {
 }
 
 // stranded checks, when a sender was told that nobody listens and has no more work of that instant, that no put waits
-// on that came before it. One that was under way once may have more to wait for, and so may one whose chunks are
-// copied; and an attempt that took too long was given up already.
+// on that came before it. One that was under way once may have more to wait for; and an attempt that took too long was
+// given up already.
 func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
-	if !n.Sends() || n.Device != nil || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
+	if !n.Sends() || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
 		return
 	}
 	a := or.absent(n, c.Server)
@@ -136,7 +136,7 @@ func (or *absentOracle) unreachable(n *world.Node, c *pd.Command, code effects.C
 	if code == effects.OK {
 		return
 	}
-	if !slices.Contains(unfoundCodes, code) || or.w.Jobs[c.Job].PlainTo || n.Device != nil {
+	if !slices.Contains(unfoundCodes, code) || or.w.Jobs[c.Job].PlainTo {
 		or.void(checkUnreachable)
 		return // What is wrong with it, or with the peer that it is for; or its receiver is to be left alone.
 	}

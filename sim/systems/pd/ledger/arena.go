@@ -89,7 +89,7 @@ func (or *arenaOracle) superseded(n *world.Node) {
 }
 
 // copying checks a Copy as it leaves the machine, in the step that takes the question which it is for.
-func (or *arenaOracle) copying(n *world.Node, c *world.Offload) {
+func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
 	q := &or.all().shared.get.Ext
 	c.Peer, c.Operation = effects.Incarnation(q.Incarnation), q.Operation
 	for _, p := range c.Pairs {
@@ -145,8 +145,8 @@ func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 		operation uint64
 	}
 	served, its, pinned := map[service]bool{}, 0, 0
-	for _, c := range or.w.Offloads {
-		if c.To != n.Pool || !c.Touching {
+	for _, c := range or.w.Copies {
+		if c.Pool != n.Pool || !c.Touching {
 			continue
 		}
 		if pinned += len(c.Pairs); served[service{c.Peer, c.Operation}] {
@@ -192,10 +192,10 @@ func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all i
 }
 
 // moving checks half a page as a device moves it: both pages are still the copy's.
-func (or *arenaOracle) moving(c *world.Offload, p effects.CopyPair) {
+func (or *arenaOracle) moving(c *world.Copy, p effects.CopyPair) {
 	or.judged(checkArenaMove)
 	n := c.Node
-	src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
+	src, dst := &c.Pool.Pages[p.From.Index], &c.Pool.Pages[p.To.Index]
 	id, _ := or.all().loans.lentTo(n, []effects.Page{p.To})
 	switch {
 	case !c.Touching:
@@ -205,6 +205,17 @@ func (or *arenaOracle) moving(c *world.Offload, p effects.CopyPair) {
 	case dst.Last != p.To.Generation || id != 0:
 		or.fail(checkArenaMove, "a copy stores into page %d of node %d, which grant %d lets be read, or which is another's",
 			n.ItsPage(p.To.Index), n.It(), n.ItsGrant(id))
+	}
+}
+
+// copySettled ends a copy, as its machine is told so.
+func (or *arenaOracle) copySettled(c *world.Copy) {
+	c.Touching = false
+	for _, p := range c.Pairs {
+		c.Pool.Pages[p.From.Index].Readers--
+		c.Pool.Touch(p.From.Index)
+		c.Pool.Pages[p.To.Index].Writers--
+		c.Pool.Touch(p.To.Index)
 	}
 }
 
@@ -224,8 +235,8 @@ func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
 // evicted checks a chunk that is given up: no copy of it is under way.
 func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 	or.judged(checkArenaPinned)
-	for _, c := range or.w.Offloads {
-		if c.To != n.Pool || !c.Touching {
+	for _, c := range or.w.Copies {
+		if c.Pool != n.Pool || !c.Touching {
 			continue
 		}
 		for _, p := range c.Pairs {
@@ -248,8 +259,8 @@ func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
 			s.ArenaTotal, taken)
 		return
 	}
-	for _, c := range or.w.Offloads {
-		if c.To == n.Pool && c.Touching {
+	for _, c := range or.w.Copies {
+		if c.Pool == n.Pool && c.Touching {
 			return
 		}
 	}

@@ -19,16 +19,14 @@ type countsOracle struct{ judge }
 // recounted counts from scratch the pages that are in use.
 func (or *countsOracle) recounted(n *world.Node) {
 	or.judged(checkRecount)
-	for _, p := range []*world.Pool{n.Pool, n.Engine()} {
-		held := 0
-		for i := range p.Pages {
-			if p.Pages[i].InUse(p.Leased) {
-				held++
-			}
+	p, held := n.Pool, 0
+	for i := range p.Pages {
+		if p.Pages[i].InUse(p.Leased) {
+			held++
 		}
-		if held != p.Held {
-			or.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.Held, n.It(), held)
-		}
+	}
+	if held != p.Held {
+		or.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.Held, n.It(), held)
 	}
 }
 

@@ -18,10 +18,10 @@ func (o *OfEngines) OnShared(n *world.Node, c *pd.Command) {
 		if at, ready := pd.ReadyAt(n, key); !ready || at.Index != p.Index || at.Generation != p.Generation {
 			continue // The chunk is there already: this page is its engine's alone.
 		}
-		pg := &n.Engine().Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		pg.Reserved, pg.Fill = 0, world.FillNone
 		pg.Pins++
-		n.Engine().Touch(p.Index)
+		n.Pool.Touch(p.Index)
 		hash := pd.KeyHashOf(n, key)
 		o.pages.ready(n, hash)
 		o.cache.shared(n, p.Index, hash)
@@ -41,7 +41,7 @@ func (o *OfEngines) OnWithdrawn(n *world.Node, c *pd.Command) {
 		return
 	}
 	for i, p := range c.Pages {
-		pg := &n.Engine().Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		key := share.Body.(*engine.Share).Keys[i]
 		at, ready := pd.ReadyAt(n, key)
 		if pg.Reserved != 0 {
@@ -56,7 +56,7 @@ func (o *OfEngines) OnWithdrawn(n *world.Node, c *pd.Command) {
 				n.It(), n.ItsPage(p.Index), oracle.Ticket(c.Target))
 		}
 		pg.Reserved = reserve
-		n.Engine().Touch(p.Index)
+		n.Pool.Touch(p.Index)
 		o.cache.withdrawn(n, p.Index)
 	}
 }

@@ -70,7 +70,7 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.limits.afterStep(n)
 	s := &o.truth.stats
 	*s = pd.StatsOf(n)
-	held := n.Engine().Held
+	held := n.Pool.Held
 	// The worlds of an explorer never get old.
 	if n.Steps%recountEvery == 1 || o.truth.w.Seed >= draw.RestlessSeed {
 		o.counts.recounted(n)
@@ -113,9 +113,6 @@ func (o *Oracles) AfterStep(n *world.Node) {
 	o.counts.free(n, s, held)
 	if n.Arena > 0 {
 		o.arena.afterStep(n, s)
-	}
-	if n.Device != nil {
-		o.offload.hostPages(n, s.HostTotal, s.HostFree)
 	}
 }
 

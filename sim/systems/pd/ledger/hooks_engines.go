@@ -16,8 +16,6 @@ func (o *OfEngines) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
 	switch {
 	case c.Want == plan.WantReserve:
 		o.lent.given(n, t)
-	case c.Want == plan.WantPut && n.Device != nil:
-		o.offload.given(n, t)
 	case c.Want == plan.WantPut && n.Pulls:
 		o.pressure.given(n, t)
 	}
@@ -119,9 +117,6 @@ func (o *OfEngines) OnRead(n *world.Node, j *pd.Job, pages []effects.Page) {
 
 // OnReturned: the memory of a put is its engine's again.
 func (o *OfEngines) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n, c) }
-
-// OnCopied: the same, of a put that goes on with the copy of its chunks, which can be offered from now on.
-func (o *OfEngines) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
 
 // OnKept: an engine is told how many chunks of what it wants to fetch are here or kept.
 func (o *OfEngines) OnKept(n *world.Node, e *effects.Deliver, c *pd.Command) { o.kept.told(n, e, c) }

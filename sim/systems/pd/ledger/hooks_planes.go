@@ -35,7 +35,7 @@ func (o *OfPlanes) OnLandedTold(n *world.Node, t *world.Transfer, complete bool)
 	o.prompt.landedPartly(n, t, complete)
 }
 
-func (o *OfPlanes) OnCopySettled(c *world.Offload) { o.offload.copySettled(c) }
+func (o *OfPlanes) OnCopySettled(c *world.Copy) { o.arena.copySettled(c) }
 
 func (o *OfPlanes) OnSettled(t *world.Transfer) {
 	o.lent.settled(t)
@@ -82,13 +82,7 @@ func (o *OfPlanes) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Trans
 
 func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
 
-func (o *OfPlanes) OnCopy(n *world.Node, c *world.Offload) {
-	if n.Arena > 0 {
-		o.arena.copying(n, c)
-		return
-	}
-	o.offload.copying(n, c)
-}
+func (o *OfPlanes) OnCopy(n *world.Node, c *world.Copy) { o.arena.copying(n, c) }
 
 func (o *OfPlanes) OnScatter(n *world.Node, e *effects.Scatter) bool {
 	return o.scatter.scattering(n, e)
@@ -104,10 +98,4 @@ func (o *OfPlanes) OnLoad(t *world.Transfer, pair int)        { o.fills.reading(
 func (o *OfPlanes) OnReadPassed(t *world.Transfer, pair int)  { o.fills.passed(t, pair) }
 func (o *OfPlanes) OnUnmap(n *world.Node, id effects.GrantID) { o.pages.unmapped(n, id) }
 
-func (o *OfPlanes) OnMove(c *world.Offload, p effects.CopyPair) {
-	if c.From == c.To {
-		o.arena.moving(c, p)
-		return
-	}
-	o.offload.moving(c, p)
-}
+func (o *OfPlanes) OnMove(c *world.Copy, p effects.CopyPair) { o.arena.moving(c, p) }

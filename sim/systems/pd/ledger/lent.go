@@ -57,26 +57,26 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 		return
 	}
 	for _, p := range e.Pages {
-		pg := &n.Engine().Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case pg.Reserved != 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
-				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.Reserved))
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(e.Ticket), oracle.Ticket(pg.Reserved))
 		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
 			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be written",
-				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), n.ItsGrant(pg.Granted))
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(e.Ticket), n.ItsGrant(pg.Granted))
 		case pg.Pins > 0 || pg.Scatters > 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while its engine reads it",
-				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(e.Ticket))
 		case pg.Readers > 0:
 			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
-				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+				n.It(), n.ItsPage(p.Index), oracle.Ticket(e.Ticket))
 		case p.Generation <= pg.Last:
 			or.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
-				n.It(), n.ItsPage(n.Numbered(p)), p.Generation, pg.Last)
+				n.It(), n.ItsPage(p.Index), p.Generation, pg.Last)
 		}
 		pg.Reserved, pg.Last, pg.Granted, pg.Trusted, pg.Fill = e.Ticket, p.Generation, 0, 0, world.FillNone
-		n.Engine().Touch(p.Index)
+		n.Pool.Touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
 	my.reserves = slices.DeleteFunc(my.reserves, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
@@ -96,14 +96,14 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]
 	for _, p := range c.Pages {
-		pg := &n.Engine().Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case c.Want != plan.WantReserve:
 			pg.Pins--
 		case pg.Reserved == t: // Else it was given back before, and is another's by now.
 			pg.Reserved = 0
 		}
-		n.Engine().Touch(p.Index)
+		n.Pool.Touch(p.Index)
 	}
 }
 
@@ -111,9 +111,9 @@ func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 func (or *lentOracle) stored(n *world.Node, c *pd.Command) {
 	or.w.Commands[c.Target-1].Stored += len(c.Pages)
 	for _, p := range c.Pages {
-		if pg := &n.Engine().Pages[p.Index]; pg.Reserved == c.Target {
+		if pg := &n.Pool.Pages[p.Index]; pg.Reserved == c.Target {
 			pg.Reserved = 0
-			n.Engine().Touch(p.Index)
+			n.Pool.Touch(p.Index)
 		}
 	}
 }
@@ -238,9 +238,9 @@ func (or *lentOracle) lentBack(n *world.Node, c *pd.Command) {
 		return
 	}
 	for _, p := range c.Pages {
-		if n.Engine().Pages[p.Index].Readers > 0 {
+		if n.Pool.Pages[p.Index].Readers > 0 {
 			or.fail(checkGivenBack, "node %d gives page %d back to its engine while a transfer may still read it",
-				n.It(), n.ItsPage(n.Numbered(p)))
+				n.It(), n.ItsPage(p.Index))
 			return
 		}
 	}

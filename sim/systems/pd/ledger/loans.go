@@ -35,7 +35,7 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	put := n.Sends() && !g.Loan.Asked
 	for _, p := range g.Pages {
 		pg := &n.Pool.Pages[p.Index]
-		if or.judged(checkLoanUnwritten, checkLoanGeneration); put && n.Device == nil {
+		if or.judged(checkLoanUnwritten, checkLoanGeneration); put {
 			or.judged(checkLoanOfEngine, checkLoanLength)
 		}
 		switch {
@@ -47,8 +47,6 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
 		case n.Arena > 0:
 			or.all().arena.lending(n, g, p)
-		case n.Device != nil:
-			or.all().offload.lendingCopy(n, g, p)
 		case put && pg.Reserved == 0:
 			or.fail(checkLoanOfEngine, "node %d leases page %d under grant %d, which its engine has not handed over",
 				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
@@ -60,7 +58,7 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 			return
 		}
 		g.Loan.Held = append(g.Loan.Held, pg.Stamps[0])
-		if put && n.Device == nil {
+		if put {
 			g.Loan.Put = or.putOf(pg.Reserved, p)
 		}
 	}
@@ -70,9 +68,7 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	if or.w.Script == nil {
 		or.all().pressure.offeredInTurn(n, g)
 	}
-	if n.Device == nil { // Else they were counted as they were copied to.
-		or.capped(n, g)
-	}
+	or.capped(n, g)
 }
 
 // putOf is the newest put of a page that a Reserve gave; 0 if there is none.
@@ -90,9 +86,6 @@ func (or *loansOracle) revokedLoan(n *world.Node, id effects.GrantID) {
 // lentTo finds a loan that one of the pages is under, and which.
 func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.GrantID, uint32) {
 	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
-	if n.PoolOf(pages) != n.Pool {
-		return 0, 0
-	}
 	for _, g := range n.Pool.Lent {
 		for _, p := range pages {
 			if g.Place(p.Index) >= 0 {
@@ -107,17 +100,14 @@ func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.Gran
 func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 	or.judged(checkPublish)
 	for _, p := range pages {
-		pg := &n.PoolOf(pages).Pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case pg.Writers > 0 || pg.Readers > 0:
 			or.fail(checkPublish, "node %d gives page %d another generation while a transfer may still touch it",
-				n.It(), n.ItsPage(n.Numbered(p)))
+				n.It(), n.ItsPage(p.Index))
 		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
 			or.fail(checkPublish, "node %d gives page %d another generation while its engine has it", n.It(),
-				n.ItsPage(n.Numbered(p)))
-		case or.all().offload.owned(pg):
-			or.fail(checkPublish, "node %d gives page %d another generation while ticket %d has it",
-				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(pg.Owner))
+				n.ItsPage(p.Index))
 		}
 	}
 	if id, page := or.lentTo(n, pages); id != 0 {

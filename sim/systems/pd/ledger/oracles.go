@@ -41,7 +41,6 @@ type Oracles struct {
 	limits   limitsOracle
 	loans    loansOracle
 	offers   offersOracle
-	offload  offloadOracle
 	arena    arenaOracle
 	pages    pagesOracle
 	plains   plainsOracle
@@ -82,7 +81,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
-		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
+		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge,
 		&o.arena.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
@@ -123,7 +122,6 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.lent.room(nodes)
 	o.limits.room(nodes)
 	o.offers.room(nodes)
-	o.offload.room(nodes)
 	o.plains.room(nodes)
 	o.pressure.room(nodes)
 	o.prompt.room(nodes)
@@ -159,7 +157,6 @@ func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
 	o.limits.begin(n)
 	o.limits.started(n)
 	o.offers.begin(n)
-	o.offload.begin(n)
 	o.plains.begin(n)
 	o.pressure.begin(n)
 	o.prompt.begin(n)

@@ -93,7 +93,7 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 		case len(c.Pages) > most:
 			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.It(), oracle.Ticket(t))
 			return
-		case n.Device == nil && s.PagesLent+len(c.Pages) > most:
+		case s.PagesLent+len(c.Pages) > most:
 			or.judged(checkPressed)
 			return
 		case s.Grants >= int(pd.Its(n).Cfg.GrantsMax):

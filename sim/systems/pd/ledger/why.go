@@ -85,7 +85,7 @@ func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *pd.Command)
 func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.Put) {
 	w := e.Why
 	or.judged(checkExplainedPut)
-	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
+	driver := w.Stage == effects.StageTransfer
 	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
 		or.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
 			n.It(), oracle.Ticket(e.Ticket), e.Code, w.Stage)

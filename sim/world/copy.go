@@ -7,17 +7,16 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Offload is one Copy from the pool that the engine fills to the one that peers read, or to an arena. The device moves
+// Copy is one Copy of pages to the arena behind them. The device moves
 // half a page at a time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
-type Offload struct {
+type Copy struct {
 	ID        uint64
 	Name      plan.Subject // in draws
 	corr      effects.Corr
 	Node      *Node
-	From, To  *Pool
+	Pool      *Pool
 	Pairs     []effects.CopyPair
-	Put       effects.Ticket      // whose chunks they are
-	Peer      effects.Incarnation // who asked for them, of copies to an arena
+	Peer      effects.Incarnation // who asked for them
 	Operation uint64              // by this operation
 	stop      effects.Code        // why it does not go on to its end
 	begun     bool                // half a page is under way
@@ -27,40 +26,24 @@ type Offload struct {
 	Touching  bool                // until its machine heard that
 }
 
-// Engine is the pool that the node's engine fills: its only one, unless it offloads.
-func (m *Memory) Engine() *Pool {
-	if m.Device != nil {
-		return m.Device
-	}
-	return m.Pool
-}
-
-// PoolOf is the pool that pages of a node name.
-func (m *Memory) PoolOf(pages []effects.Page) *Pool {
-	if len(pages) > 0 && pages[0].Pool == m.Engine().Number {
-		return m.Engine()
-	}
-	return m.Pool
-}
-
 // settledCopy tells a delivery of kindSettled that it is of a copy.
 const settledCopy = 1
 
 // copyOut carries out a Copy.
 func (n *Node) copyOut(w *World, e *effects.Copy) {
 	n.copies++
-	c := w.Stock.offloads.One(Offload{ID: uint64(len(w.Offloads) + 1), Name: plan.AboutCopy(n.ID, n.Life, n.copies),
+	c := w.Stock.copies.One(Copy{ID: uint64(len(w.Copies) + 1), Name: plan.AboutCopy(n.ID, n.Life, n.copies),
 		corr: e.Corr, Node: n,
-		From: n.Engine(), To: n.Pool, Pairs: w.Stock.moves.Keep(e.Pairs), Touching: true})
-	w.Offloads = append(w.Offloads, c)
+		Pool: n.Pool, Pairs: w.Stock.moves.Keep(e.Pairs), Touching: true})
+	w.Copies = append(w.Copies, c)
 	if w.Judges.OnCopy(n, c); w.Failure != nil {
 		return
 	}
 	c.nextMove(w, 0, 0)
 }
 
-func (c *Offload) nextMove(w *World, i, half int) {
-	after := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), uint64(2*i+half)).Heavy(w.Setting.Device)
+func (c *Copy) nextMove(w *World, i, half int) {
+	after := draw.Hash(w.Seed, draw.DeviceCopy, uint64(c.Name), uint64(2*i+half)).Heavy(w.Setting.Device)
 	if d, yes := w.Strikes(plan.FaultStall, c.Name, uint64(2*i+half)); yes {
 		after += d.Span(0, 3*effects.Second)
 	}
@@ -68,7 +51,7 @@ func (c *Offload) nextMove(w *World, i, half int) {
 }
 
 // move is the end of half a page.
-func (c *Offload) move(w *World, i, half int) {
+func (c *Copy) move(w *World, i, half int) {
 	if c.over {
 		return
 	}
@@ -76,11 +59,11 @@ func (c *Offload) move(w *World, i, half int) {
 		c.stop = refusal(contract.Copying, d)
 	}
 	p := c.Pairs[i]
-	src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
+	src, dst := &c.Pool.Pages[p.From.Index], &c.Pool.Pages[p.To.Index]
 	if c.stop == effects.OK || c.begun { // What was submitted is carried out, whatever became of the rest.
 		w.Journal.Note(w.Now, kindMove, c.Node.ID, c.ID, uint64(i), uint64(half))
 		w.Judges.OnMove(c, p)
-		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.From.PartsOf(p.From.Length)); part++ {
+		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.Pool.PartsOf(p.From.Length)); part++ {
 			dst.Stamps[part] = src.Stamps[part]
 		}
 	}
@@ -98,9 +81,9 @@ func (c *Offload) move(w *World, i, half int) {
 }
 
 // copyEnds completes a copy of which nothing moves any more, unless the device says only later that this is so.
-func (c *Offload) copyEnds(w *World) {
+func (c *Copy) copyEnds(w *World) {
 	c.over = true
-	d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 1<<32)
+	d := draw.Hash(w.Seed, draw.DeviceCopy, uint64(c.Name), 1<<32)
 	after := d.Heavy(w.Setting.Device)
 	switch {
 	case c.reported:
@@ -113,7 +96,7 @@ func (c *Offload) copyEnds(w *World) {
 	}
 }
 
-func (c *Offload) copyReported(w *World, settled bool, after effects.Duration) {
+func (c *Copy) copyReported(w *World, settled bool, after effects.Duration) {
 	x := Delivery{Kind: kindCopyDone, A: c.ID, B: uint64(c.stop)}
 	if settled {
 		x.C = 1
@@ -122,7 +105,7 @@ func (c *Offload) copyReported(w *World, settled bool, after effects.Duration) {
 	c.Node.inOrder(w, after, x)
 }
 
-func (c *Offload) copySettles(w *World, after effects.Duration) {
+func (c *Copy) copySettles(w *World, after effects.Duration) {
 	c.settled = true
 	c.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
 }
@@ -130,12 +113,12 @@ func (c *Offload) copySettles(w *World, after effects.Duration) {
 // cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next
 // looks.
 func (n *Node) cancelCopy(w *World, corr effects.Corr) {
-	for _, c := range w.Offloads {
-		if c.corr != corr || c.To != n.Pool || c.reported || c.over || c.stop != effects.OK {
+	for _, c := range w.Copies {
+		if c.corr != corr || c.Pool != n.Pool || c.reported || c.over || c.stop != effects.OK {
 			continue
 		}
 		c.stop = effects.Cancelled
-		if d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 2<<32); d.Permille(500) {
+		if d := draw.Hash(w.Seed, draw.DeviceCopy, uint64(c.Name), 2<<32); d.Permille(500) {
 			c.copyReported(w, false, d.Again().Heavy(w.Setting.Device))
 		}
 		return

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +15,7 @@ type copied interface {
 	Read(dst []byte, page effects.Page) error
 }
 
-// inPool is the pool that planes serve, of which chunks are copied to an arena at its end.
+// inPool is the pool, of which chunks are copied to an arena at its end.
 type inPool struct{ processPool }
 
 // Read implements copied.
@@ -24,21 +23,6 @@ func (p inPool) Read(dst []byte, page effects.Page) error {
 	copy(dst, p.Host(page))
 	return nil
 }
-
-// engineMemory is the pool that the engine fills where it is not the one that planes serve: with
-// pd_use_cpu_offload.
-type engineMemory interface {
-	copied
-	// Host returns the valid bytes of a page for the engine to fill, until Close.
-	Host(effects.Page) []byte
-	// Attachable is its pages as a file that another process may map writable; nil: it was not made so.
-	Attachable() *os.File
-	// Close gives the memory back. Nothing of it may be in use any more.
-	Close() error
-}
-
-// copyWorkers is how many copies of puts run at a time: few already take all the bandwidth that memory has.
-const copyWorkers = 4
 
 // copies carries out the Copies of a machine.
 type copies struct {
@@ -89,7 +73,7 @@ func (c *copies) carryOut(o *copyOrder) effects.Code {
 			return effects.Cancelled
 		}
 		if err := c.from.Read(c.to(pair.To), pair.From); err != nil {
-			c.log.Error("a chunk could not be copied to host memory", "page", pair.From.Index, "bytes", pair.From.Length, "err",
+			c.log.Error("a chunk could not be copied to the arena", "page", pair.From.Index, "bytes", pair.From.Length, "err",
 				err)
 			return effects.Faulted
 		}
@@ -112,7 +96,7 @@ func (c *copies) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.crew.wait(ctx); left > 0 {
 		return &Error{Op: "close", Code: waitedOut(ctx), Count: left, Cause: ctx.Err(),
-			Remedy: "copies to host memory have not ended, so the pools stay mapped until they do; look at the device"}
+			Remedy: "copies to the arena have not ended, so the pools stay mapped until they do; look at the device"}
 	}
 	return nil
 }
