@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ import vllm_double as double
 from kvferry import agent
 from kvferry.codes import Code
 from kvferry.errors import error_of
+from kvferry.values import OwnMemory
 from kvferry.vllm import home, own
 from kvferry.vllm.settings import Settings
 from kvferry.vllm.words import GivenUp, Load, Prompt, Receiver, Save, Work
@@ -401,3 +403,57 @@ def test_a_copy_is_made_before_and_after() -> None:
     wait_until(all_ended)
     assert rig.own.counts.take()["copied_bytes"] == 30
     rig.own.close()
+
+
+# ---- the home alone ----
+
+
+class Attached:
+    """What a home uses of a client."""
+
+    def __init__(self, process: int) -> None:
+        self.attached, self.epoch, self.process, self.life = True, 1, process, "one"
+
+    @property
+    def info(self) -> Any:
+        return SimpleNamespace(life=self.life, page_bytes=8, pages=2 * 6)
+
+    def own_memory(self) -> OwnMemory:
+        return OwnMemory(np.zeros(2 * 6 * 8, np.uint8), self.epoch, self.life, self.process)
+
+    def starts_anew(self, process: int, life: str) -> None:
+        self.epoch, self.process, self.life = self.epoch + 1, process, life
+
+
+def test_only_the_end_of_its_process_ends_what_an_agent_may_write() -> None:
+    """A session that is over, and an agent that is there anew, say nothing of the one before."""
+    moves: list[Any] = []
+    cache = SimpleNamespace(layers=2, layer_bytes=8, block_bytes=16, unmovable=lambda: "", move=moves.append)
+    engine = SimpleNamespace(blocks=4, block_tokens=1)
+    with subprocess.Popen(["sleep", "600"]) as first, subprocess.Popen(["sleep", "600"]) as second:
+        try:
+            client = Attached(first.pid)
+            its = home.Home(client, cache, engine)  # type: ignore[arg-type]
+            assert (its.here, its.spare, len(moves)) == (True, range(4, 6), 1)
+            assert [region.shape for region in moves[0]] == [(6, 8), (6, 8)]
+            client.attached = False
+            assert not its.is_back(1)
+            client.attached = True
+            assert its.is_back(1)
+            client.starts_anew(second.pid, "two")
+            its.settle()
+            assert not its.here
+            assert not its.is_back(1)
+            first.kill()
+            wait_until(lambda: its.is_back(1))
+            its.settle()
+            assert (its.here, its.epoch, len(moves)) == (True, 2, 2)
+            client.starts_anew(second.pid, "two")  # Another session with the same agent: the pool is the same one.
+            assert its.is_back(2)
+            its.settle()
+            assert (its.here, its.epoch, len(moves)) == (True, 3, 2)
+        finally:
+            first.kill()
+            second.kill()
+    its.leave()
+    assert moves[-1] is None

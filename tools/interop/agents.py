@@ -48,10 +48,13 @@ def tried_all(asked: argparse.Namespace) -> bool:
     control = Trial("control", prompt(7, 900))
     known = references(asked, [*plain, *killed, *orphans, control])
     ports, good = free_ports(4), True
+    more = {"save_patience": 10} if asked.own else {}  # So long blocks stay lent that nobody comes for.
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
         engines = {
             side: stack.enter_context(
-                connected(asked, side, side, agent, beside=asked.beside and side == "prefill", delayed=asked.delayed)
+                connected(
+                    asked, side, side, agent, beside=asked.beside and side == "prefill", delayed=asked.delayed, **more
+                )
             )
             for side, agent in both.items()
         }

@@ -99,6 +99,9 @@ class Agent:
     def held(self, client: kvferry.Client) -> dict[str, int]:
         """Say what is left in it, beside pages that nobody has."""
         node = client.stats()["node"]
+        if "blocks" in client.info.sides:
+            lent = node["pages_total"] - node["pages_free"]
+            return {"lent": lent} if lent else {}
         return {name: node[name] for name in ("claims", "pinned", "pages_lent") if node[name]}
 
 
