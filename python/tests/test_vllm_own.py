@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -340,6 +341,29 @@ def test_a_block_is_lent_once_at_a_time() -> None:
     assert rig.results(3)[0] == {"one", "three"}
     assert not rig.own._busy
     assert rig.own.counts.take() == {"saved_requests": 3, "saved_bytes": 80, "copied_bytes": 30}
+    rig.own.close()
+
+
+def test_blocks_do_not_move_while_they_are_copied() -> None:
+    """A copy has addresses of memory that is unmapped when the cache moves."""
+    rig, begun, goes_on, settled = Rig(), threading.Event(), threading.Event(), []
+    rig.home.settle = lambda: settled.append(begun.is_set() and not goes_on.is_set())
+
+    def copy(blocks: list[int], to: list[int]) -> int:
+        begun.set()
+        assert goes_on.wait(double.PATIENCE)
+        return rig._copy_out(blocks, to)
+
+    rig.home.copy_out = copy
+    rig.save("one", 1)
+    rig.save("two", 1)
+    assert begun.wait(double.PATIENCE)
+    for _ in range(3):
+        rig.own.results()
+    goes_on.set()
+    rig.results(2)
+    assert settled
+    assert not any(settled)
     rig.own.close()
 
 

@@ -146,7 +146,9 @@ class Own:
     # ---- within ----
 
     def _go_on(self) -> None:
-        self._home.settle()
+        # A copy reads and writes at addresses, which must not be others' memory before it is over.
+        if all(under.copy is None or under.copy.done() for under in self._under):
+            self._home.settle()
         for under in list(self._under):
             if under.pending is None:
                 self._make(under)
