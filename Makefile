@@ -315,7 +315,8 @@ OTHER        := $(if $(filter 0.32,$(VLLM_VERSION)),,$(CACHE)/vllm-$(VLLM_VERSIO
 ENGINES      := VLLM_TARGET_DEVICE=cpu PYTHONDONTWRITEBYTECODE=1 \
 	PYTHONPATH=$(if $(OTHER),$(OTHER):)$(CURDIR)/python/src:$(CLIENT) $(VLLM)/bin/python
 # What is tried, each with arguments of its own.
-WAYS := 'agents.py' 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' 'agents.py --pull --delayed' \
+WAYS := 'agents.py' 'agents.py --own' 'agents.py --layerwise --batched-tokens 384' 'agents.py --pull' \
+	'agents.py --pull --delayed' \
 	'agents.py --layerwise --beside' 'sharers.py' 'ranks.py' 'ranks.py --layerwise'
 
 .PHONY: interop-agent

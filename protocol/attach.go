@@ -20,6 +20,9 @@ type AttachRequest struct {
 	// Process is the number that the driver of a device has for the engine's process, which the agent admits to its memory;
 	// 0: the engine has no device.
 	Process uint32 // device_process
+	// Adopts says that the engine has the pool as its own memory from now on, where that is of blocks which it names by
+	// number: no other engine may have blocks there meanwhile.
+	Adopts bool // adopts
 }
 
 // An AttachResponse answers it. Where Code is 0 and there is no DeviceKey the first byte of its frame carries a file
@@ -42,6 +45,7 @@ type AttachResponse struct {
 	Keys              uint32   // keys: of one call
 	Bytes             uint32   // bytes: of one message to the agent
 	Sides             [][]byte // sides: of "sender", "receiver", "sharing", "blocks" those that the node has
+	Producer          []byte   // producer: where a node with "blocks" takes registrations, as a call's producers name it
 	// DeviceKey is what AscendCL of the engine's process imports the pool by (aclrtIpcMemImportByKey), where that is memory
 	// of a device; empty: it is a file. Device is the device's number on its host, by which processes that see other devices
 	// find it, DeviceBytes how much is used from where the key leads. These two are there also when the engine is turned
@@ -64,6 +68,7 @@ const (
 	attachLife
 	attachOpen
 	attachProcess
+	attachAdopts
 )
 
 // Fields of AttachResponse.
@@ -83,6 +88,7 @@ const (
 	attachedKeys
 	attachedBytes
 	attachedSides
+	attachedProducer
 	attachedDeviceKey
 	attachedDevice
 	attachedDeviceBytes
@@ -94,14 +100,14 @@ const (
 var (
 	attachRequestSchema = schema{
 		name: "KvfAttachRequest", tagged: true,
-		names:    []string{tagField, "v", "name", "session", "life", "open", "device_process"},
+		names:    []string{tagField, "v", "name", "session", "life", "open", "device_process", "adopts"},
 		required: 1 << attachVersion,
 	}
 	attachResponseSchema = schema{
 		name: "KvfAttachResponse", tagged: true,
 		names: []string{
 			tagField, "v", "session", "life", "resumed", "code", "reason", "offset", "page_bytes", "pages", "layers", "window",
-			"keys", "bytes", "sides", "device_key", "device", "device_bytes", "fmt", "shape", "dtype",
+			"keys", "bytes", "sides", "producer", "device_key", "device", "device_bytes", "fmt", "shape", "dtype",
 		},
 		required: 1<<attachedVersion | 1<<attachedFormat | 1<<attachedShape | 1<<attachedDtype,
 	}
@@ -110,13 +116,14 @@ var (
 // Append appends the message to b.
 func (m *AttachRequest) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachRequest,
-		1+ones(len(m.Name) > 0, m.Session != 0, m.Life != UUID{}, len(m.Open) > 0, m.Process != 0))
+		1+ones(len(m.Name) > 0, m.Session != 0, m.Life != UUID{}, len(m.Open) > 0, m.Process != 0, m.Adopts))
 	b = appendUint(appendStr(b, "v"), uint64(m.Version))
 	b = appendNonEmptyText(b, "name", m.Name)
 	b = appendNonZero(b, "session", m.Session)
 	b = appendNonZeroUUID(b, "life", m.Life)
 	b = appendNonEmpty(b, "open", m.Open)
-	return appendNonZero(b, "device_process", uint64(m.Process))
+	b = appendNonZero(b, "device_process", uint64(m.Process))
+	return appendTrue(b, "adopts", m.Adopts)
 }
 
 // Decode fills m from b; Name is a view of it. The error is a *DecodeError.
@@ -139,6 +146,8 @@ func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 			m.Open = r.uint64s(m.Open)
 		case attachProcess:
 			m.Process = r.uint32()
+		case attachAdopts:
+			m.Adopts = r.boolean()
 		}
 	}
 	w.close()
@@ -150,7 +159,7 @@ func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachResponse, 4+ones(m.Session != 0, m.Life != UUID{}, m.Resumed, m.Code != 0,
 		len(m.Reason) > 0, m.Offset != 0, m.PageBytes != 0, m.Pages != 0, m.Layers != 0, m.Window != 0, m.Keys != 0,
-		m.Bytes != 0, len(m.Sides) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0))
+		m.Bytes != 0, len(m.Sides) > 0, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0))
 	b = appendUint(appendStr(b, "v"), uint64(m.Version))
 	b = appendNonZero(b, "session", m.Session)
 	b = appendNonZeroUUID(b, "life", m.Life)
@@ -165,6 +174,7 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendNonZero(b, "keys", uint64(m.Keys))
 	b = appendNonZero(b, "bytes", uint64(m.Bytes))
 	b = appendNonEmptyTexts(b, "sides", m.Sides)
+	b = appendNonEmptyText(b, "producer", m.Producer)
 	b = appendNonEmptyText(b, "device_key", m.DeviceKey)
 	b = appendNonZero(b, "device", uint64(m.Device))
 	b = appendNonZero(b, "device_bytes", m.DeviceBytes)
@@ -173,7 +183,7 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	return appendStr(appendStr(b, "dtype"), m.Dtype.String())
 }
 
-// Decode fills m from b; Reason, Sides and DeviceKey are views of it. The error is a *DecodeError.
+// Decode fills m from b; Reason, Sides, Producer and DeviceKey are views of it. The error is a *DecodeError.
 func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 	*m = AttachResponse{Sides: m.Sides[:0]}
 	r := open(b, lim)
@@ -209,6 +219,8 @@ func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 			m.Bytes = r.uint32()
 		case attachedSides:
 			m.Sides = r.texts(m.Sides)
+		case attachedProducer:
+			m.Producer = r.text()
 		case attachedDeviceKey:
 			m.DeviceKey = r.text()
 		case attachedDevice:

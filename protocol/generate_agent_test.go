@@ -13,7 +13,7 @@ var (
 		return &AttachRequest{
 			Version: genUint32.Draw(t, "version"), Name: genText.Draw(t, "name"), Session: genUint64.Draw(t, "session"),
 			Life: genMaybeUUID.Draw(t, "life"), Open: genList.Draw(t, "open"),
-			Process: genNumbering.Draw(t, "process"),
+			Process: genNumbering.Draw(t, "process"), Adopts: rapid.Bool().Draw(t, "adopts"),
 		}
 	})
 
@@ -23,7 +23,7 @@ var (
 			Resumed: rapid.Bool().Draw(t, "resumed"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			Offset: genUint64.Draw(t, "offset"), PageBytes: genUint64.Draw(t, "page"), Pages: genUint32.Draw(t, "pages"),
 			Layers: genUint32.Draw(t, "layers"), Window: genUint32.Draw(t, "window"), Keys: genUint32.Draw(t, "keys"),
-			Bytes: genUint32.Draw(t, "bytes"), Sides: genTexts.Draw(t, "sides"),
+			Bytes: genUint32.Draw(t, "bytes"), Sides: genTexts.Draw(t, "sides"), Producer: genText.Draw(t, "producer"),
 			DeviceKey: genText.Draw(t, "key"), Device: genNumbering.Draw(t, "device"),
 			DeviceBytes: genUint64.Draw(t, "used"), Format: genFormat.Draw(t, "fmt"),
 			Shape: genShape.Draw(t, "shape"), Dtype: genDtype.Draw(t, "dtype"),

@@ -126,6 +126,9 @@ func (m *Machine) take(s *session, b *protocol.EngineCall, out *Out) {
 		return
 	}
 	switch {
+	case onBlocks(op) && !s.adopts && m.adopted(s):
+		m.refuse(s, b.ID, effects.Refused, "op", op.String(), "none on blocks that another engine has as its own memory",
+			"attach to an agent of this engine's own", out)
 	case s.leaving:
 		m.refuse(s, b.ID, effects.Closed, "op", op.String(), "none after detach", "attach again", out)
 	case op == protocol.CallDetach:

@@ -51,6 +51,7 @@ type engine struct {
 	lies    bool
 	gone    bool
 	frozen  bool // it reads nothing, and says nothing
+	adopts  bool // it has the pool as its own memory
 
 	session  uint64
 	life     int
@@ -110,7 +111,7 @@ func (e *engine) connect() {
 		e.s.shutEngine = true // It gave this one up. What was said on it may still be read.
 	}
 	e.s, e.inbox, e.attached = e.w.connect(e.process), nil, false
-	m := protocol.AttachRequest{Version: protocol.AttachVersion}
+	m := protocol.AttachRequest{Version: protocol.AttachVersion, Adopts: e.adopts}
 	if e.session != 0 {
 		m.Session, m.Life, m.Open = e.session, lifeOf(e.life), e.open()
 	}

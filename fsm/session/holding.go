@@ -29,6 +29,7 @@ type part struct {
 	may     bool // it may have no target
 	prefill bool // it names a prefill beside
 	ends    bool // what it is about is no more when it has ended well
+	blocks  bool // until it is over, blocks of the engine's may be read or written by peers
 }
 
 // parts has every operation that the machine does not carry out itself.
@@ -58,13 +59,16 @@ var parts = [...]part{
 	protocol.CallSharedGet:      {gives: Pages},
 	protocol.CallKeep:           {},
 	protocol.CallSharedFetch:    {},
-	protocol.CallRegister:       {},
+	protocol.CallRegister:       {blocks: true},
 	protocol.CallExpect:         {},
 	protocol.CallNotNeeded:      {},
-	protocol.CallFinished:       {},
+	protocol.CallFinished:       {blocks: true},
 	protocol.CallAborted:        {},
 	protocol.CallEnd:            {},
 }
+
+// onBlocks says whether blocks of the engine's may be touched by peers until a call of an operation is over.
+func onBlocks(op protocol.CallOp) bool { return int(op) < len(parts) && parts[op].blocks }
 
 // A holding is something that an engine holds, by the number of the call that brought it.
 type holding struct {

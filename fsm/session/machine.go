@@ -112,9 +112,12 @@ type session struct {
 	newest  Conn // that it ever had: what one before that says of open calls is not so any more
 	leaving bool
 	bye     uint64 // the call that made it leave; 0: none did
-	last    uint64 // call
-	calls   []*call
-	holds   []*holding
+	// adopts says that the engine has the pool as its own memory, and may write any page that no call of its own has.
+	// Invariant: while such a session stands, no other has a call on blocks, and no other adopts.
+	adopts bool
+	last   uint64 // call
+	calls  []*call
+	holds  []*holding
 }
 
 // Sessions is how many engines are attached, parted ones and those that leave included.
@@ -183,6 +186,14 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	case !resumed && m.draining:
 		m.turnAway(c, effects.Draining, "this agent ends; attach to another", out)
 		return
+	case !resumed && a.Adopts && !m.hasBlocks():
+		m.turnAway(c, effects.Unsupported, "the pool has chunks of many requests, and no engine can have it as its own "+
+			"memory; set register.engine_id, or let the engine copy", out)
+		return
+	case !resumed && a.Adopts && m.inUse():
+		m.turnAway(c, effects.TooMany, "another engine has this pool as its own memory, or blocks of it are still lent; "+
+			"end that engine, or wait until they are back", out)
+		return
 	case !resumed && !m.roomOf(p, out):
 		m.turnAway(c, effects.TooMany, "this process has "+decimal(uint64(m.attachedOf(p)))+" engines attached, and one "+
 			"process may have "+decimal(uint64(m.cfg.ProcessMax))+" of --engines="+decimal(uint64(m.cfg.SessionsMax))+
@@ -204,7 +215,7 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 		}
 	default:
 		m.last++
-		s = &session{id: m.last, process: p}
+		s = &session{id: m.last, process: p, adopts: a.Adopts}
 		m.sessions = append(m.sessions, s)
 	}
 	s.conn, s.newest, s.name = c, c, string(a.Name)
@@ -214,6 +225,28 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	if resumed {
 		m.resume(s, a.Open, out)
 	}
+}
+
+// hasBlocks says whether pages of the pool are blocks, which engines name by number.
+func (m *Machine) hasBlocks() bool {
+	return slices.ContainsFunc(m.cfg.Told.Sides, func(side []byte) bool { return string(side) == sideBlocks })
+}
+
+// sideBlocks is the side of a node whose pages are blocks.
+const sideBlocks = "blocks"
+
+// inUse says whether an engine that adopts the pool would have to share it: with one that has adopted it, be its
+// connection cut and all quiet, because its process may be computing into any page; or with one of which a call on
+// blocks is not over, because peers may still be writing there. A session that leaves has what its calls still use.
+func (m *Machine) inUse() bool {
+	return slices.ContainsFunc(m.sessions, func(s *session) bool {
+		return s.adopts || slices.ContainsFunc(s.calls, func(c *call) bool { return onBlocks(c.op) && !c.over() })
+	})
+}
+
+// adopted says whether an engine other than s has the pool as its own memory.
+func (m *Machine) adopted(s *session) bool {
+	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adopts })
 }
 
 // room says whether another engine can attach. If need be one ends that is parted and has nothing: such as one whose
@@ -239,7 +272,7 @@ func (m *Machine) attachedOf(p Process) (n int) {
 // endParted ends a session that may be ended, is parted and has nothing, and says whether there was one.
 func (m *Machine) endParted(out *Out, may func(*session) bool) bool {
 	for _, s := range m.sessions {
-		if s.conn == 0 && s.idle() && !s.leaving && may(s) {
+		if s.conn == 0 && s.idle() && !s.leaving && !s.adopts && may(s) {
 			m.leave(s, out)
 			return true
 		}

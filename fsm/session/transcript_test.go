@@ -14,8 +14,8 @@ import (
 // The transcripts in testdata are stories of an agent and its engines. Connections are c1, c2 and so on, processes p1,
 // p2; a call is named by its session and its number, as 1.3. Directives:
 //
-//	agent [window=N] [sessions=N] [holdings=N]          begins
-//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N]
+//	agent [window=N] [sessions=N] [holdings=N] [blocks] begins
+//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N] [adopts]
 //	call CONN ID OP [target=N] [prefill=N] [done=(N,...)] [count=N] [patience=N]
 //	shown CONN ID [first=N] [code=N]
 //	garbage CONN [PROCESS|shown|call]                   no message, or more than one; of a process: its first
@@ -76,10 +76,14 @@ func (s *story) directive(d transcript.Directive) string {
 			SessionsMax: int(number("sessions", 4)), ProcessMax: int(number("share", 4)),
 			HoldingsMax: int(number("holdings", 8)), CallBytesMax: int(number("bytes", 1<<20)), Wire: lim,
 		})
+		if has("blocks") {
+			s.m.cfg.Told.Sides = [][]byte{[]byte("blocks")}
+		}
 	case "attach":
 		m := protocol.AttachRequest{
 			Version: uint32(number("v", protocol.AttachVersion)), Name: []byte(word("name")), Session: number("session", 0),
 			Open: list("open"), Process: uint32(number("device-process", 0)),
+			Adopts: has("adopts"),
 		}
 		if m.Session != 0 {
 			m.Life = lives[word("life")]

@@ -42,6 +42,11 @@ type world struct {
 	back     map[handle]bool    // calls whose memory is back
 
 	missed int
+
+	// blocks says that pages are blocks, and that engines have the pool as their own memory: adopts has the sessions of
+	// those that do.
+	blocks bool
+	adopts map[uint64]bool
 }
 
 const (
@@ -92,7 +97,7 @@ func (w *world) must(err error) {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), lim: protocol.DefaultLimits()}
+	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), lim: protocol.DefaultLimits(), blocks: seed%3 == 0}
 	w.start()
 	for range 3 {
 		w.engines = append(w.engines, w.newEngine(false))
@@ -103,7 +108,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 func (w *world) newEngine(lies bool) *engine {
 	w.process++
-	return &engine{w: w, process: w.process, lies: lies, calls: map[uint64]*asked{}, had: map[uint64]*had{}}
+	return &engine{w: w, process: w.process, lies: lies, calls: map[uint64]*asked{}, had: map[uint64]*had{},
+		adopts: w.blocks && !lies && w.some(3) > 0}
 }
 
 // start begins the agent's next life: its memory is another one, and its sessions are none.
@@ -114,6 +120,7 @@ func (w *world) start() {
 	w.life++
 	w.streams, w.draining, w.frees, w.pages = nil, false, nil, [pagesOfAll]page{}
 	w.works, w.holds, w.begun = map[handle]*work{}, map[handle]*held{}, map[handle]bool{}
+	w.adopts = map[uint64]bool{}
 	w.owners, w.left, w.whose = map[uint64]*engine{}, map[uint64]bool{}, map[uint64]Process{}
 	if w.exited = map[Process]bool{}; w.back == nil {
 		w.unwanted, w.back = map[handle]bool{}, map[handle]bool{}
@@ -125,7 +132,33 @@ func (w *world) start() {
 		},
 		SessionsMax: sessionsMax, ProcessMax: processMax, HoldingsMax: holdingsMax, CallBytesMax: 1 << 20, Wire: w.lim,
 	}
+	if w.blocks {
+		w.cfg.Told.Sides = [][]byte{[]byte("blocks")}
+	}
 	w.m = New(w.cfg)
+}
+
+// computes says whether an engine other than that of a session may be computing into any page.
+func (w *world) computes(session uint64) bool {
+	for other := range w.adopts {
+		if other != session && !w.gone(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// adopted checks that whoever has the pool as its own memory from now on is alone there.
+func (w *world) adopted(session uint64) {
+	if w.computes(session) {
+		w.t.Fatalf("session %d has the pool as its own memory while another engine computes there", session)
+	}
+	for h, k := range w.works {
+		if onBlocks(k.op) {
+			w.t.Fatalf("session %d has the pool as its own memory while peers touch blocks of call %v", session, h.Call)
+		}
+	}
+	w.adopts[session] = true
 }
 
 func (w *world) connect(p Process) *stream {
@@ -214,6 +247,9 @@ func (w *world) begin(b Begin) {
 		w.t.Fatalf("call %v is begun by the words of call %d", b.Call, b.Body.ID)
 	}
 	w.begun[h] = true
+	if onBlocks(b.Op) && w.computes(b.Session) {
+		w.t.Fatalf("call %v (%v) is begun on blocks in which another engine computes", b.Call, b.Op)
+	}
 	k := &work{op: b.Op}
 	p := parts[b.Op]
 	for _, u := range []struct {
@@ -289,6 +325,9 @@ func (w *world) leaves(id uint64) {
 	if e := w.owners[id]; !w.gone(id) && !w.draining && e != nil && e.attached && e.session == id && !e.s.shutAgent {
 		w.t.Fatalf("session %d is no more, and its engine is there", id)
 	}
+	if w.adopts[id] && !w.gone(id) && !w.draining {
+		w.t.Fatalf("session %d is no more, and its engine may be computing in the pool", id)
+	}
 	for h := range w.works {
 		if h.Session == id {
 			w.t.Fatalf("session %d is no more while call %v goes on", id, h.Call)
@@ -362,7 +401,7 @@ func (w *world) end(h handle, well bool) {
 		w.holds[h] = x
 		a.Hits, a.Pages, a.Lengths = 1, x.pages, make([]uint64, len(x.pages))
 	}
-	if k.op == protocol.CallPut || k.op == protocol.CallFinishPrefill {
+	if k.op == protocol.CallPut || k.op == protocol.CallFinishPrefill || onBlocks(k.op) {
 		a.Held = w.some(2) == 0
 	}
 	stands := false
@@ -458,6 +497,11 @@ func (w *world) heard(s *stream, body []byte) {
 		if x := w.m.Of(s.id); x.ID != 0 {
 			if p, known := w.whose[x.ID]; known && p != s.process {
 				w.t.Fatalf("process %d takes over session %d of process %d", s.process, x.ID, p)
+			}
+			var m protocol.AttachRequest
+			w.must(m.Decode(body, &w.lim))
+			if _, known := w.whose[x.ID]; m.Adopts && !known {
+				w.adopted(x.ID)
 			}
 			w.whose[x.ID], s.attached = s.process, true
 		}

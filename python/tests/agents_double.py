@@ -199,7 +199,12 @@ class Agent:
         sides = ("sender", "receiver") if self.layers else ("sender", "receiver", "sharing")
         pages = self.wire.pages * max(1, self.layers)
         vars(self.info).update(
-            pages=pages, page_bytes=self.page_bytes, shape=double.SHAPE, sides=sides, layers=max(1, self.layers)
+            pages=pages,
+            page_bytes=self.page_bytes,
+            shape=double.SHAPE,
+            sides=sides,
+            layers=max(1, self.layers),
+            producer="",
         )
 
     def reserve(self, count: int, *, patience: float | None = None) -> Pages:

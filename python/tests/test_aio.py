@@ -42,7 +42,7 @@ def test_both_clients_have_the_same_methods() -> None:
     for name in ("Client", "Pages", "Shared", "Prefill", "Pending", "PutResult", "RecallResult"):
         assert methods(getattr(aio, name)) == methods(getattr(kvferry, name)), name
     tested = {case.method for case in CASES + LATER}
-    attachment = {"info", "attached", "epoch", "pool", "pin_memory", "close", "fetch", "shared_fetch"}
+    attachment = {"info", "attached", "epoch", "pool", "own_memory", "pin_memory", "close", "fetch", "shared_fetch"}
     assert methods(aio.Client) == tested | attachment
 
 

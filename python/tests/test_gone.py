@@ -272,3 +272,39 @@ def test_somebody_else_listens(tmp_path: pathlib.Path, garbage: bytes) -> None:
             last.connect(path)
         thread.join()
     assert ATTACH_TIME > 1.0
+
+
+def test_a_call_of_a_session_is_not_made_in_the_next(stub: StubAgent) -> None:
+    """The blocks that it names are others' there; one that waits for room is lost with its session."""
+    stub.agent.executes = silent
+    with kvferry.connect(stub.path) as client:
+        epoch = client.epoch
+        made = [client.finished(request=f"r{i}", blocks=[kvferry.Blocks([i])], epoch=epoch) for i in range(8)]
+        other = client.finished(request="any", blocks=[kvferry.Blocks([8])])
+        stub.heard("finished", 3)  # The window has no room for more.
+        _restart(stub, client)
+        for pending in made:
+            with pytest.raises(LostError):
+                pending.result(PATIENCE)
+        with pytest.raises(LostError, match="the session that it is of is over"):
+            client.finished(request="late", blocks=[kvferry.Blocks([9])], epoch=epoch)
+        stub.heard("finished", 4)
+        assert [x["request"] for x in stub.agent.heard if x.get("op") == "finished"][3:] == ["any"]
+        stub.agent.executes = execute
+        other.cancel()
+
+
+def test_memory_that_is_kept_stays_when_the_session_is_over(stub: StubAgent) -> None:
+    with kvferry.connect(stub.path) as client, pytest.raises(Error, match="connect with adopts=True"):
+        client.own_memory()
+    with kvferry.connect(stub.path, adopts=True) as client:
+        memory = client.own_memory()
+        memory.bytes[:] = 7
+        assert (memory.epoch, memory.life) == (client.epoch, client.info.life)
+        _restart(stub, client)
+        again = client.own_memory()
+        assert again.epoch > memory.epoch
+        assert not again.bytes.any()
+        memory.bytes[0] += 1
+    assert memory.bytes[0] == 8
+    assert (memory.bytes[1:] == 7).all()

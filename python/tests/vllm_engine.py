@@ -92,6 +92,9 @@ def wait_until(holds: Callable[[], bool]) -> None:
 class Engine:
     """One engine, with both halves of its connector in one process."""
 
+    # Elements between the blocks of a layer, which have one row.
+    gap = 0
+
     def __init__(
         self, connector: Callable[..., Any], role: str, blocks: int = 64, budget: int = 1 << 20, **extra: Any
     ) -> None:
@@ -99,8 +102,8 @@ class Engine:
         self.scheduler = connector(vllm, Role.SCHEDULER, cache)
         self.worker = connector(vllm, Role.WORKER, cache)
         # Layers are slices of one storage, with room between them.
-        self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD), np.float32)
-        self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks]) for i in range(LAYERS)}
+        self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD + self.gap), np.float32)
+        self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks, ..., : 2 * HEAD]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
         self.free = list(range(1, blocks))
         # What the weights of its model are, beside those that it was started with.
@@ -214,8 +217,9 @@ class Engine:
         """Have all that is under way end, and see what the connector says of it; then end it."""
         self.run(self.idle)
         working = self.worker._working
-        for pool in (working._layering, working._saving, working._loading):
-            pool.shutdown(wait=True)
+        for pool in ("_layering", "_saving", "_loading", "_copying", "_words"):
+            if hasattr(working, pool):
+                getattr(working, pool).shutdown(wait=True)
         self.step()
         assert not self._waiting
         self.worker.shutdown()

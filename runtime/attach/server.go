@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
@@ -157,7 +160,25 @@ func (s *Server) told() protocol.AttachResponse {
 	for _, side := range s.node.Sides() {
 		m.Sides = append(m.Sides, []byte(side))
 	}
+	if s.node.Geometry() != nil {
+		m.Producer = []byte(s.producer())
+	}
 	return m
+}
+
+// producer is where the node takes registrations, as engines of other hosts name it.
+func (s *Server) producer() string {
+	var host string
+	var init, port uint16
+	for _, x := range s.node.Servers() {
+		switch x.Channel { //nolint:exhaustive // The others are for chunks.
+		case effects.ChannelInit:
+			host, init = x.Addr.Host, x.Addr.Port
+		case effects.ChannelRegister:
+			port = x.Addr.Port
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(init))) + ":" + strconv.Itoa(int(port))
 }
 
 // Path is where engines attach.

@@ -21,6 +21,7 @@ import contextlib
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import kvferry
@@ -40,13 +41,20 @@ def tried_all(asked: argparse.Namespace) -> bool:
     aborted, orphans, waiting = (
         trials(way, ABREAST, seed) for way, seed in (("aborted", 3), ("prefill", 4), ("decode", 5))
     )
+    if asked.own:  # What is lent is registered for by the prefill's answer alone.
+        plain, killed, aborted, orphans = (
+            [replace(trial, first="prefill") for trial in some] for some in (plain, killed, aborted, orphans)
+        )
     control = Trial("control", prompt(7, 900))
     known = references(asked, [*plain, *killed, *orphans, control])
-    ports, good = free_ports(3), True
+    ports, good = free_ports(4), True
+    more = {"save_patience": 10} if asked.own else {}  # So long blocks stay lent that nobody comes for.
     with agents(asked, ports) as both, contextlib.ExitStack() as stack:
         engines = {
             side: stack.enter_context(
-                connected(asked, side, side, agent, beside=asked.beside and side == "prefill", delayed=asked.delayed)
+                connected(
+                    asked, side, side, agent, beside=asked.beside and side == "prefill", delayed=asked.delayed, **more
+                )
             )
             for side, agent in both.items()
         }
@@ -74,17 +82,21 @@ def tried_all(asked: argparse.Namespace) -> bool:
             print(f"  {took:.0f} s; held at the end: {left}")
             for side, counts in said.items():
                 print(f"  {side} so far: {json.dumps(counts)}")
+            if loaded := said["decode"].get("loaded_bytes"):
+                copied = sum(counts.get("copied_bytes", 0) for counts in said.values())
+                print(f"  the engines copied {copied / loaded:.2f} bytes for each byte that was loaded")
         pair.aborted(aborted)
         good = nothing_held("aborted", both) and good
         if not asked.delayed:  # Else nothing is at the decode before it is fetched, that could be written over.
-            with kvferry.connect(both["decode"].socket) as client:
+            with kvferry.connect(both["prefill" if asked.own else "decode"].socket) as client:
                 differs = pair.control(control, known[control.name], client)
             print(f"control: tokens {'differ, as they must' if differs else 'are the same, and must not be'}")
             good = good and differs
         result = pair.prefill_gone(orphans, known)
         print(f"prefill: {result.same} of {len(orphans)} same, different {result.different}, failed {result.failed}")
         good = nothing_held("prefill", both) and good and result.same == len(orphans)
-        pair.decode_gone(waiting)
+        if not asked.own:  # Else nobody is left who could lend something that it would wait for.
+            pair.decode_gone(waiting)
         return nothing_held("decode", both) and good
 
 
@@ -93,8 +105,13 @@ def main() -> int:
     parser = arguments(__doc__)
     add_pulls(parser)
     parser.add_argument("--layerwise", action="store_true", help="each layer goes while the next is computed")
+    parser.add_argument("--own", action="store_true", help="the engines' own blocks are registered, and not copied")
     parser.add_argument("--beside", action="store_true", help="the prefill engine has another connector too")
     asked = parser.parse_args()
+    if asked.own:
+        if asked.layerwise or asked.pull:
+            parser.error("blocks go when all is computed, and are pushed: --own excludes --layerwise and --pull")
+        asked.num_blocks = asked.num_blocks or 256
     if asked.layerwise and asked.pull:
         parser.error("layers are pushed: --layerwise and --pull exclude each other")
     try:

@@ -46,6 +46,24 @@ DONE = "pd_peer_host: {host}\npd_pull_done_port: [{done}]"
 OFFERED = "pd_pull_pending_ttl: {retention}"
 PEER = "pd_peer_host: {host}\npd_peer_init_port: [{init}]\npd_peer_alloc_port: [{alloc}]"
 
+# Where engines have their own blocks in the pool: a page is a block of one layer, and both sides are called.
+OWN = """
+enable_pd: true
+pd_role: both
+transfer_channel: auto
+pd_peer_host: {host}
+pd_peer_init_port: [{init}]
+pd_peer_alloc_port: [{alloc}]
+pd_buffer_device: cpu
+chunk_size: {block}
+extra_config:
+  kvferry:
+    layout: {{num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: float}}
+    register: {{engine_id: {side}, kv_heads: 2, blocks: {blocks}}}
+"""
+# Tokens of a block, as vLLM has them on a CPU; and blocks of the pool beside the engine's.
+BLOCK, SPARE = 128, 64
+
 # What they are on either side.
 SIDES = {"prefill": "sender", "decode": "receiver"}
 
@@ -81,6 +99,9 @@ class Agent:
     def held(self, client: kvferry.Client) -> dict[str, int]:
         """Say what is left in it, beside pages that nobody has."""
         node = client.stats()["node"]
+        if "blocks" in client.info.sides:
+            lent = node["pages_total"] - node["pages_free"]
+            return {"lent": lent} if lent else {}
         return {name: node[name] for name in ("claims", "pinned", "pages_lent") if node[name]}
 
 
@@ -149,11 +170,23 @@ def files(
     return made
 
 
+def own_files(ports: list[int], blocks: int) -> dict[str, str]:
+    """Write the files of both agents where engines have so many blocks of their own in the pool."""
+    at = {"prefill": ports[2:4], "decode": ports[:2]}
+    return {
+        side: OWN.format(host=HOST, init=init, alloc=alloc, block=BLOCK, side=side, blocks=blocks + SPARE)
+        for side, (init, alloc) in at.items()
+    }
+
+
 @contextlib.contextmanager
 def agents(asked: argparse.Namespace, ports: list[int]) -> Iterator[dict[str, Agent]]:
     """Run both agents."""
     made: dict[str, Agent] = {}
-    texts = files(ports, pull=asked.pull, delayed=asked.delayed, layerwise=asked.layerwise)
+    if asked.own:
+        texts = own_files(ports, asked.num_blocks)
+    else:
+        texts = files(ports, pull=asked.pull, delayed=asked.delayed, layerwise=asked.layerwise)
     try:
         for side, text in texts.items():
             made[side] = Agent(asked.kvferry, side, text, Path(asked.work))

@@ -62,6 +62,7 @@ class Pair:
         """Send requests to both."""
         self._prefill, self._decode = prefill, decode
         self._ports, self._asked = ports, asked
+        self._own = getattr(asked, "own", False)  # Not of every command.
         self._computed = 0  # requests that the prefill engine was given
 
     def run(
@@ -87,11 +88,14 @@ class Pair:
         return result
 
     def control(self, trial: Trial, reference: list[int], decode: kvferry.Client) -> bool:
-        """Write over what came before the decode engine reads it; say whether its tokens differ."""
-        before = self._saved()
+        """Write over what came before the decode engine reads it; say whether its tokens differ.
+
+        The client is of the agent that has it: the decode's, or where blocks are lent the prefill's.
+        """
+        before = 0.0 if self._own else self._saved()
         self.to_prefill(trial)
         done = self._prefill.wait("done", self._asked.patience, id=trial.name)
-        if self._saved() == before:
+        if not self._own and self._saved() == before:  # Else nothing comes before the decode engine asks.
             raise SilentError("the control's KV did not come")
         pool = decode.pool()
         pool.view("<f4")[:] *= -1.0
@@ -119,20 +123,31 @@ class Pair:
     def aborted(self, tried: list[Trial]) -> None:
         """Have requests end at the decode engine while it waits; the prefill engine computes them all the same."""
         for trial in tried:
-            self.to_decode(trial)
+            params = self._answer(trial) if self._own else None
+            self.to_decode(trial, params)
             self._decode.wait("begun", self._asked.patience, id=trial.name)
             self._decode.say("abort", id=trial.name)
-            self.to_prefill(trial)
-        for trial in tried:
+            if params is None:
+                self.to_prefill(trial)
+        for trial in tried if not self._own else ():
             self._prefill.wait("done", self._asked.patience, id=trial.name)
 
     def prefill_gone(self, tried: list[Trial], references: dict[str, list[int]]) -> Result:
         """Kill the prefill engine while the decode engine waits for it."""
         result = Result()
-        for trial in tried:
-            self.to_decode(trial)
-            self.to_prefill(trial)
-        self._prefill.kill()
+        if self._own:
+            answers = [self._answer(trial) for trial in tried]
+            for trial, params in zip(tried[: len(tried) // 2], answers, strict=False):
+                self.to_decode(trial, params)
+            self._prefill.kill()
+            for trial, params in zip(tried, answers, strict=True):
+                if trial not in tried[: len(tried) // 2]:
+                    self.to_decode(trial, params)
+        else:
+            for trial in tried:
+                self.to_decode(trial)
+                self.to_prefill(trial)
+            self._prefill.kill()
         for trial in tried:
             done = self._decode.wait("done", self._asked.patience, id=trial.name)
             result.judge(trial, done, references[trial.name])
@@ -152,8 +167,14 @@ class Pair:
             "add", id=trial.name, prompt=trial.prompt, new_tokens=1, kv_transfer_params=self._params(trial)
         )
 
+    def _answer(self, trial: Trial) -> dict[str, Any]:
+        """Have the prefill engine compute a request, and give what it says of that."""
+        self.to_prefill(trial)
+        params: dict[str, Any] = self._prefill.wait("done", self._asked.patience, id=trial.name)["kv_transfer_params"]
+        return params
+
     def _params(self, trial: Trial) -> dict[str, Any]:
-        init, alloc, _ = self._ports
+        init, alloc = self._ports[:2]
         spec = {
             "req_id": trial.name,
             "receiver_host": HOST,

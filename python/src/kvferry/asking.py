@@ -48,6 +48,8 @@ class Ask(Generic[T]):
     read: Callable[[Reply], T]
     # What it means that the session ends meanwhile, or that there is none.
     lost: Callable[[LostError], T] = raised
+    # The session in which alone it may be made, by its epoch; None: in any.
+    only: int | None = None
 
 
 def unanswered(op: str, seconds: float) -> Error:

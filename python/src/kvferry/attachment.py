@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvferry.asking import Ask
     from kvferry.core import Core
     from kvferry.messages import Attached
-    from kvferry.values import Options, Pinned
+    from kvferry.values import Options, OwnMemory, Pinned
 
 SOCKET_VARIABLE = "KVFERRY_SOCKET"
 
@@ -35,6 +35,9 @@ class Driver(Protocol):
 
     def pin(self) -> Pinned:
         """Have the core pin its pool."""
+
+    def own_memory(self) -> OwnMemory:
+        """Have the core keep its pool."""
 
     def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
         """Have the core told something of a call."""
@@ -98,6 +101,22 @@ class Attachment:
         """
         self._driver.core.usable("pin_memory")
         return self._driver.pin()
+
+    def own_memory(self) -> OwnMemory:
+        """Give the memory of the pool to an engine that computes there, and whose blocks it is (Options.adopts).
+
+        It stays mapped, and what it is, for as long as something looks at it. When the session is over the agent may
+        still write into blocks that were registered, until its process has ended, or another session with it begins.
+        """
+        core = self._driver.core
+        core.usable("own_memory")
+        if not self._options.adopts:
+            raise error_of(
+                "own_memory",
+                Code.INVALID,
+                Why(stage="command", field="adopts", theirs="False", ours="True", remedy="connect with adopts=True"),
+            )
+        return self._driver.own_memory()
 
     def _look_attached(self) -> None:
         """Raise where the first attachment did not come about."""

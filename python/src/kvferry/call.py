@@ -46,6 +46,8 @@ class Call:
     entries: Mapping[str, Any]
     # Nobody waits for it: the session made it.
     own: bool = False
+    # The session in which alone it may be made, by its epoch; None: in any.
+    only: int | None = None
     number: int = 0
     epoch: int = 0  # in which it was looked at, and then sent
     state: State = State.MADE
@@ -74,6 +76,11 @@ class Call:
         """The numbers of calls that it is about."""
         both = (self.entries.get("target", 0), self.entries.get("prefill", 0))
         return tuple(number for number in both if number)
+
+    @property
+    def bound(self) -> bool:
+        """Whether it means nothing in another session than that in which it was made."""
+        return bool(self.subjects) or self.only is not None
 
     @property
     def gives_back(self) -> str | None:

@@ -217,8 +217,8 @@ class Calls:
         With keep_open the agent still has the calls that were sent, and answers them to nobody.
         """
         queued = list(self._ending.calls) + list(self._work.calls)
-        gone = [*self._open.values(), *self._again, *(c for c in queued if all_of_them or c.subjects)]
-        stay = [] if all_of_them else [c for c in queued if not c.subjects]
+        gone = [*self._open.values(), *self._again, *(c for c in queued if all_of_them or c.bound)]
+        stay = [] if all_of_them else [c for c in queued if not c.bound]
         made = [Lost(call, lost(call.op)) for call in gone if not call.own and not call.forgotten]
         self._again, self._work, self._ending = [], _Lane(), _Lane()
         for call in stay:

@@ -302,12 +302,14 @@ class Client(Attachment):
         transfer: str = "",
         engine: str = "",
         patience: float | None = None,
+        epoch: int | None = None,
     ) -> Pending[Received]:
         """Name blocks that producers are to write into, and return at once.
 
         The blocks are the agent's until they are returned. Where it does not end well their content means nothing.
+        With an epoch it is made in that session alone: block numbers of one mean others in the next.
         """
-        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience)
+        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience, epoch)
         return self._follow(ask)
 
     def expect(
@@ -323,13 +325,19 @@ class Client(Attachment):
         self._run(operations.not_needed(request, producers, transfer, patience))
 
     def finished(
-        self, *, request: str, blocks: Sequence[Blocks], transfer: str = "", lease: float | None = None
+        self,
+        *,
+        request: str,
+        blocks: Sequence[Blocks],
+        transfer: str = "",
+        lease: float | None = None,
+        epoch: int | None = None,
     ) -> Pending[Written]:
         """Lend blocks of a request that is computed to whoever registers for them, and return at once.
 
-        They must not change until they are returned.
+        They must not change until they are returned. An epoch is that of a registration.
         """
-        return self._follow(operations.finished(request, blocks, transfer, lease))
+        return self._follow(operations.finished(request, blocks, transfer, lease, epoch))
 
     def aborted(self, *, request: str, transfer: str = "") -> None:
         """Say that a request will not come, or that what is lent for it is not to be written any more."""
@@ -371,7 +379,7 @@ class Client(Attachment):
 
     def _follow(self, ask: Ask[T]) -> Pending[T]:
         """Make a call, and wait for nothing."""
-        call, waiting = Call(ask.op, ask.entries), Waiting[Once](Once)
+        call, waiting = Call(ask.op, ask.entries, only=ask.only), Waiting[Once](Once)
         try:
             self._driver.begin(call, waiting)
         except BaseException:

@@ -23,6 +23,7 @@ from kvferry.errors import ClosedError, Error, Why, lost
 from kvferry.link import Link, LinkError, Pace, StrangerError
 from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Broken, Joined, Refused, Session
+from kvferry.values import OwnMemory
 from kvferry.waiting import Reply, Waiting
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Core:
         """Call wake, which must take no lock, where the driver has something to do that it cannot know of."""
         self.path = path
         self.options = options
-        self.session = Session(options.name, options.queue)
+        self.session = Session(options.name, options.queue, adopts=options.adopts)
         self.link: Link | None = None
         self.pool: Pool | npu.DevicePool | None = None
         self.refusal: Error | None = None  # the last, where there was no attachment since
@@ -126,6 +127,8 @@ class Core:
     def look(self, call: Call) -> None:
         """Raise where a call cannot be made; else it is one of this session."""
         self.usable(call.op)
+        if call.only is not None and call.only != self.epoch:
+            raise lost(call.op, "the session that it is of is over; treat it as a miss")
         self.session.calls.look(call)
         call.epoch = self.epoch
 
@@ -184,6 +187,15 @@ class Core:
             self.pinned = pin(self.pool)
             log.info("%s", self.pinned.text)
         return self.pinned
+
+    def own_memory(self) -> OwnMemory:
+        """Have the pool stay mapped for as long as something looks at it, also when the session is over."""
+        info, pool = self.session.info, self.pool
+        if not self.session.joined or info is None or pool is None or pool.life != info.life:
+            raise lost("own_memory")
+        if isinstance(pool, npu.DevicePool):
+            raise npu.on_device("own_memory", pool)
+        return OwnMemory(pool.keep(), self.epoch, info.life, self._server)
 
     # ---- for handles ----
 

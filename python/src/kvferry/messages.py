@@ -53,6 +53,8 @@ class Attached:
     fmt: int = 0
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    # Where an agent of blocks takes registrations, as calls name producers.
+    producer: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,17 @@ def _packed(kind: str, entries: Mapping[str, Any], always: tuple[str, ...]) -> b
     return cast("bytes", msgpack.packb(made, use_bin_type=True))
 
 
-def attach_request(name: str, session: int, life: str, waits: list[int], device_process: int = 0) -> bytes:
-    """Make a KvfAttachRequest. The process has this number for the driver of an NPU; 0: it is not known."""
+def attach_request(
+    name: str, session: int, life: str, waits: list[int], device_process: int = 0, *, adopts: bool = False
+) -> bytes:
+    """Make a KvfAttachRequest.
+
+    The process has this number for the driver of an NPU; 0: it is not known. One that adopts the pool has it as its own
+    memory.
+    """
     entries = {"v": VERSION, "name": name, "session": session, "life": life, "open": waits}
     entries["device_process"] = device_process
+    entries["adopts"] = adopts
     return _packed("KvfAttachRequest", entries, ("v",))
 
 
@@ -166,7 +175,7 @@ _Readers = dict[str, "Callable[[Any], Any]"]
 _ATTACHED: _Readers = {
     "v": _u32, "session": _u64, "life": _text, "resumed": _boolean, "code": _u32, "reason": _text, "offset": _u64,
     "page_bytes": _u64, "pages": _u32, "layers": _u32, "window": _u32, "keys": _u32, "bytes": _u32,
-    "sides": _list(_text), "device_key": _text, "device": _u32, "device_bytes": _u64,
+    "sides": _list(_text), "producer": _text, "device_key": _text, "device": _u32, "device_bytes": _u64,
     "fmt": _u32, "shape": _list(_u32), "dtype": _text,
 }  # fmt: skip
 _ANSWER: _Readers = {

@@ -211,6 +211,7 @@ def register(
     transfer: str,
     engine: str,
     patience: float | None,
+    epoch: int | None = None,
 ) -> Ask[Received]:
     """Ask to have blocks written."""
 
@@ -225,7 +226,7 @@ def register(
         "stages": number_of("register", "stages", stages),
         **_blocks("register", blocks),
     }
-    return Ask("register", entries, patience, read)
+    return Ask("register", entries, patience, read, only=epoch)
 
 
 def expect(request: str, producers: Sequence[ProducerPeer], transfer: str, patience: float | None) -> Ask[None]:
@@ -238,7 +239,9 @@ def not_needed(request: str, producers: Sequence[ProducerPeer], transfer: str, p
     return Ask("not_needed", _errand("not_needed", request, producers, transfer, patience), patience, done)
 
 
-def finished(request: str, blocks: Sequence[Blocks], transfer: str, lease: float | None) -> Ask[Written]:
+def finished(
+    request: str, blocks: Sequence[Blocks], transfer: str, lease: float | None, epoch: int | None = None
+) -> Ask[Written]:
     """Ask to lend blocks."""
 
     def read(reply: Reply) -> Written:
@@ -251,7 +254,7 @@ def finished(request: str, blocks: Sequence[Blocks], transfer: str, lease: float
         "patience_ns": nanoseconds("finished", "lease", lease),
         **_blocks("finished", blocks),
     }
-    return Ask("finished", entries, lease, read)
+    return Ask("finished", entries, lease, read, only=epoch)
 
 
 def aborted(request: str, transfer: str) -> Ask[None]:

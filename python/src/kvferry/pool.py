@@ -107,6 +107,7 @@ class Pool:
         self.page_bytes = info.page_bytes
         self.count = info.pages
         self._memory: _Memory | None = None
+        self._kept = False
         length = info.pages * info.page_bytes
         _look_sealed(fd)
         size = os.fstat(fd).st_size  # From here on it cannot change.
@@ -123,10 +124,15 @@ class Pool:
         begin = number * self.page_bytes
         return self.bytes[begin : begin + (self.page_bytes if length is None else length)]
 
+    def keep(self) -> Bytes:
+        """Give all pages, and have them stay what they are when the session is over: an engine computes there."""
+        self._kept = True
+        return self.bytes
+
     def drop(self) -> None:
-        """Give the memory up; see the class."""
+        """Give the memory up; see the class. What is kept stays until nothing looks at it any more."""
         memory, self._memory = self._memory, None
-        if memory is not None:
+        if memory is not None and not self._kept:
             memory.empty()
 
 

@@ -51,10 +51,11 @@ Event = Joined | Refused | Broken | CallEvent
 class Session:
     """See the module. Its methods, and those of its calls, must not be called by two threads at once."""
 
-    def __init__(self, name: str = "", queue_max: int = QUEUE_MAX) -> None:
-        """Call the engine so, for people; queue at most so many calls."""
+    def __init__(self, name: str = "", queue_max: int = QUEUE_MAX, *, adopts: bool = False) -> None:
+        """Call the engine so, for people; queue at most so many calls. It may have the pool as its own memory."""
         fit_text("connect", "name", name)
         self._name = name
+        self._adopts = adopts
         self._stream = Stream()
         self.calls = Calls(self._stream, queue_max)
         self._session = 0
@@ -89,7 +90,11 @@ class Session:
         self._restart()
         self._hears, self._asked = True, self._session
         life = self._life if self._session else ""
-        self._stream.say(messages.attach_request(self._name, self._session, life, self.calls.open, self.device_process))
+        self._stream.say(
+            messages.attach_request(
+                self._name, self._session, life, self.calls.open, self.device_process, adopts=self._adopts
+            )
+        )
 
     def disconnected(self) -> list[Lost]:
         """Know that the connection is gone. Calls stay, for the next one, but for those that may be why it was cut."""

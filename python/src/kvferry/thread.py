@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvferry.call import Call
-    from kvferry.values import Options, Pinned
+    from kvferry.values import Options, OwnMemory, Pinned
     from kvferry.waiting import Waiting
 
 log = logging.getLogger("kvferry")
@@ -167,3 +167,8 @@ class Driver:
         """Have the core pin its pool."""
         with self.lock:
             return self.core.pin()
+
+    def own_memory(self) -> OwnMemory:
+        """Have the core keep its pool."""
+        with self.lock:
+            return self.core.own_memory()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvferry.errors import Error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,19 @@ class Written:
 
 
 @dataclass(frozen=True)
+class OwnMemory:
+    """The pool of a session, which stays mapped for as long as something looks at its bytes."""
+
+    # All pages, one after the other.
+    bytes: npt.NDArray[np.uint8]
+    # Of the session, and of the agent that it is with.
+    epoch: int
+    life: str
+    # The agent's process; 0: it has no number here.
+    process: int
+
+
+@dataclass(frozen=True)
 class Pinned:
     """What was done to make the pool's memory known to CUDA."""
 
@@ -120,3 +137,6 @@ class Options:
     grace: float = 10.0
     # How many calls may wait for room in the agent's window.
     queue: int = 4096
+    # Whether this engine has the pool as its own memory, where its pages are blocks that it names by number. Then no
+    # other engine has blocks there, and none is let in until this process has ended or closed its client.
+    adopts: bool = False

@@ -242,9 +242,10 @@ class Client(Attachment):
         transfer: str = "",
         engine: str = "",
         patience: float | None = None,
+        epoch: int | None = None,
     ) -> Pending[Received]:
         """Name blocks that producers are to write into, and return at once."""
-        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience)
+        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience, epoch)
         return self._follow(ask)
 
     def expect(
@@ -260,10 +261,16 @@ class Client(Attachment):
         await self._run(operations.not_needed(request, producers, transfer, patience))
 
     def finished(
-        self, *, request: str, blocks: Sequence[Blocks], transfer: str = "", lease: float | None = None
+        self,
+        *,
+        request: str,
+        blocks: Sequence[Blocks],
+        transfer: str = "",
+        lease: float | None = None,
+        epoch: int | None = None,
     ) -> Pending[Written]:
         """Lend blocks of a request that is computed to whoever registers for them, and return at once."""
-        return self._follow(operations.finished(request, blocks, transfer, lease))
+        return self._follow(operations.finished(request, blocks, transfer, lease, epoch))
 
     async def aborted(self, *, request: str, transfer: str = "") -> None:
         """Say that a request will not come, or that what is lent for it is not to be written any more."""
@@ -305,7 +312,7 @@ class Client(Attachment):
 
     def _follow(self, ask: Ask[T]) -> Pending[T]:
         """Make a call, and wait for nothing."""
-        call, waiting = Call(ask.op, ask.entries), Waiting[Future](_future)
+        call, waiting = Call(ask.op, ask.entries, only=ask.only), Waiting[Future](_future)
         self._driver.begin(call, waiting)
         return Pending(self, ask, call, waiting)
 

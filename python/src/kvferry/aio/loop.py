@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvferry.call import Call
-    from kvferry.values import Options, Pinned
+    from kvferry.values import Options, OwnMemory, Pinned
     from kvferry.waiting import Waiting
 
 log = logging.getLogger("kvferry")
@@ -124,6 +124,10 @@ class Driver:
     def pin(self) -> Pinned:
         """Have the core pin its pool."""
         return self.core.pin()
+
+    def own_memory(self) -> OwnMemory:
+        """Have the core keep its pool."""
+        return self.core.own_memory()
 
     def begin(self, call: Call, waiting: Waiting[Any]) -> None:
         """Make a call."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from kvferry.errors import wrong
 from kvferry.npu import DeviceBytes
+from kvferry.vllm import home
 from kvferry.vllm.device import Device
 from kvferry.vllm.host import Host
 from kvferry.vllm.settings import Engine, refused
@@ -36,6 +37,8 @@ class Cache:
             raise refused("kv_caches", "none", "a tensor for each layer", "use a model with attention")
         self._tensors = dict(layers)  # Their memory is used for as long as this is.
         own: list[Any] = []
+        # All tensors that have the memory of one of those that compute their own.
+        self._alike: list[list[Any]] = []
         # Which of them a layer has that computes its own.
         self.places: dict[str, int] = {}
         said, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
@@ -48,6 +51,9 @@ class Cache:
                 seen.add(tensor.data_ptr())
                 self.places[name] = len(own)
                 own.append(tensor)
+                self._alike.append([])
+            at = next(i for i, one in enumerate(own) if one.data_ptr() == tensor.data_ptr())
+            self._alike[at].append(tensor)
         self.dtype = str(next(iter(self._tensors.values())).dtype)
         self.layout = "; ".join(said)
         # Parts of what a layer has, by which pages of all layers are put together: the agent knows.
@@ -86,6 +92,37 @@ class Cache:
                 f"{engine.block_bytes}, as the cache's specification has it",
                 "choose another attention backend: this one pads its blocks, or splits them",
             )
+
+    # ---- where it is ----
+
+    def unmovable(self) -> str:
+        """Say why the cache cannot be in other memory; nothing if it can."""
+        for tensors in self._alike:
+            one = tensors[0]
+            if kind_of_device(one) != "cpu":
+                return f"it is memory of {one.device}, which no agent registers"
+            apart = one.stride()[0] * one.element_size()
+            if apart != self.layer_bytes:
+                return f"blocks of a layer are {apart} bytes apart, and have {self.layer_bytes}"
+        return ""
+
+    def move(self, regions: Sequence[Bytes] | None) -> None:
+        """Have each layer in one of these, which has a row for each block; without them in memory of its own.
+
+        What the cache has comes along, but to memory of its own.
+        """
+        for layer, tensors in enumerate(self._alike):
+            blocks = tensors[0].shape[0]
+            if regions is None:
+                there = np.empty((blocks, self.layer_bytes), np.uint8)
+            else:
+                there = regions[layer][:blocks]
+                there[:] = Host(tensors[:1]).rows(0)
+            for tensor in tensors:
+                home.put_at(tensor, there.reshape(-1))
+        self._mover = Host([tensors[0] for tensors in self._alike])
+
+    # ---- copies ----
 
     def mark(self) -> None:
         """Have later copies wait for what the engine was given to compute up to now. Its thread calls it."""

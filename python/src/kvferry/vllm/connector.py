@@ -31,14 +31,16 @@ from kvferry.vllm import block_hash, counts, plugin
 from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.cache import Cache, chunk_blocks, kind_of_device
 from kvferry.vllm.finding import Finding
+from kvferry.vllm.home import Home
 from kvferry.vllm.identity import ModelIdentity, attention_backends, model_identity, model_label
 from kvferry.vllm.inputs import Inputs
 from kvferry.vllm.keys import Names, dtype_name
 from kvferry.vllm.log import adopt_client, log
+from kvferry.vllm.own import Own
 from kvferry.vllm.pushes import Pushes
 from kvferry.vllm.resets import Resets
 from kvferry.vllm.scheduling import Request, Scheduling
-from kvferry.vllm.settings import Duties, Engine, Settings, refused
+from kvferry.vllm.settings import BLOCKS, Duties, Engine, Settings, refused
 from kvferry.vllm.versions import check_version
 from kvferry.vllm.words import Prompt, Work
 from kvferry.vllm.working import Working
@@ -72,6 +74,8 @@ class WorkerInfo:
     duties: Duties
     # Of the first rank: reading all weights is for one of them. It is of the model, and the same at all.
     identity: ModelIdentity | None = None
+    # Where its agent takes registrations, if that lends the engine's own blocks.
+    producer: str = ""
 
 
 @dataclass
@@ -155,7 +159,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._engine = engine_of(vllm_config, kv_cache_config)
         self._engine.check()
         self._scheduling: Scheduling | None = None
-        self._working: Working | None = None
+        self._working: Working | Own | None = None
         # What the scheduler's side was not told yet.
         self._untold: WorkerInfo | None = None
         self._finding: Finding | None = None
@@ -194,13 +198,20 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         cache = Cache(kv_caches, engine, order)
         identity = self._identity() if engine.rank == 0 else None
         attached = self._attached(engine.rank, self._settings.start_patience)
+        if BLOCKS in attached.info.sides:  # This engine's process is the only one that may have blocks there.
+            attached.close()
+            attached = self._attached(engine.rank, self._settings.start_patience, adopts=True)
+        home: Home | None = None
         try:
-            if any(kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()):
+            if BLOCKS not in attached.info.sides and any(
+                kind_of_device(tensor) != "cpu" for tensor in kv_caches.values()
+            ):
                 log.info("kvferry: %s", attached.pin_memory().text)
             info = attached.info
             layers = info.layers if info.layers > 1 else 0  # A chunk of one layer is one page in any case.
             duties = Duties.of(engine.role, info.sides, layers)
-            blocks = chunk_blocks(cache, engine, info.page_bytes, info.shape, layers)
+            home = Home(attached, cache, engine) if duties.own else None
+            blocks = 1 if home else chunk_blocks(cache, engine, info.page_bytes, info.shape, layers)
             cache.stripes = info.shape[0]
             names = Names(
                 model=engine.model,
@@ -213,10 +224,15 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             if duties.shares:
                 check_directory(attached, names)
         except BaseException:
+            if home is not None:
+                home.leave()
             attached.close()
             raise
+        self._untold = WorkerInfo(names, duties, identity, info.producer)
+        if home is not None:
+            self._working = Own(attached, cache, home, engine.rank, self._settings)
+            return
         warn_of_small_pool(info.pages // max(1, layers) * names.chunk, engine.longest, info.pages * info.page_bytes)
-        self._untold = WorkerInfo(names, duties, identity)
         log.info("kvferry: chunks of %d tokens, %d bytes; layout: %s", names.chunk, info.page_bytes, names.layout)
         self._working = Working(attached, cache, names, blocks, self._settings, layers)
 
@@ -317,8 +333,9 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             raise AssertionError("BUG: a worker's connector was asked what the scheduler's knows")
         return self._scheduling
 
-    def _take(self, told: WorkerInfo) -> None:
-        """Know how chunks are named, and look for them at the agent of this rank: others have the same ones."""
+    def _take(self, ranks: list[WorkerInfo]) -> None:
+        """Know how chunks are named, and look for them at the agent of the first rank: others have the same ones."""
+        told = ranks[0]
         if told.identity is None:
             raise AssertionError(f"BUG: rank {told.names.rank} spoke, and not the first one, which knows the model")
         self._told = True
@@ -335,14 +352,17 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             model=told.identity.digest,
             inputs=self._inputs,
             resets=self._resets,
+            names=told.names,
+            producers=[rank.producer for rank in ranks],
         )
 
-    def _attached(self, rank: int, patience: float) -> client.Client:
+    def _attached(self, rank: int, patience: float, *, adopts: bool = False) -> client.Client:
         return client.connect(
             self._settings.socket_of(rank),
             name=f"vllm {self._engine.role}",
             timeout=patience,
             grace=self._settings.grace,
+            adopts=adopts,
         )
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
@@ -364,7 +384,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         said = connector_output.kv_connector_worker_meta
         if isinstance(said, WorkerInfos):
             if said.ranks:
-                self._take(said.ranks[min(said.ranks)])
+                self._take([said.ranks[rank] for rank in sorted(said.ranks)])
             self._of_scheduler.know_away(said.away)
         self._of_scheduler.reported(connector_output.finished_recving)
 

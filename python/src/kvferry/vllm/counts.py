@@ -13,6 +13,7 @@ WORDS = {
     "failed_stores": "Requests of which something was not stored",
     "loaded_requests": "Requests all of whose KV came",
     "loaded_bytes": "Bytes of KV that were copied into blocks",
+    "copied_bytes": "Bytes of KV that the engine copied between its blocks and the agent's pool",
     "failed_loads": "Requests of which something did not come in time, and is computed",
     "cancelled_loads": "Requests that ended while their KV was awaited",
     "load_seconds": "Time from a request's load to its end, summed, where all of its KV came",

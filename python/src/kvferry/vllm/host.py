@@ -20,6 +20,10 @@ class Host:
         """Take the tensors of the layers: blocks first, each without gaps."""
         self._rows = [_rows(tensor) for tensor in tensors]
 
+    def rows(self, layer: int) -> Bytes:
+        """View what a layer has, a row for each block."""
+        return self._rows[layer]
+
     def mark(self) -> None:
         """Do nothing: see Device."""
 

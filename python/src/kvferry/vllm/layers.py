@@ -207,6 +207,7 @@ class Layers:
             page = copy.pages[begin // self._chunk_blocks * count + layer].memory()
             self._cache.fits(len(page), self._chunk_blocks, self._cache.layer_bytes)
             self._cache.gather_layer(layer, blocks, page)
+            self._counts.add(copied_bytes=len(blocks) * self._cache.layer_bytes)
         copy.unsaved -= 1
         left("save_layer", run.until)
         for handle in (run.prefill, copy.pages):  # Before the blocks are given up: what is void is certainly not there.

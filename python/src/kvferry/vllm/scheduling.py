@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.inputs import Inputs, UnnamedError, length_of
@@ -14,6 +15,9 @@ from kvferry.vllm.resets import Resets
 from kvferry.vllm.settings import Duties
 from kvferry.vllm.words import GivenUp, Gone, Load, Prompt, Push, Receiver, Save, Store, Work
 
+if TYPE_CHECKING:
+    from kvferry.vllm.keys import Names
+
 # How a request ends of which all was computed that was asked for.
 _WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
@@ -21,6 +25,8 @@ _TEXT_MAX = 128
 # Ids of requests that are remembered as used, and differences that are said once.
 _USED, _DIFFERENCES = 65_536, 64
 _PORT_MAX = (1 << 16) - 1
+# Where a rank takes registrations, as an agent says it.
+_PRODUCER = re.compile(r"[^\s:][^\s]{0,253}:[0-9]{1,5}:[0-9]{1,5}")
 
 
 class Request(Protocol):
@@ -64,8 +70,12 @@ class Scheduling:
         model: str,
         inputs: Inputs,
         resets: Resets,
+        names: Names | None = None,
+        producers: Sequence[str] = (),
     ) -> None:
         """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes.
+
+        Where it lends its own blocks, producers are where its ranks take registrations; names name what they have.
 
         The agreement is what other engines must agree with for its KV to be of use to them; None: that is not known.
         Model is the digest of its model's identity: all names depend on it.
@@ -77,6 +87,8 @@ class Scheduling:
         self._model = model
         self._inputs = inputs
         self._resets = resets
+        self._names = names
+        self._producers = tuple(producers)
         # The epoch in which a request first had blocks. All that it computes later may rest on what those had.
         self._begun: dict[str, str] = {}
         self._next = Work()
@@ -110,6 +122,8 @@ class Scheduling:
                 return None, False
             if not self._named(request):
                 return 0, False
+            if end and self._duties.own and not self._is_lent(request, end):
+                return 0, False
         if looks and self._finder is not None:
             end = self._finder.tokens(request.request_id, self._shared_prompt(request, length_of(request)))
             if end is None:
@@ -133,7 +147,7 @@ class Scheduling:
         if external <= 0:
             if self._end(request):  # All of it is here. What was sent waits for nobody.
                 self._asked.add(name)
-                self._next.abandons.append(GivenUp(_shared_name(request)))
+                self._give_up(request)
             return
         end = min(end, here + external)
         first, behind = here // self._block_tokens, -(-end // self._block_tokens)
@@ -142,7 +156,8 @@ class Scheduling:
         prompt = self._shared_prompt(request, end) if shared else self._prompt(request, end)
         # Peers are told of it, and know engines by other names than we do: it must be nobody else's.
         both = uuid.uuid4().hex if shared else _shared_name(request)
-        self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared))
+        producers = () if shared else self._lent_by(request)
+        self._next.loads.append(Load(name, both, prompt, tuple(blocks[first:behind]), first, shared, producers))
 
     def step(self, output: Output) -> Work:
         """Give what there is to do, once, with a step of vLLM's."""
@@ -170,7 +185,7 @@ class Scheduling:
             self._open.discard(name)
             self._next.cancels.append(name)
         elif self._sent_here(request):  # What still comes of it waits for nobody, be it the word that it failed.
-            self._next.abandons.append(GivenUp(_shared_name(request)))
+            self._give_up(request)
         self._asked.discard(name)
         if self._finder is not None:
             self._finder.forget(name)
@@ -189,6 +204,8 @@ class Scheduling:
         params |= {"do_remote_prefill": True, "remote_tokens": len(prompt.tokens), "attempt": attempt}
         if self._agreement is not None:
             params["agreement"] = self._agreement.words
+        if self._duties.own:
+            params |= {"producers": list(self._producers), "content": self._content(prompt)}
         return True, params
 
     def reset(self) -> bool:
@@ -253,6 +270,9 @@ class Scheduling:
             return 0
         try:
             _shared_name(request)
+            if self._duties.own and not self._lent_by(request):
+                self._asked.add(request.request_id)  # It came before its prefill's answer, or that lends no blocks.
+                return 0
             tokens = _number(params, "remote_tokens", 1 << 40) if "remote_tokens" in params else 1 << 40
         except ParamsError as error:
             log.warning("request %s: %s; it is computed", request.request_id, error)
@@ -261,13 +281,52 @@ class Scheduling:
         if getattr(request, "arrival_time", float("inf")) <= self._resets.at:
             log.info("request %s came before the cache was reset; it is computed", request.request_id)
             self._asked.add(request.request_id)
-            self._next.abandons.append(GivenUp(_shared_name(request), "the decode engine's cache was reset"))
+            self._give_up(request, "the decode engine's cache was reset")
             return 0
         if differs := self._differs(params):
             self._asked.add(request.request_id)
-            self._next.abandons.append(GivenUp(_shared_name(request), differs))
+            self._give_up(request, differs)
             return 0
         return min(tokens, length_of(request))
+
+    def _give_up(self, request: Request, why: str = "") -> None:
+        """Have nothing kept of what is sent for a request, and its sender told why."""
+        try:
+            producers = self._lent_by(request)
+        except ParamsError:
+            producers = ()
+        self._next.abandons.append(GivenUp(_shared_name(request), why, producers))
+
+    def _lent_by(self, request: Request) -> tuple[str, ...]:
+        """Say where the ranks that lend a request's KV take registrations; nothing: nobody lends it for this engine."""
+        if not self._duties.own:
+            return ()
+        given = _params(request).get("producers", ())
+        if not given:
+            return ()
+        if (
+            not isinstance(given, (list, tuple))
+            or len(given) != len(self._producers)
+            or not all(isinstance(one, str) and _PRODUCER.fullmatch(one) for one in given)
+        ):
+            want = f"{len(self._producers)} of host:port:port, which its prefill engine said"
+            raise ParamsError(f"producers: {given!r:.80}, want {want}")
+        return tuple(given)
+
+    def _is_lent(self, request: Request, end: int) -> bool:
+        """Say whether what is lent is the KV of this very prompt: blocks have no names that agents could compare."""
+        if _params(request).get("content") == self._content(self._prompt(request, end)):
+            return True
+        log.warning("request %s: its prefill engine computed another prompt, or with other inputs", request.request_id)
+        self._asked.add(request.request_id)
+        self._give_up(request)
+        return False
+
+    def _content(self, prompt: Prompt) -> str:
+        """Name all that the KV of a prompt depends on: the key of its last chunk, which depends on those before."""
+        if self._names is None:
+            raise AssertionError("BUG: blocks are lent, and nobody names them")
+        return self._names.keys(prompt)[-1]
 
     def _differs(self, params: Mapping[str, Any]) -> str:
         """Say in what the engine that sent a request's KV differs from this one; nothing: its KV is of use."""

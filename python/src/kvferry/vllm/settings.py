@@ -18,6 +18,8 @@ NEEDS = {
     "kv_consumer": ({"receiver"},),
     "kv_both": ({"sharing"}, {"sender", "receiver"}),
 }
+# The side of an agent whose pages are the engine's own blocks: it serves every role but sharing.
+BLOCKS = "blocks"
 
 
 def refused(field: str, given: str, wanted: str, remedy: str) -> InvalidError:
@@ -67,6 +69,8 @@ class Duties:
     layers: bool = False
     # Store what is computed where others find it, and look for what others have.
     shares: bool = False
+    # What is sent and fetched are the engine's own blocks, which the agent registers and lends by number.
+    own: bool = False
 
     @classmethod
     def of(cls, role: str, sides: Collection[str], layers: int) -> Duties:
@@ -74,12 +78,14 @@ class Duties:
 
         One that is of no use is refused.
         """
+        both = role == "kv_both"
+        if BLOCKS in sides:
+            return cls(saves=both or role == "kv_producer", loads=both or role == "kv_consumer", own=True)
         if not any(needed <= set(sides) for needed in NEEDS[role]):
             wanted = " or ".join(" and ".join(sorted(needed)) for needed in NEEDS[role])
             raise refused(
                 "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
             )
-        both = role == "kv_both"
         saves = "sender" in sides and (both or role == "kv_producer")
         return cls(
             saves=saves,

@@ -88,6 +88,8 @@ class GivenUp:
 
     request: str
     reason: str = ""
+    # As of a Load.
+    producers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class Load:
     first: int
     # It is of the cache that engines share, and not sent for this request.
     shared: bool = False
+    # Where the ranks of its prefill engine take registrations, if that lends its own blocks.
+    producers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -243,6 +243,7 @@ class Working:
             whole = page.memory()
             self._cache.fits(len(whole), self._chunk_blocks)
             self._cache.gather(blocks, whole)
+            self.counts.add(copied_bytes=len(blocks) * self._cache.block_bytes)
 
     def _read(self, ours: str) -> None:
         """Say that one of those who read the blocks of a request does so no more."""
@@ -365,6 +366,7 @@ class Working:
         here = chunks * self._chunk_blocks - load.first
         bad = () if wanted and chunks >= wanted else load.blocks[max(0, here) :]
         filled = (len(load.blocks) - len(bad)) * self._cache.block_bytes
+        self.counts.add(copied_bytes=filled)
         with self._lock:
             if not unneeded:
                 self._bad.update(bad)
