@@ -84,16 +84,31 @@ func CodeOf(err error) effects.Code {
 	return effects.Faulted
 }
 
-// openFailed is the error of an Open that could not have what: the cause says why.
+// openFailed is the error of an Open that could not have what: the cause says why. A control transport that failed has
+// the remedy itself; for others it is remedy.
 func openFailed(what, remedy string, cause error) *Error {
 	e := &Error{Op: "open", Code: CodeOf(cause), Stage: effects.StageCommand, Field: what, Remedy: remedy, Cause: cause}
 	if c := (*control.Error)(nil); errors.As(cause, &c) {
-		e.Code = c.Code
+		e.Code, e.Remedy, e.Cause = c.Code, c.Remedy, withoutRemedy{c}
 	} else if errors.Is(cause, plane.ErrInvalid) {
 		e.Code = effects.Invalid
 	}
 	return e
 }
+
+// withoutRemedy is why a control transport could not be made, for an error that has the remedy in its own place.
+type withoutRemedy struct{ of *control.Error }
+
+// Error returns one line: what, and why.
+func (w withoutRemedy) Error() string {
+	if w.of.Cause == nil {
+		return w.of.What
+	}
+	return w.of.What + ": " + w.of.Cause.Error()
+}
+
+// Unwrap returns the transport's own error.
+func (w withoutRemedy) Unwrap() error { return w.of }
 
 // refused is the error of an Open whose configuration the machine does not take.
 func refused(cause error) *Error {

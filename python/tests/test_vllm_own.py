@@ -5,6 +5,7 @@ It runs where KVFERRY_BIN names the command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -243,6 +244,42 @@ def test_blocks_stay_with_an_agent_that_is_stopped(both: Both) -> None:
     both.start("decode")
     for engine in (prefill, decode):
         engine.close()
+
+
+@needed
+def test_a_rank_registers_with_that_of_its_number(tmp_path: pathlib.Path) -> None:
+    """Agents of two ranks at either end, which are called as workers call them."""
+    made: list[agent.Agent] = []
+    with contextlib.ExitStack() as stack:
+        clients: dict[tuple[str, int], kvferry.Client] = {}
+        for side in ("prefill", "decode"):
+            for rank in range(2):
+                init, alloc = ports(2)
+                text = FILE.format(init=init, alloc=alloc, side=side, blocks=8)
+                text = text.replace(f"kv_heads: {double.HEADS}, b", f"kv_heads: 2, tp_size: 2, tp_rank: {rank}, b")
+                file, path = tmp_path / f"{side}-{rank}.yaml", tmp_path / f"{side}-{rank}.sock"
+                file.write_text(text)
+                made.append(agent.start(file, path))
+                stack.callback(made[-1].kill)
+                clients[side, rank] = stack.enter_context(kvferry.connect(path, adopts=True))
+        lent, came = [], []
+        producers = tuple(clients["prefill", rank].info.producer for rank in range(2))
+        for rank in range(2):
+            worker = SimpleNamespace(_client=clients["prefill", rank], _rank=rank)
+            clients["prefill", rank].own_memory().bytes.reshape(double.LAYERS, 8, -1)[:, 1:3] = 7 + rank
+            save = Save("r", "r", Prompt(()), (1, 2), Receiver(HOST, (1,), (2,)))
+            under = own._Under("r", (1, 2), 0, time.monotonic() + 20, epoch=1, places=(1, 2))
+            lent.append(own.Own._lend(worker, save, under))  # type: ignore[arg-type]
+            worker._client = clients["decode", rank]
+            load = Load("r", "r", Prompt(()), (4, 5), 0, producers=producers)
+            under = own._Under("r", (4, 5), 0, time.monotonic() + 20, epoch=1, places=(4, 5))
+            came.append(own.Own._register(worker, load, under))  # type: ignore[arg-type]
+        for rank in range(2):
+            assert came[rank].result(20).pages == 2 * double.LAYERS  # type: ignore[attr-defined]
+            lent[rank].result(20)  # type: ignore[attr-defined]
+            blocks = clients["decode", rank].own_memory().bytes.reshape(double.LAYERS, 8, -1)
+            assert (blocks[:, 4:6] == 7 + rank).all()
+            assert not blocks[:, :4].any()
 
 
 # ---- without an agent ----
