@@ -164,7 +164,8 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		return b.openDevice(draft, env)
 	}
 	c := plane.PoolConfig{Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(),
-		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Attachable: b.options.attachable}
+		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Lock: b.cfg.Pool.Lock,
+		Attachable: b.options.attachable}
 	m := &processMemory{}
 	b.world.memory = m
 	pool, err := b.newPool(c, env)
@@ -206,6 +207,11 @@ func (b *building) roomForPools() error {
 			return noPool("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
 		}
 	}
+	if b.cfg.Pool.Lock && b.options.device == nil {
+		if err := backing.CheckLock(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
+			return noLock(err)
+		}
+	}
 	// Wherever the pages are, and whether or not they are taken at once.
 	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages)
 	if err := backing.Check(tableBytes * pages); err != nil {
@@ -228,8 +234,18 @@ func noTables(cfg *config.Config, err error) error {
 		pages, cfg.PageBytes, key)}
 }
 
+// noLock says why a pool cannot be locked.
+func noLock(err error) error {
+	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
+		Remedy: "let the process lock as much (ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1, or " +
+			"CAP_IPC_LOCK), make the pool smaller, or leave pool.lock out"}
+}
+
 // noPool says why there is no pool of the size that a key asks for.
 func noPool(key string, pages uint32, pageBytes uint64, err error) error {
+	if unlocked := (*backing.Unlocked)(nil); errors.As(err, &unlocked) {
+		return noLock(err)
+	}
 	if short := (*backing.Shortage)(nil); errors.As(err, &short) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
 			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -35,6 +36,11 @@ func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.Lock {
+		if err := backing.Lock(m.mem); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	return m, nil
 }

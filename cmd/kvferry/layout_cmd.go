@@ -141,7 +141,9 @@ func (s *sizing) text(file string, tp uint32) string {
 	if tp > 1 {
 		rank = fmt.Sprintf(", each of %d ranks", tp)
 	}
+	const kib = 1 << 10 // In which ulimit counts.
 	return fmt.Sprintf("# %s (%s)%s: a token takes %d bytes, a page %d\n"+
+		"# With pool.lock: ulimit -l %d\n"+
 		"pd_buffer_size: %d   # %d pages: %d requests of %d tokens\n%s", s.Model, file, rank, s.TokenBytes, s.PageBytes,
-		s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
+		(s.Buffer+kib-1)/kib, s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
 }

@@ -130,6 +130,7 @@ type Config struct {
 	Bounds    Bounds
 	Limits    protocol.Limits
 	Control   Control
+	Pool      Pool
 	Data      Data
 	NPU       NPU
 	HCCL      HCCL
@@ -208,6 +209,12 @@ type Bounds struct {
 	WaitingBytes uint64 // of those, over all peers
 	Mailbox      uint32 // inbound messages not yet stepped
 	RowsPerStep  uint32 // of tables that one step ends, where one event ends many
+}
+
+// Pool is of what kind the memory of the pool is, where that is host memory.
+type Pool struct {
+	// Lock keeps the pages from being swapped out.
+	Lock bool
 }
 
 // Data is how the data planes run.

@@ -13,6 +13,9 @@ const connsMost = 1 << 15
 // overcommitKey says when memory of this process is taken.
 const overcommitKey = "data.overcommit"
 
+// lockKey says whether the pages are locked.
+const lockKey = "pool.lock"
+
 // nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
 var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
@@ -174,6 +177,10 @@ var nodeKeys = []key{
 	{name: "limits.rows_per_step", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.RowsPerStep }),
 		def: "256", doc: "what one step of the node ends where one event ends more: a drain, a lost peer, an abandoned " +
 			"request. The rest is the next steps', and messages are taken in between"},
+
+	{name: lockKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Pool.Lock }), def: "false",
+		doc: "lock the pages of a pool in host memory, so that they are never swapped out; for hosts that swap. Where the " +
+			"process may not lock as much (`ulimit -l`, CAP_IPC_LOCK) the node does not start, and says what is missing"},
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0",
 		doc: "threads that store into the pool; 0 is two, or one on a single core"},

@@ -40,8 +40,23 @@ func (d *draft) validatePlacing() {
 		d.forget(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
 		c.Data.TCPPorts = nil
 	}
+	d.validateLock()
 	if !c.NeedsNPU() {
 		d.note(ownPath("npu.library"), "no effect: neither the pool nor the channel is an NPU's")
+	}
+}
+
+// validateLock checks what is said of locked memory.
+func (d *draft) validateLock() {
+	c := &d.cfg
+	switch {
+	case !c.Pool.Lock:
+	case c.NeedsNPU():
+		c.Pool.Lock = false
+		d.note(ownPath(lockKey), "no effect: the pool is the NPU's memory, or host memory that its library pins")
+	case c.Data.Overcommit:
+		d.at(ownPath(lockKey), Conflict, "what is locked is taken when the node opens, and data.overcommit takes it later; "+
+			"remove one of the two")
 	}
 }
 

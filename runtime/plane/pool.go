@@ -58,6 +58,8 @@ type PoolConfig struct {
 	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or
 	// another.
 	Overcommit bool
+	// Lock keeps the pages from being swapped out. A *backing.Unlocked says that this process may not lock so much.
+	Lock bool
 	// Attachable lets another process map the pages, and store into them: an engine's that this pool is for.
 	Attachable bool
 }
@@ -76,7 +78,7 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
 	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, attachable: c.Attachable}
-	if err := p.take(ctx, size, c.Overcommit); err != nil {
+	if err := p.take(ctx, size, &c); err != nil {
 		return nil, errors.Join(err, p.giveBack())
 	}
 	p.words, p.slots = make([]word, c.Pages), make([]slot, c.Pages)
@@ -86,18 +88,23 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 }
 
 // take gets the memory. After an error some of it is there.
-func (p *Pool) take(ctx context.Context, size uint64, overcommit bool) (err error) {
-	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: overcommit,
+func (p *Pool) take(ctx context.Context, size uint64, c *PoolConfig) (err error) {
+	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
 		Writable: p.attachable}.Take(ctx)
 	if err != nil {
 		return err
+	}
+	if c.Lock {
+		if err = backing.Lock(p.mem); err != nil {
+			return err
+		}
 	}
 	if p.peers = p.file; p.attachable {
 		if p.peers, err = backing.ReadOnly(p.file); err != nil {
 			return err
 		}
 	}
-	if p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), overcommit); err != nil {
+	if p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), c.Overcommit); err != nil {
 		return err
 	}
 	p.table = tableOf(p.tableMem, p.pages)

@@ -39,6 +39,10 @@ func TestChecks(t *testing.T) {
 					cfg = &config.Config{}
 					td.ScanArgs(t, "conns", &cfg.Bounds.Conns)
 				}
+				if td.HasArg("locks") {
+					cfg = &config.Config{Pool: config.Pool{Lock: true}, Bounds: config.Bounds{Conns: 16}}
+					td.ScanArgs(t, "locks", &cfg.BufferBytes)
+				}
 				m.limits(&s, cfg, td.HasArg("npu"))
 			case "memory":
 				m.memory(&s)

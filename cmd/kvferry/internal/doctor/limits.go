@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // filesSpare are for what a node opens besides its connections: pools, planes, logs.
@@ -62,13 +63,15 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 	}
 	switch locked, ok := m.limit("Max locked memory"); {
 	case !ok:
+	case cfg != nil && cfg.Pool.Lock:
+		m.poolLock(s, cfg, locked)
 	case npu && locked != math.MaxUint64:
 		s.note("locked memory", size(locked),
 			"if pinned host memory fails, lift it: ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1")
 	case locked == math.MaxUint64:
 		s.ok("locked memory", "unlimited")
 	default:
-		s.ok("locked memory", "%s; pools in host memory are not locked", size(locked))
+		s.ok("locked memory", "%s; pools in host memory are not locked without pool.lock", size(locked))
 	}
 	if maps, ok := m.number("proc/sys/vm/max_map_count"); ok && maps < mapCountDefault {
 		s.warn("mappings", strconv.FormatUint(maps, 10),
@@ -76,6 +79,22 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 				mapCountDefault))
 	} else if ok {
 		s.ok("mappings", "%d", maps)
+	}
+}
+
+// poolLock looks whether a node may lock its pool. Each rank is a process of its own.
+func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
+	need := cfg.BufferBytes + uint64(cfg.ArenaPages)*cfg.PageBytes
+	switch {
+	case limit == math.MaxUint64:
+		s.ok("locked memory", "unlimited; pool.lock takes %s", size(need))
+	case backing.MayLock([]byte(m.text("proc/self/status"))):
+		s.ok("locked memory", "%s, which does not hold with CAP_IPC_LOCK; pool.lock takes %s", size(limit), size(need))
+	case need > limit:
+		s.problem("locked memory", size(limit)+", and pool.lock takes "+size(need),
+			"ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1 or CAP_IPC_LOCK; or leave pool.lock out")
+	default:
+		s.ok("locked memory", "%s, of which pool.lock takes %s", size(limit), size(need))
 	}
 }
 

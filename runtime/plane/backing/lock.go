@@ -1,0 +1,97 @@
+package backing
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Locked memory is never swapped out, so that no reader of a page waits for a disk. Linux lets a process lock as much
+// as RLIMIT_MEMLOCK says, often 64 KiB or 8 MiB, unless it has CAP_IPC_LOCK.
+
+const (
+	limitMemlock = 8  // RLIMIT_MEMLOCK
+	capIPCLock   = 14 // its bit in CapEff
+)
+
+// An Unlocked is memory that this process may not lock.
+type Unlocked struct {
+	Asked  uint64 // bytes
+	Limit  uint64 // RLIMIT_MEMLOCK; math.MaxUint64: none
+	Locked uint64 // bytes that the process has locked already
+	Cause  error  // what the kernel said; nil if it was not asked
+}
+
+func (u *Unlocked) Error() string {
+	limit := "RLIMIT_MEMLOCK is " + strconv.FormatUint(u.Limit, 10)
+	if u.Limit == math.MaxUint64 {
+		limit = "RLIMIT_MEMLOCK is unlimited"
+	}
+	text := fmt.Sprintf("%d bytes are to be locked: %s, of which %d are in use, and the process has no CAP_IPC_LOCK",
+		u.Asked, limit, u.Locked)
+	if u.Cause != nil {
+		text = fmt.Sprintf("lock %d bytes: %v (%s, of which %d were in use)", u.Asked, u.Cause, limit, u.Locked)
+	}
+	return text
+}
+
+func (u *Unlocked) Unwrap() error { return u.Cause }
+
+// CheckLock says whether this process may lock so many bytes more; the error is an *Unlocked. It cannot know what a
+// container's own policy forbids: that shows in Lock.
+func CheckLock(size uint64) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(limitMemlock, &limit); err != nil {
+		return fmt.Errorf("look how much memory may be locked: %w", err)
+	}
+	return checkLock("/", size, limit.Cur)
+}
+
+// checkLock reads the files of proc below root.
+func checkLock(root string, size, limit uint64) error {
+	if limit == math.MaxUint64 {
+		return nil
+	}
+	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status")) // Without /proc the limit alone is known.
+	if MayLock(status) {
+		return nil
+	}
+	kib, _ := field(status, "VmLck:")
+	if locked := kib << 10; size > limit-min(limit, locked) {
+		return &Unlocked{Asked: size, Limit: limit, Locked: locked}
+	}
+	return nil
+}
+
+// MayLock says whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK: no limit holds for it.
+func MayLock(status []byte) bool {
+	for line := range bytes.Lines(status) {
+		if text, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
+			caps, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 16, 64)
+			return err == nil && caps&(1<<capIPCLock) != 0
+		}
+	}
+	return false
+}
+
+// Lock keeps memory from being swapped out, until it is unmapped. Memory of a file stays locked for whoever else maps
+// it. The error is an *Unlocked.
+func Lock(mem []byte) error {
+	if err := syscall.Mlock(mem); err != nil {
+		u := &Unlocked{Asked: uint64(len(mem)), Limit: math.MaxUint64, Cause: err}
+		var limit syscall.Rlimit
+		if syscall.Getrlimit(limitMemlock, &limit) == nil {
+			u.Limit = limit.Cur
+		}
+		if status, err := os.ReadFile("/proc/self/status"); err == nil {
+			kib, _ := field(status, "VmLck:")
+			u.Locked = kib << 10
+		}
+		return u
+	}
+	return nil
+}
