@@ -8,10 +8,11 @@ import (
 // Tables shows what is in the tables of all rooms, for those who look for what was left behind.
 func (r *Rank) Tables(visit table.Visit) {
 	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
+	device := r.devicePool()
 	visit("grants", r.pools.Grants(), table.Empty)
-	visit("granted pages", int(pool.Granted()+host.Granted()), table.Empty)
-	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()), table.Empty)
-	visit("leased pages", int(pool.Lent()+host.Lent()), table.Empty)
+	visit("granted pages", int(pool.Granted()+host.Granted()+device.Granted()), table.Empty)
+	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()+device.Quarantined()), table.Empty)
+	visit("leased pages", int(pool.Lent()+host.Lent()+device.Lent()), table.Empty)
 	visit("host pages", int(host.Total()-host.Free()), table.Empty)
 	told, asked := r.registrar.Owed(), r.p2pRequester.Seeks.Lookups().Owed()
 	visit("effects outstanding", r.corrs.Len()-told-asked, table.Empty)

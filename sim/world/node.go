@@ -64,6 +64,7 @@ type Node struct {
 type Memory struct {
 	Pool   *Pool `snap:"whole"` // that peers touch; also the engine's, unless there are two
 	Arena  int   `snap:"skip"`  // of so many pages at the end of Pool nobody has any but peers, who read copies there
+	Second int   `snap:"skip"`  // so many pages at the end of Pool, behind an arena, peers know by a buffer of their own
 	Device *Pool `snap:"skip"`  // the engine's, if there are
 }
 
@@ -94,11 +95,14 @@ type Pools struct {
 	HostPages uint32 // of a pool that peers read, where that is another
 	Host      effects.PoolID
 	Arena     uint32 // beside Pages
+	Second    uint32 // of a second pool beside both, which peers know as SecondBuffer
 	PageBytes uint32
 	Leased    bool             // peers keep out of it when their time is over, by themselves
 	Writes    effects.Duration // how long a peer may write what it was granted
 	Reads     effects.Duration // and read what it was lent
 	Buffer    effects.BufferID // what peers call it
+
+	SecondBuffer effects.BufferID
 }
 
 // start gives n a new life.
@@ -112,7 +116,8 @@ func (n *Node) start(w *World) error {
 		n.Pool.past, n.Grants = n.Grants, nil
 	}
 	former := n.Pool
-	n.Pool, n.Device, n.Arena = n.newPool(w, &m, m.Pages+m.Arena), nil, int(m.Arena)
+	n.Pool, n.Device, n.Arena, n.Second = n.newPool(w, &m, m.Pages+m.Arena+m.Second), nil, int(m.Arena), int(m.Second)
+	n.Pool.second, n.Pool.from = m.SecondBuffer, m.Pages+m.Arena
 	if m.HostPages > 0 {
 		n.Device, n.Pool = n.Pool, n.newPool(w, &m, m.HostPages)
 		n.Pool.Number, n.Pool.engines = m.Host, n.Device
@@ -133,6 +138,9 @@ func (n *Node) start(w *World) error {
 	if !n.User {
 		w.Judges.Started(n, m.Buffer)
 		w.Buffers[m.Buffer] = n.Pool
+		if m.Second > 0 {
+			w.Buffers[m.SecondBuffer] = n.Pool
+		}
 	}
 	return nil
 }
@@ -160,9 +168,11 @@ func (w *World) Lives(node int32, life uint32) bool {
 	return n.Up && n.Life == life
 }
 
-// InArena says whether a page is of the arena, and Engines is how many others there are.
-func (m *Memory) InArena(index uint32) bool { return int(index) >= m.Engines() }
-func (m *Memory) Engines() int              { return len(m.Engine().Pages) - m.Arena }
+// InArena says whether a page is of the arena, InSecond whether it is of the second pool, and Engines is how many others
+// there are.
+func (m *Memory) InArena(index uint32) bool  { return int(index) >= m.Engines() && !m.InSecond(index) }
+func (m *Memory) InSecond(index uint32) bool { return int(index) >= m.Engines()+m.Arena }
+func (m *Memory) Engines() int               { return len(m.Engine().Pages) - m.Arena - m.Second }
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
 func (m *Memory) PagesShown() int {

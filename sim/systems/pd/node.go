@@ -145,9 +145,10 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if cfg.Geometry != nil { // A registration stands until it is answered.
 		writes = cfg.RegisterTimeout + cfg.LeaseGuard
 	}
+	second, _, _ := machine.Device()
 	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, Arena: cfg.ArenaPages,
-		PageBytes: uint32(size),
-		Leased:    cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
+		Second: cfg.DevicePages, SecondBuffer: second, PageBytes: uint32(size),
+		Leased: cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
 }
 
 // IsNameOf says whether a name is one that this life of n has for anybody.
