@@ -59,7 +59,7 @@ func (s *Server) takeBackOf(put *runtime.PutResult) {
 	})
 }
 
-// drop forgets a call. With offload what it offered may stand longer than its memory. With the mutex held.
+// drop forgets a call, and ends what it offered if its engine is gone. With the mutex held.
 func (s *Server) drop(x session.Drop) {
 	e := s.engines[x.Session]
 	if put := e.puts[x.ID]; put != nil && x.Left {

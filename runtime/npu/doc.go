@@ -1,5 +1,5 @@
 // Package npu is an Ascend NPU as the device of a node: it has the node's pools of pages, copies chunks
-// between them (pd_use_cpu_offload), and runs the engine's device code for fetches.
+// between them, and runs the engine's device code for fetches.
 //
 //	device, err := npu.Open(library, npu.Options{Device: 0})
 //	node, err := runtime.Open(ctx, cfg, runtime.WithDevice(device.Open), ...)
