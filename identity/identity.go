@@ -37,6 +37,9 @@ func (k Key) Life() effects.Incarnation { return k.mac("life") }
 // Buffer is the wire identity of the life's pool.
 func (k Key) Buffer() [16]byte { return k.mac("buffer") }
 
+// Device is the wire identity of the life's second pool, where it has one for what peers share.
+func (k Key) Device() [16]byte { return k.mac("device buffer") }
+
 // Words are secrets for a machine: the i-th pair of them.
 func (k Key) Words(i uint8) (uint64, uint64) {
 	b := k.mac("words", []byte{i})

@@ -25,9 +25,9 @@ type AttachRequest struct {
 	Adopts bool // adopts
 }
 
-// An AttachResponse answers it. Where Code is 0 and there is no DeviceKey the first byte of its frame carries a file
-// descriptor: the memory that pages are in, to be mapped for reading and writing. It is the same file for as long as the
-// agent lives.
+// An AttachResponse answers it. Where Code is 0 and not all pages are memory of a device (DeviceKey without DevicePages)
+// the first byte of its frame carries a file descriptor: the memory that pages are in, to be mapped for reading and
+// writing. It is the same file for as long as the agent lives.
 type AttachResponse struct {
 	Version uint32 // v
 	Session uint64 // session: that stands now; numbers of calls are its own
@@ -53,6 +53,11 @@ type AttachResponse struct {
 	DeviceKey   []byte // device_key
 	Device      uint32 // device
 	DeviceBytes uint64 // device_bytes
+	// DevicePages are those of a second pool, beside the file: page DeviceFrom + i begins DeviceOffset + i*PageBytes behind
+	// what DeviceKey leads to. 0: DeviceKey, where there is one, leads to all pages, and there is no file.
+	DevicePages  uint32 // device_pages
+	DeviceFrom   uint32 // device_from
+	DeviceOffset uint64 // device_offset
 	// What a whole chunk is, as LMCache describes it.
 	Format Format // fmt
 	Shape  Shape  // shape
@@ -92,6 +97,9 @@ const (
 	attachedDeviceKey
 	attachedDevice
 	attachedDeviceBytes
+	attachedDevicePages
+	attachedDeviceFrom
+	attachedDeviceOffset
 	attachedFormat
 	attachedShape
 	attachedDtype
@@ -107,7 +115,8 @@ var (
 		name: "KvfAttachResponse", tagged: true,
 		names: []string{
 			tagField, "v", "session", "life", "resumed", "code", "reason", "offset", "page_bytes", "pages", "layers", "window",
-			"keys", "bytes", "sides", "producer", "device_key", "device", "device_bytes", "fmt", "shape", "dtype",
+			"keys", "bytes", "sides", "producer", "device_key", "device", "device_bytes", "device_pages",
+			"device_from", "device_offset", "fmt", "shape", "dtype",
 		},
 		required: 1<<attachedVersion | 1<<attachedFormat | 1<<attachedShape | 1<<attachedDtype,
 	}
@@ -159,7 +168,8 @@ func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendTag(b, TagAttachResponse, 4+ones(m.Session != 0, m.Life != UUID{}, m.Resumed, m.Code != 0,
 		len(m.Reason) > 0, m.Offset != 0, m.PageBytes != 0, m.Pages != 0, m.Layers != 0, m.Window != 0, m.Keys != 0,
-		m.Bytes != 0, len(m.Sides) > 0, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0))
+		m.Bytes != 0, len(m.Sides) > 0, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0,
+		m.DevicePages != 0, m.DeviceFrom != 0, m.DeviceOffset != 0))
 	b = appendUint(appendStr(b, "v"), uint64(m.Version))
 	b = appendNonZero(b, "session", m.Session)
 	b = appendNonZeroUUID(b, "life", m.Life)
@@ -178,6 +188,9 @@ func (m *AttachResponse) Append(b []byte) []byte {
 	b = appendNonEmptyText(b, "device_key", m.DeviceKey)
 	b = appendNonZero(b, "device", uint64(m.Device))
 	b = appendNonZero(b, "device_bytes", m.DeviceBytes)
+	b = appendNonZero(b, "device_pages", uint64(m.DevicePages))
+	b = appendNonZero(b, "device_from", uint64(m.DeviceFrom))
+	b = appendNonZero(b, "device_offset", m.DeviceOffset)
 	b = appendUint(appendStr(b, "fmt"), uint64(m.Format))
 	b = appendShape(appendStr(b, "shape"), m.Shape)
 	return appendStr(appendStr(b, "dtype"), m.Dtype.String())
@@ -227,6 +240,12 @@ func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 			m.Device = r.uint32()
 		case attachedDeviceBytes:
 			m.DeviceBytes = r.uint64()
+		case attachedDevicePages:
+			m.DevicePages = r.uint32()
+		case attachedDeviceFrom:
+			m.DeviceFrom = r.uint32()
+		case attachedDeviceOffset:
+			m.DeviceOffset = r.uint64()
 		case attachedFormat:
 			m.Format = r.format()
 		case attachedShape:

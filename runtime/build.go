@@ -85,8 +85,9 @@ func (b *building) build() (*Node, error) {
 	}
 	first := effects.Page{Pool: b.world.memory.served().ID()}
 	n := &Node{role: b.cfg.Role, layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
-		poolKey:   b.cfg.PoolKey(),
-		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
+		poolKey:    b.cfg.PoolKey(),
+		deviceFrom: b.cfg.Pages + b.cfg.ArenaPages, devicePages: b.cfg.NPUPages,
+		inProcess: b.world.memory.host(first) != nil && b.cfg.NPUPages == 0, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, requestBytes: int(b.cfg.Bounds.RequestBytes),
 		retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
@@ -213,7 +214,7 @@ func (b *building) roomForPools() error {
 		}
 	}
 	// Wherever the pages are, and whether or not they are taken at once.
-	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages)
+	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages) + uint64(b.cfg.NPUPages)
 	if err := backing.Check(tableBytes * pages); err != nil {
 		return noTables(b.cfg, err)
 	}
@@ -228,6 +229,9 @@ func noTables(cfg *config.Config, err error) error {
 	key, pages := cfg.PoolKey(), cfg.Pages
 	if cfg.ArenaPages > pages {
 		key, pages = "os_staging_bytes", cfg.ArenaPages
+	}
+	if cfg.NPUPages > pages {
+		key, pages = "p2p_npu_buffer_size", cfg.NPUPages
 	}
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf(
 		"the tables of %d pages of %d bytes do not fit, wherever the pages are; make %s smaller or chunk_size larger",
@@ -263,17 +267,31 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 		Arena:  b.cfg.ArenaPages,
 		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
 	}
+	if b.cfg.NPUPages > 0 {
+		c.Second = &device.Pool{Attachable: b.options.attachable, Pages: b.cfg.NPUPages, PageBytes: b.cfg.PageBytes}
+		c.SecondBuffer, _, _ = draft.Device()
+	}
 	d, err := b.options.device(b.ctx, c)
 	if errors.Is(err, device.ErrNoMemory) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
-			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller", b.cfg.Pages, b.cfg.PageBytes,
-				b.cfg.PoolKey())}
+			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller", b.cfg.Pages+b.cfg.NPUPages,
+				b.cfg.PageBytes, b.poolKeys())}
 	}
 	if err != nil {
 		return openFailed("the device", "see kvferry doctor for what it lacks", err)
 	}
 	b.world.memory, env.Leased = deviceMemory{d}, d.Leased()
 	return nil
+}
+
+// poolKeys are the keys that say how large the pools of a device are.
+func (b *building) poolKeys() string {
+	switch {
+	case b.cfg.NPUPages > 0:
+		return "pd_buffer_size (or max_local_cpu_size) or p2p_npu_buffer_size"
+	default:
+		return b.cfg.PoolKey()
+	}
 }
 
 // unwind closes what a failed build had opened. The context may be over, which may be why it failed, and there is no

@@ -102,7 +102,7 @@ func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScat
 		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one",
 			"say in one way where the chunks go")
 	case here != nil && !n.inProcess:
-		return wrong(op, "Scatter", "there", "Device", "the pool is in the memory of a device; give Device instead")
+		return wrong(op, "Scatter", "there", "Device", "pages may be in the memory of a device; give Device instead")
 	case device != nil && !n.addressed:
 		return wrong(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
 	case places != nil:

@@ -20,7 +20,7 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	c.Sharing = rank.Sharing{
 		Shares: true, ShareTTL: nanos(s.TTL), LoansMax: s.Max, BringsMax: s.Max, BringTimeout: nanos(s.GetTimeout),
 		LookupTimeout: nanos(s.LookupTimeout), PushesMax: s.Gets, Keeps: s.Delay, LoanSharePct: s.LentBP / 100,
-		ArenaPages: cfg.ArenaPages,
+		ArenaPages: cfg.ArenaPages, DevicePages: cfg.NPUPages,
 		LookupAddr: effects.Addr{Host: cfg.PeerHost, Port: 1}, PeerDoneAddr: effects.Addr{Host: cfg.PeerHost, Port: 1},
 	}
 	if len(s.Feeds) == 0 {

@@ -20,16 +20,21 @@ import (
 // Where the pool is the engine's own blocks, block b of region r, as Node.Block counts them, begins at page
 // Geometry().Page(r, b, 0).
 //
-// In memory of a device there is no file. The engine's process imports the memory by Export.Key, on the same device, once
-// Admit has let it; page 0 is Export.Offset behind the address that it gets. Each Admit wants one Depart, when the process
-// has closed what it imported or has ended: the node keeps its memory until then. What a process was doing on the device
-// when it was killed may go on for a moment, so pages that it held are given back DepartureMargin later.
+// In memory of a device there is no file, but for a second pool beside one that is a file. The engine's process imports
+// the memory by Export.Key, on the same device, once Admit has let it; its first page is Export.Offset behind the address
+// that it gets. Each Admit wants one Depart, when the process has closed what it imported or has ended: the node keeps its
+// memory until then. What a process was doing on the device when it was killed may go on for a moment, so pages that it
+// held are given back DepartureMargin later.
 type Mapping struct {
 	File      *os.File // the node's, which closes it: do not. What was sent of it to another process stays there
 	Offset    uint64   // bytes
 	PageBytes uint64   // from one page to the next
 	Pages     uint32
-	Export    *device.Export // of memory of a device; nil: File is the memory
+	Export    *device.Export // of memory of a device; nil: File is all there is
+	// DevicePages are those of a second pool, in memory of a device (p2p_use_npu), numbered from DeviceFrom on: page
+	// DeviceFrom + i begins Export.Offset + i × PageBytes behind the address that an import gets. 0: File or Export is all
+	// there is.
+	DeviceFrom, DevicePages uint32
 }
 
 // DepartureMargin is how long after the end of a process its last work on a device may go on in pages of the node: what
@@ -74,7 +79,8 @@ func (n *Node) Mapping() (Mapping, error) {
 	if err := n.openToEngines(op); err != nil {
 		return Mapping{}, err
 	}
-	return Mapping{File: n.world.memory.attachable(), PageBytes: n.pageBytes, Pages: n.pages, Export: n.exported()}, nil
+	return Mapping{File: n.world.memory.attachable(), PageBytes: n.pageBytes, Pages: n.pages, Export: n.exported(),
+		DeviceFrom: n.deviceFrom, DevicePages: n.devicePages}, nil
 }
 
 // exported is how engines of other processes get memory of a device; nil: they do not.

@@ -32,7 +32,9 @@ type Node struct {
 	pages         uint32
 	share         uint32 // of them, for the engine to reserve
 	poolKey       string // that says how many pages there are
-	inProcess     bool   // the pool has bytes here
+	inProcess     bool   // all pages have bytes here
+	deviceFrom    uint32 // the number of the first page of a second pool
+	devicePages   uint32 // how many that has
 	addressed     bool   // it has addresses for a device
 	drainTimeout  time.Duration
 	putTimeout    time.Duration

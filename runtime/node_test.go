@@ -26,7 +26,7 @@ func wantCode(tb testing.TB, err error, want effects.Code) {
 func wantNothingHeld(tb testing.TB, n *runtime.Node) {
 	tb.Helper()
 	s := n.Stats()
-	if s.PagesFree+s.Entries != s.PagesTotal ||
+	if s.PagesFree+s.DeviceFree+s.Entries != s.PagesTotal+s.DeviceTotal ||
 		s.PagesGranted+s.PagesQuarantined+s.PagesLent+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
 		tb.Errorf("something is still held: %+v", s)
 	}

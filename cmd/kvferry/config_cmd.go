@@ -39,6 +39,8 @@ type checkedFile struct {
 	Pages       uint32 `json:"pages"`
 	// ArenaPages lie behind Pages: what peers read is copied there.
 	ArenaPages uint32 `json:"arena_pages,omitempty"`
+	// NPUPages are those of a second pool, in the NPU's memory, for what peers share.
+	NPUPages uint32 `json:"npu_pages,omitempty"`
 }
 
 // A checkedDirectory is a directory's file without problems of its own, as --json shows it.
@@ -180,7 +182,7 @@ func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	files := make([]checkedFile, len(c.nodes))
 	for i, n := range c.nodes {
 		files[i] = checkedFile{n.Name, n.Role.String(), n.Mode(), n.Channel.String(), n.PoolDevice().String(), n.Ranks(),
-			n.BufferBytes, n.PageBytes, n.Pages, n.ArenaPages}
+			n.BufferBytes, n.PageBytes, n.Pages, n.ArenaPages, n.NPUPages}
 	}
 	directories := make([]checkedDirectory, len(c.directories))
 	for i, d := range c.directories {
@@ -232,6 +234,13 @@ func (d checkedDirectory) ports() string {
 }
 
 func (f checkedFile) pool() string {
+	if f.NPUPages > 0 {
+		return fmt.Sprintf("%s, beside %d on the NPU", f.first(), f.NPUPages)
+	}
+	return f.first()
+}
+
+func (f checkedFile) first() string {
 	where := ""
 	if f.Device != config.DeviceCPU.String() {
 		where = " on " + f.Device

@@ -132,7 +132,7 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *ended.Reques
 		x.refuse(v, s, d, h, f, code, why)
 		return
 	}
-	if s.Spare() > 0 && x.pipe.Lacks() > 0 {
+	if s.Spare(v.StagedIn()) > 0 && x.pipe.Lacks() > 0 {
 		x.stage(v, s)
 		x.pipe.Admit(v, d)
 	}

@@ -24,8 +24,9 @@ func (x *Fetches) Admit(v *env.Env, s *store.Store, d *Deferred) {
 // stage has a cache give up what fetches lack of staging pages, or as much of it as there is: no more than is given to
 // them in this step.
 func (x *Fetches) stage(v *env.Env, s *store.Store) {
-	if lacks := min(x.pipe.Lacks(), v.Work.Rows()); lacks > v.Pool.Free() && s.Spare() > 0 {
-		s.MakeRoom(v, v.Pool, min(lacks, v.Pool.Free()+s.Spare()), 0)
+	p := v.StagedIn()
+	if lacks := min(x.pipe.Lacks(), v.Work.Rows()); lacks > p.Free() && s.Spare(p) > 0 {
+		s.MakeRoom(v, p, min(lacks, p.Free()+s.Spare(p)), 0)
 	}
 }
 

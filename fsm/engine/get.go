@@ -157,7 +157,7 @@ func (x *Gets) take(v *env.Env, s *store.Store, r *ended.Requests, h table.Handl
 		page, _ := s.Ready(e)
 		s.Pin(e, g.request, v)
 		g.pinned = append(g.pinned, e)
-		x.pages = v.Pool.Frame(page, x.pages)
+		x.pages = v.Pools.Of(page).Frame(page, x.pages)
 	}
 	out := effects.Deliver{Ticket: g.ticket, Pages: x.pages, Hits: uint32(n)}
 	if n < len(g.ends) {

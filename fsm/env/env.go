@@ -17,6 +17,8 @@ type Env struct {
 	Pool    *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
 	Engine  *memory.Pool // that the engine fills, for who copies to the arena, which is Pool then: see OfArena
 	Arena   *memory.Pool // to which what is ready is copied for peers that read it, if there is one
+	Landing *memory.Pool // into which what peers share comes; nil: Pool
+	Staging *memory.Pool // into which fetches read; nil: Pool
 	Timers  *kernel.Timers
 	Corrs   *kernel.Corrs
 	Conns   *kernel.Conns
@@ -49,6 +51,22 @@ func (v *Env) OfArena() Env {
 	a := *v
 	a.Pool, a.Engine = v.Arena, v.Pool
 	return a
+}
+
+// LandsIn is the pool into which what peers share comes.
+func (v *Env) LandsIn() *memory.Pool {
+	if v.Landing != nil {
+		return v.Landing
+	}
+	return v.Pool
+}
+
+// StagedIn is the pool into which fetches read.
+func (v *Env) StagedIn() *memory.Pool {
+	if v.Staging != nil {
+		return v.Staging
+	}
+	return v.Pool
 }
 
 // Filled is the pool whose pages the engine reserves and puts.

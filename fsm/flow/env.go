@@ -34,6 +34,8 @@ type Config struct {
 	Layout       protocol.Layout
 	PageBytes    uint64
 	Buffer       protocol.UUID    // of the pool that peers touch
+	Device       protocol.UUID    // of the second pool of who shares; zero: there is none
+	DeviceFrom   uint32           // the number of its first page
 	Leased       bool             // nobody sees what peers touch there (M4); otherwise planes are fenced (M3)
 	Bearer       bool             // the planes serve peers without our extensions
 	AllocTimeout effects.Duration // a request's wait for pages
@@ -49,4 +51,12 @@ type Config struct {
 	AttemptsMax  uint32 // how often a put or a recall is asked or offered before it fails
 	Window       uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire         protocol.Limits
+}
+
+// Named is how peers know a page: the buffer that has it, and its place there. Each pool is a buffer of its own.
+func (c *Config) Named(page effects.Page) (protocol.UUID, int64) {
+	if c.Device != (protocol.UUID{}) && page.Index >= c.DeviceFrom {
+		return c.Device, int64(page.Index - c.DeviceFrom)
+	}
+	return c.Buffer, int64(page.Index)
 }

@@ -57,7 +57,7 @@ func (r *Rooms) Short(p *land.Plan, until effects.Time) pending.Shortfall {
 // MayFit says whether what waits may fit now, as far as that can be told without looking at its keys.
 func (e *Env) MayFit(q *pending.Row) bool {
 	return e.Landings.Room(&e.Env, &e.Store, int(q.Keys)) &&
-		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare())
+		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare(e.Pool))
 }
 
 // LoseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender

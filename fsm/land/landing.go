@@ -89,10 +89,10 @@ func (l *Landings) Room(v *env.Env, s *store.Store, keys int) bool {
 	return v.Pools.Grants() < l.cfg.GrantsMax && s.Room(keys)
 }
 
-// Begin grants the pages that a plan needs, which must fit, and records what they are for. From here on a page is free
-// again only by way of the grant's end.
-func (l *Landings) Begin(v *env.Env, p *Plan, what For) (*Landing, []effects.Page) {
-	id, pages := v.Pools.Grant(v.Pool, what.Class, p.Lengths, kernel.Ref{Owner: what.Owner})
+// Begin grants the pages of a pool that a plan needs, which must fit, and records what they are for. From here on a page
+// is free again only by way of the grant's end.
+func (l *Landings) Begin(v *env.Env, p *Plan, of *memory.Pool, what For) (*Landing, []effects.Page) {
+	id, pages := v.Pools.Grant(of, what.Class, p.Lengths, kernel.Ref{Owner: what.Owner})
 	slot := int(memory.SlotOf(id))
 	for slot >= len(l.rows) {
 		l.rows = append(l.rows, Landing{})
@@ -239,7 +239,7 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 	h := x.fills[position]
 	if x.Layers {
 		if took := l.Bundles.Take(v, s, h, page, keep); !took {
-			v.Pool.Unref(page)
+			v.Pools.Of(page).Unref(page)
 			return false
 		}
 		return true
@@ -247,7 +247,7 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 	took := s.EndFill(h, page, true)
 	if !took {
 		v.Out.Mark(MarkFillLostRace)
-		v.Pool.Unref(page)
+		v.Pools.Of(page).Unref(page)
 	}
 	hash := s.HashOf(h)
 	if keep {
@@ -266,10 +266,10 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
 	v.Out.Mark(MarkTrusted)
 	for position, page := range v.Pools.Pages(x.ID) {
-		v.Pool.Share(page)
+		v.Pools.Of(page).Share(page)
 		h := x.fills[position]
 		if !s.Trust(h, page) {
-			v.Pool.Unref(page)
+			v.Pools.Of(page).Unref(page)
 			continue
 		}
 		s.Claim(h, x.Class, x.Request, v)

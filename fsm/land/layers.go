@@ -83,7 +83,7 @@ func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bo
 	stay, last := uint32(0), store.Entry(0)
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Ready && x.entry != last {
-			stay, last = stay+s.Touch(x.entry, v.Pool), x.entry
+			stay, last = stay+s.Touch(v, x.entry, v.Pool), x.entry
 		}
 	}
 	if !s.MakeRoom(v, v.Pool, n, stay) {

@@ -3,6 +3,7 @@ package land
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -83,24 +84,24 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 	return p
 }
 
-// Fits says whether a class may have the pages that the batch needs now, and has them free. That comes last: nothing
-// else may stand in the way when a cache gives up chunks for it. It does not give up what the batch found ready, which
-// is promised next.
-func (p *Plan) Fits(v *env.Env, s *store.Store, class int) bool {
+// Fits says whether a class may have the pages of a pool that the batch needs now, and has them free. That comes last:
+// nothing else may stand in the way when a cache gives up chunks for it. It does not give up what the batch found ready,
+// which is promised next.
+func (p *Plan) Fits(v *env.Env, s *store.Store, of *memory.Pool, class int) bool {
 	n := p.Fresh()
 	if n == 0 {
 		return true
 	}
-	if !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.CanLend() {
+	if !v.Pools.FitsShare(of, class, n) || !v.Pools.CanLend() {
 		return false
 	}
 	stay := uint32(0)
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Ready && x.Repeat < 0 {
-			stay += s.Touch(x.entry, v.Pool)
+			stay += s.Touch(v, x.entry, of)
 		}
 	}
-	return s.MakeRoom(v, v.Pool, n, stay)
+	return s.MakeRoom(v, of, n, stay)
 }
 
 // Unplan takes back the fills that planFor began.

@@ -50,7 +50,7 @@ func (x *Owner) Terms() (grant uint64, began int64) { return uint64(x.grant), in
 // comes, finds something to end. ref is told of its end by time, and of the proof that a revocation took effect.
 func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
 	*x = Owner{
-		grant: v.Pools.Lend(v.Pool, pages, ref), began: v.Now, until: v.Now.Add(ttl), reader: to, spoken: 1,
+		grant: v.Pools.Lend(pages, ref), began: v.Now, until: v.Now.Add(ttl), reader: to, spoken: 1,
 	}
 	v.Timers.Set(&x.expiry, x.until, ref)
 	v.Out.Grant(effects.Grant{ID: x.grant, Peer: to.Who, Read: true, Pages: pages})

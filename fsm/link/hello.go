@@ -53,7 +53,13 @@ func (c *Config) blobs(into [][]byte, peer, us effects.Incarnation) [][]byte {
 
 func (c *Config) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
 	// The address stays on this node: our planes name pages by buffer and index.
-	return append(into[:0], protocol.BufferInfo{
+	into = append(into[:0], protocol.BufferInfo{
 		UUID: c.Buffer, Size: uint64(c.Pages) * c.PageBytes, PageSize: c.PageBytes,
 	})
+	if c.DevicePages > 0 {
+		into = append(into, protocol.BufferInfo{
+			UUID: c.Device, Size: uint64(c.DevicePages) * c.PageBytes, PageSize: c.PageBytes,
+		})
+	}
+	return into
 }

@@ -27,6 +27,8 @@ type Config struct {
 	PageBytes    uint64
 	Pages        uint32
 	Buffer       protocol.UUID
+	Device       protocol.UUID // of a second buffer, of DevicePages; zero: there is none
+	DevicePages  uint32
 	Key          identity.Key // of this life: our names, and what peers prove themselves with on our planes
 	PlaneNames   [][]byte
 	PlaneBlobs   [][]byte // what is the same for all peers

@@ -40,7 +40,7 @@ func (l *Loans) Lost(h table.Handle) bool { return l.lost(l.loans.Get(h)) }
 func (l *Loans) LendCopies(v *env.Env, s *store.Store, h table.Handle, copies []effects.Page) *Loan {
 	x := l.loans.Get(h)
 	for _, page := range x.pages {
-		v.Pool.Unhold(page)
+		v.Pools.Of(page).Unhold(page)
 	}
 	v.Work.Spend(len(x.entries))
 	l.unpin(v, s, x)

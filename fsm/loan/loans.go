@@ -111,7 +111,7 @@ func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int
 	for _, key := range keys {
 		h := s.Find(s.Hash(key), key)
 		page, ready := s.Ready(h)
-		if !ready || s.Leaving(h) || v.Pool.Written(page) || l.cfg.Whole > page.Length {
+		if !ready || s.Leaving(h) || v.Pools.Of(page).Written(page) || l.cfg.Whole > page.Length {
 			break
 		}
 		if len(l.found) >= most {
@@ -147,7 +147,7 @@ func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effect
 	h := l.add(v, s, to)
 	pages := l.loans.Get(h).pages
 	for _, page := range pages {
-		v.Pool.Hold(page)
+		v.Pools.Of(page).Hold(page)
 	}
 	return h, pages
 }
@@ -155,7 +155,7 @@ func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effect
 // Release ends what was kept: the transfer has settled.
 func (l *Loans) Release(v *env.Env, s *store.Store, h table.Handle) {
 	for _, page := range l.loans.Get(h).pages {
-		v.Pool.Unhold(page)
+		v.Pools.Of(page).Unhold(page)
 	}
 	l.over(v, s, h)
 }

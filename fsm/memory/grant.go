@@ -19,7 +19,7 @@ type grant struct {
 	owner       kernel.Ref `snap:"skip"` // an owner's own tables name it by the id
 	loan        bool
 	class       int
-	pool        int // of its pages, among the pools
+	pool        int // of its pages, among the pools; of a loan each page says
 	pages       []effects.Page
 	open        uint32 // pages that are still granted or in quarantine
 	quarantined bool
@@ -216,15 +216,14 @@ func (ps *Pools) End(id effects.GrantID) uint32 {
 	if g == nil {
 		panic(fmt.Sprintf("BUG: grant %d ended twice", id))
 	}
-	p := &ps.list[g.pool]
 	if g.loan {
-		ps.endLoan(p, g)
+		ps.endLoan(g)
 		return 0
 	}
 	freed := ps.Clear(id)
 	ps.held[g.class]--
 	ps.remove(g)
-	p.freed++
+	ps.freed++
 	return freed
 }
 

@@ -19,30 +19,32 @@ func (p *Pool) LentMost() uint32 { return p.lentMost }
 // CanLend says whether one more grant fits the table.
 func (ps *Pools) CanLend() bool { return !ps.grants.Full() }
 
-// Lend grants pages of p that somebody has for reading, until End. CanLend must hold. Its owner hears of the proof that
-// nobody reads any more.
-func (ps *Pools) Lend(p *Pool, pages []effects.Page, owner kernel.Ref) effects.GrantID {
-	g := ps.add(p, owner)
+// Lend grants pages that somebody has for reading, until End: a prefix of chunks may lie in several pools. CanLend must
+// hold. Its owner hears of the proof that nobody reads any more.
+func (ps *Pools) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
+	g := ps.add(&ps.list[0], owner)
 	g.loan = true
 	for _, page := range pages {
+		p := ps.Of(page)
 		pg := p.of(page)
 		if pg.free() || pg.grant != 0 {
 			panic(fmt.Sprintf("BUG: page %d is leased while it is free or being written", page.Index))
 		}
 		pg.loans++
+		p.lent++
+		p.lentMost = max(p.lentMost, p.lent)
 		g.pages = append(g.pages, page)
 	}
-	p.lent += uint32(len(pages))
-	p.lentMost = max(p.lentMost, p.lent)
 	return g.id
 }
 
-func (ps *Pools) endLoan(p *Pool, g *grant) {
+func (ps *Pools) endLoan(g *grant) {
 	for _, page := range g.pages {
+		p := ps.Of(page)
 		p.at(page.Index).loans--
+		p.lent--
 		p.maybeFree(page.Index)
 	}
-	p.lent -= uint32(len(g.pages))
 	ps.remove(g)
-	p.freed++
+	ps.freed++
 }

@@ -89,7 +89,7 @@ func TestPoolConserves(t *testing.T) {
 				}
 				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
 				whose := owner(kernel.OwnerPullSource)
-				loans = append(loans, granted{id: ps.Lend(p, pages, whose), owner: whose, pages: pages})
+				loans = append(loans, granted{id: ps.Lend(pages, whose), owner: whose, pages: pages})
 			},
 			"return": func(t *rapid.T) {
 				if len(loans) == 0 {

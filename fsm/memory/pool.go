@@ -31,7 +31,7 @@ func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 
 type Pool struct {
 	id         effects.PoolID // named in each of its pages
 	place      int            // among the pools
-	base       uint32         // the number of its first page: it lies behind another one, which has the same id
+	base       uint32         // the number of its first page: it is numbered behind another one, which has the same id
 	pages      []page
 	stack      []uint32 // free pages; the one freed last is used first, it is warm
 	generation effects.Generation
@@ -113,6 +113,12 @@ func (p *Pool) maybeFree(i uint32) {
 		p.at(i).refs--
 	}
 }
+
+// Place is the pool's place among the pools.
+func (p *Pool) Place() int { return p.place }
+
+// Base is the number of its first page.
+func (p *Pool) Base() uint32 { return p.base }
 
 // at is the page of a number, and has says whether there is one.
 func (p *Pool) at(i uint32) *page     { return &p.pages[i-p.base] }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -21,9 +22,10 @@ type Pools struct {
 }
 
 // PoolConfig is the size of a pool, how many of its pages one class may be granted at a time, and how many our own
-// engine may have, where what it has is counted. Behind so many pages of pool 0, in one stretch of memory with them,
-// it has the numbers that follow theirs, and drivers and peers know one pool. Claimed: its pages are the engine's own,
-// which says by number which of them it lends (claim.go); nobody takes any that he is not given.
+// engine may have, where what it has is counted. Behind so many pages of the same id it has the numbers that follow
+// theirs: what names a page within the node names it by its number alone, and drivers know where each range lies.
+// Claimed: its pages are the engine's own, which says by number which of them it lends (claim.go); nobody takes any that
+// he is not given.
 type PoolConfig struct {
 	Pages, Share, Own, Behind uint32
 	Claimed                   bool
@@ -50,6 +52,29 @@ func (ps *Pools) Emptied(grantsMax, classes int, hidden draw.Shuffle, pools ...P
 
 // Pool is the one at this place. It stays where it is.
 func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.list[id] }
+
+// Of is the pool that a page is of, by its id and its number: pools that lie behind another one share its id.
+func (ps *Pools) Of(page effects.Page) *Pool {
+	for i := range ps.list {
+		if p := &ps.list[i]; p.id == page.Pool && p.has(page.Index) {
+			return p
+		}
+	}
+	panic(fmt.Sprintf("BUG: no pool has page %d of pool %d", page.Index, page.Pool))
+}
+
+// Lives reports whether there is such a page, in this life and referenced.
+func (ps *Pools) Lives(page effects.Page) bool {
+	for i := range ps.list {
+		if ps.list[i].Lives(page) {
+			return true
+		}
+	}
+	return false
+}
+
+// PoolsMax is the most pools that a rank has.
+const PoolsMax = 3
 
 // Freed counts what ever made room: pages that became free, and pages and slots that
 // grants gave up. Who waits for memory looks again when it has changed: a grant whose

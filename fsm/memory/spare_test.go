@@ -48,9 +48,9 @@ func TestWhatIsInUseIsNotSpared(t *testing.T) {
 	for name, use := range map[string]func(*Pools, *Pool, effects.Page){
 		"a second reference": func(_ *Pools, p *Pool, page effects.Page) { p.Share(page) },
 		"a hold":             func(_ *Pools, p *Pool, page effects.Page) { p.Hold(page) },
-		"a reader":           func(ps *Pools, p *Pool, page effects.Page) { ps.Lend(p, []effects.Page{page}, kernel.Ref{}) },
+		"a reader":           func(ps *Pools, p *Pool, page effects.Page) { ps.Lend([]effects.Page{page}, kernel.Ref{}) },
 		"a reader, perhaps": func(ps *Pools, p *Pool, page effects.Page) {
-			ps.Quarantine(ps.Lend(p, []effects.Page{page}, kernel.Ref{}))
+			ps.Quarantine(ps.Lend([]effects.Page{page}, kernel.Ref{}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

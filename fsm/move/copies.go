@@ -22,7 +22,7 @@ func (x *Copies) Begin(
 	x.to = v.Pool.Take(uint32(len(from)), x.to[:0])
 	for i := range x.to {
 		x.to[i].Length = from[i].Length
-		v.Engine.Hold(from[i])
+		v.Pools.Of(from[i]).Hold(from[i])
 		v.Pool.Hold(x.to[i])
 	}
 	v.Out.Publish(x.to)
@@ -57,7 +57,7 @@ func (x *Copies) Settled(v *env.Env, from []effects.Page, part int) {
 	}
 	x.out[part] = 0
 	for i, end := x.part(part); i < end; i++ {
-		v.Engine.Unhold(from[i])
+		v.Pools.Of(from[i]).Unhold(from[i])
 		v.Pool.Unhold(x.to[i])
 	}
 }

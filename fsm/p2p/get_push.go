@@ -36,18 +36,18 @@ func (t *Target) lay(e *flow.Env, h table.Handle, r *get) bool {
 		return false
 	}
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), false)
-	if !p.Fits(&e.Env, &e.Store, own) {
+	if !p.Fits(&e.Env, &e.Store, e.LandsIn(), own) {
 		p.Unplan(&e.Env, &e.Store)
 		t.noPages(e, h, r)
 		return false
 	}
-	e.Pending.PassedByOwn(&e.Env)
+	f.passes(e)
 	if r.attempt > 0 { // An operation has one grant.
 		f.operation++
 		r.operation = f.operation
 	}
 	ends := e.Now.Add(e.Cfg.Lease)
-	x, pages := e.Landings.Begin(&e.Env, p, land.For{
+	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), land.For{
 		Owner: kernel.OwnerP2PTarget, Class: own, Peer: r.who, Request: r.request, Ends: ends, Over: ends,
 	})
 	r.into, r.granted, r.places = x.ID, e.Now, r.places[:0]
@@ -77,7 +77,8 @@ func (t *Target) name(e *flow.Env, r *get) {
 	pages := e.Pools.Pages(x.ID)
 	for _, place := range r.places {
 		page := pages[place]
-		m.MemIndexes, m.BufferUUIDs = append(m.MemIndexes, int64(page.Index)), append(m.BufferUUIDs, e.Cfg.Buffer)
+		buffer, index := e.Cfg.Named(page)
+		m.MemIndexes, m.BufferUUIDs = append(m.MemIndexes, index), append(m.BufferUUIDs, buffer)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
 	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.granted),
@@ -99,7 +100,7 @@ func (r *get) all(into [][]byte) [][]byte {
 func (t *Target) noPages(e *flow.Env, h table.Handle, r *get) {
 	f := (*Requester)(t)
 	e.Out.Mark(MarkNoRoom)
-	r.blame(effects.NoMemory, *flow.NoPages(&e.Env, len(f.keys)))
+	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	t.unasked(e, h, r, effects.NoMemory)
 }
 

@@ -124,7 +124,7 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 		return
 	}
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
-	if !p.Fits(&e.Env, &e.Store, own) {
+	if !p.Fits(&e.Env, &e.Store, e.LandsIn(), own) {
 		p.Unplan(&e.Env, &e.Store)
 		f.noRoom(e, h, r)
 		return
@@ -134,10 +134,10 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 		f.finish(e, h, r, f.whole(r))
 		return
 	}
-	e.Pending.PassedByOwn(&e.Env)
+	f.passes(e)
 	r.until = r.asked.Add(e.Stated(uint64(m.LeaseNS())))
 	ends := r.until.Add(-e.Cfg.LeaseGuard)
-	x, pages := e.Landings.Begin(&e.Env, p, land.For{
+	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), land.For{
 		Owner: kernel.OwnerP2PRequester, Class: own, Peer: r.who, Request: r.request, Ends: r.until, Over: ends,
 	})
 	e.Landings.Undated(&e.Env, x) // The get's deadline, and that of the transfer, end it.
@@ -160,16 +160,39 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 	}, getRef(kindTransfer, h))
 }
 
-// mayTake says whether pages may be taken before those who wait for some.
+// mayTake says whether pages may be taken before those who wait for some. Nobody waits for pages of the device pool.
 func (f *Requester) mayTake(e *flow.Env) bool {
+	if e.LandsIn() != e.Pool {
+		return true
+	}
 	waits, _ := e.Commands.First()
 	return waits == 0 && e.Pending.MayPass(&e.Env, own)
+}
+
+// passes notes that pages are taken, for which others may wait.
+func (f *Requester) passes(e *flow.Env) {
+	if e.LandsIn() == e.Pool {
+		e.Pending.PassedByOwn(&e.Env)
+	}
+}
+
+// noPages says that there is no memory for so many chunks where they would land.
+func noPages(e *flow.Env, keys int) *effects.Why {
+	of := e.LandsIn()
+	if of == e.Pool {
+		return flow.NoPages(&e.Env, keys)
+	}
+	return &effects.Why{
+		Field: "p2p_npu_buffer_size", Ours: flow.Number(of.Free()) + " of " + flow.Number(of.Total()) + " pages free",
+		Theirs: flow.Number(keys) + " chunks",
+		Remedy: "release what was got, ask for fewer at a time, or enlarge p2p_npu_buffer_size",
+	}
 }
 
 // noRoom ends a get for which there is no memory. The next one may fit.
 func (f *Requester) noRoom(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(MarkNoRoom)
-	r.blame(effects.NoMemory, *flow.NoPages(&e.Env, len(f.keys)))
+	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	f.finish(e, h, r, effects.NoMemory)
 }
 

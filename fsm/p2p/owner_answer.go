@@ -210,7 +210,8 @@ func (o *Owner) begin(e *flow.Env, us effects.Incarnation, echo int64) {
 func (o *Owner) tell(e *flow.Env, x *loan.Loan) {
 	m := &o.reply
 	for _, page := range x.Pages() {
-		m.RemoteUUIDs, m.RemoteIndexes = append(m.RemoteUUIDs, e.Cfg.Buffer), append(m.RemoteIndexes, int64(page.Index))
+		buffer, index := e.Cfg.Named(page)
+		m.RemoteUUIDs, m.RemoteIndexes = append(m.RemoteUUIDs, buffer), append(m.RemoteIndexes, index)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
 	if x.Cut() {

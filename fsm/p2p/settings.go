@@ -27,6 +27,10 @@ type Settings struct {
 	// ArenaPages are those of an arena behind Memory.Pages, in one stretch of memory with them: what peers may read is
 	// copied there first, and nothing else is lent (use_host_staging); 0: they read what the store has.
 	ArenaPages uint32
+	// DevicePages are those of a second pool beside the cache, in memory of a device, which peers know by a name of its own
+	// (p2p_use_npu). With Keeps fetches read into it, and what is brought lands in Memory.Pages; else what is brought lands
+	// in it. 0: there is none, and Memory.Pages are for both.
+	DevicePages uint32
 	// Keeps: chunks that are brought may stay with their peers until they are fetched (p2p_delay_pull).
 	Keeps bool
 }
@@ -54,12 +58,15 @@ func (s *Settings) Check() error {
 	if s.ArenaPages > 0 && !s.Shares {
 		return fmt.Errorf("rank: ArenaPages is %d without Shares: nobody reads there; give 0, or share", s.ArenaPages)
 	}
+	if s.DevicePages > 0 && !s.Shares {
+		return fmt.Errorf("rank: DevicePages is %d without Shares: nothing comes there; give 0, or share", s.DevicePages)
+	}
 	if s.LoanSharePct > 100 {
 		return fmt.Errorf("rank: LoanSharePct is %d: give 1 to 100", s.LoanSharePct)
 	}
 	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
 		kernel.Count{Name: "BringsMax", Value: s.BringsMax}, kernel.Count{Name: "PushesMax", Value: s.PushesMax},
-		kernel.Count{Name: "ArenaPages", Value: s.ArenaPages})
+		kernel.Count{Name: "ArenaPages", Value: s.ArenaPages}, kernel.Count{Name: "DevicePages", Value: s.DevicePages})
 }
 
 // Bringing is the need of who has chunks brought: each Bring has a question, a read, its deadline and its answer's.

@@ -142,7 +142,7 @@ func (p *Pipeline) check(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 		it := &c.Items[i]
 		switch {
 		case it.local():
-			if it.Local.Length == 0 || !v.Pool.Lives(it.Local) {
+			if it.Local.Length == 0 || !v.Pools.Lives(it.Local) {
 				return effects.Invalid, senseless(i)
 			}
 		case it.Length == 0 || uint64(it.Length) > p.cfg.PageBytes || int(it.Source) >= len(c.Sources):

@@ -26,7 +26,7 @@ func (p *Pipeline) depth(f *fetch) uint32 {
 // batches: pages that other commands hold may not come back in time to wait for them. It
 // gives as many as the step has work for, and the rest when it is called in the next one.
 func (p *Pipeline) Admit(v *env.Env, of Rights) {
-	for h := p.short.Front(); h != 0 && v.Pool.Free() > 0 && p.staged < p.cfg.StagingMax; {
+	for h := p.short.Front(); h != 0 && v.StagedIn().Free() > 0 && p.staged < p.cfg.StagingMax; {
 		if !v.Work.Left() {
 			v.Out.Mark(MarkStagingCut)
 			return
@@ -61,11 +61,11 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	if f.staged >= wants {
 		return false
 	}
-	n := min(wants-f.staged, v.Pool.Free(), p.cfg.StagingMax-p.staged)
+	n := min(wants-f.staged, v.StagedIn().Free(), p.cfg.StagingMax-p.staged)
 	// Their one life lasts for all batches of the fetch: only reads of its own store
 	// into them, and none is under way when the next one is submitted.
 	was := len(f.idle)
-	f.idle = v.Pool.Take(n, f.idle)
+	f.idle = v.StagedIn().Take(n, f.idle)
 	for i := range f.idle[was:] {
 		f.idle[was+i].Length = uint32(p.cfg.PageBytes)
 	}
@@ -81,7 +81,7 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 func (p *Pipeline) trim(v *env.Env, f *fetch) {
 	for wants := p.wants(f); f.staged > wants && len(f.idle) > 0; {
 		last := len(f.idle) - 1
-		v.Pool.Unref(f.idle[last])
+		v.StagedIn().Unref(f.idle[last])
 		f.idle = f.idle[:last]
 		f.staged--
 		p.staged--

@@ -189,7 +189,9 @@ func (c *Config) connsMax() int {
 func (c *Config) highWater() uint32 { return c.HighWater(c.Pages) }
 
 // entriesMax bounds the keys known.
-func (c *Config) entriesMax() uint32 { return c.Entries(c.Pages, c.BatchMax, c.Delay || c.Keeps) }
+func (c *Config) entriesMax() uint32 {
+	return c.Entries(c.chunkPages(), c.BatchMax, c.Delay || c.Keeps)
+}
 
 // need is what all parts may have outstanding at a time.
 func (c *Config) need() kernel.Need {
@@ -246,11 +248,14 @@ func (c *Config) fill() error {
 	if c.Memory.Fill(); unsaid {
 		c.GrantsMax = min(max(c.GrantsMax, c.Grants()), memory.GrantsMax)
 	}
-	c.Store.Fill(c.Pages, c.BatchMax)
+	c.Store.Fill(c.chunkPages(), c.BatchMax)
 	c.Peers.Fill(c.BackoffMax)
 	c.Engine.Fill()
 	c.Pending.Fill()
 	c.Deferred.Fill()
+	if c.stagesApart() {
+		kernel.Default(&c.StagingPages, c.DevicePages)
+	}
 	c.Pipeline.Fill(c.Pages)
 	c.Granting.Fill()
 	c.Reading.Fill()
@@ -268,7 +273,7 @@ func (c *Config) fill() error {
 // check says what cannot work, in each part and between them.
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
-		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
+		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.stagedIn()), c.Recalling.Check(),
 		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares),
 		c.Bundling.Check(), c.Layerwise.Check(c.Layers, c.BatchMax),
 		c.Registering.Check(c.Pages, c.LeaseGuard)); err != nil {
@@ -282,6 +287,12 @@ func (c *Config) check() error {
 	case c.ArenaPages > tablesMax-c.Pages:
 		return fmt.Errorf("rank: ArenaPages is %d beside %d Pages: give fewer, so that both are no more than %d",
 			c.ArenaPages, c.Pages, tablesMax)
+	case c.DevicePages > tablesMax-c.Pages-c.ArenaPages:
+		return fmt.Errorf("rank: DevicePages is %d beside %d Pages and %d ArenaPages: give fewer, so that all are no more "+
+			"than %d", c.DevicePages, c.Pages, c.ArenaPages, tablesMax)
+	case c.ArenaPages > 0 && c.landsApart():
+		return fmt.Errorf("rank: ArenaPages is %d with DevicePages of %d, into which what is brought lands: the arena's copies "+
+			"are made of Pages alone; set Keeps, or give 0 for one of them", c.ArenaPages, c.DevicePages)
 	case c.Layers > 0 && (c.offers() || c.Delay || c.Recalls || c.Shares):
 		return fmt.Errorf("rank: Layers is %d: a chunk has as many pages, which are pushed, and neither offered, recalled "+
 			"nor shared; leave out Pull, Delay, Recalls and Shares, or give 0", c.Layers)
@@ -331,6 +342,34 @@ func (c *Config) second() memory.PoolConfig {
 		return memory.PoolConfig{}
 	}
 	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages}
+}
+
+// device is the second pool of who shares. Its pages are numbered behind all others.
+func (c *Config) device() memory.PoolConfig {
+	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom()}
+}
+
+// deviceFrom is the number of the device pool's first page.
+func (c *Config) deviceFrom() uint32 { return c.Pages + c.ArenaPages }
+
+// landsApart says whether what is brought lands in the device pool, stagesApart whether fetches read into it.
+func (c *Config) landsApart() bool  { return c.DevicePages > 0 && !c.Keeps }
+func (c *Config) stagesApart() bool { return c.DevicePages > 0 && c.Keeps }
+
+// chunkPages is how many pages the store's chunks can lie in.
+func (c *Config) chunkPages() uint32 {
+	if c.landsApart() {
+		return c.Pages + c.DevicePages
+	}
+	return c.Pages
+}
+
+// stagedIn is how many pages there are of which StagingPages are a part.
+func (c *Config) stagedIn() uint32 {
+	if c.stagesApart() {
+		return c.DevicePages
+	}
+	return c.Pages
 }
 
 // sharedMax is how many pages of our engine's peers may read at a time.

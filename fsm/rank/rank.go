@@ -36,11 +36,16 @@ import (
 // engine's.
 const HostPool effects.PoolID = 1
 
+// placeOfDevice is the place of the second pool of a rank that shares, with Config.DevicePages. Its pages have pool 0's id,
+// and numbers behind all others'.
+const placeOfDevice effects.PoolID = 2
+
 // Rank is the machine.
 type Rank struct {
 	cfg         Config `snap:"share"`
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
+	device      protocol.UUID // of the second pool of who shares; zero: there is none
 
 	// Pool 0 is the engine's. HostPool has no pages without an arena.
 	pools   memory.Pools
@@ -117,8 +122,12 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		conns:       former.conns.Emptied(cfg.connsMax()),
 		tickets:     former.tickets.Emptied(uint32(cfg.need().Commands - 1)), // all but a drain
 	}
+	if cfg.DevicePages > 0 {
+		r.device = protocol.UUID(cfg.Key.Device())
+	}
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
+		Device: r.device, DeviceFrom: cfg.deviceFrom(),
 		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
 		LeaseMax: cfg.ReadLeaseMax, DriftPPM: cfg.DriftPPM, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
@@ -135,8 +144,8 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.links = former.links.Emptied(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
-		Pages: cfg.Pages + cfg.ArenaPages,
-		Key:   cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
+		Pages: cfg.Pages + cfg.ArenaPages, Device: r.device, DevicePages: cfg.DevicePages,
+		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers() || cfg.registers(), Geometry: cfg.numbers(), Registers: cfg.RegisterWindow,
 		Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
@@ -146,8 +155,11 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
-	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), draw.NewShuffle(cfg.Key.Words(0)), cfg.first(),
-		cfg.second())
+	pools := append(make([]memory.PoolConfig, 0, memory.PoolsMax), cfg.first(), cfg.second())
+	if cfg.DevicePages > 0 {
+		pools = append(pools, cfg.device())
+	}
+	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), draw.NewShuffle(cfg.Key.Words(0)), pools...)
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
 	}
@@ -286,6 +298,12 @@ func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
 // Buffer is the wire identity of the rank's pool into which peers store, or from which they read.
 func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
+
+// Device is the wire identity of the second pool of a rank that shares, and the number of its first page; false if it
+// has none.
+func (r *Rank) Device() (id effects.BufferID, from uint32, has bool) {
+	return effects.BufferID(r.device), r.cfg.deviceFrom(), r.cfg.DevicePages > 0
+}
 
 // Deadline is the next instant at which the rank wants a Tick.
 func (r *Rank) Deadline() (effects.Time, bool) {

@@ -134,6 +134,7 @@ func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
 	r.conserves(n, 0, 0, s.PagesFree+s.Kept, s.PagesTotal)
 	r.conserves(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
+	r.conserves(n, 0, s.PagesTotal+s.ArenaTotal, s.DeviceFree, s.DeviceTotal)
 }
 
 // pages are so many of its pool, from one on.
@@ -371,7 +372,9 @@ func (r *rig) because(w *effects.Why) {
 func (r *rig) transfer(n *node, e *effects.Transfer) {
 	var pages []effects.Page
 	for _, p := range e.Pairs {
-		pages = append(pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
+		pages = append(pages, effects.Page{
+			Index: r.numbered(p.Remote), Generation: p.Remote.Generation, Length: p.Local.Length,
+		})
 	}
 	done := item{to: n, what: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
 	if e.Read {
@@ -399,6 +402,16 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		}
 	}
 	r.items = append(r.items, done)
+}
+
+// numbered is the number of a page of a peer's, as its own machine has it.
+func (r *rig) numbered(p effects.RemotePage) uint32 {
+	for _, n := range r.nodes {
+		if id, from, has := n.rank.Device(); has && id == p.Buffer {
+			return from + p.Index
+		}
+	}
+	return p.Index
 }
 
 // layersOf says of which pages those of a transfer are put together.

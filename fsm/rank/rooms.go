@@ -18,7 +18,7 @@ import (
 func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
 	return flow.Rooms{
 		Store: of.Store.Emptied(store.Config{
-			Seed: seed, Entries: int(c.entriesMax()), Locations: int(c.LocationsMax), Pages: int(c.Pages),
+			Seed: seed, Entries: int(c.entriesMax()), Locations: int(c.LocationsMax), Pages: int(c.chunkPages()),
 			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention, Journal: int(c.Journal),
 		}),
 		Pending: of.Pending.Emptied(pending.Config{

@@ -19,8 +19,8 @@ func newCache(t fatal, share uint32) (*serving, effects.Incarnation) {
 		r.land(g, g.Pages)
 		r.release(r.get(0, keysOf(name)))
 	}
-	if r.rooms.Store.Spare() != pagesMax || r.pool.Free() != 0 {
-		r.t.Fatalf("%d pages are the cache's, %d are free", r.rooms.Store.Spare(), r.pool.Free())
+	if r.rooms.Store.Spare(r.pool) != pagesMax || r.pool.Free() != 0 {
+		r.t.Fatalf("%d pages are the cache's, %d are free", r.rooms.Store.Spare(r.pool), r.pool.Free())
 	}
 	return r, who
 }

@@ -28,11 +28,14 @@ import (
 )
 
 // Stats count what is in the rank's tables. Pages are the engine's; what peers read is an arena's, where there is one.
+// Pages of the second pool of who shares are among granted and lent ones.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // at a time, since the start
 	Spare                                                            int // pages that only the cache has
 	ArenaTotal, ArenaFree                                            int // of copies that peers read
+	DeviceTotal, DeviceFree                                          int // the second pool of who shares
+	DeviceSpare                                                      int // pages there that only the cache has
 	Pinned                                                           int // for peers, a page as often as it is
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
@@ -50,18 +53,24 @@ type Stats struct {
 func (r *Rank) Stats() Stats {
 	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
 	requests, told := r.commands.Requests()
-	pool, arena := r.pools.Pool(0), r.pools.Pool(HostPool)
+	pool, arena, device, spare := r.pools.Pool(0), r.pools.Pool(HostPool), r.devicePool(), 0
+	if device.Total() > 0 {
+		spare = int(here.Store.Spare(device))
+	}
 	return Stats{
 		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
-		PagesGranted: int(pool.Granted()), PagesQuarantined: int(pool.Quarantined()),
-		PagesLent: int(pool.Lent() + arena.Lent()), PagesLentMost: int(pool.LentMost() + arena.LentMost()),
-		ArenaTotal: int(arena.Total()), ArenaFree: int(arena.Free()),
+		PagesGranted:     int(pool.Granted() + device.Granted()),
+		PagesQuarantined: int(pool.Quarantined() + device.Quarantined()),
+		PagesLent:        int(pool.Lent() + arena.Lent() + device.Lent()),
+		PagesLentMost:    int(pool.LentMost() + arena.LentMost() + device.LentMost()),
+		ArenaTotal:       int(arena.Total()), ArenaFree: int(arena.Free()),
+		DeviceTotal: int(device.Total()), DeviceFree: int(device.Free()), DeviceSpare: spare,
 		Pinned: r.p2pOwner.Loans().Out() + r.recallTarget.Loans().Out(),
 		Puts:   r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests,
 		Tombstones: told,
 		Gets:       here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
-		Spare: int(here.Store.Spare()), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
-		Fills:  int(pool.Granted() + pool.Quarantined()),
+		Spare: int(here.Store.Spare(pool)), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
+		Fills:  int(pool.Granted() + pool.Quarantined() + device.Granted() + device.Quarantined()),
 		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
 		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
@@ -72,12 +81,18 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
-// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's.
-func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
-	if r.cfg.ArenaPages > 0 && i >= r.cfg.Pages {
-		pool = HostPool
+// devicePool is the second pool of who shares; an empty one where there is none.
+func (r *Rank) devicePool() *memory.Pool {
+	if r.cfg.DevicePages == 0 {
+		return new(memory.Pool)
 	}
-	return r.pools.Inspect(r.pools.Pool(pool), i)
+	return r.pools.Pool(placeOfDevice)
+}
+
+// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's, and those of a second pool of
+// who shares behind all others.
+func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
+	return r.pools.Inspect(r.pools.Of(effects.Page{Pool: pool, Index: i}), i)
 }
 
 // Ready says whether a key is readable now, and from which page; of a layer's key from that of the layer.
@@ -88,7 +103,7 @@ func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 		if !ok {
 			return effects.Page{}, false
 		}
-		frame := r.pools.Pool(page.Pool).Frame(page, nil)
+		frame := r.pools.Of(page).Frame(page, nil)
 		if int(layer) >= len(frame) {
 			return effects.Page{}, false
 		}

@@ -79,6 +79,12 @@ func (r *Rank) enter() {
 		Carrier: &r.pushSource,
 		Cfg:     &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}
+	switch {
+	case r.cfg.landsApart():
+		r.env.Landing = r.pools.Pool(placeOfDevice)
+	case r.cfg.stagesApart():
+		r.env.Staging = r.pools.Pool(placeOfDevice)
+	}
 	if r.cfg.ArenaPages > 0 {
 		r.env.Arena = r.pools.Pool(HostPool)
 	}

@@ -112,6 +112,9 @@ func newStorm(t *rapid.T, shares bool) *storm {
 				cfg.LookupAddr, cfg.PeerDoneAddr = effects.Addr{Host: n.name, Port: 5}, effects.Addr{Host: n.name, Port: 6}
 				cfg.ShareTTL, cfg.LookupTimeout = 2*effects.Second, 500*effects.Millisecond
 				cfg.ArenaPages = rapid.SampledFrom([]uint32{0, 1, 3, 6}).Draw(t, "arena")
+				if cfg.ArenaPages == 0 {
+					cfg.DevicePages = rapid.SampledFrom([]uint32{0, 1, 3, 6}).Draw(t, "second pool")
+				}
 				cfg.LoansMax, cfg.BringsMax = few.Draw(t, "loans"), 2*few.Draw(t, "brings")
 				cfg.Lookups, cfg.Retention = rapid.Uint16Range(1, 3).Draw(t, "lookups"), store.Cache
 			}
@@ -270,7 +273,8 @@ func (s *storm) end() {
 	s.settle(4)
 	for _, n := range s.nodes {
 		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages),
-			ArenaTotal: int(n.cfg.ArenaPages), ArenaFree: int(n.cfg.ArenaPages)}
+			ArenaTotal: int(n.cfg.ArenaPages), ArenaFree: int(n.cfg.ArenaPages),
+			DeviceTotal: int(n.cfg.DevicePages), DeviceFree: int(n.cfg.DevicePages)}
 		got := n.rank.Stats()
 		want.Peers, want.Guests = got.Peers, got.Guests // They stay until others need their place.
 		want.PagesLentMost, want.StagedMost = got.PagesLentMost, got.StagedMost

@@ -161,6 +161,7 @@ func (s *storm) check(n *stormNode) {
 	st := n.rank.Stats()
 	s.conserves(n, 0, 0, st.PagesFree, st.PagesTotal)
 	s.conserves(n, 0, st.PagesTotal, st.ArenaFree, st.ArenaTotal)
+	s.conserves(n, 0, st.PagesTotal+st.ArenaTotal, st.DeviceFree, st.DeviceTotal)
 	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && int(n.rank.pools.Pool(0).Lent())-n.rank.p2pOwner.Loans().Out() >
 		high {
 		s.t.Fatalf("%s offers %d pages, high water is %d", n.name, st.PagesLent, high)

@@ -7,11 +7,11 @@ import (
 
 // Tables shows what is in the tables of all rooms, for those who look for what was left behind.
 func (r *Rank) Tables(visit table.Visit) {
-	pool, arena := r.pools.Pool(0), r.pools.Pool(HostPool)
+	pool, arena, device := r.pools.Pool(0), r.pools.Pool(HostPool), r.devicePool()
 	visit("grants", r.pools.Grants(), table.Empty)
-	visit("granted pages", int(pool.Granted()+arena.Granted()), table.Empty)
-	visit("quarantined pages", int(pool.Quarantined()+arena.Quarantined()), table.Empty)
-	visit("leased pages", int(pool.Lent()+arena.Lent()), table.Empty)
+	visit("granted pages", int(pool.Granted()+arena.Granted()+device.Granted()), table.Empty)
+	visit("quarantined pages", int(pool.Quarantined()+arena.Quarantined()+device.Quarantined()), table.Empty)
+	visit("leased pages", int(pool.Lent()+arena.Lent()+device.Lent()), table.Empty)
 	visit("arena pages", int(arena.Total()-arena.Free()), table.Empty)
 	told, asked := r.registrar.Owed(), r.p2pRequester.Seeks.Lookups().Owed()
 	visit("effects outstanding", r.corrs.Len()-told-asked, table.Empty)

@@ -121,6 +121,9 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("arena") {
 					d.ScanArgs(t, "arena", &cfg.ArenaPages)
 				}
+				if d.HasArg("second") {
+					d.ScanArgs(t, "second", &cfg.DevicePages)
+				}
 				if d.HasArg("gets") {
 					d.ScanArgs(t, "gets", &cfg.PushesMax)
 				}
@@ -234,6 +237,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				if s.ArenaTotal > 0 {
 					r.printf("arena pages free=%d of %d", s.ArenaFree, s.ArenaTotal)
+				}
+				if s.DeviceTotal > 0 {
+					r.printf("second pool pages free=%d of %d spare=%d", s.DeviceFree, s.DeviceTotal, s.DeviceSpare)
 				}
 				if s.Layers+s.Bundles+s.Kept > 0 {
 					r.printf("layer runs=%d bundles=%d kept=%d", s.Layers, s.Bundles, s.Kept)

@@ -65,6 +65,8 @@ var untuned = map[string]string{
 	"rank tablesMax":       "likewise",
 	"rank tuningMax":       "likewise",
 	"rank HostPool":        "a name",
+	"rank placeOfDevice":   "likewise",
+	"memory PoolsMax":      "how many kinds of pools there are",
 	"engine later 20":      "keeps a shift from overflowing: what is shifted is bounded by BackoffMax long before",
 	"notice failed 20":     "likewise",
 	"end pause 20":         "likewise",

@@ -44,7 +44,7 @@ func newRig(t failer, journal int, change func(c *Config)) *rig {
 
 func (r *rig) env() env.Env {
 	v := r.Env(r.now, &r.out)
-	v.Pool = r.pools.Pool(0)
+	v.Pools, v.Pool = &r.pools, r.pools.Pool(0)
 	return v
 }
 

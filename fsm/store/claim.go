@@ -69,7 +69,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 			s.byOwner.Add(ownerHash(e.hash, request), c)
 		}
 	}
-	s.wanted(h, e, v.Pool)
+	s.wanted(h, e, v)
 	s.claims.Get(c).ends = v.Now.Add(s.cfg.TTL)
 	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
@@ -103,7 +103,7 @@ func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
 	if !e.ready() {
 		panic("BUG: pinned an entry that is not ready")
 	}
-	s.wanted(h, e, v.Pool)
+	s.wanted(h, e, v)
 	e.pins++
 	if c := s.claimOf(h, e, request); c != 0 {
 		s.dropClaim(e, c)

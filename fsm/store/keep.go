@@ -16,7 +16,7 @@ func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (En
 	if e.ready() {
 		return h, false
 	}
-	v.Pool.Share(page)
+	v.Pools.Of(page).Share(page)
 	e.setPage(page)
 	e.keeper = engine
 	s.admits(e)
@@ -48,7 +48,7 @@ func (s *Store) Withdraw(h Entry, v *env.Env) bool {
 		e.keeper = leaving
 		return false
 	}
-	s.drop(e, v.Pool)
+	s.drop(e, v)
 	s.tidy(h, e)
 	return true
 }

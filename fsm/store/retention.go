@@ -40,7 +40,7 @@ func (s *Store) Settle(h Entry, v *env.Env) {
 		return
 	}
 	if e.ready() && !s.keeps(h, e, v) {
-		s.drop(e, v.Pool)
+		s.drop(e, v)
 	}
 	s.tidy(h, e)
 }
@@ -55,23 +55,27 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 		return false
 	case nobody:
 	}
-	if s.cfg.Retention != Cache || s.closing || !v.Pool.Evictable(e.page()) {
+	if s.cfg.Retention != Cache || s.closing {
+		return false
+	}
+	p := v.Pools.Of(e.page())
+	if !p.Evictable(e.page()) {
 		return false
 	}
 	e.keeper = cache
-	s.entries.PushBack(&s.cached, h)
-	s.spare += v.Pool.FrameSize(e.page())
-	v.Pool.Spare(e.page())
+	s.entries.PushBack(&s.cached[p.Place()], h)
+	s.spare[p.Place()] += p.FrameSize(e.page())
+	p.Spare(e.page())
 	return true
 }
 
 // drop gives up the entry's page.
-func (s *Store) drop(e *entry, p *memory.Pool) {
+func (s *Store) drop(e *entry, v *env.Env) {
 	if e.keeper == leaving {
 		s.news.withdrawn = append(s.news.withdrawn, e.hash)
 	}
 	s.journal.note(&s.names, e, true)
-	p.Unref(e.page())
+	v.Pools.Of(e.page()).Unref(e.page())
 	e.setPage(effects.Page{})
 	e.keeper = nobody
 }
@@ -86,37 +90,43 @@ func (s *Store) tidy(h Entry, e *entry) {
 }
 
 // wanted takes an entry out of the cache, because somebody expects or reads it. When that ends it is the youngest.
-func (s *Store) wanted(h Entry, e *entry, p *memory.Pool) {
+func (s *Store) wanted(h Entry, e *entry, v *env.Env) {
 	if e.keeper == cache {
-		s.entries.Unlink(&s.cached, h)
-		s.spare -= p.FrameSize(e.page())
+		p := v.Pools.Of(e.page())
+		s.entries.Unlink(&s.cached[p.Place()], h)
+		s.spare[p.Place()] -= p.FrameSize(e.page())
 		e.keeper = nobody
 	}
 }
 
-// Spare is the number of pages that MakeRoom could free: those that only the cache has. They are not free: nobody is
-// promised one before it is.
-func (s *Store) Spare() uint32 { return s.spare }
+// Spare is the number of pages of p that MakeRoom could free: those that only the cache has. They are not free: nobody
+// is promised one before it is.
+func (s *Store) Spare(p *memory.Pool) uint32 { return s.spare[p.Place()] }
 
-// Touch makes an entry the youngest of the cache, and says how many pages it has there: none if it is not there.
-func (s *Store) Touch(h Entry, p *memory.Pool) uint32 {
+// Touch makes an entry the youngest of the cache, and returns how many pages of p it has there: none if it is not in the
+// cache, or its page is in another pool, where it takes no room from what p is wanted for.
+func (s *Store) Touch(v *env.Env, h Entry, p *memory.Pool) uint32 {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != cache {
 		return 0
 	}
-	s.entries.Unlink(&s.cached, h)
-	s.entries.PushBack(&s.cached, h)
+	of := v.Pools.Of(e.page())
+	s.entries.Unlink(&s.cached[of.Place()], h)
+	s.entries.PushBack(&s.cached[of.Place()], h)
+	if of != p {
+		return 0
+	}
 	return p.FrameSize(e.page())
 }
 
-// MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first, but for the youngest stay
-// pages of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
+// MakeRoom has n pages of p free, if need be by giving up what the cache has there, oldest first, but for the youngest
+// stay pages of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
 // but pages can stand in its way: a chunk is not given up in vain.
 func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	if p.Free() >= n {
 		return true
 	}
-	if p.Free()+s.Spare()-stay < n {
+	if p.Free()+s.Spare(p)-stay < n {
 		return false
 	}
 	for p.Free() < n {
@@ -125,16 +135,16 @@ func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	return true
 }
 
-// evict gives up the chunk that was used longest ago.
+// evict gives up the chunk in p that was used longest ago.
 func (s *Store) evict(v *env.Env, p *memory.Pool) {
-	h := s.cached.Front()
+	h := s.cached[p.Place()].Front()
 	e := s.entries.Get(h)
 	if !p.Evictable(e.page()) || e.pins > 0 || e.claims.Len() > 0 {
 		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.index))
 	}
-	s.entries.Unlink(&s.cached, h)
-	s.spare -= p.FrameSize(e.page())
-	s.drop(e, p)
+	s.entries.Unlink(&s.cached[p.Place()], h)
+	s.spare[p.Place()] -= p.FrameSize(e.page())
+	s.drop(e, v)
 	v.Out.Observe(effects.Observe{Fact: effects.FactEvicted, ID: e.hash})
 	s.tidy(h, e)
 }
@@ -150,11 +160,13 @@ func (s *Store) LetGoAt(slot int32, v *env.Env) bool {
 	return slot < s.entries.Slots()
 }
 
-// LetGoFirst gives up what the cache had longest, and says whether there was anything.
+// LetGoFirst gives up what the cache had longest in the first pool where it has anything, and says whether it has.
 func (s *Store) LetGoFirst(v *env.Env) bool {
-	had := s.cached.Len() > 0
-	if had {
-		s.evict(v, v.Pool)
+	for place := range s.cached {
+		if s.cached[place].Len() > 0 {
+			s.evict(v, v.Pools.Pool(effects.PoolID(place)))
+			return true
+		}
 	}
-	return had
+	return false
 }

@@ -9,6 +9,7 @@ package store
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -65,10 +66,10 @@ type Store struct {
 	journal   journal
 	cfg       Config `snap:"share"`
 
-	cached  table.List // entries whose page only the cache has, those used longest ago first
-	spare   uint32     `snap:"skip"` // the pages of those
-	closing bool       // the rank drains: nothing is kept any more
-	noted   []spot     `snap:"scratch"` // of the batch that is looked at
+	cached  [memory.PoolsMax]table.List // by pool: entries whose page only the cache has, those used longest ago first
+	spare   [memory.PoolsMax]uint32     `snap:"skip"` // the pages of those
+	closing bool                        // the rank drains: nothing is kept any more
+	noted   []spot                      `snap:"scratch"` // of the batch that is looked at
 }
 
 // Config is what bounds a store, and what it does with what nobody expects.

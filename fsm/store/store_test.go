@@ -390,7 +390,7 @@ func TestStore(t *testing.T) {
 			"touch": func(t *rapid.T) {
 				k, _ := s.pick(t, all)
 				there := slices.Contains(s.cached, k)
-				if got := s.store.Touch(s.find(k), s.pool) == 1; got != there {
+				if got := s.store.Touch(s.env(), s.find(k), s.pool) == 1; got != there {
 					t.Fatalf("%s is in the cache: %v; want %v", k, got, there)
 				}
 				if there {
@@ -465,7 +465,7 @@ func (s *shelf) drop(t *rapid.T, ends func(claimed) bool, do func() int) {
 
 // order is what the cache has, used longest ago first.
 func (s *shelf) order() (keys []string) {
-	for h := s.store.cached.Front(); h != 0; h = s.store.entries.Next(h) {
+	for h := s.store.cached[s.pool.Place()].Front(); h != 0; h = s.store.entries.Next(h) {
 		keys = append(keys, string(s.store.names.text(s.store.entries.Get(h).shape, s.store.entries.Get(h).digits)))
 	}
 	return keys
@@ -514,8 +514,8 @@ func (s *shelf) compare(t *rapid.T) {
 	if freed := s.pools.Freed(); freed != s.made+s.takes-uint64(s.pages-s.pool.Free()) {
 		t.Fatalf("room was made %d times; want %d to the cache, and pages of %d that are free again", freed, s.made, s.takes)
 	}
-	if got := s.order(); !slices.Equal(got, s.cached) || int(s.store.Spare()) != len(s.cached) {
-		t.Fatalf("the cache has %v, of which %d can go; want %v", got, s.store.Spare(), s.cached)
+	if got := s.order(); !slices.Equal(got, s.cached) || int(s.store.Spare(s.pool)) != len(s.cached) {
+		t.Fatalf("the cache has %v, of which %d can go; want %v", got, s.store.Spare(s.pool), s.cached)
 	}
 	for reader := range uint64(4) {
 		want := false

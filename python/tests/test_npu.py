@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -293,8 +294,50 @@ def shares(number: int, directory: dict[str, int], npu_keys: str) -> str:
     return text + "extra_config:\n  lookup_backoff_time: 0.001\n" + OWN.format(number=number).partition("\n")[2]
 
 
-def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Each instance gets what the other's engine stored, in its own way."""
+# Each mode of sharing, as the one who asks has it.
+MODES = {
+    "push": "",
+    "pull": "p2p_pull_mode: True\n",
+    "delayed": "p2p_pull_mode: True\np2p_delay_pull: True\n",
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_pools(world: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> None:
+    """Engines of two agents, each with a pool on its NPU beside the cache, have what is shared in the pool for that."""
+    second = MODES[mode] + "p2p_use_npu: True\np2p_npu_buffer_size: 131072\n"
+    with ExitStack() as stack:
+        directory = stack.enter_context(controller())
+        nodes = [
+            stack.enter_context(running(tmp_path / str(number), shares(number, directory, second))) for number in (1, 2)
+        ]
+        engines = [stack.enter_context(attach(node)) for node in nodes]
+        for owner, asker in ((0, 1), (1, 0)):
+            keys = [key(100 * owner + number) for number in range(4)]
+            with engines[owner].reserve(4, patience=PATIENCE) as pages:
+                for number, page in enumerate(pages):
+                    page.array()[:] = content(100 * owner + number)  # What an engine fills is the host's.
+                engines[owner].store(keys, pages)
+            while engines[asker].lookup(keys).elsewhere < 4:
+                pass
+            seen: list[Any] = []
+
+            def take(_: int, chunks: list[Any], seen: list[Any] = seen) -> None:
+                assert all(isinstance(chunk, npu.DeviceBytes) for chunk in chunks)
+                seen.extend(chunk.read() for chunk in chunks)
+
+            if mode == "delayed":
+                assert engines[asker].shared_fetch(keys, take, request="f", patience=PATIENCE).count == 4
+            else:
+                with engines[asker].shared_get(keys, request="g", patience=PATIENCE) as pages:
+                    assert all(page.address for page in pages)  # Memory of the host has none.
+                    seen.extend(page.read() for page in pages)
+            assert all(np.array_equal(seen[number], content(100 * owner + number)) for number in range(4))
+
+
+@contextlib.contextmanager
+def controller() -> Iterator[dict[str, int]]:
+    """Run a directory, and give its ports."""
     directory = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
     with ExitStack() as stack:
         run = subprocess.Popen(
@@ -305,6 +348,13 @@ def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
         assert run.stdout is not None
         stack.callback(run.stdout.close)
         assert run.stdout.readline()
+        yield directory
+
+
+def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Each instance gets what the other's engine stored, in its own way."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(controller())
         nodes = [
             stack.enter_context(running(tmp_path / str(number), shares(number, directory, keys)))
             for number, keys in ((1, BY_NPU), (2, ""))

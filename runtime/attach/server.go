@@ -155,7 +155,10 @@ func (s *Server) told() protocol.AttachResponse {
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 	}
 	if x := s.mapping.Export; x != nil {
-		m.DeviceKey, m.Device, m.DeviceBytes, m.Offset = []byte(x.Key), uint32(x.Physical), x.Bytes, x.Offset
+		m.DeviceKey, m.Device, m.DeviceBytes = []byte(x.Key), uint32(x.Physical), x.Bytes
+		if m.DevicePages, m.DeviceFrom, m.DeviceOffset = s.mapping.DevicePages, s.mapping.DeviceFrom, x.Offset; m.DevicePages == 0 {
+			m.Offset, m.DeviceFrom, m.DeviceOffset = x.Offset, 0, 0
+		}
 	}
 	for _, side := range s.node.Sides() {
 		m.Sides = append(m.Sides, []byte(side))

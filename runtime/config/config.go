@@ -107,10 +107,12 @@ type Config struct {
 	Pages                  uint32
 	// StagingPages of them are what the fetches of a receiver of delayed pull read into: the whole pages of
 	// Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to
-	// half of them. Zero at every other node, and before Layout is known.
+	// half of them. With Share.NPU they are all NPUPages instead. Zero at every other node, and before Layout is known.
 	StagingPages uint32
 	// ArenaPages lie behind them, with Share.Arena: the whole pages of Share.ArenaBytes. What peers read is copied there.
 	ArenaPages uint32
+	// NPUPages are those of the second pool of Share.NPU, in the NPU's memory: Share.NPUBytes, rounded up to whole pages.
+	NPUPages uint32
 	// Device is where the pool lies, unless Offload says otherwise (PoolDevice), and the NPU that serves it.
 	Device Device
 	// Offload puts the pool of a sender of pull mode into the host's memory although Device is an NPU: its engine copies

@@ -44,10 +44,14 @@ var shareKeys = []key{
 	{name: p2pInitKey, kind: ports(func(d *draft) *[]uint16 { return &d.p2pInit }), doc: "its handshakes"},
 	{name: p2pLookupKey, kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Share.LookupPorts }),
 		doc: "where peers ask which chunks it has"},
-	{name: "p2p_use_npu", kind: boolean(func(d *draft) *bool { return &d.p2pNPU }), def: "false",
-		doc: "no effect: one pool serves the engine and peers, where `pd_buffer_device` says"},
-	{name: "p2p_npu_buffer_size", kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Share.StagingBytes }),
-		doc: "the part of the pool that fetches read into, with `p2p_delay_pull`; an eighth if unset"},
+	{name: useNPUKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.NPU }), def: "false",
+		doc: "a second pool, in the NPU's memory, beside the cache in the host's: what is got of peers lands there, or with " +
+			"`p2p_delay_pull` what is fetched passes through it. Needs `transfer_channel: hccl`, which `auto` is then; " +
+			"without an effect where `pd_buffer_device: npu` puts the whole pool there"},
+	{name: npuBytesKey, kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Share.StagingBytes }),
+		doc: "the size of that pool, rounded up to whole pages; 1 GiB if unset. Without `p2p_use_npu`, but with " +
+			"`p2p_delay_pull`, the part of the pool that fetches read into, an eighth if unset. For fetches two batches are " +
+			"enough; else it bounds what the engine may hold of peers' chunks at a time"},
 	{name: "p2p_pull_mode", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Pull }), def: "false",
 		doc: "this node reads what it asks for; else its peers write it into pages that it grants with the question"},
 	{name: "p2p_delay_pull", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Delay }), def: "false",

@@ -47,7 +47,6 @@ type draft struct {
 	// Of a node that shares.
 	p2pHost               string
 	p2pInit               []uint16
-	p2pNPU                bool
 	p2pTTL                time.Duration
 	controller            bool
 	askingMS, syncPauseMS uint32

@@ -84,10 +84,13 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, laid.BufferBytes, pageBytes); !fits {
 		return p, false
 	}
-	if laid.StagingPages, p, fits = laid.staging(); !fits {
+	if laid.ArenaPages, p, fits = laid.arena(); !fits {
 		return p, false
 	}
-	if laid.ArenaPages, p, fits = laid.arena(); !fits {
+	if laid.NPUPages, p, fits = laid.second(); !fits {
+		return p, false
+	}
+	if laid.StagingPages, p, fits = laid.staging(); !fits {
 		return p, false
 	}
 	if p, fits = laid.layersFit(); c.Layerwise.Enabled && !fits {
@@ -112,7 +115,8 @@ var (
 	stagingKey = ownPath("pull.staging_bytes")
 	loanMaxKey = ownPath("pull.loan_max")
 
-	sharedStagingKey = "p2p_npu_buffer_size"
+	npuBytesKey = "p2p_npu_buffer_size"
+	useNPUKey   = "p2p_use_npu"
 )
 
 // staging is how many pages of the pool fetches read into. It rounds down, because it is a bound.
@@ -120,8 +124,10 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
 	key, bytes := stagingKey, c.Pull.StagingBytes
 	switch {
+	case c.Share.Delay && c.Share.NPU:
+		return c.NPUPages, Problem{}, true
 	case c.Share.Delay: // It pulls nothing that is put to it.
-		key, bytes = sharedStagingKey, c.Share.StagingBytes
+		key, bytes = npuBytesKey, c.Share.StagingBytes
 	case !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay:
 		return 0, Problem{}, true
 	}
@@ -159,6 +165,20 @@ func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 		return 0, p, false
 	}
 	return uint32(n), Problem{}, true
+}
+
+// second is how many pages the pool in the NPU's memory has. It rounds up, as LMCache-Ascend does.
+func (c *Config) second() (pages uint32, p Problem, fits bool) {
+	if !c.Share.NPU {
+		return 0, Problem{}, true
+	}
+	pages, c.Share.NPUBytes, p, fits = roundUp(npuBytesKey, c.Share.NPUBytes, c.PageBytes)
+	if all := uint64(c.Pages) + uint64(c.ArenaPages) + uint64(pages); fits && all > pagesMax {
+		return 0, Problem{Code: Conflict, Field: npuBytesKey, Value: fmt.Sprint(c.Share.NPUBytes),
+			Remedy: fmt.Sprintf("with the %d pages of %s these are %d pages of %d bytes; make them at most %d pages",
+				uint64(c.Pages)+uint64(c.ArenaPages), c.poolKey, all, c.PageBytes, uint64(pagesMax))}, false
+	}
+	return pages, p, fits
 }
 
 // roundUp returns a pool's size in whole pages, and that in bytes. bytes and pageBytes are below 2^63.

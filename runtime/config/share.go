@@ -30,6 +30,10 @@ type Share struct {
 	// (Config.StagingPages).
 	Delay        bool
 	StagingBytes uint64
+	// NPU: beside the pool, which is host memory and the cache, there is one in the NPU's own memory, of NPUBytes
+	// (Config.NPUPages). With Delay fetches read into it; else what peers write or this node reads of theirs lands there.
+	NPU      bool
+	NPUBytes uint64
 	// Arena: what peers read is copied first, by so many threads, to pages that ArenaBytes are of (Config.ArenaPages).
 	Arena        bool
 	ArenaBytes   uint64
@@ -56,6 +60,7 @@ type Share struct {
 
 const (
 	ttlDefault = 60 * time.Second
+	npuDefault = 1 << 30         // bytes, of the pool in the NPU's memory
 	getSpare   = 2 * time.Second // of a get, beyond its lookups
 )
 
@@ -89,6 +94,7 @@ func (d *draft) validateShare() {
 	if s.Delay && !s.Pull {
 		d.at("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
 	}
+	d.validateSecond()
 	switch {
 	case !s.Arena:
 		for _, name := range []string{arenaBytesKey, arenaThreadsKey} {
@@ -97,6 +103,9 @@ func (d *draft) validateShare() {
 		s.ArenaBytes, s.ArenaThreads = 0, 0
 	case !s.Pull:
 		d.at(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
+	case s.NPU && !s.Delay:
+		d.at(extraStagingKey, Conflict, "what is read lands on the NPU, and the arena has copies of the host's pool alone: set "+
+			"p2p_delay_pull: true, or use_host_staging: false, or p2p_use_npu: false")
 	case d.cfg.Device.Kind == DeviceNPU:
 		d.at(extraStagingKey, Unsupported, refusal+"the arena lies behind the pool, which is the device's: set "+
 			"pd_buffer_device: cpu, or use_host_staging: false")
@@ -124,12 +133,35 @@ func (d *draft) validateShare() {
 
 // noteShare notes what a node that shares does otherwise than LMCache's.
 func (d *draft) noteShare() {
-	if d.p2pNPU {
-		d.note("p2p_use_npu", "one pool serves the engine and peers, where pd_buffer_device says; there is no second one")
+	if s := &d.cfg.Share; !s.Delay && !s.NPU {
+		d.note(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
+			"when the engine fetches")
+		s.StagingBytes = 0
 	}
-	if !d.cfg.Share.Delay {
-		d.note(sharedStagingKey, "no effect without p2p_delay_pull: nothing else reads when its engine fetches")
-		d.cfg.Share.StagingBytes = 0
+}
+
+// validateSecond checks what is said of a second pool, in the NPU's memory.
+func (d *draft) validateSecond() {
+	s, c := &d.cfg.Share, &d.cfg
+	if !s.NPU {
+		return
+	}
+	if c.Device.Kind == DeviceNPU {
+		d.note(useNPUKey, fmt.Sprintf("no effect: %s puts the whole pool on the NPU, so what is shared comes there anyway",
+			d.deviceKey()))
+		s.NPU = false
+		return
+	}
+	switch c.Channel {
+	case ChannelAuto:
+		c.Channel = ChannelHCCL
+	case ChannelSHM, ChannelTCP, ChannelNIXL:
+		d.at(useNPUKey, Conflict, fmt.Sprintf("transfer_channel %v moves memory of the host, and this is a pool in the NPU's: "+
+			"set transfer_channel: hccl, or p2p_use_npu: false", c.Channel))
+	case ChannelHCCL:
+	}
+	if s.NPUBytes, s.StagingBytes = s.StagingBytes, 0; s.NPUBytes == 0 {
+		s.NPUBytes = npuDefault
 	}
 }
 
@@ -163,7 +195,7 @@ func (d *draft) forgetShare() {
 		d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.File == s.file && p.Field == s.field })
 	}
 	const why = "no effect while enable_p2p is false"
-	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, "p2p_use_npu", "p2p_pull_mode", "p2p_delay_pull",
+	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, useNPUKey, "p2p_pull_mode", "p2p_delay_pull",
 		controllerKey} {
 		d.note(name, why)
 	}

@@ -11,17 +11,15 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// LMCache-Ascend's two examples of sharing load as they are, but for their address, and say what they get instead of
-// what there is not.
+// LMCache-Ascend's two examples of sharing load as they are, but for their address, and mean what they mean there.
 func TestSharingExamplesLoad(t *testing.T) {
 	for file, want := range map[string]struct {
 		init, lookup []uint16
 		feed, reply  uint16
-		noted        string
+		npu          uint64 // bytes of the second pool
 	}{
-		"example1.yaml": {[]uint16{9960, 9961}, []uint16{9962, 9963}, 9800, 9900,
-			"p2p_use_npu"},
-		"example2.yaml": {[]uint16{9964, 9965}, []uint16{9966, 9967}, 8600, 8700, ""},
+		"example1.yaml": {[]uint16{9960, 9961}, []uint16{9962, 9963}, 9800, 9900, 128 << 20},
+		"example2.yaml": {[]uint16{9964, 9965}, []uint16{9966, 9967}, 8600, 8700, 0},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", "p2p", file))
 		if err != nil {
@@ -40,13 +38,12 @@ func TestSharingExamplesLoad(t *testing.T) {
 			s.Asking != 500*time.Millisecond {
 			t.Errorf("%s: %+v", file, c)
 		}
-		noted := map[string]bool{}
-		for _, p := range c.Notes {
-			noted[p.Field] = true
+		if s.NPU != (want.npu > 0) || s.NPUBytes != want.npu {
+			t.Errorf("%s: a second pool of %d bytes: %t; want %d", file, s.NPUBytes, s.NPU, want.npu)
 		}
-		for _, name := range strings.Fields(want.noted) {
-			if !noted[name] {
-				t.Errorf("%s: nothing is noted of %s: %v", file, name, c.Notes)
+		for _, p := range c.Notes {
+			if p.Field == "p2p_use_npu" || p.Field == "p2p_npu_buffer_size" {
+				t.Errorf("%s: noted: %v", file, p)
 			}
 		}
 	}

@@ -37,6 +37,11 @@ type Env struct {
 	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them
 	// (pd_use_cpu_offload); nil: they serve Engine.
 	Offload *Pool
+	// Second is one in the device's own memory, which planes serve beside Engine: what peers share comes there
+	// (p2p_use_npu). Its pages have the id of Engine's, and the numbers that follow. nil: there is none.
+	Second *Pool
+	// SecondBuffer is its name on the wire.
+	SecondBuffer effects.BufferID
 	// Arena is how many pages at the end of Engine, in host memory, chunks are copied to from the others
 	// (use_host_staging).
 	Arena uint32
@@ -65,15 +70,15 @@ type Device interface {
 	Name() string
 	// Leased is the served pool, with all regions that planes register.
 	Leased() *plane.Leased
-	// Address is where a page of either pool begins, as the device sees it.
+	// Address is where a page of any pool begins, as the device sees it.
 	Address(page effects.Page) uintptr
 	// Bytes are the valid bytes of a page in host memory; nil says that it is in the device's.
 	Bytes(page effects.Page) []byte
 	// Attachable is the engine's pool in host memory as a file that another process may map writable, page 0 at its
 	// start; nil: it was not asked for, or the pool is the device's own memory. The file is the device's, which closes it.
 	Attachable() *os.File
-	// Exported is how engines of other processes get the engine's pool in the device's own memory; nil: it was not asked
-	// for, or the pool is host memory.
+	// Exported is how engines of other processes get the pool in the device's own memory, the engine's or else the second
+	// one; nil: it was not asked for, or there is none.
 	Exported() *Export
 	// Admit lets a process import what is exported. Its number is the one that the device's driver has for it. As often as
 	// it was admitted Depart says that it has closed what it imported, or has ended: until then Close fails.

@@ -24,7 +24,7 @@ var Steps = map[uint8]liar.Step{
 
 // Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {
-	p.links.Link(link).Buffer.Pages = pages
+	p.links.Link(link).Serves[0].Pages = pages
 }
 
 // SayGone has a plane say to the peer of a link that its end of an epoch is gone, as if it were.
@@ -38,7 +38,7 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	l := p.links.Link(link)
 	how := make(chan communicator.Outcome)
 	l.Push(func(now effects.Time) {
-		there := l.Base + uintptr(uint64(pair.Remote.Index)*l.Buffer.PageBytes)
+		there := l.Serves[0].Base + uintptr(uint64(pair.Remote.Index)*l.Serves[0].PageBytes)
 		late := []epochs.Piece{{Local: p.pool.Address(pair.Local), Remote: there, Bytes: uint64(pair.Local.Length)}}
 		how <- l.Hands().Submit(false, late, communicator.Batch{NotAfter: now - 1})
 	})

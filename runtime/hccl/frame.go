@@ -14,7 +14,7 @@ import (
 )
 
 // magic begins every hello; the last byte is the version.
-const magic uint32 = 0x4b564802
+const magic uint32 = 0x4b564803
 
 // A kind says what a frame is.
 type kind uint8
@@ -34,7 +34,9 @@ const (
 	rankBytes    = 4 + 2 + 16 + 1 + 8 + 8 + 1 + serverMax
 	serverMax    = 64
 	helloBytes   = 4 + 5*16 + rankBytes + 1
-	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + 16 + 4 + 8 + 8 + 1 + 1 + 16
+	servedBytes  = 16 + 4 + 8 + 8 + 1
+	servedMax    = 2 // pools that a peer may serve
+	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + servedMax*servedBytes + 1 + 16
 	// revokedMax is the most grants that an accept lists; the pool remembers as many.
 	revokedMax  = 1024
 	rootMax     = 4108 // what HCCL calls root info has this size
@@ -62,10 +64,9 @@ type welcome struct {
 	boot    [16]byte
 	link    comm.Link // what carries the bytes, as the target reckons
 	rank    comm.Rank
-	buffer  effects.Buffer
-	served  plane.Region // where the buffer is
-	regions uint8        // that the target binds to each communicator
-	proof   [16]byte     // that the target has the token, and heard this hello
+	serves  []plane.Served // one pool or two
+	regions uint8          // that the target binds to each communicator
+	proof   [16]byte       // that the target has the token, and heard this hello
 }
 
 // accept answers the offer of an epoch.
@@ -158,15 +159,37 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = append(b, w.from[:]...)
 	b = append(b, w.boot[:]...)
 	b = appendRank(append(b, byte(w.link)), w.rank)
-	b = append(b, w.buffer.ID[:]...)
-	b = binary.LittleEndian.AppendUint32(b, w.buffer.Pages)
-	b = binary.LittleEndian.AppendUint64(b, w.buffer.PageBytes)
-	b = binary.LittleEndian.AppendUint64(b, uint64(w.served.Base))
-	host := byte(0)
-	if w.served.Host {
-		host = 1
+	for i := range servedMax { // What is not there is all zero.
+		s := plane.Served{}
+		if i < len(w.serves) {
+			s = w.serves[i]
+		}
+		b = append(b, s.ID[:]...)
+		b = binary.LittleEndian.AppendUint32(b, s.Pages)
+		b = binary.LittleEndian.AppendUint64(b, s.PageBytes)
+		b = binary.LittleEndian.AppendUint64(b, uint64(s.Base))
+		host := byte(0)
+		if s.Host {
+			host = 1
+		}
+		b = append(b, host)
 	}
-	return append(append(b, host, w.regions), w.proof[:]...)
+	return append(append(b, w.regions), w.proof[:]...)
+}
+
+// parseServed reads a pool of a welcome; one without pages is none.
+func parseServed(b []byte) (s plane.Served, err error) {
+	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
+		PageBytes: binary.LittleEndian.Uint64(b[20:])}
+	s.Region = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
+	if s.Pages == 0 {
+		return s, nil
+	}
+	if s.PageBytes == 0 || s.PageBytes > (math.MaxUint64-uint64(s.Base))/uint64(s.Pages) {
+		return s, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x", framing.ErrMalformed, s.Pages, s.PageBytes, s.Base)
+	}
+	s.Bytes = uint64(s.Pages) * s.PageBytes
+	return s, nil
 }
 
 func parseWelcome(b []byte) (w welcome, err error) {
@@ -182,16 +205,21 @@ func parseWelcome(b []byte) (w welcome, err error) {
 		return w, err
 	}
 	b = b[34+rankBytes:]
-	w.buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
-		PageBytes: binary.LittleEndian.Uint64(b[20:])}
-	w.served = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
-	w.regions, w.proof = b[37], [16]byte(b[38:])
-	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 ||
-		p.PageBytes > (math.MaxUint64-uint64(w.served.Base))/uint64(p.Pages) || w.regions == 0 {
-		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x in %d regions", framing.ErrMalformed, p.Pages,
-			p.PageBytes, w.served.Base, w.regions)
+	for i := range servedMax {
+		s, err := parseServed(b[i*servedBytes:])
+		if err != nil {
+			return w, err
+		}
+		if s.Pages > 0 {
+			w.serves = append(w.serves, s)
+		}
 	}
-	w.served.Bytes = uint64(w.buffer.Pages) * w.buffer.PageBytes
+	b = b[servedMax*servedBytes:]
+	w.regions, w.proof = b[0], [16]byte(b[1:])
+	if n := len(w.serves); n == 0 || w.regions == 0 || n == servedMax && w.serves[0].ID == w.serves[1].ID {
+		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names", framing.ErrMalformed, n,
+			w.regions)
+	}
 	return w, nil
 }
 

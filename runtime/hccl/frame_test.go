@@ -20,9 +20,11 @@ var (
 	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, proof: [16]byte{3}, session: [16]byte{4},
 		boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS,
-		rank:   comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
-		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true,
-			Base: 0x1000, Bytes: 400}, regions: 2}
+		rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
+		serves: []plane.Served{somePool, {Buffer: effects.Buffer{ID: effects.BufferID{7}, Pages: 2, PageBytes: 100},
+			Region: plane.Region{Base: 0x2000, Bytes: 200}}}, regions: 2}
+	somePool = plane.Served{Buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100},
+		Region: plane.Region{Host: true, Base: 0x1000, Bytes: 400}}
 	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
@@ -72,11 +74,10 @@ func TestFramesThatLie(t *testing.T) {
 	heads := framing.HeadBytes
 	greeting, word := appendHello(nil, someHello)[heads:], appendWelcome(nil, someWord)[heads:]
 	offer, answer := appendOffer(nil, 5, []byte("r"))[heads:], appendAccept(nil, someAccept)[heads:]
-	empty := someWord
-	empty.buffer.Pages = 0
-	wraps := someWord
-	wraps.served.Base = 1<<63 | 1
-	wraps.buffer.PageBytes = 1 << 62
+	empty, wraps, twins, long := someWord, someWord, someWord, somePool
+	long.Base, long.PageBytes = 1<<63|1, 1<<62
+	empty.serves, wraps.serves = nil, []plane.Served{somePool, long}
+	twins.serves = []plane.Served{somePool, somePool}
 	for name, err := range map[string]error{
 		"short hello":       second(parseHello(greeting[1:])),
 		"other magic":       second(parseHello(change(greeting, 0, 9))),
@@ -86,6 +87,7 @@ func TestFramesThatLie(t *testing.T) {
 		"short welcome":     second(parseWelcome(word[1:])),
 		"no pages":          second(parseWelcome(appendWelcome(nil, empty)[heads:])),
 		"memory that wraps": second(parseWelcome(appendWelcome(nil, wraps)[heads:])),
+		"two of one name":   second(parseWelcome(appendWelcome(nil, twins)[heads:])),
 		"no regions":        second(parseWelcome(change(word, len(word)-17, 0))),
 		"long offer":        third(parseOffer(append(bytes.Clone(offer), 0))),
 		"short offer":       third(parseOffer(offer[:4])),

@@ -53,7 +53,10 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	if err := o.Believe(w.code, w.from, identity.Same(w.proof, w.prove(h, token))); err != nil {
 		return err
 	}
-	o.Buffer, o.Base, o.Log = w.buffer, w.served.Base, o.Log.With("by", w.link)
+	o.Log = o.Log.With("by", w.link)
+	for _, s := range w.serves {
+		o.Serves = append(o.Serves, epochs.Served{Buffer: s.Buffer, Base: s.Base})
+	}
 	o.pair.regions = int(w.regions)
 	o.pair.hccs = w.link == comm.HCCS
 	if link := p.linkTo(w.rank, w.boot == p.boot); link != w.link {

@@ -21,6 +21,7 @@ const hugePage = 2 << 20
 // A pool is one stretch of memory with its pages.
 type pool struct {
 	device.Pool
+	base   uint32      // the number of its first page
 	memory *acl.Memory // nil: not allocated
 	file   *os.File    // of host memory that another process may map; nil: the library allocated it
 	mapped []byte      // file, here

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
@@ -20,14 +21,14 @@ import (
 type pools struct {
 	d       *Device
 	log     *slog.Logger
-	all     []*pool // the engine's, and with offload the one that is copied to
+	all     []*pool // the engine's, and with offload the one that is copied to, or the second one
 	leased  *plane.Leased
 	sink    plane.Sink
 	copies  *copies
 	scatter *yard
 	marks   marks
 
-	export   *acl.Export // of the engine's pool; nil: it is not exported
+	export   *acl.Export // of the pool in the device's memory; nil: it is not exported
 	exported *device.Export
 	admitted struct {
 		sync.Mutex
@@ -48,11 +49,17 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	if env.Offload != nil {
 		wanted = append(wanted, *env.Offload)
 	}
+	if env.Second != nil {
+		wanted = append(wanted, *env.Second)
+	}
 	err := d.context.Do(func(t *acl.Thread) error {
 		for _, w := range wanted {
 			pool, err := newPool(w)
 			if err != nil {
 				return err
+			}
+			if env.Second != nil && len(p.all) > 0 {
+				pool.base = env.Engine.Pages
 			}
 			p.all = append(p.all, pool)
 			if err := pool.allocate(ctx, t); err != nil {
@@ -83,15 +90,22 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	return nil, err
 }
 
-// lease makes the book of the pool that peers reach: the last one.
+// lease makes the book of the pools that peers reach: with offload the last one, else all.
 func (p *pools) lease(env device.Env) (err error) {
-	served := p.all[len(p.all)-1]
+	served := p.all[0]
+	if env.Offload != nil {
+		served = p.all[1]
+	}
 	c := plane.LeasedConfig{
 		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(),
 		Sink: env.Sink,
 	}
-	for _, other := range p.all[:len(p.all)-1] {
-		c.Others = append(c.Others, other.region())
+	switch {
+	case env.Offload != nil:
+		c.Others = append(c.Others, p.all[0].region())
+	case env.Second != nil:
+		second := p.all[1]
+		c.Second = plane.Second{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
 	}
 	p.leased, err = plane.NewLeased(c)
 	return err
@@ -119,26 +133,31 @@ func (p *pools) Bytes(page effects.Page) []byte {
 	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
 }
 
-// open exports the engine's pool, where that is to be.
+// open exports the pool in the device's memory that engines of other processes are to have.
 func (p *pools) open(t *acl.Thread) error {
-	engine := p.all[0]
-	if engine.Host || !engine.Attachable {
+	at := slices.IndexFunc(p.all, func(x *pool) bool { return !x.Host && x.Attachable })
+	if at < 0 {
 		return nil
 	}
+	exported := p.all[at]
 	physical, err := p.d.context.Library().PhysicalID(p.d.o.Device)
 	if err == nil {
-		p.export, err = t.Export(engine.memory)
+		p.export, err = t.Export(exported.memory)
 	}
 	if errors.Is(err, acl.Unsupported) {
-		err = fmt.Errorf("engines of other processes cannot be given memory of the NPU: %w; or set pd_buffer_device: cpu, or "+
-			"embed the node in the engine's process", err)
+		key := "pd_buffer_device: cpu"
+		if at > 0 {
+			key = "p2p_use_npu: false"
+		}
+		err = fmt.Errorf("engines of other processes cannot be given memory of the NPU: %w; or set %s, or embed the node in "+
+			"the engine's process", err, key)
 	}
 	if err != nil {
 		return err
 	}
 	p.admitted.processes = map[int32]int{}
-	p.exported = &device.Export{Key: p.export.Key(), Physical: int(physical), Offset: engine.first,
-		Bytes: engine.first + engine.bytes}
+	p.exported = &device.Export{Key: p.export.Key(), Physical: int(physical), Offset: exported.first,
+		Bytes: exported.first + exported.bytes}
 	return nil
 }
 
@@ -210,8 +229,9 @@ func (p *pools) Cancel(corr effects.Corr) { p.copies.cancel(corr) }
 // of is where the valid bytes of a page are.
 func (p *pools) of(page effects.Page) acl.Range {
 	for _, pool := range p.all {
-		if pool.ID == page.Pool && page.Index < pool.Pages && uint64(page.Length) <= pool.PageBytes {
-			return pool.memory.Range(pool.first+uint64(page.Index)*pool.PageBytes, uint64(page.Length))
+		if at := page.Index - pool.base; pool.ID == page.Pool && page.Index >= pool.base && at < pool.Pages &&
+			uint64(page.Length) <= pool.PageBytes {
+			return pool.memory.Range(pool.first+uint64(at)*pool.PageBytes, uint64(page.Length))
 		}
 	}
 	panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes, which %s does not have", page.Index,

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -39,6 +40,7 @@ type Leased struct {
 	pages     uint32
 	pageBytes uint64
 	served    Region
+	second    Second
 	others    []Region
 	sink      Sink
 
@@ -73,9 +75,26 @@ type LeasedConfig struct {
 	// Served is the pool's memory: page i begins i × PageBytes behind Base. It stays the caller's, longer than all
 	// planes.
 	Served Region
+	// Second is a pool beside that, which peers know by another name; the zero value is none.
+	Second Second
 	// Others are further regions that our own ends of transfers may lie in.
 	Others []Region
 	Sink   Sink // takes Revoked
+}
+
+// A Second is a second pool that leased planes serve, of pages as large as the first one's. Its first page has the number
+// that follows the first pool's last: whoever names a page within the node names it by its number alone. Peers name it by
+// the pool and its place there.
+type Second struct {
+	Buffer effects.BufferID
+	Pages  uint32
+	Region Region
+}
+
+// A Served is a pool as peers reach it.
+type Served struct {
+	effects.Buffer
+	Region
 }
 
 // NewLeased makes the book of a pool.
@@ -86,10 +105,14 @@ func NewLeased(c LeasedConfig) (*Leased, error) {
 	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Served.Bytes/c.PageBytes:
 		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid,
 			c.Pages, c.PageBytes, c.Served.Bytes)
+	case uint64(c.Second.Pages) > c.Second.Region.Bytes/c.PageBytes, c.Second.Pages > math.MaxUint32-c.Pages,
+		c.Second.Pages > 0 && c.Second.Buffer == c.Buffer:
+		return nil, fmt.Errorf("%w: a second pool of %d pages of %d bytes in %d; give memory for all, and another name", ErrInvalid,
+			c.Second.Pages, c.PageBytes, c.Second.Region.Bytes)
 	}
 	return &Leased{
-		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, others: slices.Clone(c.Others),
-		sink:  c.Sink,
+		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, second: c.Second,
+		others: slices.Clone(c.Others), sink: c.Sink,
 		given: map[uint16]given{}, forgot: map[effects.Incarnation]struct{}{},
 	}, nil
 }
@@ -105,19 +128,36 @@ func (l *Leased) Buffer() effects.Buffer {
 // Served is the pool's memory.
 func (l *Leased) Served() Region { return l.served }
 
-// Regions are all that planes register, the pool's own memory first.
-func (l *Leased) Regions() []Region { return slices.Concat([]Region{l.served}, l.others) }
+// All are the pools that peers reach, with their memory: the first, and the second if there is one.
+func (l *Leased) All() []Served {
+	all := []Served{{l.Buffer(), l.served}}
+	if s := l.second; s.Pages > 0 {
+		all = append(all, Served{effects.Buffer{ID: s.Buffer, Pages: s.Pages, PageBytes: l.pageBytes}, s.Region})
+	}
+	return all
+}
 
-// Has reports whether the pool has such a page with so many bytes.
+// Regions are all that planes register, those that peers reach first.
+func (l *Leased) Regions() (all []Region) {
+	for _, s := range l.All() {
+		all = append(all, s.Region)
+	}
+	return append(all, l.others...)
+}
+
+// Has reports whether either pool has such a page with so many bytes.
 func (l *Leased) Has(page effects.Page) bool {
-	return page.Pool == l.id && page.Index < l.pages && uint64(page.Length) <= l.pageBytes
+	return page.Pool == l.id && page.Index < l.pages+l.second.Pages && uint64(page.Length) <= l.pageBytes
 }
 
 // Address is where a page begins.
 func (l *Leased) Address(page effects.Page) uintptr {
 	if !l.Has(page) {
 		panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
-			page.Index, page.Pool, page.Length, l.id, l.pages, l.pageBytes))
+			page.Index, page.Pool, page.Length, l.id, l.pages+l.second.Pages, l.pageBytes))
+	}
+	if page.Index >= l.pages {
+		return l.second.Region.Base + uintptr(uint64(page.Index-l.pages)*l.pageBytes)
 	}
 	return l.served.Base + uintptr(uint64(page.Index)*l.pageBytes)
 }

@@ -62,8 +62,9 @@ type Node struct {
 
 // Memory is what pages a life of a node has.
 type Memory struct {
-	Pool  *Pool `snap:"whole"`
-	Arena int   `snap:"skip"` // of so many pages at the end of Pool nobody has any but peers, who read copies there
+	Pool   *Pool `snap:"whole"`
+	Arena  int   `snap:"skip"` // of so many pages at the end of Pool nobody has any but peers, who read copies there
+	Second int   `snap:"skip"` // so many pages at the end of Pool, behind an arena, peers know by a buffer of their own
 }
 
 // scratch holds one event of each kind, used again for every step.
@@ -91,11 +92,14 @@ type scratch struct {
 type Pools struct {
 	Pages     uint32
 	Arena     uint32 // beside Pages
+	Second    uint32 // of a second pool beside both, which peers know as SecondBuffer
 	PageBytes uint32
 	Leased    bool             // peers keep out of it when their time is over, by themselves
 	Writes    effects.Duration // how long a peer may write what it was granted
 	Reads     effects.Duration // and read what it was lent
 	Buffer    effects.BufferID // what peers call it
+
+	SecondBuffer effects.BufferID
 }
 
 // start gives n a new life.
@@ -109,7 +113,8 @@ func (n *Node) start(w *World) error {
 		n.Pool.past, n.Grants = n.Grants, nil
 	}
 	former := n.Pool
-	n.Pool, n.Arena = n.newPool(w, &m, m.Pages+m.Arena), int(m.Arena)
+	n.Pool, n.Arena, n.Second = n.newPool(w, &m, m.Pages+m.Arena+m.Second), int(m.Arena), int(m.Second)
+	n.Pool.second, n.Pool.from = m.SecondBuffer, m.Pages+m.Arena
 	if w.Careless == MemoryGivenOn && former != nil && former.after != afterNothing {
 		former.giveOn(w, n.Pool)
 	}
@@ -126,6 +131,9 @@ func (n *Node) start(w *World) error {
 	if !n.User {
 		w.Judges.Started(n, m.Buffer)
 		w.Buffers[m.Buffer] = n.Pool
+		if m.Second > 0 {
+			w.Buffers[m.SecondBuffer] = n.Pool
+		}
 	}
 	return nil
 }
@@ -153,9 +161,11 @@ func (w *World) Lives(node int32, life uint32) bool {
 	return n.Up && n.Life == life
 }
 
-// InArena says whether a page is of the arena, and Engines is how many others there are.
-func (m *Memory) InArena(index uint32) bool { return int(index) >= m.Engines() }
-func (m *Memory) Engines() int              { return len(m.Pool.Pages) - m.Arena }
+// InArena says whether a page is of the arena, InSecond whether it is of the second pool, and Engines is how many others
+// there are.
+func (m *Memory) InArena(index uint32) bool  { return int(index) >= m.Engines() && !m.InSecond(index) }
+func (m *Memory) InSecond(index uint32) bool { return int(index) >= m.Engines()+m.Arena }
+func (m *Memory) Engines() int               { return len(m.Pool.Pages) - m.Arena - m.Second }
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
 func (m *Memory) PagesShown() int { return len(m.Pool.Pages) }

@@ -59,13 +59,30 @@ type Pool struct {
 	Lent      []*Grant                   // to read, that stand as far as anybody knows
 	after     afterlife                  // of a rank that has failed alone
 	Back      bool                       // likewise: its pages are its engine's again
-	past      map[effects.GrantID]*Grant `snap:"bag"` // all of a life that is over: readers may still speak of them
+	second    effects.BufferID           `snap:"skip"` // what peers call its pages from one on, where there are two pools
+	from      uint32                     `snap:"skip"` // which that is
+	past      map[effects.GrantID]*Grant `snap:"bag"`  // all of a life that is over: readers may still speak of them
 }
 
 func (n *Node) newPool(w *World, m *Pools, pages uint32) *Pool {
 	return w.Stock.pools.One(Pool{Node: n, Life: n.Life, PageBytes: m.PageBytes, Leased: m.Leased,
 		writes: m.Writes, reads: m.Reads,
 		Pages: w.Stock.pages.Take(int(pages))})
+}
+
+// At is the number of a page that peers know by a buffer and its place there; one that the pool does not have if the
+// buffer has no such place. Drivers and machines of one node number all pages through, whichever pool they are of.
+func (p *Pool) At(buffer effects.BufferID, index uint32) uint32 {
+	switch none := uint32(len(p.Pages)); {
+	case p.from == none || p.second == (effects.BufferID{}):
+		return index
+	case buffer != p.second && index < p.from:
+		return index
+	case buffer == p.second && index < none-p.from:
+		return p.from + index
+	default:
+		return none
+	}
 }
 
 // Alive says whether the process that owns p still runs.
@@ -278,6 +295,10 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	t := w.Stock.transfers.One(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.Us,
 		Grant: e.Grant,
 		Pairs: w.Stock.pairs.Keep(e.Pairs), NotAfter: e.NotAfter, Read: e.Read, Local: n.Pool})
+	for i := range t.Pairs {
+		r := &t.Pairs[i].Remote
+		r.Index = l.Target.At(r.Buffer, r.Index)
+	}
 	t.Gather = e.Gather
 	t.Gather.Pages = w.Stock.Spans.Keep(e.Gather.Pages)
 	if e.Read {

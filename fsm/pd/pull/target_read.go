@@ -66,7 +66,7 @@ func (t *Target) read(
 	}
 	p := e.Landings.Plan(&e.Store, class, m.Keys, m.LastChunkTokens, true)
 	fresh := p.Fresh()
-	if !p.Fits(&e.Env, &e.Store, class) {
+	if !p.Fits(&e.Env, &e.Store, e.Pool, class) {
 		p.Unplan(&e.Env, &e.Store)
 		return e.Short(p, late), false
 	}
@@ -78,7 +78,7 @@ func (t *Target) read(
 		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	x, pages := e.Landings.Begin(&e.Env, p, land.For{
+	x, pages := e.Landings.Begin(&e.Env, p, e.Pool, land.For{
 		Owner: kernel.OwnerPullTarget, Class: class, Peer: peer, Operation: m.Ext.Operation, Request: who,
 		What: p.What(m.LastChunkTokens), Ends: may.Until, Over: notAfter,
 	})

@@ -26,7 +26,7 @@ func (t *Target) answer(
 			return lacks, done
 		}
 	} else if p = e.Landings.Plan(s, class, t.message.Keys, lastTokens, t.cfg.ReplyForm != protocol.FormAsync1); !p.Fits(
-		&e.Env, s, class) {
+		&e.Env, s, e.Pool, class) {
 		p.Unplan(&e.Env, s)
 		return e.Short(p, pending.Endless), false
 	}
@@ -40,7 +40,7 @@ func (t *Target) answer(
 	var x *land.Landing
 	if fresh > 0 {
 		ends := e.Now.Add(e.Cfg.Lease)
-		x, pages = e.Landings.Begin(&e.Env, p, land.For{
+		x, pages = e.Landings.Begin(&e.Env, p, e.Pool, land.For{
 			Owner: kernel.OwnerPushTarget, Class: class, Peer: peer, Operation: operation, Request: request,
 			What: p.What(lastTokens),
 			Ends: ends, Over: t.quiet(peer, ends), Layers: t.layers(),

@@ -298,7 +298,7 @@ class Calls:
         if self.info is None:
             return
         for page, length in zip(pages, lengths, strict=True):
-            if page >= self.info.pages or length > self.info.page_bytes:
+            if not self.info.has(page) or length > self.info.page_bytes:
                 raise MessageError(f"{length} bytes of page {page}, which the pool has not")
 
     def _answered(self, call: Call, answer: Answer) -> list[CallEvent]:

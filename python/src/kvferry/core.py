@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kvferry.call import Call
+    from kvferry.messages import Attached
     from kvferry.session import Event
     from kvferry.values import Options, Pinned
 
@@ -163,8 +164,10 @@ class Core:
         """Have the agent take back everything. Turns go on until closed."""
         if not self.closing and not self.closed and not self.forked:
             self.closing, self._close_until = True, now + DETACH_TIME
-            if isinstance(self.pool, npu.DevicePool):  # The agent may give the memory back when it has heard.
-                self.pool.drop()
+            # The agent may give memory of an NPU back when it has heard.
+            imported = self.pool.second if isinstance(self.pool, Pool) else self.pool
+            if imported is not None:
+                imported.drop()
             self._settle(self.session.detach())
 
     def close(self) -> None:
@@ -331,12 +334,12 @@ class Core:
         fd = link.take_fd()
         try:
             if self.pool is None or self.pool.life != info.life:
-                if info.device_key:
+                if info.device_key and not info.device_pages:
                     self._map(npu.DevicePool(info))
                 elif fd is None:
                     raise OSError("no descriptor came with the attachment")
                 else:
-                    self._map(Pool(fd, info))
+                    self._map(_pools(fd, info))
         except (OSError, ValueError, OverflowError) as error:
             self._cut(now, f"the pool cannot be mapped: {error}")
             return
@@ -436,6 +439,17 @@ def _is_gone(pid: int) -> bool:
     except OSError:
         pass
     return False
+
+
+def _pools(fd: int, info: Attached) -> Pool:
+    """Map the file, and import the second pool beside it, if there is one."""
+    second = npu.DevicePool(info) if info.device_pages else None
+    try:
+        return Pool(fd, info, second)
+    except BaseException:
+        if second is not None:
+            second.drop()
+        raise
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

@@ -176,7 +176,7 @@ class Page:
     def memory(self) -> npt.NDArray[np.uint8] | DeviceBytes:
         """Give its valid bytes, wherever the pool is: a view, or what stands for memory of an NPU."""
         self._pages.look_at("array", self.index)
-        whole = self._pages.pool.page(self.number, self.nbytes)
+        whole = self._pages.pool.at(self.number, self.nbytes)
         if isinstance(whole, DeviceBytes):
             whole.writable = self._pages.writable
         return whole

@@ -55,6 +55,15 @@ class Attached:
     dtype: str = ""
     # Where an agent of blocks takes registrations, as calls name producers.
     producer: str = ""
+    # Of a second pool in memory of an NPU, beside the file: page device_from + i begins device_offset + i*page_bytes
+    # behind what device_key leads to.
+    device_pages: int = 0
+    device_from: int = 0
+    device_offset: int = 0
+
+    def has(self, page: int) -> bool:
+        """Say whether there is a page with a number, in the first pool or in the second one."""
+        return page < self.pages or 0 <= page - self.device_from < self.device_pages
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,7 @@ _ATTACHED: _Readers = {
     "v": _u32, "session": _u64, "life": _text, "resumed": _boolean, "code": _u32, "reason": _text, "offset": _u64,
     "page_bytes": _u64, "pages": _u32, "layers": _u32, "window": _u32, "keys": _u32, "bytes": _u32,
     "sides": _list(_text), "producer": _text, "device_key": _text, "device": _u32, "device_bytes": _u64,
+    "device_pages": _u32, "device_from": _u32, "device_offset": _u64,
     "fmt": _u32, "shape": _list(_u32), "dtype": _text,
 }  # fmt: skip
 _ANSWER: _Readers = {

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -228,7 +229,12 @@ class DevicePool:
     """
 
     def __init__(self, info: Attached) -> None:
-        """Import the memory. The process was admitted before."""
+        """Import the memory. The process was admitted before.
+
+        Where it is a second pool beside a file's, its pages are numbered from 0 here.
+        """
+        if info.device_pages:
+            info = replace(info, offset=info.device_offset, pages=info.device_pages)
         self.life = info.life
         self.page_bytes = info.page_bytes
         self.count = info.pages
@@ -252,6 +258,10 @@ class DevicePool:
         """Give the first bytes of a page, all of them by default."""
         size = self.page_bytes if length is None else length
         return DeviceBytes(self, self._begin + number * self.page_bytes, size)
+
+    def at(self, number: int, length: int | None = None) -> DeviceBytes:
+        """Give the same, as Pool does."""
+        return self.page(number, length)
 
     @contextlib.contextmanager
     def using(self) -> Iterator[tuple[Library, int]]:

@@ -17,7 +17,7 @@ from kvferry.values import Pinned
 
 if TYPE_CHECKING:
     from kvferry.messages import Attached
-    from kvferry.npu import DevicePool
+    from kvferry.npu import DeviceBytes, DevicePool
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -99,10 +99,14 @@ class Pool:
 
     When the session is over the memory is dropped, so that an agent that is started anew finds room for its own. Views
     that are left read zeros then, and what is written to them goes nowhere: nothing faults.
+
+    An agent may have a second pool beside the file's, in memory of an NPU, whose pages have numbers of their own.
     """
 
-    def __init__(self, fd: int, info: Attached) -> None:
+    def __init__(self, fd: int, info: Attached, second: DevicePool | None = None) -> None:
         """Map the file. The descriptor stays the caller's."""
+        self.second = second
+        self._second_from = info.device_from
         self.life = info.life
         self.page_bytes = info.page_bytes
         self.count = info.pages
@@ -119,8 +123,14 @@ class Pool:
         self._memory = _Memory(fd, info.offset + length)
         self.bytes = np.frombuffer(self._memory.array, np.uint8, length, info.offset)
 
+    def at(self, number: int, length: int | None = None) -> Bytes | DeviceBytes:
+        """Give the same of a page of either pool: a view, or what stands for memory of an NPU."""
+        if self.second is not None and number >= self._second_from:
+            return self.second.page(number - self._second_from, length)
+        return self.page(number, length)
+
     def page(self, number: int, length: int | None = None) -> Bytes:
-        """Give the first bytes of a page, all of them by default: a view."""
+        """Give the first bytes of a page of the file, all of them by default: a view."""
         begin = number * self.page_bytes
         return self.bytes[begin : begin + (self.page_bytes if length is None else length)]
 
@@ -131,6 +141,8 @@ class Pool:
 
     def drop(self) -> None:
         """Give the memory up; see the class. What is kept stays until nothing looks at it any more."""
+        if self.second is not None:
+            self.second.drop()
         memory, self._memory = self._memory, None
         if memory is not None and not self._kept:
             memory.empty()

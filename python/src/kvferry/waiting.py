@@ -111,7 +111,7 @@ class Waiting(Generic[F]):
         """Take what is shown."""
         if self._shown is None:
             raise AssertionError("BUG: chunks are shown to nobody")
-        chunks = [pool.page(number, length) for number, length in zip(show.pages, show.lengths, strict=True)]
+        chunks = [pool.at(number, length) for number, length in zip(show.pages, show.lengths, strict=True)]
         for chunk in chunks:
             if isinstance(chunk, DeviceBytes):
                 chunk.writable = False

@@ -19,7 +19,7 @@ import (
 
 // Hands carry out by a library what the machine of a link decides. All but Listen are called on the link's goroutine.
 type Hands interface {
-	// Greet shakes hands on a new connection, and says in the link what the peer serves (Buffer, Base). Who greets has the
+	// Greet shakes hands on a new connection, and says in the link what the peer serves (Serves). Who greets has the
 	// connection's deadline kept for it.
 	Greet(conn net.Conn, token identity.Token) error
 	// Listen takes what the peer says until its connection ends, and calls Lost then. It has a goroutine of its own.
@@ -53,9 +53,8 @@ type Link struct {
 	Channel  *Channel
 	Reader   chan struct{} // closed when the channel's reader has ended
 
-	// Of what the peer serves, since it was greeted.
-	Buffer effects.Buffer
-	Base   uintptr
+	// Serves are the peer's pools, since it was greeted.
+	Serves []Served
 
 	Inbox
 
@@ -89,9 +88,26 @@ func (l *Link) Flying() int   { return l.m.Flying() }
 // Hands are what carries the link's decisions out.
 func (l *Link) Hands() Hands { return l.hands }
 
-// address is where a page of the peer's begins, there.
+// A Served is a pool of the peer's, and where it begins there.
+type Served struct {
+	effects.Buffer
+	Base uintptr
+}
+
+// serves is the peer's pool of that name; nil if it has none.
+func (l *Link) serves(id effects.BufferID) *Served {
+	for i := range l.Serves {
+		if l.Serves[i].ID == id {
+			return &l.Serves[i]
+		}
+	}
+	return nil
+}
+
+// address is where a page of the peer's begins, there. It must have that pool.
 func (l *Link) address(page effects.RemotePage) uintptr {
-	return l.Base + uintptr(uint64(page.Index)*l.Buffer.PageBytes)
+	of := l.serves(page.Buffer)
+	return of.Base + uintptr(uint64(page.Index)*of.PageBytes)
 }
 
 // serve imports the peer and runs the link to its end.

@@ -133,12 +133,12 @@ func (s *Links) admit(l *Link, e *effects.Transfer) effects.Code {
 		}
 	}
 	for _, pair := range e.Pairs {
-		switch {
-		case pair.Remote.Buffer != l.Buffer.ID:
+		switch of := l.serves(pair.Remote.Buffer); {
+		case of == nil:
 			return effects.Stale
-		case pair.Remote.Index >= l.Buffer.Pages, e.Gather.Layers == 0 && !pool.Has(pair.Local):
+		case pair.Remote.Index >= of.Pages, e.Gather.Layers == 0 && !pool.Has(pair.Local):
 			return effects.Invalid
-		case uint64(pair.Local.Length) > l.Buffer.PageBytes:
+		case uint64(pair.Local.Length) > of.PageBytes:
 			return effects.TooLarge
 		}
 	}

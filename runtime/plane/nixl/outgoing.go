@@ -60,7 +60,8 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	if err != nil {
 		return epochs.Refuse(effects.Malformed, "%w", err)
 	}
-	o.Buffer, o.Base, o.probe, o.near = w.buffer, uintptr(w.base), w.probe, w.boot == o.plane.boot
+	o.Serves = []epochs.Served{{Buffer: w.buffer, Base: uintptr(w.base)}}
+	o.probe, o.near = w.probe, w.boot == o.plane.boot
 	return o.Believe(w.code, w.from, identity.Same(w.proof, w.prove(h, token)))
 }
 

@@ -61,7 +61,7 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 // Step consumes one event.
 func (n *node) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	v := n.Env(now, out)
-	v.Pool = n.pools.Pool(0)
+	v.Pools, v.Pool = &n.pools, n.pools.Pool(0)
 	if x, ok := ev.(*effects.Command); ok {
 		n.command(&v, x)
 	}

@@ -28,6 +28,9 @@ func sharers(d *expand.Draft) {
 			p.Rates[plan.FaultDMA], p.Rates[plan.FaultStall] = at(43).Between(0, 150), at(44).Between(0, 150)
 		}
 	}
+	if at(48).Permille(450) {
+		p.Topology.Said = p.Topology.Said.With(second)
+	}
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	for i := range n {
 		if at(uint64(10 + i)).Permille(800) {

@@ -51,7 +51,7 @@ var word = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
 		others := len(p.Topology.Said)
-		for _, beside := range []string{"arena", "agent"} {
+		for _, beside := range []string{"arena", "second", "agent"} {
 			if p.Topology.Said[beside] {
 				others--
 			}
@@ -107,6 +107,31 @@ func arenaOf(p *plan.Plan, n *world.Node) uint32 {
 		return uint32(d.Again().Again().Between(1, 2))
 	}
 	return uint32(d.Again().Again().Between(3, 10))
+}
+
+// second: some of these nodes have a second pool.
+var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) string {
+	if !p.Topology.Said[word] {
+		return "it needs share; leave it out, or set that"
+	}
+	return ""
+}})
+
+// secondOf is of how many pages a node's second pool is. An arena has copies of what is in the first alone, so beside one
+// there is none but for fetches.
+func secondOf(p *plan.Plan, n *world.Node) uint32 {
+	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
+	switch {
+	case !p.Topology.Said[second] || arenaOf(p, n) > 0 && !n.Delays:
+		return 0
+	case p.Seed >= draw.RestlessSeed:
+		return 2
+	case d.Permille(250):
+		return 0
+	case d.Again().Permille(400): // Often full.
+		return uint32(d.Again().Again().Between(1, 3))
+	}
+	return uint32(d.Again().Again().Between(4, 12))
 }
 
 // ports are where a node is asked what it shares.

@@ -103,6 +103,9 @@ func finds(p *plan.Plan, c *rank.Config) {
 func boot(p *plan.Plan, n *world.Node, c *rank.Config) {
 	delays(n, c)
 	c.ArenaPages = arenaOf(p, n)
+	if c.DevicePages = secondOf(p, n); c.DevicePages > 0 && c.Keeps {
+		c.StagingPages = c.DevicePages
+	}
 	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
 	if c.Knows() {
 		me := n.Addr(effects.ChannelInit)

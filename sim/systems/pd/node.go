@@ -145,7 +145,9 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if cfg.Geometry != nil { // A registration stands until it is answered.
 		writes = cfg.RegisterTimeout + cfg.LeaseGuard
 	}
-	return world.Pools{Pages: cfg.Pages, Arena: cfg.ArenaPages, PageBytes: uint32(size),
+	second, _, _ := machine.Device()
+	return world.Pools{Pages: cfg.Pages, Arena: cfg.ArenaPages,
+		Second: cfg.DevicePages, SecondBuffer: second, PageBytes: uint32(size),
 		Leased: cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
 }
 

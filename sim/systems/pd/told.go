@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -61,13 +62,16 @@ func (w *Cluster) Held(n *world.Node, visit func(what string, count int)) {
 	s := StatsOf(n)
 	visit("puts", s.Puts)
 	visit("bundles", s.Bundles)
-	visit(PagesInUse, s.PagesTotal-s.PagesFree-ReadyPages(n))
+	visit(PagesInUse, InUse(&s)-ReadyPages(n))
 	TablesOf(n, func(name string, rows int, rest table.Rest) {
 		if rest == table.Empty {
 			visit(name, rows)
 		}
 	})
 }
+
+// InUse is how many pages of either pool are not free.
+func InUse(s *rank.Stats) int { return s.PagesTotal - s.PagesFree + s.DeviceTotal - s.DeviceFree }
 
 // PagesInUse is what stories call pages that are neither free nor those of ready chunks.
 const PagesInUse = "pages in use"

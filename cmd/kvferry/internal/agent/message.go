@@ -108,6 +108,8 @@ type Stats struct {
 	Peers            int `json:"peers"`
 	ArenaTotal       int `json:"arena_total"` // of what peers read copies in
 	ArenaFree        int `json:"arena_free"`
+	DeviceTotal      int `json:"device_total"` // of the second pool of who shares
+	DeviceFree       int `json:"device_free"`
 	Pinned           int `json:"pinned"` // pages for peers
 	Offers           int `json:"offers"` // delayed pull
 	Fetches          int `json:"fetches"`
@@ -149,7 +151,7 @@ func statsOf(n *runtime.Node) *Stats {
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
-		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree,
+		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMost: s.StagedMost,
 		Entries:    s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),

@@ -54,7 +54,8 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
 		{"pages pinned for peers", s.Pinned},
 		{"receptions of blocks", s.Receptions}, {"finished requests", s.Lent}, {"registrations", s.Registrations},
-		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries*max(1, s.ChunkPages)},
+		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree + s.DeviceTotal - s.DeviceFree -
+			s.Entries*max(1, s.ChunkPages)},
 	} {
 		if c.count != 0 {
 			pinned = append(pinned, fmt.Sprintf("%s: %d %s", name, c.count, c.what))

@@ -50,7 +50,11 @@ func devices(s *Section, c *config.Config, n NPUs) {
 			"name a visible device; ASCEND_RT_VISIBLE_DEVICES numbers them from 0")
 		return
 	}
-	if c.PoolDevice().Kind != config.DeviceNPU {
+	each, key := c.Share.NPUBytes, "p2p_npu_buffer_size"
+	if c.PoolDevice().Kind == config.DeviceNPU {
+		each, key = c.BufferBytes, c.PoolKey()
+	}
+	if each == 0 {
 		return
 	}
 	for _, d := range n.Devices {
@@ -58,16 +62,16 @@ func devices(s *Section, c *config.Config, n NPUs) {
 		if len(ranks) == 0 || d.Failed != nil { // what failed is told in the device's section
 			continue
 		}
-		name, value := fmt.Sprintf("pool on npu %d", d.ID), size(c.BufferBytes)
+		name, value := fmt.Sprintf("pool on npu %d", d.ID), size(each)
 		if len(ranks) > 1 {
 			value = fmt.Sprintf("%d ranks of %s", len(ranks), value)
 		}
-		switch need := uint64(len(ranks)) * c.BufferBytes; {
+		switch need := uint64(len(ranks)) * each; {
 		case need > d.Total:
-			s.problem(name, value+", of "+size(d.Total), "make pd_buffer_size smaller, or give the ranks devices of their own")
+			s.problem(name, value+", of "+size(d.Total), "make "+key+" smaller, or give the ranks devices of their own")
 		case need > d.Free:
 			s.warn(name, value+", of which "+size(d.Free)+" are free now",
-				"make pd_buffer_size smaller, or leave the engine less: both live on that device")
+				"make "+key+" smaller, or leave the engine less: both live on that device")
 		default:
 			s.ok(name, "%s, of %s free", value, size(d.Free))
 		}

@@ -176,7 +176,7 @@ func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all i
 			of++
 		}
 	}
-	for i := n.Engines(); i < len(n.Pool.Pages); i++ {
+	for i := n.Engines(); i < n.Engines()+n.Arena; i++ {
 		if pg := &n.Pool.Pages[i]; pg.Writers > 0 {
 			count(pg)
 		}

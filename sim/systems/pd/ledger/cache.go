@@ -169,7 +169,8 @@ func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	or.judged(checkEvictedVain)
 	if evicted > used {
 		or.fail(checkEvictedVain, "node %d gives up %d chunks for %d pages", n.It(), evicted, used)
-	} else if s.PagesFree > freed && !n.Delays { // A fetch may end in the step in which it got pages.
+	} else if s.PagesFree > freed && (n.Second == 0 || s.DeviceFree > freed) && !n.Delays {
+		// A fetch may end in the step in which it got pages.
 		or.fail(checkEvictedVain, "node %d gives up %d chunks and has %d pages free", n.It(), evicted, s.PagesFree)
 	}
 }
@@ -185,8 +186,9 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	if n.Draining {
 		here = 0 // What was kept for requests goes without a word.
 	}
-	if s.PagesFree+here != s.PagesTotal || s.Spare != here {
-		or.fail(checkCacheWhole, "node %d has %d of %d pages free, %d to spare, and %d chunks here",
-			n.It(), s.PagesFree, s.PagesTotal, s.Spare, here)
+	if s.PagesFree+s.Spare != s.PagesTotal || s.DeviceFree+s.DeviceSpare != s.DeviceTotal ||
+		s.Spare+s.DeviceSpare != here {
+		or.fail(checkCacheWhole, "node %d has %d of %d pages free, %d to spare, in its second pool %d of %d, %d to spare, and "+
+			"%d chunks here", n.It(), s.PagesFree, s.PagesTotal, s.Spare, s.DeviceFree, s.DeviceTotal, s.DeviceSpare, here)
 	}
 }

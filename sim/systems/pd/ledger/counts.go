@@ -49,8 +49,9 @@ func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) bool {
 // free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
 func (or *countsOracle) free(n *world.Node, s *rank.Stats, held int) {
 	or.judged(checkFree)
-	if s.PagesTotal != n.Engines() || s.PagesFree < 0 || s.PagesFree+s.ArenaFree+held > s.PagesTotal+s.ArenaTotal {
-		or.fail(checkFree, "node %d counts %d of %d pages free while %d are in use",
-			n.It(), s.PagesFree, s.PagesTotal, held)
+	if s.PagesTotal != n.Engines() || s.PagesFree < 0 || s.DeviceTotal != n.Second || s.DeviceFree < 0 ||
+		s.PagesFree+s.ArenaFree+s.DeviceFree+held > s.PagesTotal+s.ArenaTotal+s.DeviceTotal {
+		or.fail(checkFree, "node %d counts %d of %d pages free, and %d of %d of its second pool, while %d are in use",
+			n.It(), s.PagesFree, s.PagesTotal, s.DeviceFree, s.DeviceTotal, held)
 	}
 }

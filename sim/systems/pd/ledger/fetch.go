@@ -232,9 +232,17 @@ func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	or.begun(n, s)
 }
 
+// roomToStage is how many pages are free into which fetches read.
+func roomToStage(n *world.Node, s *rank.Stats) int {
+	if n.Second > 0 {
+		return s.DeviceFree
+	}
+	return s.PagesFree
+}
+
 // begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
 func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
-	if s.Staged > 0 || s.PagesFree == 0 || n.Draining || n.Busy {
+	if s.Staged > 0 || roomToStage(n, s) == 0 || n.Draining || n.Busy {
 		return
 	}
 	for _, t := range or.openFetches(n) {

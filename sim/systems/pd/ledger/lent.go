@@ -57,6 +57,9 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 		return
 	}
 	for _, p := range e.Pages {
+		if or.all().second.reserved(n, e.Ticket, p.Index); or.w.Failure != nil {
+			return
+		}
 		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case pg.Reserved != 0:
@@ -130,8 +133,8 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 	if t.Read {
 		or.all().queue.read(n, t)
 	}
-	shared := or.all().shared.transferring(n, t, e)
-	for i, p := range e.Pairs {
+	shared := or.all().shared.transferring(n, t)
+	for i, p := range t.Pairs {
 		if or.w.Failure != nil {
 			return
 		}
@@ -159,10 +162,16 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 			if or.all().fills.fetching(n, t, p); or.w.Failure != nil {
 				return
 			}
+			if or.all().second.reading(n, t, p); or.w.Failure != nil {
+				return
+			}
 			continue
 		}
 		if shared {
 			continue
+		}
+		if or.all().second.putting(t, p); or.w.Failure != nil {
+			return
 		}
 		for _, local := range t.Sources(i) {
 			if or.lending(n, local); or.w.Failure != nil {

@@ -42,6 +42,7 @@ type Oracles struct {
 	loans    loansOracle
 	offers   offersOracle
 	arena    arenaOracle
+	second   secondOracle
 	pages    pagesOracle
 	plains   plainsOracle
 	pressure pressureOracle
@@ -82,7 +83,7 @@ func (o *Oracles) Of(w *pd.Cluster) {
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge,
-		&o.arena.judge,
+		&o.arena.judge, &o.second.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,

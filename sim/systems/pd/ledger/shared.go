@@ -30,6 +30,9 @@ type sharedOracle struct {
 	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // as it arrives
 	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it comes
 	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is said
+
+	places []uint32 `snap:"scratch"` // of pages that a question names
+	named  []int64  `snap:"scratch"` // of those that an answer does
 }
 
 // sharedLife is the step that a life is in.
@@ -159,11 +162,20 @@ func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	or.judged(checkSharedSame, checkSharedPrefix)
 	if or.loans.answered(&or.judge, n, &prefixTold{
 		asking: asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}, keys: q.Keys,
-		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.LeaseNS()), indexes: m.RemoteIndexes,
+		id: effects.GrantID(m.Ext.Grant), lease: effects.Duration(m.LeaseNS()), indexes: or.placesOf(n, m),
 	}, func(format string, args ...any) { or.fail(checkSharedSame, format, args...) },
 		func(format string, args ...any) { or.fail(checkSharedPrefix, format, args...) }) {
 		or.shares(n)
 	}
+}
+
+// placesOf are the numbers of the pages that an answer names.
+func (or *sharedOracle) placesOf(n *world.Node, m *protocol.AscendBatchedLookupAndGetRetMsg) []int64 {
+	or.named = or.named[:0]
+	for i, index := range m.RemoteIndexes {
+		or.named = append(or.named, int64(n.Pool.At(effects.BufferID(m.RemoteUUIDs[i]), uint32(index))))
+	}
+	return or.named
 }
 
 // shares checks that what peers may read leaves the rest of the pool to others. What is of an arena is none of that.

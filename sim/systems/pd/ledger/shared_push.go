@@ -52,17 +52,23 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 			n.ItsGrant(id))
 		return
 	}
+	or.places = or.places[:0]
 	for i, index := range m.MemIndexes {
-		at := g.Place(uint32(index))
+		page := n.Pool.At(effects.BufferID(m.BufferUUIDs[i]), uint32(index))
+		at := g.Place(page)
+		or.places = append(or.places, page)
 		if at < 0 || m.Ext.Generations[i] != uint64(g.Pages[at].Generation) {
 			or.fail(checkPushGranted, "node %d asks to have chunk %d written to page %d, which is not under grant %d",
-				n.It(), i, n.ItsPage(uint32(index)), n.ItsGrant(id))
+				n.It(), i, n.ItsPage(page), n.ItsGrant(id))
+			return
+		}
+		if or.all().second.asking(n, g, page); or.w.Failure != nil {
 			return
 		}
 	}
 	g.Shared = g.Shared[:0]
 	for i := range g.Pages {
-		k, _ := or.w.Keys.Number(m.Keys[slices.Index(m.MemIndexes, int64(g.Pages[i].Index))])
+		k, _ := or.w.Keys.Number(m.Keys[slices.Index(or.places, g.Pages[i].Index)])
 		g.Shared = append(g.Shared, k)
 	}
 	my.asked = append(my.asked, askedPush{c.ID, corr, id})
@@ -70,12 +76,12 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 
 // transferring checks a write of what is shared as it leaves its owner's machine, and says whether it is one: each page
 // is of the chunk that was asked for there, and nobody has more of them at a time than it leaves.
-func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) bool {
+func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer) bool {
 	to := t.Remote.Node
 	g := to.Grants[t.Grant]
-	if g == nil && !t.Read && n.Lends && ready(n, e.Pairs) {
+	if g == nil && !t.Read && n.Lends && ready(n, t.Pairs) {
 		or.void(checkPushOf) // Who had asked is gone, and so is its grant: nothing lands there.
-		for _, p := range e.Pairs {
+		for _, p := range t.Pairs {
 			n.Pool.Pages[p.Local.Index].Readers++
 			n.Pool.Touch(p.Local.Index)
 		}
@@ -85,7 +91,7 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 		return false
 	}
 	or.judged(checkPushOf, checkPushShare)
-	for _, p := range e.Pairs {
+	for _, p := range t.Pairs {
 		at := g.Place(p.Remote.Index)
 		src := &n.Pool.Pages[p.Local.Index]
 		if at < 0 || src.Stamps[0].Key() != g.Shared[at] || src.Last != p.Local.Generation {

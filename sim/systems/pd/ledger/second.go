@@ -1,0 +1,67 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A node that shares may have a second pool. Either what it has brought lands there, or, where it keeps what peers lend,
+// its fetches read into it. Nothing else comes there, and without one all comes into the first.
+
+// What is judged here.
+var (
+	checkSecondRead   = oracle.NewCheck("S27", "pools that are read into")
+	checkSecondAsked  = oracle.NewCheck("S27", "pools that peers are asked to write into")
+	checkSecondPut    = oracle.NewCheck("S27", "pools that puts are written into")
+	checkSecondEngine = oracle.NewCheck("S27", "pools of reserved pages")
+)
+
+// secondOracle judges which of two pools a page is of.
+type secondOracle struct{ judge }
+
+// reading checks a page that a node reads into: of its second pool, if it has one, whether for a fetch or to keep it.
+func (or *secondOracle) reading(n *world.Node, t *world.Transfer, p effects.Pair) {
+	if n.Second == 0 {
+		return
+	}
+	if or.judged(checkSecondRead); !n.InSecond(p.Local.Index) {
+		or.fail(checkSecondRead, "node %d reads into page %d with transfer %d, which is not of its second pool",
+			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
+	}
+}
+
+// asking checks a page that a node asks a peer to write: of its second pool, unless that is for fetches.
+func (or *secondOracle) asking(n *world.Node, g *world.Grant, page uint32) {
+	if n.Second == 0 {
+		return
+	}
+	if or.judged(checkSecondAsked); n.InSecond(page) == pd.Its(n).Cfg.Keeps {
+		or.fail(checkSecondAsked, "node %d asks to have page %d written under grant %d, which is not of the pool for that",
+			n.It(), n.ItsPage(page), n.ItsGrant(g.ID))
+	}
+}
+
+// putting checks a page that a put is written into.
+func (or *secondOracle) putting(t *world.Transfer, p effects.Pair) {
+	to := t.Remote.Node
+	if to.Second == 0 || to.Life != t.Remote.Life {
+		return
+	}
+	if or.judged(checkSecondPut); to.InSecond(p.Remote.Index) {
+		or.fail(checkSecondPut, "transfer %d writes a put to page %d of node %d, which is of its second pool",
+			oracle.Transfer(t.ID), to.ItsPage(p.Remote.Index), to.It())
+	}
+}
+
+// reserved checks a page that an engine is given to fill.
+func (or *secondOracle) reserved(n *world.Node, t effects.Ticket, page uint32) {
+	if n.Second == 0 {
+		return
+	}
+	if or.judged(checkSecondEngine); n.InSecond(page) {
+		or.fail(checkSecondEngine, "node %d gives page %d of its second pool to its engine by ticket %d",
+			n.It(), n.ItsPage(page), oracle.Ticket(t))
+	}
+}
