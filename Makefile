@@ -107,6 +107,7 @@ prepare: # One call of apt-get for all.
 unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
 	CGO_ENABLED=0 $(GO) test $(VETTED) -timeout $(PATIENCE) $(PURE)
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(UNPAIRED)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -tags libzmq -run Libzmq ./cmd/kvferry
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -run "$$($(GO) run ./tools/reduced $(AGAIN))" $(AGAIN)
 
 .PHONY: race

@@ -47,6 +47,7 @@ not judged: best of three copies, for which each device lends twice --copy-bytes
 				}
 				o.Wants.Config, o.Wants.Refused = config.Parse(file, data, os.LookupEnv)
 			}
+			o.Wants.NoLibZMQ = libzmqAbsent
 			o.CopyBytes = uint64(bytes)
 			report := doctor.Inspect(cmd.Context(), doctor.This(), o)
 			if asJSON {

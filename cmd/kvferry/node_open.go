@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/npunode"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
@@ -25,7 +26,7 @@ type node struct {
 func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, more ...runtime.Option,
 ) (*node, error) {
 	options := append(more, runtime.WithRank(rank), runtime.WithLogger(log),
-		runtime.WithControl(controlConfig(cfg).Opener()))
+		runtime.WithControl(controlOpener(cfg)))
 	if cfg.NeedsNPU() {
 		return openOnNPU(ctx, cfg, rank, log, options)
 	}
@@ -91,6 +92,14 @@ func (n *node) close(ctx context.Context) error {
 		err = errors.Join(err, n.npu.Close())
 	}
 	return err
+}
+
+// controlOpener returns the control transport that a configuration chooses.
+func controlOpener(cfg *config.Config) control.Opener {
+	if cfg.Control == config.ControlLibZMQ {
+		return libzmqOpener(cfg)
+	}
+	return controlConfig(cfg).Opener()
 }
 
 func controlConfig(cfg *config.Config) zmq.Config {

@@ -184,6 +184,15 @@ def test_an_agent_that_is_stopped_holds_nobody_up(stub: StubAgent) -> None:
         stub.wait(lambda agent: not agent.held)
 
 
+def test_a_call_that_began_late_says_nothing_about_the_agent(stub: StubAgent) -> None:
+    stub.agent.executes = silent
+    with kvferry.connect(stub.path) as client:
+        with pytest.raises(kvferry.ExpiredError, match="request's time was nearly over"):
+            client.get(["k"], patience=0.008, bound=0.0)
+        with pytest.raises(kvferry.ExpiredError, match="the agent is stopped or overloaded"):
+            client.get(["k"], patience=0.1, bound=0.1)
+
+
 def test_nobody_is_there(tmp_path: pathlib.Path) -> None:
     with pytest.raises(Error, match="start kvferry agent") as failed:
         kvferry.connect(tmp_path / "none", timeout=0.05)

@@ -54,6 +54,7 @@ def test_agents_that_are_gone(wire: Wire) -> None:
     assert wire.ended["sends0"][0] in (Code.PEER_LOST, Code.CANCELLED)
     assert wire.ended["sends1"][0] == Code.CANCELLED
     pair.settle()
+    assert pair.prefill.counts["failed_saves"] == 2
 
 
 def test_an_agent_that_comes_back_with_other_pages(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,15 @@ func (c Channel) String() string {
 	}
 }
 
+// A Control says which transport carries control messages.
+type Control uint8
+
+// The control transports. Peers cannot tell them apart.
+const (
+	ControlZMQ    Control = iota // kvferry's own implementation of ZeroMQ's wire protocol
+	ControlLibZMQ                // libzmq, which bounds less of what an unknown connection takes
+)
+
 // A Config is the validated configuration of one node. It holds one process for each tensor-parallel
 // rank in mind: lists are indexed by rank. Every duration is positive, or zero where the key's
 // documentation gives zero a meaning.
@@ -125,6 +134,7 @@ type Config struct {
 	Link      Link
 	Bounds    Bounds
 	Limits    protocol.Limits
+	Control   Control
 	Data      Data
 	NPU       NPU
 	HCCL      HCCL

@@ -131,6 +131,12 @@ var nodeKeys = []key{
 		func(d *draft) *time.Duration { return &d.cfg.Link.NameNegativeTTL }),
 		def: "1", doc: "how long it is believed that a name has no address"},
 
+	{name: "control.transport", kind: oneOf(func(d *draft) *Control { return &d.cfg.Control },
+		[]choice[Control]{{"zmq", ControlZMQ}, {"libzmq", ControlLibZMQ}}, 0, nil), def: "zmq",
+		doc: "what carries control messages: kvferry's own implementation of ZeroMQ's wire protocol, or `libzmq`, which " +
+			"needs a build with `-tags libzmq` and [bounds less](safety.md#control-over-libzmq) of what an unknown connection " +
+			"takes; ends may differ"},
+
 	{name: "tables.peers", kind: integer(1, connsMost, func(d *draft) *uint32 { return &d.cfg.Bounds.Peers }),
 		def: "1024", doc: "peers with a handshake"},
 	{name: "tables.conns", kind: integer(1, connsMost, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }),

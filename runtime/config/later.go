@@ -79,7 +79,8 @@ var ignoredKeys = []string{
 
 // strayKeys are such keys, too, of other releases of LMCache and of LMCache-Ascend.
 var strayKeys = []string{
-	"config_file", "cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size",
+	"ascend_bundle_multi_spec", "ascend_flatten_multi_spec", "ascend_skip_state_groups", "config_file",
+	"cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size",
 	"enable_chunk_hashes_return", "enable_nixl",
 	"error_handling", "lookup_hashes_cache_size", "nixl_enable_gc", "store_async",
 	"store_async_max_queue_size", "weka_path",

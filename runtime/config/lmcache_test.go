@@ -147,3 +147,17 @@ func TestEveryKeyOfPDIsRead(t *testing.T) {
 		}
 	}
 }
+
+// Every key that LMCache-Ascend adds to LMCache's (_patch_config, at its release for LMCache 0.4.5) is known.
+func TestEveryKeyOfLMCacheAscendIsKnown(t *testing.T) {
+	for _, name := range strings.Fields(`
+		p2p_use_npu p2p_npu_buffer_size p2p_pull_mode p2p_delay_pull p2p_pull_pending_ttl p2p_sync_lookup_cache_ttl
+		p2p_sync_lookup_cache_max_entries pd_pull_mode pd_delay_pull pd_pull_done_port pd_use_cpu_offload
+		pd_cpu_buffer_size pd_alloc_fail_backoff_ttl pd_pull_pending_ttl pd_handoff_lease_ttl
+		pd_pull_backpressure_reserve_pct store_async store_async_max_queue_size enable_chunk_hashes_return
+		lookup_hashes_cache_size ascend_flatten_multi_spec ascend_bundle_multi_spec ascend_skip_state_groups`) {
+		if find(nodeSchema.top, name) == nil && !slices.Contains(nodeSchema.others, name) {
+			t.Errorf("%s is in no table", name)
+		}
+	}
+}

@@ -168,10 +168,21 @@ var rooms = []room{
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest",
 		own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
-	// ZeroMQ's wire protocol, which knows no socket. libzmq is for tests only, which no wall holds.
+	// ZeroMQ's wire protocol, which knows no socket. libzmq is at the other end of its tests, which no wall holds.
 	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
 	{name: "runtime/control/zmq", foreign: none,
-		own: []string{"effects", "runtime/control", "runtime/control/zmq/zmtp", "runtime/internal/..."}},
+		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/control/zmq/zmtp",
+			"runtime/internal/..."}},
+	// The same protocol by libzmq: the one package of ours that is not a test's and calls it.
+	{name: "runtime/control/libzmq", foreign: []string{"github.com/pebbe/zmq4"},
+		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/internal/..."}},
+	// What both have in common, whatever moves the bytes.
+	{name: "runtime/control/internal/...", own: []string{"effects", "runtime/control", "runtime/internal/..."},
+		foreign: none},
+	// Plain sockets of libzmq, at the other end of tests.
+	{name: "runtime/control/controltest/plaintest",
+		own:     []string{"effects", "runtime/control", "runtime/control/controltest"},
+		foreign: []string{"github.com/pebbe/zmq4"}},
 	// Where directories keep the log that they share.
 	{name: "runtime/control/valkey",
 		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
@@ -222,7 +233,7 @@ var rooms = []room{
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
-			"runtime/control/valkey/...",
+			"runtime/control/libzmq", "runtime/control/valkey/...",
 			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/...", "runtime/plane/nixl/..."}},
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
@@ -397,6 +408,8 @@ func TestBreach(t *testing.T) {
 		{"runtime/plane/tcp", module + "/runtime/plane/shm", false},
 		{"runtime/plane/tcp", module + "/fsm/memory", false},
 		{"runtime/control/zmq", "github.com/pebbe/zmq4", false},
+		{"runtime/control/libzmq", "github.com/pebbe/zmq4", true},
+		{"runtime", module + "/runtime/control/libzmq", false},
 		{"cmd/kvferry", module + "/runtime/plane/shm", true},
 		{"runtime", module + "/cmd/kvferry", false},
 		{"newroom", module + "/effects", false},

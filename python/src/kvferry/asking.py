@@ -23,6 +23,9 @@ _HARD = frozenset(
     (Code.INVALID, Code.TOO_LARGE, Code.UNSUPPORTED, Code.MALFORMED, Code.MISMATCH, Code.CLOSED, Code.FAILED)
 )
 
+# An agent that does not answer for as long as this, in seconds, is worth looking at.
+_TELLING = 0.1
+
 
 def raised(error: LostError) -> NoReturn:
     """Have a call that is lost be an error."""
@@ -48,9 +51,16 @@ class Ask(Generic[T]):
 
 
 def unanswered(op: str, seconds: float) -> Error:
-    """Make the error of a call that the agent did not answer."""
-    remedy = "the agent is stopped or overloaded, or away; treat it as a miss, and look at the agent"
-    why = Why(stage="agent", field="the call", theirs=f"without an answer for {seconds:g} s", remedy=remedy)
+    """Make the error of a call that the agent did not answer in the seconds that the call had.
+
+    A call late in its request has little time, perhaps 0.008 s: that it ends says nothing about the agent then.
+    """
+    theirs = f"without an answer in the {seconds:g} s it had"
+    if seconds < _TELLING:
+        remedy = "the request's time was nearly over when it began; treat it as a miss, and give requests more time"
+    else:
+        remedy = "the agent is stopped or overloaded, or away; treat it as a miss, and look at the agent"
+    why = Why(stage="agent", field="the call", theirs=theirs, remedy=remedy)
     return error_of(op, Code.EXPIRED, why)
 
 

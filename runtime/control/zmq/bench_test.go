@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -17,6 +19,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/controltest/plaintest"
+	"github.com/kvferry/kvferry/runtime/control/libzmq"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
@@ -26,32 +30,44 @@ type events chan effects.Event
 
 func (c events) Post(ev effects.Event) { c <- ev }
 
-// BenchmarkRoundTrip asks 2 KiB and is answered 2 KiB, over loopback TCP: with this transport at both ends,
-// and with bare blocking REQ and REP sockets, which is the floor. A round is some round trips of the one and
-// of the other, in random order; both pairs stand all the time. The medians of all rounds are compared, so
-// that what else happens on the machine meets both. The bare pair has a process of its own, so that neither
-// pair's sleeping threads hold what the other needs of Go's scheduler.
+// BenchmarkRoundTrip asks 2 KiB and is answered 2 KiB, over loopback TCP: with this transport at both ends, with that of
+// package libzmq, and with bare blocking REQ and REP sockets. A round is some round trips of each, in random order; all
+// pairs stand all the time. The medians of all rounds are compared, so that what else happens on the machine meets all.
+// The bare pair has a process of its own, so that neither its sleeping threads nor those of the others hold what another
+// pair needs of Go's scheduler.
 func BenchmarkRoundTrip(b *testing.B) {
+	body := make([]byte, 2048)
 	var before, after runtime.MemStats
-	ask, bare := askTransport(b, make([]byte, 2048)), startBare(b)
-	var ours, floor []time.Duration
-	runtime.ReadMemStats(&before)
-	for b.Loop() {
-		first := rand.IntN(2)
-		for turn := range 2 {
-			if turn == first {
-				ours = append(ours, round(b, ask))
-			} else {
-				floor = append(floor, bare())
-			}
+	pairs := map[string]func() time.Duration{"bare-µs": startBare(b)}
+	allocs := map[string]uint64{}
+	for name, open := range map[string]control.Opener{
+		"transport-µs": zmq.Config{}.Opener(), "libzmq-µs": libzmq.Config{Log: slog.New(slog.DiscardHandler)}.Opener(),
+	} {
+		ask := askTransport(b, open, body)
+		pairs[name] = func() time.Duration {
+			runtime.ReadMemStats(&before)
+			defer func() {
+				runtime.ReadMemStats(&after)
+				allocs[name] += after.Mallocs - before.Mallocs
+			}()
+			return round(b, ask)
 		}
 	}
-	runtime.ReadMemStats(&after)
+	names := slices.Collect(maps.Keys(pairs))
+	times := map[string][]time.Duration{}
+	for b.Loop() {
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			times[name] = append(times[name], pairs[name]())
+		}
+	}
 	b.ReportMetric(0, "ns/op") // A round means nothing by itself.
-	b.ReportMetric(micros(median(ours)), "transport-µs")
-	b.ReportMetric(micros(median(floor)), "bare-µs")
-	b.ReportMetric(micros(median(ours))/micros(median(floor)), "ratio")
-	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(len(ours)*trips), "allocs/trip")
+	for _, name := range names {
+		b.ReportMetric(micros(median(times[name])), name)
+	}
+	rounds := float64(len(times["bare-µs"]) * trips)
+	b.ReportMetric(float64(allocs["transport-µs"])/rounds, "allocs/trip")
+	b.ReportMetric(float64(allocs["libzmq-µs"])/rounds, "libzmq-allocs/trip")
 }
 
 // trips is the number of round trips of one kind in one round.
@@ -112,15 +128,15 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-// askTransport starts a server and a client of ours and returns how the client asks.
-func askTransport(b *testing.B, body []byte) func() error {
+// askTransport starts a server and a client and returns how the client asks.
+func askTransport(b *testing.B, open control.Opener, body []byte) func() error {
 	b.Helper()
 	serverEvents, clientEvents := make(events, 64), make(events, 64)
-	server, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelInit, Addr: local}}, serverEvents)
+	server, err := open(control.Env{Servers: []control.Server{{Channel: effects.ChannelInit, Addr: local}}, Sink: serverEvents})
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := zmq.Listen(zmq.Config{}, nil, clientEvents)
+	client, err := open(control.Env{Sink: clientEvents})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -156,8 +172,8 @@ func askTransport(b *testing.B, body []byte) func() error {
 // askBare starts bare sockets and returns how the REQ asks.
 func askBare(b *testing.B, body []byte) func() error {
 	b.Helper()
-	rep, addr := plainServer(b, zmq4.REP)
-	req := plain(b, zmq4.REQ)
+	rep, addr := plaintest.Server(b, zmq4.REP)
+	req := plaintest.Socket(b, zmq4.REQ)
 	if err := req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
 		b.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
@@ -21,7 +22,7 @@ const lingerMax = 1024
 // itself; a goroutine, its keeper, reads the connection, and makes another one where something waits.
 type client struct {
 	*transport
-	frames
+	zeromq.Frames
 	conn   effects.Conn
 	asks   bool
 	window int          // the most questions without an answer
@@ -65,7 +66,7 @@ func (c *client) ask(corr effects.Corr, body []byte) effects.Code {
 	switch {
 	case c.closed:
 		return effects.Closed
-	case !c.asks, len(c.asked) >= c.window, !isBody(c.channel, body):
+	case !c.asks, len(c.asked) >= c.window, !zeromq.IsBody(c.Channel, body):
 		return effects.Invalid
 	}
 	c.lastID++
@@ -81,7 +82,7 @@ func (c *client) sent() []asked { return c.asked[:len(c.asked)-len(c.waiting)] }
 
 // listen takes what the peer sends until the connection ends, or says what it must not.
 func (c *client) listen(l *line) error {
-	limits := zmtp.Limits{Frames: c.most(), Bytes: c.config.MaxMessage}
+	limits := zmtp.Limits{Frames: c.MostOfAnswer(), Bytes: c.config.MaxMessage}
 	r := l.reader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
 	for {
@@ -109,22 +110,22 @@ func (c *client) answered(m zmtp.Message) error {
 		return net.ErrClosed
 	}
 	sent := c.sent()
-	if len(sent) == 0 && !c.matched {
+	if len(sent) == 0 && !c.Matched {
 		c.stats.unrequested.Add(1)
 		return errUnasked
 	}
-	id, body, err := c.answer(m.Frames)
+	id, body, err := c.Answer(m.Frames)
 	if err != nil {
 		c.stats.malformed.Add(1)
 		return fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	i := 0 // In lockstep there is one.
-	if c.matched {
+	if c.Matched {
 		i = slices.IndexFunc(sent, func(q asked) bool { return q.id == id })
 	}
 	if i < 0 {
 		c.stats.unrequested.Add(1)
-		c.seldom.Warn("a peer's answer is dropped", c.at.String(), "channel", c.channel.String(), "host", c.addr.Host,
+		c.seldom.Warn("a peer's answer is dropped", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
 			"port", c.addr.Port, "id", id, "err", errUnasked)
 		return nil
 	}

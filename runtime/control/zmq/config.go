@@ -2,13 +2,12 @@ package zmq
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
 // Config bounds a transport. Zero fields mean their defaults.
@@ -83,89 +82,58 @@ func (c Config) Opener() control.Opener {
 	}
 }
 
-func orDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
 // complete returns c with its defaults filled in, or the first field that cannot be.
 func (c Config) complete() (Config, error) {
-	orDefault(&c.MaxConns, 4096)
-	orDefault(&c.MaxRequests, 65536)
-	orDefault(&c.MaxMessage, 64<<20)
-	orDefault(&c.QueueCommands, 65536)
-	orDefault(&c.QueueBytes, 256<<20)
-	orDefault(&c.HighWater, 1000)
-	orDefault(&c.IncomingBytes, max(4*c.MaxMessage, 64<<20))
-	orDefault(&c.StrangersPerAddress, 256)
-	orDefault(&c.Handshake, 10*time.Second)
-	orDefault(&c.MessageTimeout, 30*time.Second)
-	orDefault(&c.NameTimeout, 3*time.Second)
-	orDefault(&c.NameTTL, 30*time.Second)
-	orDefault(&c.NameNegativeTTL, time.Second)
-	orDefault(&c.Linger, time.Second)
-	orDefault(&c.Reconnect, 100*time.Millisecond)
-	orDefault(&c.ReconnectMax, 2*time.Second)
-	orDefault(&c.ConnectTimeout, 5*time.Second)
-	orDefault(&c.Heartbeat, 2*time.Second)
-	orDefault(&c.HeartbeatTimeout, 10*time.Second)
+	zeromq.OrDefault(&c.MaxConns, 4096)
+	zeromq.OrDefault(&c.MaxRequests, 65536)
+	zeromq.OrDefault(&c.MaxMessage, 64<<20)
+	zeromq.OrDefault(&c.QueueCommands, 65536)
+	zeromq.OrDefault(&c.QueueBytes, 256<<20)
+	zeromq.OrDefault(&c.HighWater, 1000)
+	zeromq.OrDefault(&c.IncomingBytes, max(4*c.MaxMessage, 64<<20))
+	zeromq.OrDefault(&c.StrangersPerAddress, 256)
+	zeromq.OrDefault(&c.Handshake, 10*time.Second)
+	zeromq.OrDefault(&c.MessageTimeout, 30*time.Second)
+	zeromq.OrDefault(&c.NameTimeout, 3*time.Second)
+	zeromq.OrDefault(&c.NameTTL, 30*time.Second)
+	zeromq.OrDefault(&c.NameNegativeTTL, time.Second)
+	zeromq.OrDefault(&c.Linger, time.Second)
+	zeromq.OrDefault(&c.Reconnect, 100*time.Millisecond)
+	zeromq.OrDefault(&c.ReconnectMax, 2*time.Second)
+	zeromq.OrDefault(&c.ConnectTimeout, 5*time.Second)
+	zeromq.OrDefault(&c.Heartbeat, 2*time.Second)
+	zeromq.OrDefault(&c.HeartbeatTimeout, 10*time.Second)
 
-	for _, f := range []struct {
-		name            string
-		value, min, max int
-	}{
-		{"MaxConns", c.MaxConns, 1, 1 << 20},
-		{"MaxRequests", c.MaxRequests, 1, 1 << 24},
-		{"StrangersPerAddress", c.StrangersPerAddress, 1, 1 << 24},
-		{"IncomingBytes", c.IncomingBytes, 1, 1 << 34},
+	if err := zeromq.Check([]zeromq.Number{
+		{Name: "MaxConns", Value: c.MaxConns, Min: 1, Max: 1 << 20},
+		{Name: "MaxRequests", Value: c.MaxRequests, Min: 1, Max: 1 << 24},
+		{Name: "StrangersPerAddress", Value: c.StrangersPerAddress, Min: 1, Max: 1 << 24},
+		{Name: "IncomingBytes", Value: c.IncomingBytes, Min: 1, Max: 1 << 34},
 		// A machine's handshake must fit.
-		{"MaxMessage", c.MaxMessage, 4096, 1 << 30},
-		{"QueueCommands", c.QueueCommands, 1, 1 << 24},
-		{"QueueBytes", c.QueueBytes, 1, 1 << 34},
-		{"HighWater", c.HighWater, 1, 1 << 24},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return c, &control.Error{
-				Code: effects.Invalid, What: fmt.Sprintf("%s %d", f.name, f.value),
-				Remedy: fmt.Sprintf("set it between %d and %d, or to 0 for the default", f.min, f.max),
-			}
-		}
+		{Name: "MaxMessage", Value: c.MaxMessage, Min: 4096, Max: 1 << 30},
+		{Name: "QueueCommands", Value: c.QueueCommands, Min: 1, Max: 1 << 24},
+		{Name: "QueueBytes", Value: c.QueueBytes, Min: 1, Max: 1 << 34},
+		{Name: "HighWater", Value: c.HighWater, Min: 1, Max: 1 << 24},
+	}, []zeromq.Duration{
+		{Name: "Handshake", Value: c.Handshake},
+		{Name: "MessageTimeout", Value: c.MessageTimeout},
+		{Name: "NameTimeout", Value: c.NameTimeout},
+		{Name: "NameTTL", Value: c.NameTTL},
+		{Name: "NameNegativeTTL", Value: c.NameNegativeTTL},
+		{Name: "Linger", Value: c.Linger},
+		{Name: "Reconnect", Value: c.Reconnect},
+		{Name: "ReconnectMax", Value: c.ReconnectMax},
+		{Name: "ConnectTimeout", Value: c.ConnectTimeout},
+		{Name: "Heartbeat", Value: c.Heartbeat},
+		{Name: "HeartbeatTimeout", Value: c.HeartbeatTimeout},
+	}); err != nil {
+		return c, err
 	}
-	for _, f := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Handshake", c.Handshake},
-		{"MessageTimeout", c.MessageTimeout},
-		{"NameTimeout", c.NameTimeout},
-		{"NameTTL", c.NameTTL},
-		{"NameNegativeTTL", c.NameNegativeTTL},
-		{"Linger", c.Linger},
-		{"Reconnect", c.Reconnect},
-		{"ReconnectMax", c.ReconnectMax},
-		{"ConnectTimeout", c.ConnectTimeout},
-		{"Heartbeat", c.Heartbeat},
-		{"HeartbeatTimeout", c.HeartbeatTimeout},
-	} {
-		if f.value < time.Millisecond || f.value > time.Hour {
-			return c, &control.Error{
-				Code: effects.Invalid, What: fmt.Sprintf("%s %s", f.name, f.value),
-				Remedy: "set it between 1ms and 1h, or to 0 for the default",
-			}
-		}
+	if err := zeromq.AtLeast("QueueBytes", c.QueueBytes, c.MaxMessage, "MaxMessage"); err != nil {
+		return c, err
 	}
-	if c.QueueBytes < c.MaxMessage {
-		return c, &control.Error{
-			Code: effects.Invalid, What: fmt.Sprintf("QueueBytes %d", c.QueueBytes),
-			Remedy: fmt.Sprintf("set it to at least MaxMessage, which is %d", c.MaxMessage),
-		}
-	}
-	if c.IncomingBytes/2 < c.MaxMessage {
-		return c, &control.Error{
-			Code: effects.Invalid, What: fmt.Sprintf("IncomingBytes %d", c.IncomingBytes),
-			Remedy: fmt.Sprintf("set it to at least twice MaxMessage, which is %d", c.MaxMessage),
-		}
+	if err := zeromq.AtLeast("IncomingBytes", c.IncomingBytes, 2*c.MaxMessage, "twice MaxMessage"); err != nil {
+		return c, err
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -2,13 +2,11 @@ package zmq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
 // dial carries out an Open: it finds out where the peer is, and connects. The rest is up to the Conn's keeper.
@@ -19,7 +17,7 @@ func (t *transport) dial(e effects.Open) {
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
 		return
 	}
-	c := &client{transport: t, conn: t.drawConn(), frames: framesOf(e.Channel, e.Window), window: max(int(e.Window), 1),
+	c := &client{transport: t, conn: t.drawConn(), Frames: zeromq.FramesOf(e.Channel, e.Window), window: max(int(e.Window), 1),
 		asks: e.Channel.Asks(), addr: e.Addr, at: at, kept: true}
 	c.over, c.end = context.WithCancel(t.dialing)
 	t.mu.Lock()
@@ -31,7 +29,7 @@ func (t *transport) dial(e effects.Open) {
 
 // reach connects to the first address of a peer that takes a connection.
 func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, code effects.Code) {
-	if !serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !isHost(e.Addr.Host) {
+	if !zeromq.Serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
 		return nil, at, effects.Invalid
 	}
 	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)
@@ -47,27 +45,10 @@ func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, co
 		return nil, at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	return nil, at, t.absent(e.Channel, e.Addr, addrs, err)
+	return nil, at, zeromq.Absent(t.seldom, e.Channel, e.Addr, addrs, err)
 }
 
 // connect only ever gets an address: a name would be looked up.
 func connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", at.String())
-}
-
-// absent says why no connection can be made to a peer.
-func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		t.seldom.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
-		return effects.TooMany
-	}
-	remedy := "look whether it runs, and whether host and port are its own"
-	if _, isAddress := netip.ParseAddr(addr.Host); isAddress != nil && len(tried) == 0 {
-		remedy = "the name of the host has no address here: correct it where the peer is named, or write an address; else " +
-			"look into /etc/hosts and at the name server"
-	}
-	t.seldom.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
-		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,
-		"remedy", remedy)
-	return effects.Unreachable
 }

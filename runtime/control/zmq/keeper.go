@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
@@ -60,7 +61,7 @@ func (c *client) again() net.Conn {
 	defer cancel()
 	conn, err := connect(ctx, c.at)
 	if err != nil && c.over.Err() == nil {
-		c.absent(c.channel, c.addr, []netip.Addr{c.at.Addr()}, err)
+		zeromq.Absent(c.seldom, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}
 	return conn
 }
@@ -82,7 +83,7 @@ func (c *client) serve(conn net.Conn) (shaken bool) {
 	l.out.close()
 	_ = conn.Close()
 	if c.ended(err); !door.Ordinary(err) && c.over.Err() == nil {
-		c.seldom.Warn("a connection to a peer is ended", c.at.String(), "channel", c.channel.String(), "host", c.addr.Host,
+		c.seldom.Warn("a connection to a peer is ended", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
 			"port", c.addr.Port, "err", err, "remedy", "look whether host and port are those of a peer that serves this channel")
 	}
 	return shaken

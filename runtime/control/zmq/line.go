@@ -2,6 +2,7 @@ package zmq
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
@@ -116,4 +119,21 @@ func fault(m zmtp.Message, limits zmtp.Limits, otherwise error) error {
 	case zmtp.Whole:
 	}
 	return otherwise
+}
+
+// wire appends the question or word id as it goes over the wire.
+func wire(b []byte, f zeromq.Frames, id uint64, body []byte) []byte {
+	if f.Matched {
+		b = zmtp.AppendFrame(b, binary.BigEndian.AppendUint64(make([]byte, 0, zeromq.IDBytes), id), true)
+	}
+	if f.Delimited() {
+		b = zmtp.AppendFrame(b, nil, true)
+	}
+	return appendBody(b, f.Channel, body)
+}
+
+// appendBody appends the frames of a body.
+func appendBody(b []byte, ch effects.Channel, body []byte) []byte {
+	zeromq.Body(ch, body, func(frame []byte, more bool) { b = zmtp.AppendFrame(b, frame, more) })
+	return b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
@@ -30,6 +31,12 @@ const (
 	unansweredMax = 16
 )
 
+// route is the way back to who asked: a connection, and what goes in front of the answer.
+type route struct {
+	talk     *talk
+	envelope [][]byte
+}
+
 // talk is one connection of a peer, in the hands of the goroutine that reads it.
 type talk struct {
 	*server
@@ -43,7 +50,7 @@ type talk struct {
 
 func (s *server) serve(g *door.Guest) error {
 	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
-		origin: originOf(g.Address),
+		origin: zeromq.OriginOf(g.Address),
 		slots:  make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
@@ -78,7 +85,7 @@ func (t *talk) lost() {
 }
 
 func (s *server) limits() zmtp.Limits {
-	return zmtp.Limits{Frames: framesTo(s.channel), Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
+	return zmtp.Limits{Frames: zeromq.MostOfMessage(s.channel), Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
 }
 
 func (t *talk) listen() error {
@@ -92,7 +99,7 @@ func (t *talk) listen() error {
 		case errors.Is(err, zmtp.ErrEndless):
 			t.stats.malformed.Add(1)
 			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage,
-				framesTo(t.channel))
+				zeromq.MostOfMessage(t.channel))
 		case err != nil:
 			return err
 		}
@@ -107,8 +114,9 @@ func (t *talk) listen() error {
 // asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
 // empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
 func (t *talk) asked(m zmtp.Message) {
-	envelope, body, err := question(t.channel, m, t.limits())
-	if err != nil {
+	envelope, body, err := zeromq.Question(t.channel, m.Frames)
+	if err = fault(m, t.limits(), err); err != nil {
+		body = nil
 		t.stats.malformed.Add(1)
 		t.complain(err)
 	}
@@ -118,8 +126,8 @@ func (t *talk) asked(m zmtp.Message) {
 		return
 	}
 	t.guest.Work(1)
-	request, forgotten := t.requests.add(route{talk: t, envelope: envelope})
-	if forgotten.talk != nil {
+	request, forgotten, evicted := t.requests.Add(route{talk: t, envelope: envelope})
+	if evicted {
 		t.stats.requestsEvicted.Add(1)
 		forgotten.talk.answered()
 	}
@@ -162,12 +170,12 @@ func (t *transport) Caller(c effects.Conn) netip.Addr {
 
 // reply answers one request, if its asker is still there and takes it.
 func (t *transport) reply(request effects.Request, body []byte) {
-	way, found := t.requests.take(request)
+	way, found := t.requests.Take(request)
 	if !found {
 		t.stats.repliesDropped.Add(1)
 		return
 	}
-	if !isBody(way.talk.channel, body) {
+	if !zeromq.IsBody(way.talk.channel, body) {
 		t.stats.repliesDropped.Add(1)
 		way.talk.answered()
 		return

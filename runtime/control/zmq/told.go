@@ -39,18 +39,18 @@ func (c *client) tell(corr effects.Corr, body []byte) effects.Code {
 // hand gives one message to the connection, or lets it wait for one.
 func (c *client) hand(corr effects.Corr, body []byte) effects.Code {
 	if c.up && c.leaving == 0 && len(c.waiting) == 0 {
-		wire := c.wire(c.scratch[:0], c.lastID, body)
-		if cap(wire) <= wireMax {
-			c.scratch = wire
+		message := wire(c.scratch[:0], c.Frames, c.lastID, body)
+		if cap(message) <= wireMax {
+			c.scratch = message
 		}
-		if c.push(corr, wire) {
+		if c.push(corr, message) {
 			return effects.OK
 		}
 	}
 	if len(c.waiting) >= c.config.HighWater || !c.room(1, len(body)) {
 		return effects.TooMany
 	}
-	c.waiting = append(c.waiting, word{corr, c.wire(nil, c.lastID, body), len(body)})
+	c.waiting = append(c.waiting, word{corr, wire(nil, c.Frames, c.lastID, body), len(body)})
 	if len(c.waiting) == 1 && c.leaving == 0 {
 		c.patient()
 	}

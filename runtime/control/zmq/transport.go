@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/names"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
@@ -21,7 +22,7 @@ type transport struct {
 	sink     control.Sink
 	servers  []control.Server
 	stats    counters
-	requests *requests
+	requests *zeromq.Requests[route]
 	names    *names.Resolver
 	seldom   *seldom.Log
 	doors
@@ -59,7 +60,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	if err := config.fit(); err != nil {
 		return nil, err
 	}
-	t := &transport{config: config, sink: sink, ended: make(chan struct{}), requests: newRequests(config.MaxRequests),
+	t := &transport{config: config, sink: sink, ended: make(chan struct{}), requests: zeromq.NewRequests[route](config.MaxRequests),
 		seldom: seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.doors = newDoors(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())

@@ -233,7 +233,12 @@ func addressOf(a net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := at.AddrPort().Addr().Unmap().WithZone("")
+	return HostOf(at.AddrPort().Addr())
+}
+
+// HostOf returns the addresses that count as one host with ip: of IPv6 all of its network of 64 bits.
+func HostOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("")
 	bits := 32
 	if ip.Is6() {
 		bits = 64

@@ -16,7 +16,7 @@ import (
 // bareCopies are what a batch costs without a plane: Go's copy of the pages by one goroutine and by two, the
 // same of memory as make gives it, and the plane's own way to copy, where it has one, by one and two.
 func bareCopies(f *Ferry, own plane.Mover) []Alternative {
-	heapFrom, heapInto := touched(), touched()
+	heapFrom, heapInto := touched(len(f.from)), touched(len(f.from))
 	all := []Alternative{
 		{"copy", func(rng *rand.Rand) time.Duration { return f.copy(rng, 1, plane.Move) }},
 		{"copy2", func(rng *rand.Rand) time.Duration { return f.copy(rng, 2, plane.Move) }},
@@ -37,10 +37,12 @@ func bareCopies(f *Ferry, own plane.Mover) []Alternative {
 	return all
 }
 
-func touched() [][]byte {
-	memory, pages := make([]byte, benchTotal*benchBytes), make([][]byte, benchTotal)
+// touched are all bytes of a benchmark, in so many pages.
+func touched(count int) [][]byte {
+	memory, pages := make([]byte, benchTotal*benchBytes), make([][]byte, count)
 	for i := range pages {
-		pages[i] = memory[i*benchBytes:][:benchBytes]
+		each := len(memory) / count
+		pages[i] = memory[i*each:][:each]
 		fill(pages[i], uint64(i))
 	}
 	return pages

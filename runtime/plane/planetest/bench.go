@@ -109,10 +109,19 @@ type Contender struct {
 // and four. Both sides of a ratio come from the same round. A plane that does not copy as Go does gives its
 // way, own, so that it can be seen what the plane adds to it.
 func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
+	benchOf(b, own, benchBytes, benchBatch, contenders)
+}
+
+// BenchMany is Bench for batches of as many bytes in 4096 pages of 16 KiB.
+func BenchMany(b *testing.B, contenders ...Contender) {
+	benchOf(b, nil, benchBytes*benchBatch/pushMost, pushMost, contenders)
+}
+
+func benchOf(b *testing.B, own plane.Mover, pageBytes uint32, batch int, contenders []Contender) {
 	var alternatives []Alternative
 	var first *Ferry
 	for _, c := range contenders {
-		f := NewFerry(b, c.Open)
+		f := NewFerryOf(b, c.Open, benchTotal*benchBytes/int(pageBytes), pageBytes, batch)
 		if first == nil {
 			first = f
 		}
@@ -124,6 +133,7 @@ func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
 	for _, c := range contenders {
 		b.ReportMetric(benchBatch*benchBytes/t.Median(c.Name)/1e9, c.Name+":GB/s")
 		b.ReportMetric(t.Cores(c.Name), c.Name+":cores")
+		b.ReportMetric(1e3*t.CPU(c.Name), c.Name+":cpu-ms")
 		for _, a := range alternatives[len(contenders):] {
 			b.ReportMetric(t.Ratio(c.Name, a.Name), c.Name+":x-"+a.Name)
 		}
@@ -131,6 +141,7 @@ func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
 	for _, a := range alternatives[len(contenders):] {
 		b.ReportMetric(t.Ratio(a.Name, "copy"), a.Name+":x-copy")
 		b.ReportMetric(t.Cores(a.Name), a.Name+":cores")
+		b.ReportMetric(1e3*t.CPU(a.Name), a.Name+":cpu-ms")
 	}
 }
 

@@ -60,7 +60,7 @@ type read struct {
 }
 
 func (r *read) copy(i int) (wanted bool) {
-	if !r.Begin() {
+	if !r.Begin(1) {
 		return false
 	}
 	code := r.load(i)

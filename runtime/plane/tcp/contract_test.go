@@ -19,6 +19,12 @@ func BenchmarkPush64x1MiB(b *testing.B) {
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
+// Small pages cost system calls, and wake-ups.
+func BenchmarkPush4096x16KiB(b *testing.B) {
+	planetest.BenchMany(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
+		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
+}
+
 // Reads take turns with pushes over the same links, and with what both are compared to.
 func BenchmarkRead64x1MiB(b *testing.B) {
 	planetest.BenchRead(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},

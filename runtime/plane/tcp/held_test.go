@@ -2,8 +2,9 @@ package tcp
 
 import (
 	"context"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -15,9 +16,9 @@ func TestHolders(t *testing.T) { planetest.RunHolders(t, turned, true, false) }
 func turned(g *planetest.Turnstile) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		return Config{Streams: 2}.open(ctx, env, calls{
-			read: func(fd int, page []byte) (int, error) {
-				g.Enter(fd, page)
-				return syscall.Read(fd, page)
+			read: func(fd int, parts [][]byte) (int, error) {
+				g.Enter(fd, parts[0])
+				return unix.Readv(fd, parts)
 			},
 			send: func(fd int, parts [][]byte) (int, error) {
 				g.Enter(fd, parts[1])

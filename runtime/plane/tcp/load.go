@@ -8,14 +8,16 @@ import (
 
 // load takes the pages of our reads off a stream.
 func (s *sender) load(st *stream) error {
+	var read *link.Read // the one whose page came last; one that has ended wants no more
 	for {
 		number, pair, length, err := st.next(s.out.Peer().PageBytes)
 		if err != nil {
 			return err
 		}
-		read, err := s.out.Find(number)
-		if err != nil {
-			return err
+		if read == nil || read.Number() != number {
+			if read, err = s.out.Find(number); err != nil {
+				return err
+			}
 		}
 		if err := s.store(st, read, pair, length); err != nil {
 			return err
@@ -37,7 +39,7 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	}
 	page := s.host(read.Pairs()[pair].Local)
 	hold := func() []byte {
-		if !read.Begin() {
+		if !read.Begin(1) {
 			return nil
 		}
 		return page

@@ -24,7 +24,20 @@ type queue[B batch] struct {
 type job[B batch] struct {
 	batch B
 	next  int
+	left  uint64 // bytes of the pages from next on
 }
+
+// A run is pages of one batch that follow each other, to be written with one call.
+type run struct{ first, pages int }
+
+const (
+	// runBytes is the most that a run of several pages has. A cancel waits for the run that is being written.
+	runBytes = 512 << 10
+	// runBytesLeast is the least that is left for another stream.
+	runBytesLeast = 64 << 10
+	// runPages is the most pages of a run: with their heads they fit into one system call.
+	runPages = 256
+)
 
 func newQueue[B batch]() *queue[B] {
 	q := &queue[B]{}
@@ -36,27 +49,47 @@ func (q *queue[B]) add(b B) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
-		q.jobs = append(q.jobs, &job[B]{batch: b})
+		j := &job[B]{batch: b}
+		for _, pair := range b.Pairs() {
+			j.left += uint64(pair.Local.Length)
+		}
+		q.jobs = append(q.jobs, j)
 		q.ready.Broadcast()
 	}
 }
 
-// take waits for the next page of the oldest batch; not ok when the queue is closed.
-func (q *queue[B]) take() (b B, pair int, ok bool) {
+// take waits for the next pages of the oldest batch; not ok when the queue is closed. It gives no more than half of what
+// is left, so that several streams share a batch, and one page at least.
+func (q *queue[B]) take() (b B, r run, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.jobs) == 0 && !q.closed {
 		q.ready.Wait()
 	}
 	if q.closed {
-		return b, 0, false
+		return b, r, false
 	}
 	j := q.jobs[0]
-	pair = j.next
-	if j.next++; j.next == len(j.batch.Pairs()) {
+	r = j.run()
+	if j.next == len(j.batch.Pairs()) {
 		q.jobs = append(q.jobs[:0], q.jobs[1:]...)
 	}
-	return j.batch, pair, true
+	return j.batch, r, true
+}
+
+func (j *job[B]) run() run {
+	pairs, most := j.batch.Pairs()[j.next:], min(max(j.left/2, runBytesLeast), runBytes)
+	r, bytes := run{first: j.next}, uint64(0)
+	for r.pages < min(len(pairs), runPages) {
+		length := uint64(pairs[r.pages].Local.Length)
+		if r.pages > 0 && bytes+length > most {
+			break
+		}
+		bytes += length
+		r.pages++
+	}
+	j.next, j.left = j.next+r.pages, j.left-bytes
+	return r
 }
 
 // remove takes out a batch of which no page is wanted any more, if it is there.

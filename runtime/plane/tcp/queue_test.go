@@ -10,17 +10,52 @@ type someBatch struct{ pairs []effects.Pair }
 
 func (b *someBatch) Pairs() []effects.Pair { return b.pairs }
 
+func ofPages(count int, length uint32) *someBatch {
+	b := &someBatch{make([]effects.Pair, count)}
+	for i := range b.pairs {
+		b.pairs[i].Local.Length = length
+	}
+	return b
+}
+
+// Runs are bounded in bytes and pages, and shrink towards the end of a batch, so that no stream has all that is left.
+func TestRunsOfABatch(t *testing.T) {
+	for _, c := range []struct {
+		pages  int
+		length uint32
+		runs   []int
+	}{
+		{1, 1 << 30, []int{1}},
+		{3, 1 << 20, []int{1, 1, 1}},
+		{8, 16 << 10, []int{4, 4}},
+		{128, 16 << 10, []int{32, 32, 32, 16, 8, 4, 4}},
+		{600, 1, []int{256, 256, 88}},
+	} {
+		q, batch := newQueue[*someBatch](), ofPages(c.pages, c.length)
+		q.add(batch)
+		next := 0
+		for _, pages := range c.runs {
+			if _, r, ok := q.take(); !ok || r != (run{next, pages}) {
+				t.Errorf("%d pages of %d bytes: got %+v; want %d from %d on", c.pages, c.length, r, pages, next)
+			}
+			next += pages
+		}
+		if len(q.jobs) > 0 {
+			t.Errorf("%d pages of %d bytes: something is left", c.pages, c.length)
+		}
+	}
+}
+
 func TestQueueGivesEachPageOnce(t *testing.T) {
 	q := newQueue[*someBatch]()
-	a, b, c := &someBatch{make([]effects.Pair, 2)}, &someBatch{make([]effects.Pair, 1)},
-		&someBatch{make([]effects.Pair, 3)}
+	a, b, c := ofPages(2, runBytesLeast), ofPages(1, runBytesLeast), ofPages(3, runBytesLeast)
 	for _, batch := range []*someBatch{a, b, c} {
 		q.add(batch)
 	}
 	want := func(batch *someBatch, pair int) {
 		t.Helper()
-		if got, i, ok := q.take(); !ok || got != batch || i != pair {
-			t.Fatalf("took page %d of another batch than wanted, %v; want page %d", i, ok, pair)
+		if got, r, ok := q.take(); !ok || got != batch || r != (run{pair, 1}) {
+			t.Fatalf("took %+v of another batch than wanted, %v; want page %d", r, ok, pair)
 		}
 	}
 	want(a, 0)

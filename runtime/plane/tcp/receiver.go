@@ -71,15 +71,18 @@ func (r *receiver) serve(st *stream) error {
 		r.supply(st)
 	})
 	defer writer.Wait()
-	defer r.in.Fail() // When a stream ends its link ends, and with it the writer's work: pages may be missing.
+	defer r.in.Fail()   // When a stream ends its link ends, and with it the writer's work: pages may be missing.
+	var push *link.Push // the one whose page came last; one that has ended wants no more
 	for {
 		number, pair, length, err := st.next(r.in.Pool().Buffer().PageBytes)
 		if err != nil {
 			return err
 		}
-		push, alive := r.in.Find(number)
-		if !alive {
-			return net.ErrClosed
+		if push == nil || push.Number() != number {
+			alive := false
+			if push, alive = r.in.Find(number); !alive {
+				return net.ErrClosed
+			}
 		}
 		if err := r.store(st, push, pair, length); err != nil {
 			return err

@@ -34,8 +34,8 @@ func (s *sender) serve(st *stream) {
 	s.wg.Go(func() {
 		defer s.out.Fail()
 		for {
-			t, pair, ok := s.pushes.take()
-			if !ok || !s.write(st, t, pair) {
+			t, r, ok := s.pushes.take()
+			if !ok || !s.write(st, t, r) {
 				return
 			}
 		}
@@ -46,32 +46,33 @@ func (s *sender) serve(st *stream) {
 	})
 }
 
-func (s *sender) write(st *stream, t *link.Transfer, i int) bool {
-	if !t.Begin() {
+func (s *sender) write(st *stream, t *link.Transfer, r run) bool {
+	if !t.Begin(r.pages) {
 		return true
 	}
-	if !s.send(st, t, i) {
+	if !s.send(st, t, r) {
 		t.End()
 		return false
 	}
-	t.Sent()
+	t.Sent(r.pages)
 	return true
 }
 
-// send writes a page, all of it or the stream is of no use any more.
-func (s *sender) send(st *stream, t *link.Transfer, i int) bool {
-	length := t.Pairs()[i].Local.Length
+// send writes the pages of a run, all of them or the stream is of no use any more. The peer takes them within the bound
+// of a stall, as it would have to take one page of so many bytes.
+func (s *sender) send(st *stream, t *link.Transfer, r run) bool {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false
 	}
-	var head [headBytes]byte
-	putHead(head[:], t.Number(), uint32(i), length)
-	buffers := append(st.buffers[:0], head[:])
-	for piece := range t.Pieces(i) {
-		buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
+	buffers := st.buffers[:0]
+	for i := r.first; i < r.first+r.pages; i++ {
+		buffers = append(buffers, st.headOf(i-r.first, t.Number(), uint32(i), t.Pairs()[i].Local.Length))
+		for piece := range t.Pieces(i) {
+			buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
+		}
 	}
 	st.buffers = buffers               // Which writing consumes.
-	_, err := buffers.WriteTo(st.conn) // One call for header and page, but for one of very many pieces.
+	_, err := buffers.WriteTo(st.conn) // One call for all heads and pages, but for pages of very many pieces.
 	return err == nil
 }
 

@@ -16,15 +16,22 @@ type stream struct {
 	conn net.Conn
 	raw  syscall.RawConn
 	calls
-	head [headBytes]byte // of the page that is read just now
-	sink []byte          // what is discarded goes here
+	// The head of the page that is read just now, of which some bytes may have come with the page before.
+	head   [headBytes]byte
+	headed int
+	sink   []byte // what is discarded goes here
 
-	buffers net.Buffers // of the page that is written just now
+	// Of the pages that are written just now.
+	heads   []byte
+	buffers net.Buffers
+	parts   [][]byte
+	// What the next read goes to: a part of a page, and the head of the one after it.
+	into [2][]byte
 }
 
 // calls move bytes between sockets and pages. Neither of them blocks.
 type calls struct {
-	read func(fd int, page []byte) (n int, err error)
+	read func(fd int, parts [][]byte) (n int, err error)
 	send func(fd int, parts [][]byte) (n int, err error)
 }
 
@@ -47,11 +54,22 @@ func newStream(conn net.Conn, by calls) (*stream, error) {
 	return &stream{conn: conn, raw: raw, calls: by}, err
 }
 
+// headOf writes what precedes the at-th page of a run.
+func (s *stream) headOf(at int, number uint64, pair, length uint32) []byte {
+	if s.heads == nil {
+		s.heads = make([]byte, runPages*headBytes)
+	}
+	head := s.heads[at*headBytes:][:headBytes:headBytes]
+	putHead(head, number, pair, length)
+	return head
+}
+
 // next reads what precedes a page; the page has length bytes, at most limit.
 func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
-	if _, err := io.ReadFull(s.conn, s.head[:]); err != nil {
+	if _, err := io.ReadFull(s.conn, s.head[s.headed:]); err != nil {
 		return 0, 0, 0, err
 	}
+	s.headed = 0
 	number, pair, n := parseHead(s.head[:])
 	if uint64(n) > limit {
 		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, n, limit)
@@ -59,8 +77,8 @@ func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err
 	return number, pair, int(n), nil
 }
 
-// store reads length bytes into a page. It ends early, without an error, when hold gives nothing: the page is not to be
-// stored into any more.
+// store reads length bytes into a page, and what has come of the next one's head. It ends early, without an error, when
+// hold gives nothing: the page is not to be stored into any more.
 //
 // The runtime's poller calls the function whenever bytes may be there; holding the page only for one
 // read that does not block is what lets a page be taken back without the peer's help.
@@ -74,11 +92,17 @@ func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, er
 				over = true
 				return true
 			}
-			got, e := s.read(int(fd), dst[n:min(length, n+holdBytes)])
+			s.into = [2][]byte{dst[n:min(length, n+holdBytes)], s.head[:]}
+			parts := 1
+			if n+holdBytes >= length {
+				parts = 2
+			}
+			got, e := s.read(int(fd), s.into[:parts])
 			unhold()
 			switch {
 			case got > 0:
-				n += got
+				s.headed = max(n+got-length, 0)
+				n = min(n+got, length)
 			case e == syscall.EINTR:
 			case e == syscall.EAGAIN:
 				return false

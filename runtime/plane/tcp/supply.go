@@ -11,65 +11,68 @@ import (
 // supply writes the pages of the peer's reads to a stream, until it ends or the link does.
 func (r *receiver) supply(st *stream) {
 	for {
-		s, pair, ok := r.supplies.take()
+		s, pages, ok := r.supplies.take()
 		if !ok {
 			return
 		}
-		if !s.Begin(pair) {
+		if !s.Begin(pages.first, pages.pages) {
 			continue
 		}
-		code := r.send(st, s, pair)
-		s.End(pair, code)
+		whole, code := r.send(st, s, pages)
+		s.End(pages.first, pages.pages, whole, code)
 		if code == effects.PeerLost {
 			return
 		}
 	}
 }
 
-// send writes one page. If its grant is taken back meanwhile, the page is filled up with zeros: the peer, which was
-// told how long it is, must find the next one.
-func (r *receiver) send(st *stream, s *link.Supply, i int) effects.Code {
+// send writes the pages of a run, and says how many it wrote whole. If their grant is taken back meanwhile, the page
+// that it was at is filled up with zeros: the peer, which was told how long it is, must find the next one.
+func (r *receiver) send(st *stream, s *link.Supply, of run) (whole int, code effects.Code) {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
-		return effects.PeerLost
+		return 0, effects.PeerLost
 	}
-	length := s.Pairs()[i].Local.Length
-	var head [headBytes]byte
-	putHead(head[:], s.Number(), uint32(i), length)
+	pairs := s.Pairs()[of.first : of.first+of.pages]
+	for i, pair := range pairs {
+		st.headOf(i, s.Number(), uint32(of.first+i), pair.Local.Length)
+	}
 	loan := s.Loan()
-	n, err := st.send(head[:], int(length), func() []byte { return loan.Hold(i) }, loan.Unhold)
+	whole, n, err := st.send(pairs, func(i int) []byte { return loan.Hold(of.first + i) }, loan.Unhold)
 	switch {
 	case err != nil:
-		return effects.PeerLost
-	case n == 0: // Nothing has left, not even the head.
-		return effects.Withdrawn
-	case n < headBytes+int(length):
-		if err := st.fill(head[min(n, headBytes):], headBytes+int(length)-max(n, headBytes)); err != nil {
-			return effects.PeerLost
+		return 0, effects.PeerLost
+	case whole == len(pairs):
+		return whole, effects.OK
+	case n > 0:
+		head := st.heads[whole*headBytes:][:headBytes]
+		rest := headBytes + int(pairs[whole].Local.Length) - max(n, headBytes)
+		if err := st.fill(head[min(n, headBytes):], rest); err != nil {
+			return 0, effects.PeerLost
 		}
-		return effects.Withdrawn
 	}
-	return effects.OK
+	return whole, effects.Withdrawn
 }
 
-// send writes a head and length bytes of a page. It ends early, without an error, when hold gives nothing: the page is
-// not to be read any more. The sister of store: the page is held for one write that does not block, so that no peer
-// which takes nothing keeps a page from its owner.
-func (s *stream) send(head []byte, length int, hold func() []byte, unhold func()) (n int, err error) {
+// send writes pages, each behind its head, and says how many left whole, and how much of the next one. It ends early,
+// without an error, when hold gives nothing: the pages are not to be read any more. The sister of store: pages are held
+// for one write that does not block, so that no peer which takes nothing keeps a page from its owner.
+func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
 	var sendErr error
-	total := len(head) + length
 	err = s.raw.Write(func(fd uintptr) bool {
-		for n < total {
-			src := hold()
-			if src == nil {
+		for whole < len(pairs) {
+			held := s.hold(pairs, whole, n, hold)
+			if held == 0 {
 				return true
 			}
-			at := max(n-len(head), 0)
-			parts := [][]byte{head[min(n, len(head)):], src[at:min(length, at+holdBytes)]}
-			wrote, e := s.calls.send(int(fd), parts)
-			unhold()
+			wrote, e := s.calls.send(int(fd), s.parts)
+			for range held {
+				unhold()
+			}
 			switch e {
 			case nil:
-				n += wrote
+				for n += wrote; whole < len(pairs) && n >= headBytes+int(pairs[whole].Local.Length); whole++ {
+					n -= headBytes + int(pairs[whole].Local.Length)
+				}
 			case syscall.EINTR:
 			case syscall.EAGAIN:
 				return false
@@ -83,7 +86,28 @@ func (s *stream) send(head []byte, length int, hold func() []byte, unhold func()
 	if err == nil {
 		err = sendErr
 	}
-	return n, err
+	return whole, n, err
+}
+
+// hold makes parts of what is written next: from n bytes behind the start of a page's head on, and at most holdBytes of
+// pages. It says how many pages are held; none, if one may not be read any more.
+func (s *stream) hold(pairs []effects.Pair, from, n int, hold func(i int) []byte) (held int) {
+	s.parts = s.parts[:0]
+	for bytes := 0; from < len(pairs) && bytes < holdBytes; from, n = from+1, 0 {
+		page := hold(from)
+		if page == nil {
+			break // What is held already is written: the grant stood when it was.
+		}
+		held++
+		head, at := s.heads[from*headBytes:][:headBytes], max(n-headBytes, 0)
+		part := page[at:min(int(pairs[from].Local.Length), at+holdBytes-bytes)]
+		s.parts = append(s.parts, head[min(n, headBytes):], part)
+		bytes += len(part)
+		if at+len(part) < int(pairs[from].Local.Length) {
+			break
+		}
+	}
+	return held
 }
 
 // fill writes head and length zeros.

@@ -1,7 +1,8 @@
 // Package tcp is the data plane between hosts.
 //
 // A link has one connection for requests and a few streams for pages, which go both ways on them. The initiator writes
-// each page that it pushes with one call; the target reads straight into the granted page, in holds of at most 256 KiB.
+// pages that it pushes with one call for up to 512 KiB of them; the target reads straight into the granted page, in holds
+// of at most 256 KiB.
 // It waits for bytes outside of every hold, so a peer that stalls in the middle of a page keeps nobody from revoking
 // it: the rest of that page is then read and discarded.
 //
@@ -16,7 +17,8 @@ import (
 	"net"
 	"runtime"
 	"strconv"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -52,7 +54,7 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
-	return c.open(ctx, env, calls{read: syscall.Read, send: sendParts})
+	return c.open(ctx, env, calls{read: unix.Readv, send: sendParts})
 }
 
 func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane, error) {

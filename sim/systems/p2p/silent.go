@@ -30,6 +30,7 @@ type waiting struct {
 	frozen   []frozen   `snap:"skip"` // who left a question unanswered for its time, and has answered none since
 	lookups  []lookup   `snap:"skip"` // connections for questions, and questions on them
 	missed   []frozen   `snap:"skip"` // whose newest question was not answered, however it ended
+	tried    []frozen   `snap:"skip"` // for whom a Bring began last that was not refused
 	strange  strange    `snap:"skip"` // the newest answer that its owner does not know who asks
 }
 
@@ -99,6 +100,9 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			b := s.brings[i]
 			s.brings = slices.Delete(s.brings, i, i+1)
+			if e.Code != effects.BackedOff {
+				s.tries(&b)
+			}
 			s.introduced(call, &b, e)
 			s.aloneFor(call, &b, e)
 			s.unanswered(call, &b, e)
@@ -120,9 +124,19 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node })
 			s.lookups = slices.DeleteFunc(s.lookups, func(l lookup) bool { return l.node == node })
 			s.missed = slices.DeleteFunc(s.missed, func(f frozen) bool { return f.node == node })
+			s.tried = slices.DeleteFunc(s.tried, func(f frozen) bool { return f.node == node })
 			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })
 		})
 	})
+
+// tries notes a Bring that was taken: it may be the trial of its peer.
+func (s *waiting) tries(b *bringing) {
+	i := slices.IndexFunc(s.tried, func(f frozen) bool { return f.node == b.node && f.host == b.from.Host })
+	if i < 0 {
+		i, s.tried = len(s.tried), append(s.tried, frozen{node: b.node, host: b.from.Host})
+	}
+	s.tried[i].at = max(s.tried[i].at, b.began)
+}
 
 // shakes says whether somebody is not known yet at a stage.
 func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
@@ -142,18 +156,28 @@ func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver)
 
 // aloneFor judges a Bring that ends because its peer is left alone: that left a question unanswered and has answered
 // none since, and is left alone for no longer than the most that was said, sixteen times as long as a question may take.
-// How often its trials failed before is not counted here: one may end with the patience of its engine.
+// How often its trials failed before is not counted here: one may end with the patience of its engine. A trial begins
+// with its Bring, which may have a link or a connection to make first, and others leave the peer alone for as long as
+// a question may take, or until its question ends.
 func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if e.Code != effects.BackedOff || b.from == (effects.Addr{}) {
 		return
 	}
 	node, host := int32(call.Node()), b.from.Host
-	if call.Judged(checkAloneFor); slices.ContainsFunc(s.lookups, func(x lookup) bool {
+	once := pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout
+	call.Judged(checkAloneFor)
+	for i := range s.brings {
+		if s.brings[i].node == node && s.brings[i].from == b.from {
+			s.tries(&s.brings[i])
+		}
+	}
+	if slices.ContainsFunc(s.tried, func(f frozen) bool {
+		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= once
+	}) || slices.ContainsFunc(s.lookups, func(x lookup) bool {
 		return x.node == node && x.host == host && x.conn != 0 && x.corr != 0 // It may be the trial.
 	}) {
 		return
 	}
-	once := pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout
 	if !slices.ContainsFunc(s.missed, func(f frozen) bool {
 		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= 16*once
 	}) {

@@ -22,9 +22,7 @@ func (s stranger) beset() {
 		return
 	}
 	w.Result.Fault(plan.FaultGreedy)
-	var me effects.Incarnation
-	binary.LittleEndian.PutUint64(me[:8], uint64(d)*0x9E3779B97F4A7C15|1)
-	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
+	me := s.ownName()
 	conn := 1<<52 | uint64(len(w.Requests))
 	layout := Its(n).Cfg.Layout
 	if f := w.Flows.alone(); f != nil {
@@ -48,6 +46,13 @@ func (s stranger) beset() {
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
 		s.greet(conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}
+}
+
+// ownName is the name of a stranger that is a peer like any.
+func (s stranger) ownName() (me effects.Incarnation) {
+	binary.LittleEndian.PutUint64(me[:8], uint64(s.d)*0x9E3779B97F4A7C15|1)
+	binary.LittleEndian.PutUint64(me[8:], uint64(s.w.Now))
+	return me
 }
 
 // hello is what a stranger says first, in a name of its own.

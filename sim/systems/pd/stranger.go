@@ -27,6 +27,9 @@ func (s stranger) address() {
 	if n.Receives() && !w.Flows.Alone() && d.Again().Again().Again().Again().Permille(400) && s.forgeWord() {
 		return
 	}
+	if n.Receives() && d.Again().Again().Again().Again().Again().Permille(200) && s.forgeEnd() {
+		return
+	}
 	as := d.Again().Again().Again()
 	b := append([]byte(nil), w.Overheard[d.Below(uint64(len(w.Overheard)))]...)
 	port := w.AnyPort(n, d.Again().Again())
@@ -131,6 +134,37 @@ func (s stranger) forgeWord() bool {
 	}
 	if !s.disguise(&m.Ext.Incarnation, &m.Ext.To, d.Again().Again()) {
 		return false
+	}
+	w.Result.Fault(plan.FaultHostile)
+	w.Stranger(n, effects.ChannelAlloc, m.Append(nil))
+	return true
+}
+
+// forgeEnd tells a receiver that a request has ended which a sender is about to send, or sends: in that sender's public
+// name, in a name of its own after a handshake, or in none. It says false if there is no such request, or the receiver's engine is not
+// told how requests end. Nothing that came for the request may be lost by it (L9).
+func (s stranger) forgeEnd() bool {
+	w, n, d := s.w, s.n, s.d.Again()
+	var open []*Job
+	for i := range w.Jobs {
+		if j := &w.Jobs[i]; j.Said[Tells] && j.Receiver == n.ID && j.begun {
+			open = append(open, j)
+		}
+	}
+	if len(open) == 0 {
+		return false
+	}
+	j := open[d.Below(uint64(len(open)))]
+	m := protocol.EndRequest{Version: ProtoVersion, Operation: d.Again().Below(1 << 20), Request: j.Name,
+		Code: uint32(effects.Faulted)}
+	switch as := d.Again().Again(); as.Below(3) {
+	case 0:
+		m.Incarnation = protocol.UUID(Its(w.Nodes[j.Sender]).Incarnation)
+		m.To = protocol.UUID(Its(n).Incarnation)
+	case 1:
+		me := s.ownName()
+		s.greet(1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me, nil))
+		m.Incarnation, m.To = protocol.UUID(me), protocol.UUID(nameFor(n, me))
 	}
 	w.Result.Fault(plan.FaultHostile)
 	w.Stranger(n, effects.ChannelAlloc, m.Append(nil))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/config"
+	controls "github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
@@ -57,7 +58,11 @@ func TestChecks(t *testing.T) {
 			case "links":
 				links(&s, npusOf(t, td))
 			case "configuration":
-				m.configuration(&s, wantsOf(td), npusOf(t, td))
+				w := wantsOf(td)
+				if td.HasArg("nolibzmq") {
+					w.NoLibZMQ = &controls.Error{Remedy: "build it"}
+				}
+				m.configuration(&s, w, npusOf(t, td))
 			default:
 				td.Fatalf(t, "unknown command %q", td.Cmd)
 			}

@@ -6,12 +6,15 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/runtime/config"
+	controls "github.com/kvferry/kvferry/runtime/control"
 )
 
 // Wants is a configuration that is to run here: read, or refused.
 type Wants struct {
 	Config  *config.Config
 	Refused error // from config.Parse
+	// NoLibZMQ is why this build has no control transport over libzmq, or nil.
+	NoLibZMQ error
 }
 
 // npus reports whether the configuration cannot run without NPUs.
@@ -37,6 +40,7 @@ func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 	for _, p := range c.Notes {
 		s.note(place(p), found(p), p.Remedy)
 	}
+	controlTransport(s, c, w.NoLibZMQ)
 	m.pools(s, c)
 	if c.NeedsNPU() && n.Failed == nil { // a missing library is told in its own section
 		devices(s, c, n)
@@ -53,6 +57,24 @@ func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 			s.ok("data.shm_dir", "%s can be written", dir)
 		}
 	}
+}
+
+// controlTransport says whether the build has what is to carry control messages, and what that lacks.
+func controlTransport(s *Section, c *config.Config, noLibZMQ error) {
+	const row = "control.transport"
+	if c.Control != config.ControlLibZMQ {
+		return
+	}
+	if noLibZMQ != nil {
+		remedy := "set control.transport: zmq"
+		if e := (*controls.Error)(nil); errors.As(noLibZMQ, &e) {
+			remedy = e.Remedy
+		}
+		s.problem(row, "libzmq, which this build does not have", remedy)
+		return
+	}
+	s.note(row, "libzmq, which bounds neither the connections of peers nor the memory of a message of many frames",
+		"keep unknown hosts away from the control ports, or set control.transport: zmq")
 }
 
 // place names where a problem is, as short as it can be told.

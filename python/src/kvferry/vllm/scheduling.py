@@ -363,7 +363,7 @@ class Scheduling:
         both = self._name_sent(request, receiver)
         prompt, why = self._saved(request, blocks, well)
         if prompt is None:
-            self._next.gone.append(Gone(both, receiver, why))
+            self._next.gone.append(Gone(both, receiver, why, failed=bool(why)))
             return None
         needed = -(-len(prompt.tokens) // self._block_tokens)
         self._next.saves.append(Save(request.request_id, both, prompt, tuple(blocks[:needed]), receiver))

@@ -79,6 +79,7 @@ class Gone:
     request: str
     receiver: Receiver
     reason: str = ""
+    failed: bool = False  # it was to be sent, and counts as a failed save
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ class Working:
             if (unneeded_too := self._cancelled.get(name)) is not None:
                 unneeded_too.set()
         for gone in work.gone:
+            if gone.failed:
+                self.counts.add(failed_saves=1)
             self._ends.failed(gone.request, gone.receiver, None, gone.reason)
         for given_up in work.abandons:
             self._ends.abandon(given_up.request, given_up.reason)

@@ -23,6 +23,9 @@ type Push struct {
 	progress
 }
 
+// Number names the push.
+func (p *Push) Number() uint64 { return p.number }
+
 // Pairs are the pages to store: Local at the peer, Remote here. They are not to be changed.
 func (p *Push) Pairs() []effects.Pair { return p.pairs }
 

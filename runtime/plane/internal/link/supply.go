@@ -75,18 +75,31 @@ func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
-// Begin starts to send pair i; false says that it is not wanted. After true, End follows.
-func (s *Supply) Begin(i int) bool {
+// Begin starts to send so many pairs from the first on, of which none was begun; false says that they are not wanted.
+// After true, End follows.
+func (s *Supply) Begin(first, pairs int) bool {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
-	return s.begin(i)
+	for i := first; i < first+pairs; i++ {
+		if !s.begin(i) {
+			return false // Nothing of the read is wanted, so it was not of the first one either.
+		}
+	}
+	return true
 }
 
-// End says that pair i is not being sent any more: all of it was if the code is OK, else the read stops.
-func (s *Supply) End(i int, code effects.Code) {
+// End says that those pairs are not being sent any more: so many of them were sent whole, and if the code is not OK, the
+// read stops.
+func (s *Supply) End(first, pairs, whole int, code effects.Code) {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
-	s.end(i, code)
+	for i := range pairs {
+		if i < whole {
+			s.end(first+i, effects.OK)
+		} else {
+			s.end(first+i, code)
+		}
+	}
 	s.maybeEnd()
 }
 

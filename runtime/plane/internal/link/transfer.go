@@ -142,9 +142,9 @@ func (t *Transfer) ask() bool {
 	return t.asked
 }
 
-// Begin is the last look before this process reads a page of ours, or stores into one; false says that the rest of the
-// transfer is not wanted. After true, End or Sent follows.
-func (t *Transfer) Begin() bool {
+// Begin is the last look before this process reads so many pages of ours, one after the other, or stores into them;
+// false says that the rest of the transfer is not wanted. After true, one End or Sent follows.
+func (t *Transfer) Begin(pages int) bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	if !t.ended && plane.Now() > t.notAfter {
@@ -155,24 +155,24 @@ func (t *Transfer) Begin() bool {
 	}
 	t.busy++
 	t.link.busy++
-	if t.unbegun > 0 {
-		t.unbegun--
+	if t.read == nil {
+		t.unbegun -= pages
 	}
 	return true
 }
 
-// End says that nothing is done with the page any more.
+// End says that nothing is done with the pages any more.
 func (t *Transfer) End() {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	t.leave()
 }
 
-// Sent is End for a page of a push that has left to its last byte.
-func (t *Transfer) Sent() {
+// Sent is End for pages of a push that have left to their last byte.
+func (t *Transfer) Sent(pages int) {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
-	t.unsent--
+	t.unsent -= pages
 	t.leave()
 	t.maybeEnd()
 }

@@ -1,0 +1,27 @@
+//go:build libzmq
+
+package main
+
+import (
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/libzmq"
+)
+
+// libzmqAbsent is why this build has no libzmq: it has.
+var libzmqAbsent error
+
+// libzmqOpener returns the control transport over libzmq. The bounds of connections of peers have no effect there.
+func libzmqOpener(cfg *config.Config) control.Opener {
+	return libzmq.Config{
+		MaxConns:     int(cfg.Bounds.Conns),
+		MaxMessage:   cfg.Limits.MessageBytes,
+		Reconnect:    cfg.Link.BackoffMin,
+		ReconnectMax: cfg.Link.BackoffMax,
+
+		Handshake:       cfg.Link.HandshakeTimeout,
+		NameTimeout:     cfg.Link.NameTimeout,
+		NameTTL:         cfg.Link.NameTTL,
+		NameNegativeTTL: cfg.Link.NameNegativeTTL,
+	}.Opener()
+}

@@ -1,0 +1,92 @@
+//go:build cgo && linux
+
+package plaintest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	zmq4 "github.com/pebbe/zmq4"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+var local = effects.Addr{Host: "127.0.0.1"}
+
+// Socket makes a socket of plain ZeroMQ, as an LMCache process has it. What it waits for must come within
+// half a minute.
+func Socket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
+	t.Helper()
+	context, err := zmq4.NewContext()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := context.NewSocket(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), context.Term()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(s.SetLinger(0), s.SetRcvtimeo(30*time.Second), s.SetSndtimeo(30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Server binds a plain socket to a free port.
+func Server(t testing.TB, kind zmq4.Type) (*zmq4.Socket, effects.Addr) {
+	t.Helper()
+	s := Socket(t, kind)
+	if err := s.Bind("tcp://127.0.0.1:*"); err != nil {
+		t.Fatal(err)
+	}
+	endpoint, err := s.GetLastEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := local
+	if _, err := fmt.Sscanf(endpoint, "tcp://127.0.0.1:%d", &addr.Port); err != nil {
+		t.Fatalf("endpoint %q: %v", endpoint, err)
+	}
+	return s, addr
+}
+
+// Client connects a plain socket.
+func Client(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
+	t.Helper()
+	s := Socket(t, kind)
+	if err := s.Connect(fmt.Sprintf("tcp://%s:%d", addr.Host, addr.Port)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Say sends one message.
+func Say(t testing.TB, s *zmq4.Socket, frames ...string) {
+	t.Helper()
+	parts := make([][]byte, len(frames))
+	for i, frame := range frames {
+		parts[i] = []byte(frame)
+	}
+	if _, err := s.SendMessage(parts); err != nil {
+		t.Fatalf("send %q: %v", frames, err)
+	}
+}
+
+// Hear receives one message and demands its frames.
+func Hear(t testing.TB, s *zmq4.Socket, want ...string) {
+	t.Helper()
+	got, err := s.RecvMessage(0)
+	if err != nil {
+		t.Fatalf("waiting for %q: %v", want, err)
+	}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Fatalf("received %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,153 @@
+package zeromq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/names"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
+)
+
+// maxHost is the longest host name that DNS allows.
+const maxHost = 253
+
+// IsHost reports whether host may be a name or an address. It may come from a peer's message, so nothing that anybody
+// would read as more than a host passes: "*" is no peer, and "a;b" would choose our own address where ZeroMQ reads it.
+func IsHost(host string) bool {
+	if host == "" || len(host) > maxHost {
+		return false
+	}
+	if isIPv6(host) {
+		return true
+	}
+	for _, c := range []byte(host) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isIPv6 reports whether host is an IPv6 literal, with or without a zone.
+func isIPv6(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	if err != nil || !addr.Is6() {
+		return false
+	}
+	return !strings.ContainsAny(addr.Zone(), ":;/[] ")
+}
+
+// OriginOf returns the origin of an address that the door has cut to what counts as one host. The first bits of an IPv6
+// address are never those of the form for IPv4, because 0:1::/32 is assigned to nobody.
+func OriginOf(p netip.Prefix) effects.Origin {
+	switch a := p.Addr(); {
+	case !a.IsValid():
+		return 0
+	case a.Is4():
+		b := a.As4()
+		return 1<<32 | effects.Origin(binary.BigEndian.Uint32(b[:]))
+	default:
+		b := a.As16()
+		return max(1, effects.Origin(binary.BigEndian.Uint64(b[:]))) // That of ::1 would be zero.
+	}
+}
+
+var errHost = errors.New("no host")
+
+// Bindable returns an address of this machine: host itself, the first of an interface or of a name; none for every
+// interface.
+func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (string, error) {
+	if host == "" || host == "*" {
+		return "", nil
+	}
+	if !IsHost(host) {
+		return "", errHost
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return host, nil
+	}
+	if i, err := net.InterfaceByName(host); err == nil {
+		return addressOf(i, ipv6)
+	}
+	found, err := n.Resolve(ctx, host, ipv6)
+	if err != nil {
+		return "", err
+	}
+	return found[0].String(), nil
+}
+
+func addressOf(i *net.Interface, ipv6 bool) (string, error) {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return "", fmt.Errorf("addresses of interface %s: %w", i.Name, err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && (ipv6 || n.IP.To4() != nil) {
+			return n.IP.String(), nil
+		}
+	}
+	return "", fmt.Errorf("interface %s has no address that can be bound", i.Name)
+}
+
+// Serving describes a server for an error.
+func Serving(s control.Server) string {
+	return fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
+}
+
+// UnknownChannel is the error of a server whose channel is none.
+func UnknownChannel(what string) error {
+	return &control.Error{Code: effects.Invalid, What: what,
+		Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +
+			"which are for machines of others"}
+}
+
+// OutOfSockets is the error of a system that has no more sockets or files.
+func OutOfSockets(what string, err error) error {
+	return &control.Error{Code: effects.TooMany, What: what, Cause: err,
+		Remedy: "raise the limit of open files, or lower MaxConns"}
+}
+
+// BindError says why an address cannot be bound, and what to do.
+func BindError(what string, err error) error {
+	e := &control.Error{Code: effects.Refused, What: what, Cause: err,
+		Remedy: "give an IP address or a name of this node, the name of a network interface, or no host for every interface"}
+	switch {
+	case errors.Is(err, errHost):
+		e.Code, e.Cause = effects.Invalid, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.Remedy = "choose another port, or end the process that holds this one"
+	case errors.Is(err, syscall.EACCES):
+		e.Remedy = "choose a port above 1023"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return OutOfSockets(what, err)
+	}
+	return e
+}
+
+// Absent logs why no connection can be made to a peer, and returns the code of that. tried are the addresses of its name.
+func Absent(log *seldom.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		log.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
+		return effects.TooMany
+	}
+	remedy := "look whether it runs, and whether host and port are its own"
+	if _, isAddress := netip.ParseAddr(addr.Host); isAddress != nil && len(tried) == 0 {
+		remedy = "the name of the host has no address here: correct it where the peer is named, or write an address; else " +
+			"look into /etc/hosts and at the name server"
+	}
+	log.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
+		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,
+		"remedy", remedy)
+	return effects.Unreachable
+}

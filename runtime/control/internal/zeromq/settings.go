@@ -1,0 +1,58 @@
+package zeromq
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// OrDefault gives a field that is zero its default.
+func OrDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// A Number is a setting with its bounds.
+type Number struct {
+	Name            string
+	Value, Min, Max int
+}
+
+// A Duration is a setting between 1 ms and 1 h.
+type Duration struct {
+	Name  string
+	Value time.Duration
+}
+
+// Check returns an error for the first setting that is out of its bounds.
+func Check(numbers []Number, durations []Duration) error {
+	for _, f := range numbers {
+		if f.Value < f.Min || f.Value > f.Max {
+			return &control.Error{
+				Code: effects.Invalid, What: fmt.Sprintf("%s %d", f.Name, f.Value),
+				Remedy: fmt.Sprintf("set it between %d and %d, or to 0 for the default", f.Min, f.Max),
+			}
+		}
+	}
+	for _, f := range durations {
+		if f.Value < time.Millisecond || f.Value > time.Hour {
+			return &control.Error{
+				Code: effects.Invalid, What: fmt.Sprintf("%s %s", f.Name, f.Value),
+				Remedy: "set it between 1ms and 1h, or to 0 for the default",
+			}
+		}
+	}
+	return nil
+}
+
+// AtLeast returns an error if a setting is smaller than what another one needs of it.
+func AtLeast(name string, value int, needs int, because string) error {
+	if value >= needs {
+		return nil
+	}
+	return &control.Error{Code: effects.Invalid, What: fmt.Sprintf("%s %d", name, value),
+		Remedy: fmt.Sprintf("set it to at least %s, which is %d", because, needs)}
+}

@@ -1,0 +1,73 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// clientKey names one connection to one ROUTER by the number that the ROUTER drew for it.
+type clientKey struct {
+	server int
+	number uint32
+}
+
+// clients remembers which Conn stands for which client connection, and where it comes from. It keeps two generations: at
+// least the limit clients seen last are found, and never more than twice as many are kept.
+type clients struct {
+	limit int
+
+	mu         sync.Mutex // held for a look only, so that a machine may ask while the reactor waits for it
+	young, old generation
+}
+
+type generation struct {
+	conns   map[clientKey]effects.Conn
+	callers map[effects.Conn]netip.Addr
+}
+
+func newGeneration() generation {
+	return generation{conns: make(map[clientKey]effects.Conn), callers: make(map[effects.Conn]netip.Addr)}
+}
+
+func newClients(limit int) *clients {
+	return &clients{limit: limit, young: newGeneration()}
+}
+
+// conn returns the Conn of the client that frame names, or draws a new one. Only names that the ROUTER itself drew (a
+// zero byte, then a number) are one connection for certain. A client that named itself may have connected anew under the
+// same name, so each of its messages gets a Conn of its own.
+func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() effects.Conn) effects.Conn {
+	if len(frame) != 5 || frame[0] != 0 {
+		return draw()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := clientKey{server: server, number: binary.BigEndian.Uint32(frame[1:])}
+	if conn, found := c.young.conns[key]; found {
+		return conn
+	}
+	conn, found := c.old.conns[key]
+	if !found {
+		conn = draw()
+	}
+	if len(c.young.conns) >= c.limit {
+		c.old, c.young = c.young, newGeneration()
+	}
+	c.young.conns[key], c.young.callers[conn] = conn, from
+	return conn
+}
+
+// caller returns where a Conn comes from, or none.
+func (c *clients) caller(conn effects.Conn) netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if from, found := c.young.callers[conn]; found {
+		return from
+	}
+	return c.old.callers[conn]
+}

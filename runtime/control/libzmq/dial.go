@@ -1,0 +1,55 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
+)
+
+// dial finds out where a peer is and whether anybody listens there, and has the reactor connect to that address. libzmq
+// tells neither: it looks names up in the thread that moves all messages, and tries for ever where nobody is.
+func (t *transport) dial(e effects.Open) {
+	at, code := t.reach(&e)
+	t.opening.Add(-1)
+	if code == effects.OK {
+		code = t.push(command{verb: verbOpen, corr: e.Corr, channel: e.Channel, window: e.Window, at: at}, nil)
+	}
+	if code != effects.OK {
+		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
+	}
+}
+
+// reach returns the first address of a peer that takes a connection.
+func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code) {
+	if !zeromq.Serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
+		return at, effects.Invalid
+	}
+	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)
+	defer cancel()
+	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
+	for _, a := range addrs {
+		at = netip.AddrPortFrom(a, e.Addr.Port)
+		if err = knock(ctx, at); err == nil {
+			return at, effects.OK
+		}
+	}
+	if t.dialing.Err() != nil {
+		return at, effects.Closed
+	}
+	t.names.Forget(e.Addr.Host)
+	return at, zeromq.Absent(t.seldom, e.Channel, e.Addr, addrs, err)
+}
+
+// knock makes a connection and ends it.
+func knock(ctx context.Context, at netip.AddrPort) error {
+	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

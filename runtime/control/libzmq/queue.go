@@ -1,0 +1,114 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+type verb uint8
+
+const (
+	verbOpen verb = iota
+	verbClose
+	verbExpire
+	verbSend
+	verbPost
+	verbReply
+)
+
+// isMessage tells the verbs that hand over one message from those that make and end sockets.
+func (v verb) isMessage() bool { return v >= verbSend }
+
+// command is one call on its way to the reactor. Its body is bytes[from:to] of its batch.
+type command struct {
+	verb     verb
+	channel  effects.Channel
+	corr     effects.Corr
+	conn     effects.Conn
+	request  effects.Request
+	window   uint16
+	at       netip.AddrPort
+	from, to int
+}
+
+// batch is what was asked for since the reactor last looked, bodies in one arena.
+type batch struct {
+	commands []command
+	bytes    []byte
+}
+
+// keptBytes is the largest arena that an emptied batch keeps.
+const keptBytes = 1 << 20
+
+func (b *batch) reset() {
+	clear(b.commands) // lets go of zones of addresses
+	b.commands = b.commands[:0]
+	b.bytes = b.bytes[:0]
+	if cap(b.bytes) > keptBytes {
+		b.bytes = nil
+	}
+}
+
+func (b *batch) body(c *command) []byte { return b.bytes[c.from:c.to:c.to] }
+
+// queue carries commands from any goroutine to the reactor. Two batches change places, so that a
+// steady state allocates nothing.
+type queue struct {
+	maxCommands, maxBytes int
+
+	mu      sync.Mutex
+	filling batch
+	woken   bool // somebody will wake the reactor, or has
+	closed  bool
+}
+
+// push appends c with a copy of body. wake says that the caller must wake the reactor.
+func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return effects.Closed, false
+	}
+	// A Close and an Expire are never refused: they have no completion to say so with. Conns bound their number.
+	full := len(q.filling.commands) >= q.maxCommands || len(body) > q.maxBytes-len(q.filling.bytes)
+	if full && c.verb != verbClose && c.verb != verbExpire {
+		return effects.TooMany, false
+	}
+	c.from = len(q.filling.bytes)
+	q.filling.bytes = append(q.filling.bytes, body...)
+	c.to = len(q.filling.bytes)
+	q.filling.commands = append(q.filling.commands, c)
+	return effects.OK, q.wakes()
+}
+
+// close lets nothing more in. What is in is still carried out.
+func (q *queue) close() (wake bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.closed = true
+	return q.wakes()
+}
+
+func (q *queue) wakes() bool {
+	wake := !q.woken
+	q.woken = true
+	return wake
+}
+
+// take exchanges the emptied batch of the reactor for the one that was filled. After closed, no
+// command follows.
+func (q *queue) take(b *batch) (closed bool) {
+	b.reset()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	*b, q.filling = q.filling, *b
+	q.woken = false
+	return q.closed
+}

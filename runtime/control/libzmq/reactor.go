@@ -1,0 +1,209 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+
+	zmq4 "github.com/pebbe/zmq4"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
+)
+
+// spareSockets are the sockets that libzmq may need beside those of Conns and servers: closed ones that still linger.
+const spareSockets = 1024
+
+// reactor owns every socket. Its goroutine receives; commands are carried out by whoever holds mu.
+type reactor struct {
+	config   Config
+	sink     control.Sink
+	stats    *counters
+	queue    *queue
+	waiter   *waiter
+	seldom   *seldom.Log
+	requests *zeromq.Requests[route]
+	clients  *clients
+
+	// mu is held by whoever touches the sockets, and all that follows.
+	mu        sync.Mutex
+	context   *zmq4.Context
+	sockets   map[int]*socket // by their ZMQ_FD
+	listening []*socket       // in the order of the servers
+	conns     map[effects.Conn]*client
+	lastConn  effects.Conn
+
+	batch batch
+	// dirty sockets may have messages that nothing will signal.
+	dirty, looking []*socket
+	frames         [][]byte // of the message that is sent
+	waitingBytes   int      // of words that wait
+}
+
+func newReactor(config Config, servers int, t *transport) (*reactor, error) {
+	const what = "start libzmq"
+	context, err := zmq4.NewContext()
+	if err != nil {
+		return nil, zeromq.OutOfSockets(what, err)
+	}
+	context.SetRetryAfterEINTR(true)
+	err = errors.Join(
+		context.SetIoThreads(config.IOThreads),
+		context.SetMaxSockets(config.MaxConns+servers+spareSockets),
+	)
+	if err != nil {
+		_ = context.Term()
+		return nil, zeromq.OutOfSockets(what, err)
+	}
+	waiter, err := newWaiter()
+	if err != nil {
+		_ = context.Term()
+		return nil, zeromq.OutOfSockets(what, err)
+	}
+	return &reactor{
+		config: config, sink: t.sink, stats: &t.stats, queue: &t.queue, waiter: waiter, seldom: t.seldom, context: context,
+		requests: zeromq.NewRequests[route](config.MaxRequests), clients: newClients(config.MaxClients),
+		sockets: make(map[int]*socket),
+		conns:   make(map[effects.Conn]*client),
+	}, nil
+}
+
+func (r *reactor) drawConn() effects.Conn {
+	r.lastConn++
+	return r.lastConn
+}
+
+// run works until the queue is closed and empty. Commands go before messages, so that a Close drops an answer that has
+// not been looked at.
+func (r *reactor) run() {
+	var ready []syscall.EpollEvent
+	for {
+		more, closed := r.turn(ready)
+		switch {
+		case closed:
+			return
+		case more:
+			ready = r.waiter.ready()
+		default:
+			ready = r.waiter.wait()
+		}
+	}
+}
+
+// turn carries out what is queued and receives what is there. more says that some sockets had more than their budget.
+func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range ready {
+		if s := r.sockets[int(event.Fd)]; s != nil { // Else it was closed since.
+			r.touch(s)
+		}
+	}
+	r.waiter.forget()
+	closed = r.queue.take(&r.batch)
+	r.carryOut()
+	if !closed {
+		r.look()
+	}
+	return len(r.dirty) > 0, closed
+}
+
+// help carries out what is queued in the caller's goroutine, which saves a message the way to the reactor's. It does not
+// wait for the sockets and receives nothing that a machine may have no room for, because to post that may wait for the
+// very caller. done says that nothing is left to the reactor.
+func (r *reactor) help() (done bool) {
+	if !r.mu.TryLock() {
+		return false
+	}
+	defer r.mu.Unlock()
+	closed := r.queue.take(&r.batch)
+	r.carryOut()
+	return r.quiet() && !closed
+}
+
+// quiet reports whether nothing waits in the sockets to which something was done. Their signals may be consumed, so those
+// of which it does not say so must be looked at.
+func (r *reactor) quiet() bool {
+	if slices.ContainsFunc(r.dirty, func(s *socket) bool { return !s.closed && s.mayGoOn() }) {
+		return false
+	}
+	for _, s := range r.dirty {
+		s.dirty = false
+	}
+	clear(r.dirty)
+	r.dirty = r.dirty[:0]
+	return true
+}
+
+func (r *reactor) carryOut() {
+	for i := range r.batch.commands {
+		c := &r.batch.commands[i]
+		body := r.batch.body(c)
+		switch c.verb {
+		case verbOpen:
+			r.open(c)
+		case verbClose:
+			r.closeConn(c.conn)
+		case verbExpire:
+			r.expire(c.conn)
+		case verbSend:
+			if code := r.ask(c.corr, c.conn, body); code != effects.OK {
+				r.sink.Post(&effects.Unanswered{Corr: c.corr, Code: code})
+			}
+		case verbPost:
+			r.tell(c.corr, c.conn, body)
+		case verbReply:
+			r.reply(c.request, body)
+		}
+	}
+}
+
+// look receives from every socket that may have something. Those with more than their budget stay dirty.
+func (r *reactor) look() {
+	r.looking, r.dirty = r.dirty, r.looking[:0]
+	for _, s := range r.looking {
+		s.dirty = false
+		if !s.closed && s.owner.receive() {
+			r.touch(s)
+		}
+	}
+	clear(r.looking)
+}
+
+// append adds a frame to the message that is sent next.
+func (r *reactor) append(frame []byte) { r.frames = append(r.frames, frame) }
+
+// message starts a new message that is sent next, with these frames.
+func (r *reactor) message(frames ...[]byte) {
+	clear(r.frames)
+	r.frames = append(r.frames[:0], frames...)
+}
+
+// body adds a body to the message that is sent next.
+func (r *reactor) body(ch effects.Channel, body []byte) {
+	zeromq.Body(ch, body, func(frame []byte, _ bool) { r.append(frame) })
+}
+
+// end completes what is outstanding and frees everything. It takes as long as posted messages and replies take to leave,
+// at most Config.Linger.
+func (r *reactor) end() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for conn := range r.conns {
+		r.closeConn(conn)
+	}
+	for _, s := range r.listening {
+		r.discard(s, r.config.Linger)
+	}
+	err := r.waiter.close()
+	if stop := r.context.Term(); stop != nil {
+		err = errors.Join(err, fmt.Errorf("end libzmq: %w", stop))
+	}
+	return err
+}

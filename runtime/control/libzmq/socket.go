@@ -1,0 +1,182 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	zmq4 "github.com/pebbe/zmq4"
+)
+
+// budget is the most messages received from one socket before the others and the queue get their turn.
+const budget = 256
+
+// socket is one ZeroMQ socket, in the reactor's hands.
+type socket struct {
+	*zmq4.Socket
+	fd     int
+	owner  receiver
+	dirty  bool // in the reactor's list of sockets to look at
+	closed bool
+	// wantsOut says that something waits until the socket takes it.
+	wantsOut bool
+	scratch  [][]byte
+}
+
+// receiver is what one kind of socket does with what it received. receive takes what is there, at most budget messages,
+// and reports whether there may be more. Stopping before EAGAIN and saying false would sleep on messages: the signal is
+// consumed.
+type receiver interface {
+	receive() (more bool)
+}
+
+// newSocket makes a socket with the bounds of the configuration. ipv6 says whether its addresses may be of that family.
+func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
+	raw, err := r.context.NewSocket(kind)
+	if err != nil {
+		return nil, fmt.Errorf("new socket: %w", err)
+	}
+	c := &r.config
+	err = errors.Join(
+		raw.SetLinger(c.Linger),
+		raw.SetSndhwm(c.HighWater),
+		raw.SetRcvhwm(c.HighWater),
+		raw.SetMaxmsgsize(int64(c.MaxMessage)),
+		raw.SetIpv6(ipv6),
+		raw.SetBacklog(c.Backlog),
+		raw.SetHandshakeIvl(c.Handshake),
+		raw.SetReconnectIvl(c.Reconnect),
+		raw.SetReconnectIvlMax(c.ReconnectMax),
+		raw.SetConnectTimeout(c.ConnectTimeout),
+		raw.SetHeartbeatIvl(c.Heartbeat),
+		raw.SetHeartbeatTimeout(c.HeartbeatTimeout),
+	)
+	if err == nil && kind == zmq4.PUSH {
+		err = raw.SetImmediate(true) // Only a connection that is up takes messages.
+	}
+	if err == nil && kind == zmq4.ROUTER {
+		err = raw.SetRouterMandatory(1) // Else a reply whose asker is gone would vanish uncounted.
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("set options of a socket: %w", err)
+	}
+	return &socket{Socket: raw}, nil
+}
+
+// watch lets the reactor look at s whenever it may have something.
+func (r *reactor) watch(s *socket, owner receiver) error {
+	fd, err := s.GetFd()
+	if err != nil {
+		return fmt.Errorf("file of a socket: %w", err)
+	}
+	if err := r.waiter.add(fd); err != nil {
+		return fmt.Errorf("watch a socket: %w", err)
+	}
+	s.fd, s.owner = fd, owner
+	r.sockets[fd] = s
+	r.touch(s)
+	return nil
+}
+
+// touch notes that something was done to s, which may have consumed its signal.
+func (r *reactor) touch(s *socket) {
+	if !s.dirty && !s.closed {
+		s.dirty = true
+		r.dirty = append(r.dirty, s)
+	}
+}
+
+// discard closes s. What it has not sent gets linger to leave.
+func (r *reactor) discard(s *socket, linger time.Duration) {
+	if s.owner != nil {
+		delete(r.sockets, s.fd)
+		_ = r.waiter.remove(s.fd)
+	}
+	s.closed = true
+	_ = s.SetLinger(linger)
+	_ = s.Close()
+}
+
+// peerAddress is the property of a message that says where it comes from.
+const peerAddress = "Peer-Address"
+
+// A message is what a socket received. Its frames are the first ones that fit the bounds; fault says why there are fewer
+// than the peer sent, or is nil.
+type message struct {
+	frames [][]byte // valid until the next message; the bytes of each are its owner's
+	from   netip.Addr
+	fault  error
+}
+
+// next receives one message of at most maxFrames and maxBytes; what is beyond is dropped. ok is false when there is none.
+// libzmq hands over whole messages only, and holds all of one until then. named asks for where the message comes from.
+func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) {
+	s.scratch = s.scratch[:0]
+	for n, size, more := 0, 0, true; more; n++ {
+		frame, err := []byte(nil), error(nil)
+		if named && n == 0 {
+			var said map[string]string
+			frame, said, err = s.RecvBytesWithMetadata(zmq4.DONTWAIT, peerAddress)
+			m.from = addressOf(said[peerAddress])
+		} else {
+			frame, err = s.RecvBytes(zmq4.DONTWAIT)
+		}
+		if err != nil {
+			return message{}, false
+		}
+		if more, err = s.GetRcvmore(); err != nil {
+			more = false
+		}
+		size += len(frame)
+		switch {
+		case m.fault != nil:
+		case n >= maxFrames:
+			m.fault = fmt.Errorf("a message of more than %d frames", maxFrames)
+		case size > maxBytes:
+			m.fault = fmt.Errorf("a message of more than %d bytes: raise limits.message_bytes here, or send less at once",
+				maxBytes)
+		default:
+			s.scratch = append(s.scratch, frame)
+		}
+	}
+	m.frames = s.scratch
+	return m, true
+}
+
+func addressOf(said string) netip.Addr {
+	at, err := netip.ParseAddr(said)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Unmap()
+}
+
+// mayGoOn reports whether a message is there, or room for what waits. While it says no, the next one will be signalled.
+func (s *socket) mayGoOn() bool {
+	state, err := s.GetEvents()
+	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0
+}
+
+// send hands over one message without waiting. It fails as a whole: once the first frame is taken, so are the others.
+func (s *socket) send(frames [][]byte) error {
+	for i, frame := range frames {
+		flags := zmq4.DONTWAIT
+		if i < len(frames)-1 {
+			flags |= zmq4.SNDMORE
+		}
+		if _, err := s.SendBytes(frame, flags); err != nil {
+			return fmt.Errorf("send frame %d of %d: %w", i+1, len(frames), err)
+		}
+	}
+	return nil
+}
+
+func isErrno(err error, errno syscall.Errno) bool {
+	var e zmq4.Errno
+	return errors.As(err, &e) && e == zmq4.Errno(errno)
+}

@@ -1,0 +1,90 @@
+//go:build cgo && linux
+
+package libzmq
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// eventsAtOnce is the most sockets that one look finds ready; the others are found by the next.
+const eventsAtOnce = 256
+
+// past is a deadline that has passed.
+var past = time.Now()
+
+// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake, in Go's network poller, without
+// a thread. The poller watches one file, an epoll instance, in which all ZMQ_FDs are; nested like
+// this it becomes ready when any of them does. Only wake may be called from other goroutines.
+type waiter struct {
+	epoll  int
+	file   *os.File // owns epoll
+	raw    syscall.RawConn
+	events [eventsAtOnce]syscall.EpollEvent
+}
+
+func newWaiter() (*waiter, error) {
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	// os.NewFile gives a file to the network poller only if it is in non-blocking mode.
+	if err := syscall.SetNonblock(epoll, true); err != nil {
+		_ = syscall.Close(epoll)
+		return nil, fmt.Errorf("set epoll non-blocking: %w", err)
+	}
+	w := &waiter{epoll: epoll, file: os.NewFile(uintptr(epoll), "epoll")}
+	// Without the poller there are no deadlines, hence no wake: find out now.
+	if err := w.file.SetReadDeadline(time.Time{}); err != nil {
+		_ = w.file.Close()
+		return nil, fmt.Errorf("hand epoll to the network poller: %w", err)
+	}
+	if w.raw, err = w.file.SyscallConn(); err != nil {
+		_ = w.file.Close()
+		return nil, fmt.Errorf("reach epoll through the network poller: %w", err)
+	}
+	return w, nil
+}
+
+func (w *waiter) add(fd int) error {
+	return syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_ADD, fd,
+		&syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
+}
+
+func (w *waiter) remove(fd int) error {
+	return syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_DEL, fd, nil)
+}
+
+// wake ends the present or the next wait.
+func (w *waiter) wake() { _ = w.file.SetReadDeadline(past) }
+
+// forget makes the waiter able to wait again after a wake. What the wake was for must be looked at
+// after, not before.
+func (w *waiter) forget() { _ = w.file.SetReadDeadline(time.Time{}) }
+
+// ready returns the files that are ready now.
+func (w *waiter) ready() []syscall.EpollEvent {
+	for {
+		n, err := syscall.EpollWait(w.epoll, w.events[:], 0)
+		switch {
+		case err == nil:
+			return w.events[:n]
+		case err != syscall.EINTR:
+			panic(fmt.Sprintf("BUG: epoll_wait on our own instance: %v", err))
+		}
+	}
+}
+
+// wait returns the files that are ready, once some are; none after a wake.
+func (w *waiter) wait() (ready []syscall.EpollEvent) {
+	// The error is the wake.
+	_ = w.raw.Read(func(uintptr) bool {
+		ready = w.ready()
+		return len(ready) > 0
+	})
+	return ready
+}
+
+func (w *waiter) close() error { return w.file.Close() }
