@@ -24,7 +24,8 @@ func TestNothingIsTwice(t *testing.T) {
 		other[rapid.IntRange(0, 15).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		us := k.For(peer)
 		all := [][16]byte{
-			k.Life(), k.Buffer(), k.Device(), k.To(host, port, 1), k.To(host+"x", port, 1), k.To(host, port^1, 1), k.To(host, port, 2), us,
+			k.Life(), k.Buffer(), k.Device(),
+			k.To(host, port, 1), k.To(host+"x", port, 1), k.To(host, port^1, 1), k.To(host, port, 2), us,
 			k.For(other),
 			k.Token("shm", peer, us), k.Token("tcp", peer, us), k.Token("tcp", other, us), k.Token("tcp", us, peer),
 			KeyOf(0).Token("tcp", peer, us), k.Token("tcp", peer, us).Prove("hello", peer[:], us[:]),

@@ -156,8 +156,10 @@ func (s *Server) told() protocol.AttachResponse {
 	}
 	if x := s.mapping.Export; x != nil {
 		m.DeviceKey, m.Device, m.DeviceBytes = []byte(x.Key), uint32(x.Physical), x.Bytes
-		if m.DevicePages, m.DeviceFrom, m.DeviceOffset = s.mapping.DevicePages, s.mapping.DeviceFrom, x.Offset; m.DevicePages == 0 {
-			m.Offset, m.DeviceFrom, m.DeviceOffset = x.Offset, 0, 0
+		if s.mapping.DevicePages > 0 {
+			m.DevicePages, m.DeviceFrom, m.DeviceOffset = s.mapping.DevicePages, s.mapping.DeviceFrom, x.Offset
+		} else {
+			m.Offset = x.Offset
 		}
 	}
 	for _, side := range s.node.Sides() {

@@ -133,3 +133,38 @@ func TestLeasedAddresses(t *testing.T) {
 		}
 	}
 }
+
+// A second pool's pages are numbered behind the first one's, and lie in memory of their own. Peers know it by another name.
+func TestLeasedSecondPool(t *testing.T) {
+	c := LeasedConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: &leasedSink{},
+		Served: Region{Host: true, Base: 0x1000, Bytes: 400},
+		Second: Second{Buffer: effects.BufferID{8}, Pages: 2, Region: Region{Base: 0x8000, Bytes: 200}}}
+	l, err := NewLeased(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for index, want := range []uintptr{3: 0x1000 + 300, 4: 0x8000, 5: 0x8000 + 100} {
+		if page := (effects.Page{Pool: 1, Index: uint32(index)}); want != 0 && (!l.Has(page) || l.Address(page) != want) {
+			t.Errorf("page %d is not at %#x", index, want)
+		}
+	}
+	if l.Has(effects.Page{Pool: 1, Index: 6}) {
+		t.Error("a page behind both pools")
+	}
+	all := l.All()
+	if len(all) != 2 || all[0].ID != c.Buffer || all[0].Region != c.Served || all[1].ID != c.Second.Buffer ||
+		all[1].Region != c.Second.Region || all[1].Pages != 2 || all[1].PageBytes != 100 {
+		t.Errorf("peers reach %+v", all)
+	}
+	if r := l.Regions(); !slices.Equal(r, []Region{c.Served, c.Second.Region}) {
+		t.Errorf("planes register %v", r)
+	}
+	short, twin := c, c
+	short.Second.Region.Bytes = 199
+	twin.Second.Buffer = c.Buffer
+	for _, bad := range []LeasedConfig{short, twin} {
+		if _, err := NewLeased(bad); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", bad.Second, err)
+		}
+	}
+}

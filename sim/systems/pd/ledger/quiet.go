@@ -43,7 +43,8 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	ready := pd.ReadyPages(n)
 	if used := pd.InUse(&s) - ready; used != 0 && w.Failure == nil {
 		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d: %d %s %s",
-			n.It(), s.PagesFree+s.DeviceFree, ready, s.PagesTotal+s.DeviceTotal, used, oracle.Left{Node: n.ID, What: pd.PagesInUse}, when)
+			n.It(), s.PagesFree+s.DeviceFree, ready, s.PagesTotal+s.DeviceTotal, used,
+			oracle.Left{Node: n.ID, What: pd.PagesInUse}, when)
 	}
 	or.all().cache.rests(n, &s)
 }
