@@ -147,8 +147,9 @@ class Core:
         self.session.calls.add(call)
 
     def abort(self, call: Call) -> None:
-        """Take a call back. It still has an answer, or is lost."""
-        self._settle(self.session.calls.abort(call))
+        """Take a call back. It still has an answer, or is lost, as all are by a close: nothing is asked after that."""
+        if not self.closing:
+            self._settle(self.session.calls.abort(call))
 
     def shown(self, call: Call, first: int, code: int) -> None:
         """Say that what was shown is read, or with a code that it is of no use."""
