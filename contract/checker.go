@@ -55,7 +55,7 @@ type owed struct {
 type outcome uint8
 
 const (
-	given    outcome = iota + 1
+	given outcome = iota + 1
 	held
 	over
 )

@@ -9,7 +9,7 @@ var goldenAgent = map[string]Message{
 		Version: 1, Name: []byte("vllm-0"), Session: 7, Life: uuid1, Open: []uint64{3, 300},
 	},
 	"agent-attach-with-device": &AttachRequest{Version: 1, Name: []byte("vllm-0"), Process: 4_194_303},
-	"agent-attach-and-adopt": &AttachRequest{Version: 1, Name: []byte("vllm-0"), Adopts: true},
+	"agent-attach-and-adopt":   &AttachRequest{Version: 1, Name: []byte("vllm-0"), Adopts: true},
 	"agent-attached-to-blocks": &AttachResponse{
 		Version: 1, Session: 7, Life: uuid1, PageBytes: 131072, Pages: 4096, Layers: 1, Window: 256, Keys: 4096,
 		Bytes: 1 << 20, Sides: [][]byte{[]byte("blocks")}, Producer: []byte("10.0.0.1:7300:7400"), Format: FormatKV2LTD,

@@ -252,6 +252,7 @@ def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> No
             for number, page in enumerate(pages):
                 page.write(content(number))
             prefill.put(peer=receiver.peer, keys=keys, pages=pages, request="r", last=True)
+            pages.release(0)  # They are lent until the decode has read them.
         found: dict[int, Any] = {}
 
         def take(first: int, chunks: list[Any]) -> None:

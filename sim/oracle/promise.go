@@ -41,6 +41,7 @@ var promises = map[string]string{
 	"C7":  "a transfer fails for an epoch that it broke, and that its target had not retired",
 	"C8":  "without proof no epoch follows, and the channel is not closed",
 	"S26": "a message means the same in each form that msgpack allows, and one that gives a field twice is refused",
+	"S27": "of two pools each has what the configuration says, and a reference names the pool that its page is of",
 	"L1":  "each command has exactly one outcome by its deadline plus a grace; held memory is returned",
 	"L2":  "pinned pages come back by the lease and the revocation's bound",
 	"L3": "puts that wait for leased pages to come back go on as soon as they do, in order, and " +
