@@ -20,7 +20,7 @@ func TestTimeIsOverInOneWay(t *testing.T) {
 	defer mustClose(t, s)
 	pages := mustReserve(t, s, int(s.Stats().PagesTotal))
 	defer mustRelease(t, pages)
-	silent := newLaterPeer(t).Peer
+	silent := newSilentPeer(t).Peer
 	for _, c := range []struct {
 		name string
 		call func(ctx context.Context, patience time.Duration) error

@@ -165,7 +165,7 @@ func TestGetGivesTheUsablePrefix(t *testing.T) {
 func TestCancelledPutEndsAndFreesItsPages(t *testing.T) {
 	s := open(t, senderConfig(t, "shm", effects.Addr{}))
 	defer mustClose(t, s)
-	silent := newLaterPeer(t).Peer
+	silent := newSilentPeer(t).Peer
 	pages := mustReserve(t, s, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

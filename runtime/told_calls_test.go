@@ -164,7 +164,7 @@ var tellsOfCalls = []situation{
 		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		pages, silent := mustReserve(x, s, 1), newLaterPeer(x.T).Peer
+		pages, silent := mustReserve(x, s, 1), newSilentPeer(x.T).Peer
 		x.at(silent)
 		_, err := s.Sender().Put(ctx, runtime.Put{Peer: silent, Keys: keysOf("told", 1), Pages: pages})
 		x.err(err)

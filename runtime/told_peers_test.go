@@ -44,7 +44,7 @@ var tellsOfPeers = []situation{
 		x.put(s, to, briefly)
 	}},
 	{"a put to a peer that says nothing", effects.Expired, func(x *told) {
-		s, silent := x.open("sender", senderConfig(x, "shm", effects.Addr{})), newLaterPeer(x.T)
+		s, silent := x.open("sender", senderConfig(x, "shm", effects.Addr{})), newSilentPeer(x.T)
 		x.at(silent.Peer)
 		x.put(s, silent.Peer, briefly)
 	}},
