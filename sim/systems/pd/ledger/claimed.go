@@ -387,7 +387,7 @@ func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
 		if r.chunk != chunk || r.until > now {
 			return false
 		}
-		my.ended = append(my.ended, ended{chunk, r.request, now, r.perhaps || r.last > now})
+		or.over(n, ended{chunk, r.request, now, r.perhaps || r.last > now})
 		if r.perhaps {
 			perhaps++
 		} else {

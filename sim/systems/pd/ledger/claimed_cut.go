@@ -25,7 +25,7 @@ func (or *claimedOracle) endedInPart(n *world.Node, chunk uint32, count int) boo
 	}
 	for i := range my.rows {
 		if r := &my.rows[i]; r.chunk == chunk && r.until <= now {
-			my.ended = append(my.ended, ended{chunk, r.request, now, true})
+			or.over(n, ended{chunk, r.request, now, true})
 			r.perhaps, r.overdue = true, r.last <= now
 		}
 	}

@@ -109,12 +109,14 @@ func (or *promptOracle) abandons(n *world.Node, job int) bool {
 	return slices.Contains(or.at(n).ending, job+1)
 }
 
-// begun notes what it is abandoning from this step on.
+// begun notes what it is abandoning from this step on. An engine may abandon a request twice: then it goes on after the
+// first outcome, until the second.
 func (my *promptLife) begun() {
-	if len(my.abandoned) > 0 || len(my.agreed) > 0 {
-		my.ending = slices.DeleteFunc(append(my.ending, my.abandoned...), func(job int) bool {
-			return slices.Contains(my.agreed, job)
-		})
-		my.agreed = my.agreed[:0]
+	my.ending = append(my.ending, my.abandoned...)
+	for _, job := range my.agreed {
+		if i := slices.Index(my.ending, job); i >= 0 {
+			my.ending = slices.Delete(my.ending, i, i+1)
+		}
 	}
+	my.agreed = my.agreed[:0]
 }

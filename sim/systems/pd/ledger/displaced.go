@@ -50,8 +50,16 @@ func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 
 // asks notes a request in a name that n knows, if it does.
 func (or *displacedOracle) asks(n *world.Node, w *waiter) {
-	if w.known && w.peer != (effects.Incarnation{}) {
-		or.of(n, w.peer).asked = true
+	if w.known {
+		or.speaks(n, w.peer)
+	}
+}
+
+// speaks notes that somebody spoke in a name that n knows, whatever it said: it competes for the places from now on.
+// Example: three strangers say hello, and each that a request has ended.
+func (or *displacedOracle) speaks(n *world.Node, who effects.Incarnation) {
+	if who != (effects.Incarnation{}) {
+		or.of(n, who).asked = true
 	}
 }
 

@@ -21,7 +21,26 @@ type ended struct {
 	chunk   uint32
 	request uint64 // 0: it told none
 	at      effects.Time
-	perhaps bool // it was none, or is one again
+	perhaps bool // it was none, or is one again, or is forgotten for newer ones
+}
+
+// over notes that a promise ended as its time was over. A machine remembers as many as it may have claims beyond the
+// first on their pages, and forgets the oldest for a new one: what was once among more than that is uncertain from then
+// on, though fewer are left when a reader comes. For example with room for six: seven end, two of them are made again,
+// and the reader of the oldest is told that nothing is known of it.
+func (or *claimedOracle) over(n *world.Node, x ended) {
+	my := or.at(n)
+	my.ended = append(my.ended, x)
+	surplus := len(my.ended) - cmp.Or(int(pd.Its(n).Cfg.ClaimsMax), 8*int(pd.Its(n).Cfg.Pages))
+	if surplus <= 0 {
+		return
+	}
+	newest := my.ended[surplus-1].at // Which of one instant go first is the machine's affair.
+	for i := range my.ended {
+		if e := &my.ended[i]; e.at <= newest {
+			e.perhaps = true
+		}
+	}
 }
 
 // renewed forgets that a promise had ended: it is made again.
@@ -48,11 +67,6 @@ func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command
 			over := x.at.Add(pd.Its(n).Cfg.ClaimTTL)
 			ever, sure = ever || now <= over, sure || now < over && !x.perhaps
 		}
-	}
-	// As many are remembered as there may be claims beyond the first on their pages.
-	if most := cmp.Or(int(pd.Its(n).Cfg.ClaimsMax), 8*int(pd.Its(n).Cfg.Pages)); len(my.ended) > most {
-		or.void(checkMissed)
-		return
 	}
 	or.judged(checkMissed)
 	switch {

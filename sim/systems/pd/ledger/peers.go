@@ -19,7 +19,8 @@ type turn struct {
 	passedBy []int32 // receivers whose puts were offered since
 }
 
-// turns notes, after a step, who waits for room alone. Who waited for his connection meanwhile begins anew.
+// turns notes, after a step, who waits for room alone. Who waited for his connection meanwhile begins anew. One that the
+// machine has not come to yet, because it has more work than a step is for, has no turn so far.
 func (or *pressureOracle) turns(n *world.Node) {
 	my := or.at(n)
 	was := len(my.turns)
@@ -35,10 +36,13 @@ func (or *pressureOracle) turns(n *world.Node) {
 			continue
 		}
 		next := turn{put: t}
-		if i := slices.IndexFunc(my.turns[:was], func(x turn) bool { return x.put == t }); i >= 0 {
+		i := slices.IndexFunc(my.turns[:was], func(x turn) bool { return x.put == t })
+		if i >= 0 {
 			next = my.turns[i]
 		}
-		my.turns = append(my.turns, next)
+		if i >= 0 || !n.Busy {
+			my.turns = append(my.turns, next)
+		}
 	}
 	my.turns = slices.Delete(my.turns, 0, was)
 }
