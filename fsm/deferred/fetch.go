@@ -104,16 +104,16 @@ func (x *Fetches) Open(
 // comes.
 func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *ended.Requests, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
-	if !x.known(v, s, d, f) {
-		x.over(v, s, d, r, h, f)
-		return
-	}
-	if x.outOfReach(v, s, d, l, f) {
-		return
-	}
 	n := len(f.ends)
-	if !x.resolve(v, s, d, l, f) {
+	begins := x.known(v, s, d, f) && !x.outOfReach(v, s, d, l, f)
+	if begins && !x.resolve(v, s, d, l, f) {
 		v.Work.Looks(n)
+		begins = false
+	}
+	if !begins {
+		if f.from < n { // A chunk is missing, whichever of the three has found that.
+			x.over(v, s, d, r, h, f)
+		}
 		return
 	}
 	v.Timers.Stop(&f.timer)
