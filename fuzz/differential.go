@@ -50,7 +50,7 @@ type libraryRequest struct {
 	Reason          string   `msgpack:"kvf_reason"`
 	Layers          uint64   `msgpack:"kvf_layers"`
 	Epoch           uint64   `msgpack:"kvf_epoch"`
-	Opens           uint64   `msgpack:"kvf_opens"`
+	Opened          uint64   `msgpack:"kvf_opened"`
 }
 
 func compareAllocRequest(b []byte) error {
@@ -88,7 +88,7 @@ func compareAllocRequest(b []byte) error {
 		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 		d.want("kvf_layers", m.Ext.Layers, v.Layers)
 		d.want("kvf_epoch", m.Ext.Epoch, v.Epoch)
-		d.want("kvf_opens", m.Ext.Opens, v.Opens)
+		d.want("kvf_opened", m.Ext.Opened, v.Opened)
 	}
 	return d.err
 }

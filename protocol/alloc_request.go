@@ -43,7 +43,10 @@ type AllocExt struct {
 	// Of a layerwise transfer the keys are those of layers, and LastChunkTokens is of all of them.
 	Layers uint32 // kvf_layers: how many layers a chunk has; 0: the keys are of whole chunks
 	Epoch  uint32 // kvf_epoch: of its request; layers of two never make a chunk
-	Opens  uint32 // kvf_opens: 1: no layer of these chunks came before; 0: some did
+	// Opened is kvf_opened: the grant under which the first layers of these chunks came; 0: none has come. It says which
+	// layers the sender counts on. A chunk that was opened by another grant, such as that for an older message which the
+	// network delayed, does not have them.
+	Opened uint64
 }
 
 // Fields of AllocRequest.
@@ -70,7 +73,7 @@ const (
 	allocReason
 	allocLayers
 	allocEpoch
-	allocOpens
+	allocOpened
 )
 
 var allocRequestSchema = schema{
@@ -79,7 +82,7 @@ var allocRequestSchema = schema{
 	names: []string{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch", "total_chunks",
 		"kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_commit", "kvf_abort",
-		"kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opens",
+		"kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opened",
 	},
 	required: 1<<allocKeys | 1<<allocFormat | 1<<allocShape | 1<<allocDtype | 1<<allocLastTokens,
 }
@@ -183,8 +186,8 @@ func (e *AllocExt) decode(r *reader, field int) {
 		e.Layers = r.uint32()
 	case allocEpoch:
 		e.Epoch = r.uint32()
-	case allocOpens:
-		e.Opens = r.uint32()
+	case allocOpened:
+		e.Opened = r.uint64()
 	}
 }
 
@@ -192,7 +195,7 @@ func (e *AllocExt) decode(r *reader, field int) {
 func (e *AllocExt) count() int {
 	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
-		e.Layers != 0, e.Epoch != 0, e.Opens != 0)
+		e.Layers != 0, e.Epoch != 0, e.Opened != 0)
 }
 
 func (e *AllocExt) append(b []byte) []byte {
@@ -209,5 +212,5 @@ func (e *AllocExt) append(b []byte) []byte {
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
 	b = appendNonZero(b, "kvf_layers", uint64(e.Layers))
 	b = appendNonZero(b, "kvf_epoch", uint64(e.Epoch))
-	return appendNonZero(b, "kvf_opens", uint64(e.Opens))
+	return appendNonZero(b, "kvf_opened", e.Opened)
 }

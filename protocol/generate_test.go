@@ -49,7 +49,7 @@ var (
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"), PatienceNS: genUint64.Draw(t, "patience"),
 				Request: genText.Draw(t, "req"), Commit: genList.Draw(t, "commit"), Abort: genList.Draw(t, "abort"),
 				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
-				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opens: genUint32.Draw(t, "opens"),
+				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opened: genUint64.Draw(t, "opened"),
 			}
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")

@@ -98,7 +98,7 @@ var goldenPD = map[string]Message{
 		Keys: [][]byte{[]byte("m@2@0@1f@bfloat16@0"), []byte("m@2@0@1f@bfloat16@35")}, Format: FormatKV2LTD,
 		Shape: Shape{Dims: [4]uint32{2, 1, 256, 512}, N: 4}, Dtype: DtypeBFloat16, LastChunkTokens: 256,
 		HasExt: true, Ext: AllocExt{
-			Version: 2, Operation: 9, Attempt: 1, Request: []byte("17"), Layers: 36, Epoch: 2, Opens: 1,
+			Version: 2, Operation: 9, Attempt: 1, Request: []byte("17"), Layers: 36, Epoch: 2, Opened: 7,
 		},
 	},
 	"alloc-response-sync": &AllocResponse{Form: FormSync, AlreadySent: []int64{0}, RemoteIndexes: []int64{129}},

@@ -66,8 +66,10 @@ type row struct {
 	hash    uint64       // of that
 	places  []table.Handle
 	landed  uint32
-	granted uint32 // under grants
-	kept    uint32 // promised
+	granted uint32          // under grants
+	kept    uint32          // promised
+	asked   uint64          // the operation that opened it
+	opened  effects.GrantID // the first one
 	born    kernel.Birth
 	most    effects.Time   // by when it must be whole
 	timer   kernel.TimerID `snap:"set"`
@@ -203,9 +205,15 @@ func (b *Bundles) Open(of *Run, hash uint64) table.Handle {
 	return 0
 }
 
-// Begin begins a bundle of a chunk that is not here, or says that there is no room. Enter must have said OK. Its pages
-// are not promised yet: Promise says that they are, Undo that there are none.
-func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, hash uint64, name []byte) table.Handle {
+// Opened says which operation opened a bundle, and the grant that it got for that; zero: it gets one in this step.
+func (b *Bundles) Opened(h table.Handle) (operation uint64, grant effects.GrantID) {
+	r := b.rows.Get(h)
+	return r.asked, r.opened
+}
+
+// Begin begins a bundle of a chunk that is not here, for an operation, or says that there is no room. Enter must have
+// said OK. Its pages are not promised yet: Promise says that they are, Undo that there are none.
+func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uint64, name []byte) table.Handle {
 	if !b.Room(of.Class, 1) || !s.Room(1) ||
 		b.places.Max()-b.places.Len() < int(b.cfg.Layers) {
 		v.Out.Mark(MarkBundlesFull)
@@ -223,7 +231,8 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, hash uint64, name [
 	}
 	h, r := b.rows.Add()
 	*r = row{
-		of: runs, entry: s.BeginFill(hash, name), hash: hash, places: r.places[:0], born: b.losses.Of(of.Class),
+		of: runs, entry: s.BeginFill(hash, name), hash: hash, places: r.places[:0], asked: operation,
+		born: b.losses.Of(of.Class),
 		most: v.Now.Add(b.cfg.Most),
 	}
 	for layer := range b.cfg.Layers {
@@ -286,6 +295,9 @@ func (b *Bundles) Granted(v *env.Env, at table.Handle, id effects.GrantID) {
 	p.grant, p.next = id, false
 	r := b.rows.Get(p.of)
 	r.granted++
+	if r.opened == 0 {
+		r.opened = id
+	}
 	b.renew(v, p.of, r)
 }
 

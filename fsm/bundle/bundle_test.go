@@ -63,7 +63,7 @@ func TestGathers(t *testing.T) {
 				key := []byte("m@1@0@" + string(next) + "@half")
 				name := bundle.Name(nil, key)
 				hash := g.store.Hash(name)
-				h := g.of.Begin(g.env(), &g.store, &run, hash, name)
+				h := g.of.Begin(g.env(), &g.store, &run, 1, hash, name)
 				if full := len(g.open) >= bundles/2; (h == 0) && !full {
 					t.Fatalf("no room for bundle %d", len(g.open)+1)
 				}
@@ -187,7 +187,7 @@ func TestEpochs(t *testing.T) {
 	if code := g.of.Enter(g.env(), &run); code != effects.OK {
 		t.Fatal(code)
 	}
-	h := g.of.Begin(g.env(), &g.store, &run, g.store.Hash(name), name)
+	h := g.of.Begin(g.env(), &g.store, &run, 1, g.store.Hash(name), name)
 	g.of.Promise(g.env(), h)
 	former, later := run, run
 	former.Epoch, later.Epoch = 1, 3

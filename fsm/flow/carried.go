@@ -26,7 +26,7 @@ type Carried struct {
 	Layers  uint32       // of a chunk, each of which has a page
 	Whole   bool         // the keys are of chunks, of which all layers are here, in order; else of layers
 	Epoch   uint32
-	Opens   bool
+	Opened  effects.GrantID // under which the first layers of its chunks came; 0: none has come
 }
 
 // A Told is what became of one.
@@ -37,5 +37,6 @@ type Told struct {
 	Held     bool
 	NoRoom   bool // its peer has no room for it now, and may have later: nothing of it went
 	Why      *effects.Why
-	Already  []uint32 // which of its pages' chunks were there already, by the pages' places
+	Grant    effects.GrantID // under which its pages went; 0: none had to go
+	Already  []uint32        // which of its pages' chunks were there already, by the pages' places
 }

@@ -10,17 +10,29 @@ import (
 
 // How layers of chunks land: under grants as any page, and into places of bundles instead of entries of the store.
 
-// PlanLayers finds out what becomes of each layer of a batch, as Plan does of chunks; opens says that no layer of these
-// chunks came before. Layers of a chunk that is ready need no page. It says Withdrawn if layers of a chunk are missing
-// that came before, TooMany if there is no room for bundles now, and at which key; then nothing was begun.
-func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, keys [][]byte, lastTokens uint32, opens bool,
-) (p *Plan, code effects.Code, at int) {
+// Layers are a batch of them.
+type Layers struct {
+	Keys       [][]byte
+	LastTokens uint32 // checked on arrival
+	Operation  uint64 // of their sender, which counts them up
+	// Opened is the grant under which the first layers of their chunks came; 0: none has come.
+	Opened effects.GrantID
+}
+
+// PlanLayers finds out what becomes of each layer of a batch, as Plan does of chunks. Layers of a chunk that is ready
+// need no page. It says Withdrawn if layers of a chunk are missing that came before, TooMany if there is no room for
+// bundles now, and at which key; then nothing was begun.
+//
+// A sender opens a chunk in one operation after the other. So a bundle that a former operation opened has none of the
+// layers that the sender counts on: an AllocRequest may be delayed by the network until its sender has asked again over
+// another connection, was refused, and has gone on. Such a bundle ends.
+func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Layers) (p *Plan, code effects.Code, at int) {
 	p = &l.plan
 	p.Spots, p.Lengths, p.Hashes, p.begun = p.Spots[:0], p.Lengths[:0], p.Hashes[:0], p.begun[:0]
 	p.Unpromised = false
-	length := uint32(l.cfg.TokenBytes * uint64(lastTokens)) // checked on arrival
+	length := uint32(l.cfg.TokenBytes * uint64(b.LastTokens))
 	claimable, claimed := s.ClaimsLeft(of.Class), store.Entry(0)
-	for i, key := range keys {
+	for i, key := range b.Keys {
 		name, layer, err := l.Bundles.Name(key, l.cfg.KeyBytes)
 		if err != nil {
 			l.UnplanLayers(v, s, p)
@@ -29,6 +41,18 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, keys [
 		p.Hashes = append(p.Hashes, s.Hash(key))
 		hash := s.Hash(name)
 		into := l.Bundles.Open(of, hash)
+		if into != 0 {
+			operation, grant := l.Bundles.Opened(into)
+			switch {
+			case grant == 0, grant == b.Opened:
+			case b.Opened != 0 || b.Operation < operation:
+				l.UnplanLayers(v, s, p)
+				return p, effects.Withdrawn, i
+			default:
+				l.EndBundle(v, s, into)
+				into = 0
+			}
+		}
 		if into == 0 {
 			if h := s.Find(hash, name); h != 0 {
 				_, ready := s.Ready(h)
@@ -44,8 +68,8 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, keys [
 				}
 			}
 			code = effects.Withdrawn
-			if opens {
-				into, code = l.Bundles.Begin(v, s, of, hash, name), effects.TooMany
+			if b.Opened == 0 {
+				into, code = l.Bundles.Begin(v, s, of, b.Operation, hash, name), effects.TooMany
 			}
 			if into == 0 {
 				l.UnplanLayers(v, s, p)

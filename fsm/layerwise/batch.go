@@ -139,7 +139,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 			Peer: r.peer, Keys: keys, Pages: f.page, LastChunkTokens: tokens, Patience: e.Commands.PutTimeout(),
 		},
 		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Whole: r.way != ByLayer, Epoch: r.epoch,
-		Opens: opens,
+		Opened: r.chunk(first.chunk).opened,
 	}
 	if opens {
 		b.opens, r.opening = chunks, bh
@@ -163,7 +163,10 @@ func (f *Source) first(e *flow.Env, r *run) *item {
 
 // gather moves items into a batch: those from the front of the queue on that may go together. It counts their chunks.
 func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) (chunks uint32) {
-	of := uint32(math.MaxUint32) // the chunk of the item before
+	of, opened := uint32(math.MaxUint32), effects.GrantID(0) // the chunk of the item before, and the grant of all
+	if x := f.first(e, r); x != nil {
+		opened = r.chunk(x.chunk).opened
+	}
 	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
 	group, end := uint32(1), uint32(math.MaxUint32) // that go together, or not; and before which chunk
@@ -175,7 +178,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	}
 	for x := f.first(e, r); x != nil; x = f.first(e, r) {
 		o, may := r.kind(x, bh)
-		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end {
+		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end || r.chunk(x.chunk).opened != opened {
 			return chunks
 		}
 		another := uint32(0)
@@ -260,7 +263,7 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 		case t.Code != effects.OK:
 			f.fail(e, h, r, t.Code, t.Why)
 		default:
-			f.confirm(e, r, b, t.Already)
+			f.confirm(e, r, b, t)
 		}
 	}
 	if !t.Held {
@@ -340,7 +343,7 @@ func (f *Source) reopen(e *flow.Env, r *run) {
 }
 
 // confirm notes what the other end has taken.
-func (f *Source) confirm(e *flow.Env, r *run, b *batch, already []uint32) {
+func (f *Source) confirm(e *flow.Env, r *run, b *batch, t *flow.Told) {
 	room := b.opens > 0
 	if room && r.narrow < e.Cfg.BatchMax {
 		r.narrow += r.narrow
@@ -349,11 +352,13 @@ func (f *Source) confirm(e *flow.Env, r *run, b *batch, already []uint32) {
 	for at := b.items.Front(); at != 0; at = f.items.Next(at) {
 		x := f.items.Get(at)
 		c := r.chunk(x.chunk)
-		c.open, c.opener = true, 0
+		if c.opener = 0; !c.open {
+			c.open, c.opened = true, t.Grant
+		}
 		if c.taken++; c.taken == f.cfg.Layers {
 			c.there, room = true, true
 		}
-		if seen < len(already) && already[seen] == place {
+		if seen < len(t.Already) && t.Already[seen] == place {
 			seen, c.there = seen+1, true
 		}
 		place++

@@ -91,11 +91,12 @@ type run struct {
 
 // A chunk is how far one is, in this epoch.
 type chunk struct {
-	last   table.Handle // the item of it that was queued last
-	opener table.Handle // the batch that opens it, until that has its outcome
-	open   bool         // layers of it were taken
-	taken  uint32       // how many
-	there  bool         // it is whole at the other end, or was there
+	last   table.Handle    // the item of it that was queued last
+	opener table.Handle    // the batch that opens it, until that has its outcome
+	opened effects.GrantID // under which its first layers went
+	open   bool            // layers of it were taken
+	taken  uint32          // how many
+	there  bool            // it is whole at the other end, or was there
 }
 
 // A save is the pages of a command that go, or have gone and are read still.

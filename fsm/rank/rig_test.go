@@ -194,7 +194,7 @@ func tag(body []byte) string {
 			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
 			"kvf_extended", "cached_indexes", "kvf_lengths", of + "lease_ns", of + "done",
 			"num_hit_chunks", "remote_mem_indexes", "lease_ttl_s", "error_code", "done_url", "peer_lookup_url",
-			"kvf_epoch", "kvf_opens",
+			"kvf_epoch", "kvf_opened",
 		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))

@@ -42,7 +42,6 @@ type outgoing struct {
 	asked    effects.Time // of the attempt that was answered: its lease counts from then
 	since    effects.Time `snap:"skip"` // when it asked first: a later attempt may be told the answer to that
 	transfer move.Transfer
-	grant    effects.GrantID
 	chunks   bool // its receiver has pages for all layers of a chunk, and was asked for those
 }
 
@@ -318,7 +317,7 @@ func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 	f.carried++
 	*p = outgoing{Row: p.Row}
 	p.Begin(e, &c.Put, &a, sourceRef(sourceDeadline, h))
-	p.For, p.Layers, p.Whole, p.Epoch, p.Opens = c.For, c.Layers, c.Whole, c.Epoch, c.Opens
+	p.For, p.Layers, p.Whole, p.Epoch, p.Opened = c.For, c.Layers, c.Whole, c.Epoch, c.Opened
 	f.begin(e, h, p, &a)
 	return h
 }

@@ -40,16 +40,13 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
-	if p.For.Owner != kernel.OwnerNone && p.Opens {
+	if p.For.Owner != kernel.OwnerNone && p.Opened == 0 {
 		// It would hold up layers behind it, which need no room, and whose end may be what it waits for. Its flow asks again.
 		m.Ext.PatienceNS = 0
 	}
 	if p.Layers > 0 && !p.chunks {
 		m.Ext.Layers = p.Layers
-		m.Shape, m.Ext.Epoch = e.Cfg.Layout.Shape, p.Epoch
-		if p.Opens {
-			m.Ext.Opens = 1
-		}
+		m.Shape, m.Ext.Epoch, m.Ext.Opened = e.Cfg.Layout.Shape, p.Epoch, uint64(p.Opened)
 	}
 	f.send(e, h, p, sourceAsk)
 }
@@ -117,10 +114,10 @@ func (f *Source) becomeConfirming(e *flow.Env, h table.Handle, conn effects.Conn
 		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.aborting {
-		m.Ext.Abort = append(m.Ext.Abort, uint64(p.grant))
+		m.Ext.Abort = append(m.Ext.Abort, uint64(p.Grant))
 		m.Ext.Code, m.Ext.Reason = p.Reason()
 	} else {
-		m.Ext.Commit = append(m.Ext.Commit, uint64(p.grant))
+		m.Ext.Commit = append(m.Ext.Commit, uint64(p.Grant))
 	}
 	f.send(e, h, p, sourceCommit)
 }
@@ -204,7 +201,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 		return
 	}
 	if m.HasExt {
-		p.grant = effects.GrantID(m.Ext.Grant)
+		p.Grant = effects.GrantID(m.Ext.Grant)
 	}
 	// The synchronous upstream form has no word for a refusal; our code beside it has.
 	if m.AllocFailed || m.HasExt && m.Ext.Code != 0 {
@@ -281,7 +278,7 @@ func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 // giveBack tells the receiver that a grant will not be used any more, so that it need not wait for the lease; a peer
 // that does not listen waits. Nothing of ours stores under the grant any more.
 func (f *Source) giveBack(e *flow.Env, h table.Handle, p *outgoing) {
-	if p.grant == 0 || !p.Listens {
+	if p.Grant == 0 || !p.Listens {
 		f.end(e, h, p)
 		return
 	}

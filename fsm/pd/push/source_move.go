@@ -22,7 +22,7 @@ func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 		_, gather.Stripes = p.layout(e)
 	}
 	p.transfer.Begin(&e.Env, effects.Transfer{
-		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Gather: gather, Since: p.since,
+		Link: to, Peer: who, Grant: p.Grant, Pairs: f.pairs, Gather: gather, Since: p.since,
 		NotAfter: min(p.Deadline, p.asked.Add(lease-e.Cfg.LeaseGuard)),
 	}, sourceRef(sourceTransfer, h))
 }
@@ -86,7 +86,7 @@ func (f *Source) onCommitted(e *flow.Env, h table.Handle, p *outgoing, body []by
 			Field: "grant", Ours: "written, and committed", Theirs: "over before that", Said: effects.Words(m.Ext.Reason),
 		}
 		for _, id := range m.Ext.Committed {
-			if effects.GrantID(id) == p.grant {
+			if effects.GrantID(id) == p.Grant {
 				code = effects.OK
 			}
 		}

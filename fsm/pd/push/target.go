@@ -149,7 +149,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		}
 	}
 	// What goes on with layers takes pages that it was promised: nobody is passed by it, and others may wait for its end.
-	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opens == 0 {
+	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opened != 0 {
 		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
 			e.Pending.Passed(&e.Env, class)
 			return

@@ -63,7 +63,7 @@ func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
 		}
 		run = (run + 1) % m.Ext.Layers
 	}
-	if t.cfg.WholeChunks && (run != 0 || m.Ext.Opens == 0) {
+	if t.cfg.WholeChunks && (run != 0 || m.Ext.Opened != 0) {
 		return effects.Unsupported, wholeChunks()
 	}
 	return effects.OK, nil
@@ -108,7 +108,10 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 		})
 		return nil, lacks, true
 	}
-	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &of, m.Keys, m.LastChunkTokens, m.Ext.Opens != 0)
+	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &of, &land.Layers{
+		Keys: m.Keys, LastTokens: m.LastChunkTokens, Operation: m.Ext.Operation,
+		Opened: effects.GrantID(m.Ext.Opened),
+	})
 	if code == effects.TooMany {
 		return nil, lacks, false // It is looked at again when anything became free.
 	}

@@ -33,7 +33,8 @@ type Row struct {
 	// chunks is how many it asks room for: a breaker lets a put pass that is smaller than the one that opened it. 0: no
 	// breaker holds it up, and it opens none. A put of another flow never waits at its peer, and its flow tries it again.
 	chunks  uint32
-	Listens bool // that peer takes a last word (commit, withdrawal); the link may be down by then
+	Listens bool            // that peer takes a last word (commit, withdrawal); the link may be down by then
+	Grant   effects.GrantID // of its peer, under which its pages go
 	Sent    uint32
 	Skipped uint32
 	Inner
@@ -45,7 +46,7 @@ type Inner struct {
 	Layers  uint32     // of a chunk, each of which has a page; 0: each chunk has one
 	Whole   bool       // the keys are of chunks, of which all layers are here, in order; else of layers
 	Epoch   uint32
-	Opens   bool
+	Opened  effects.GrantID
 	Already []uint32 // what was there already, by place
 	NoRoom  bool     // its peer has no room for it now, or is left alone for that, and nothing of it went
 }
@@ -185,7 +186,7 @@ func (r *Row) Outcome(e *flow.Env, code effects.Code, held bool, stage effects.S
 		r.End(&e.Env, held)
 		e.Told = append(e.Told, flow.Told{
 			For: r.For, Code: code, Held: r.Held(), NoRoom: r.NoRoom && passing(code), Why: out.Why,
-			Already: append([]uint32(nil), r.Already...),
+			Grant: r.Grant, Already: append([]uint32(nil), r.Already...),
 		})
 		return
 	}

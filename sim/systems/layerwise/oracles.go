@@ -28,14 +28,6 @@ var (
 	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
 )
 
-// impersonated says whether a receiver granted pages to a stranger. One that has read a sender's messages knows both
-// names and can speak as that sender, so the sender's own request for those layers may make no sense any more.
-func impersonated(w *pd.Cluster, receiver int32) bool {
-	return slices.ContainsFunc(w.Requests, func(r world.Request) bool {
-		return r.Noise && r.Node == receiver && r.Grant != 0
-	})
-}
-
 // atOnce judges what engines are told that push layers: whatever becomes of a layer, its engine goes on at once.
 var atOnce = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
 	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
@@ -47,7 +39,7 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 		}
 		call.Judged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-			if pd.Lies(w) || e.Code == effects.Invalid && impersonated(w, w.Jobs[c.Job].Receiver) {
+			if pd.Lies(w) {
 				call.Void(checkCode)
 			} else {
 				call.Breaks(checkCode, "node %d ends %s of request %q as %s, and nobody lied",

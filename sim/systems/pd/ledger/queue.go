@@ -113,7 +113,7 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 			w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout)+pd.Grace)
 			w.pages = distinct(m.Keys)
 			if w.layers = m.HasExt && m.Ext.Layers > 0; w.layers {
-				w.goesOn, w.pages = m.Ext.Opens == 0, or.frames(m.Keys)*int(m.Ext.Layers)
+				w.goesOn, w.pages = m.Ext.Opened != 0, or.frames(m.Keys)*int(m.Ext.Layers)
 			}
 			w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
 			or.joins(n, w, effects.Incarnation(m.Ext.To))
