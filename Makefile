@@ -230,6 +230,13 @@ python-test: build softnpu $(PY)/ready ## The Python package: linters, types, te
 	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry \
 		KVFERRY_SOFTNPU=$(CACHE)/softnpu/plain/libcannemu.so $(PY)/bin/pytest
 
+.PHONY: huge-test
+huge-test: $(PY)/ready ## Pools in huge pages of the host: reserves 64 of them for the time of the tests, which needs root.
+	@old=$$(cat /proc/sys/vm/nr_hugepages) && trap "echo $$old > /proc/sys/vm/nr_hugepages" EXIT && \
+		echo $$((old + 64)) > /proc/sys/vm/nr_hugepages && \
+		$(GO) test -count=1 -v -run Huge ./runtime ./runtime/plane/backing && \
+		cd python && PYTHONDONTWRITEBYTECODE=1 $(PY)/bin/pytest -q -k huge_pages
+
 override WHEELS := $(CACHE)/wheels
 
 .PHONY: wheel

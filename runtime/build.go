@@ -166,6 +166,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	}
 	c := plane.PoolConfig{Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(),
 		Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit, Lock: b.cfg.Pool.Lock,
+		Huge:       b.cfg.Pool.HugePages,
 		Attachable: b.options.attachable}
 	m := &processMemory{}
 	b.world.memory = m
@@ -200,11 +201,17 @@ func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, err
 // has tables of
 // all pages, and one of a size written with too many digits takes what a host has.
 func (b *building) roomForPools() error {
-	if b.options.device == nil && !b.cfg.Data.Overcommit {
+	switch all := uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes; {
+	case b.options.device != nil:
+	case b.cfg.Pool.HugePages:
+		if err := backing.CheckHuge(all); err != nil {
+			return noHugePages(err)
+		}
+	case !b.cfg.Data.Overcommit:
 		if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
 			return noPool(b.cfg.PoolKey(), b.cfg.Pages, b.cfg.PageBytes, err)
 		}
-		if err := backing.Check(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
+		if err := backing.Check(all); err != nil {
 			return noPool("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
 		}
 	}
@@ -245,10 +252,24 @@ func noLock(err error) error {
 			"CAP_IPC_LOCK), make the pool smaller, or leave pool.lock out"}
 }
 
+// noHugePages says why a pool cannot lie in huge pages.
+func noHugePages(err error) error {
+	more := "run a kernel that has them"
+	if s := (*backing.HugeShortage)(nil); errors.As(err, &s) && s.PageBytes > 0 {
+		more = fmt.Sprintf("have more reserved (sysctl vm.nr_hugepages=%d; in a container its hugetlb limit, too)",
+			s.Total-min(s.Total, s.Free)+s.Pages())
+	}
+	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
+		Remedy: more + ", make the pool smaller, or leave pool.huge_pages out"}
+}
+
 // noPool says why there is no pool of the size that a key asks for.
 func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	if unlocked := (*backing.Unlocked)(nil); errors.As(err, &unlocked) {
 		return noLock(err)
+	}
+	if short := (*backing.HugeShortage)(nil); errors.As(err, &short) {
+		return noHugePages(err)
 	}
 	if short := (*backing.Shortage)(nil); errors.As(err, &short) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,

@@ -30,7 +30,9 @@ func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error)
 	var err error
 	if c.Attachable {
 		m.file, m.mem, err = backing.Memfd{Name: "kvferry-engine", Bytes: size, Overcommit: c.Overcommit,
-			Writable: true}.Take(ctx)
+			Huge: c.Huge, Writable: true}.Take(ctx)
+	} else if c.Huge {
+		m.mem, err = backing.PrivateHuge(size, c.Overcommit)
 	} else {
 		m.mem, err = backing.Private(ctx, size, c.Overcommit)
 	}

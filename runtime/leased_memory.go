@@ -23,7 +23,8 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	}
 	book, err := plane.NewLeased(plane.LeasedConfig{
 		ID: c.ID, Buffer: c.Buffer, Pages: c.Pages, PageBytes: c.PageBytes, Sink: c.Sink,
-		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))), Bytes: uint64(len(m.mem))},
+		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))),
+			Bytes: uint64(c.Pages) * c.PageBytes},
 	})
 	if err != nil {
 		return leasedMemory{}, errors.Join(err, m.Close())

@@ -141,9 +141,9 @@ func (s *sizing) text(file string, tp uint32) string {
 	if tp > 1 {
 		rank = fmt.Sprintf(", each of %d ranks", tp)
 	}
-	const kib = 1 << 10 // In which ulimit counts.
+	const kib, huge = 1 << 10, 2 << 20 // In which ulimit counts, and a huge page where a host says nothing else.
 	return fmt.Sprintf("# %s (%s)%s: a token takes %d bytes, a page %d\n"+
-		"# With pool.lock: ulimit -l %d\n"+
+		"# With pool.lock: ulimit -l %d; with pool.huge_pages: sysctl vm.nr_hugepages=%d, of 2 MiB each\n"+
 		"pd_buffer_size: %d   # %d pages: %d requests of %d tokens\n%s", s.Model, file, rank, s.TokenBytes, s.PageBytes,
-		(s.Buffer+kib-1)/kib, s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
+		(s.Buffer+kib-1)/kib, (s.Buffer+huge-1)/huge, s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
 }

@@ -163,6 +163,28 @@ def test_a_pool_beyond_its_file_is_not_mapped(memory: int, values: dict[str, int
         Pool(memory, attached(**values))
 
 
+def test_a_pool_in_huge_pages() -> None:
+    """Its mapping ends with a whole one: else it could neither be kept out of core files nor be unmapped."""
+    fd = os.memfd_create("huge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    unit = os.fstat(fd).st_blksize
+    os.ftruncate(fd, 2 * unit)
+    try:
+        os.posix_fallocate(fd, 0, 2 * unit)
+    except OSError as error:
+        os.close(fd)
+        pytest.skip(f"no huge pages are free ({error}): make huge-test")
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    pool, maps = Pool(fd, attached(pages=unit // 2048 + 1, offset=0)), pathlib.Path("/proc/self/maps")
+    view = pool.page(unit // 2048)
+    view[:] = 7
+    assert inode(fd) in maps.read_text()
+    pool.drop()
+    assert inode(fd) not in maps.read_text()
+    assert view.max() == 0
+    del pool, view
+    os.close(fd)
+
+
 @pytest.mark.parametrize("lacking", [fcntl.F_SEAL_SEAL, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_GROW, SEALS])
 def test_a_file_that_could_be_cut_off_is_not_mapped(lacking: int) -> None:
     fd = sealed(5 * 4096, SEALS & ~lacking)

@@ -217,6 +217,8 @@ type Bounds struct {
 type Pool struct {
 	// Lock keeps the pages from being swapped out.
 	Lock bool
+	// HugePages has the pages lie in huge pages of the host.
+	HugePages bool
 }
 
 // Data is how the data planes run.

@@ -13,8 +13,11 @@ const connsMost = 1 << 15
 // overcommitKey says when memory of this process is taken.
 const overcommitKey = "data.overcommit"
 
-// lockKey says whether the pages are locked.
-const lockKey = "pool.lock"
+// lockKey says whether the pages are locked, hugeKey whether they lie in huge pages.
+const (
+	lockKey = "pool.lock"
+	hugeKey = "pool.huge_pages"
+)
 
 // nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
 var nodeKeys = []key{
@@ -181,6 +184,10 @@ var nodeKeys = []key{
 	{name: lockKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Pool.Lock }), def: "false",
 		doc: "lock the pages of a pool in host memory, so that they are never swapped out; for hosts that swap. Where the " +
 			"process may not lock as much (`ulimit -l`, CAP_IPC_LOCK) the node does not start, and says what is missing"},
+	{name: hugeKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Pool.HugePages }), def: "false",
+		doc: "have the pages of a pool in host memory lie in huge pages, which the host must have reserved " +
+			"(`vm.nr_hugepages`): page tables are small, first touches fast, and nothing is swapped out. Where there are not " +
+			"enough the node does not start, and says how many are missing"},
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0",
 		doc: "threads that store into the pool; 0 is two, or one on a single core"},

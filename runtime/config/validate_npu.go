@@ -40,15 +40,19 @@ func (d *draft) validatePlacing() {
 		d.forget(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
 		c.Data.TCPPorts = nil
 	}
-	d.validateLock()
+	d.validateMemory()
 	if !c.NeedsNPU() {
 		d.note(ownPath("npu.library"), "no effect: neither the pool nor the channel is an NPU's")
 	}
 }
 
-// validateLock checks what is said of locked memory.
-func (d *draft) validateLock() {
+// validateMemory checks of what kind the memory is to be.
+func (d *draft) validateMemory() {
 	c := &d.cfg
+	if c.Pool.HugePages && c.NeedsNPU() {
+		c.Pool.HugePages = false
+		d.note(ownPath(hugeKey), "no effect: the pool is the NPU's memory, or host memory that its library takes")
+	}
 	switch {
 	case !c.Pool.Lock:
 	case c.NeedsNPU():

@@ -91,7 +91,7 @@ type PeerPermits struct{ mem []byte }
 
 // MapPermits checks and maps the permits of a peer. It closes nothing: fd is the caller's.
 func MapPermits(fd uintptr) (*PeerPermits, error) {
-	size, err := sealedSize(fd)
+	size, _, err := sealedSize(fd)
 	if err != nil {
 		return nil, err
 	}

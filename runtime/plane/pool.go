@@ -60,6 +60,8 @@ type PoolConfig struct {
 	Overcommit bool
 	// Lock keeps the pages from being swapped out. A *backing.Unlocked says that this process may not lock so much.
 	Lock bool
+	// Huge has the pages lie in huge pages of the host. A *backing.HugeShortage says that there are not so many.
+	Huge bool
 	// Attachable lets another process map the pages, and store into them: an engine's that this pool is for.
 	Attachable bool
 }
@@ -90,7 +92,7 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 // take gets the memory. After an error some of it is there.
 func (p *Pool) take(ctx context.Context, size uint64, c *PoolConfig) (err error) {
 	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
-		Writable: p.attachable}.Take(ctx)
+		Huge: c.Huge, Writable: p.attachable}.Take(ctx)
 	if err != nil {
 		return err
 	}

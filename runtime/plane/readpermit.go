@@ -111,7 +111,7 @@ type PeerReadPermits struct {
 
 // MapReadPermits checks and maps the permits of a peer's pool of so many pages. It closes nothing: fd is the caller's.
 func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
-	size, err := sealedSize(fd)
+	size, _, err := sealedSize(fd)
 	if err != nil {
 		return nil, err
 	}

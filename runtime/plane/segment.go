@@ -44,14 +44,16 @@ func Map(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapping,
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := sealedSize(memory)
+	sealed, unit, err := sealedSize(memory)
 	if err != nil {
 		return nil, err
 	}
 	if sealed < size {
 		return nil, fmt.Errorf("the peer's memory has %d bytes; %d pages of %d need %d", sealed, pages, pageBytes, size)
 	}
-	if sealed, err = sealedSize(generations); err != nil {
+	// A mapping of huge pages ends with a whole one, or could not be unmapped.
+	size = min((size+unit-1)/unit*unit, sealed)
+	if sealed, _, err = sealedSize(generations); err != nil {
 		return nil, err
 	}
 	if want := tableBytes(pages); sealed != want {
@@ -68,21 +70,22 @@ func Map(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapping,
 	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, generation: table, table: tableOf(table, pages)}, nil
 }
 
-// sealedSize returns the size of a peer's memory, which it cannot change any more.
-func sealedSize(fd uintptr) (uint64, error) {
+// sealedSize returns the size of a peer's memory, which it cannot change any more, and in which units the kernel has it:
+// that of a huge page, or less.
+func sealedSize(fd uintptr) (size, unit uint64, err error) {
 	seals, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fGetSeals, 0)
 	if e != 0 {
-		return 0, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
+		return 0, 0, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
 	}
 	if seals&SealsDemanded != SealsDemanded {
-		return 0, fmt.Errorf("the peer's memory has seals %#x; %#x are demanded", seals, SealsDemanded)
+		return 0, 0, fmt.Errorf("the peer's memory has seals %#x; %#x are demanded", seals, SealsDemanded)
 	}
 	// Its size is asked for after the seals: from there on it cannot change.
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(fd), &st); err != nil {
-		return 0, fmt.Errorf("size of the peer's memory: %w", err)
+		return 0, 0, fmt.Errorf("size of the peer's memory: %w", err)
 	}
-	return uint64(st.Size), nil
+	return uint64(st.Size), uint64(max(1, st.Blksize)), nil
 }
 
 func mapForReading(fd uintptr, size uint64) ([]byte, error) {

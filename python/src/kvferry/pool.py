@@ -114,13 +114,17 @@ class Pool:
         self._kept = False
         length = info.pages * info.page_bytes
         _look_sealed(fd)
-        size = os.fstat(fd).st_size  # From here on it cannot change.
+        status = os.fstat(fd)
+        size = status.st_size  # From here on it cannot change.
         if info.offset + length > size:  # To touch what is behind the end of a file ends the process.
             raise PoolError(f"the pool ends at byte {info.offset + length}, its file at {size}")
         if not length:
             self.bytes: Bytes = np.empty(0, np.uint8)
             return
-        self._memory = _Memory(fd, info.offset + length)
+        # A mapping of huge pages ends with a whole one, or could not be unmapped.
+        unit = max(status.st_blksize, 1)
+        end = -(-(info.offset + length) // unit) * unit
+        self._memory = _Memory(fd, min(end, size))
         self.bytes = np.frombuffer(self._memory.array, np.uint8, length, info.offset)
 
     def at(self, number: int, length: int | None = None) -> Bytes | DeviceBytes:

@@ -33,23 +33,34 @@ type Memfd struct {
 	Name       string // what /proc shows
 	Bytes      uint64
 	Overcommit bool // what is behind it is taken at its first touch
+	// Huge has it lie in huge pages. The file and the mapping end with a whole one, behind Bytes.
+	Huge bool
 	// Writable lets who is given the file store into it, and give memory behind it back to the system. Else the kernel
 	// refuses every writable mapping but the one that Take makes.
 	Writable bool
 }
 
 // Take makes the file and maps it here, readable and writable. The memory behind it is taken at once, as long as ctx
-// lasts, or with Overcommit at its first touch. A *Shortage says that there is not so much.
+// lasts, or with Overcommit at its first touch. A *Shortage says that there is not so much, a *HugeShortage that there
+// are not so many huge pages.
 func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
-	if !m.Overcommit {
-		if err := Check(m.Bytes); err != nil { // Before anything is taken.
+	flags := uintptr(mfdCloexec | mfdAllowSealing)
+	switch room := HugePages(); { // Looked at before anything is taken.
+	case m.Huge:
+		if err := room.check(m.Bytes); err != nil {
+			return nil, nil, err
+		}
+		m.Bytes, flags = room.Round(m.Bytes), flags|mfdHuge
+	case !m.Overcommit:
+		if err := Check(m.Bytes); err != nil {
 			return nil, nil, err
 		}
 	}
 	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&append([]byte(m.Name), 0)[0])),
-		mfdCloexec|mfdAllowSealing, 0)
+		flags, 0)
 	if e != 0 {
-		return nil, nil, fmt.Errorf("memfd_create: %w", e)
+		err := fmt.Errorf("memfd_create: %w", e)
+		return nil, nil, cmp.Or(m.lack(err), err)
 	}
 	file := os.NewFile(fd, m.Name)
 	mem, err := m.fill(ctx, file)
@@ -64,10 +75,14 @@ func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	if err := file.Truncate(int64(m.Bytes)); err != nil {
 		err = fmt.Errorf("size of %s to %d bytes: %w", m.Name, m.Bytes, err)
-		return nil, cmp.Or(Lack(m.Bytes, err), err)
+		return nil, cmp.Or(m.lack(err), err)
 	}
 	if !m.Overcommit {
-		if err := File(ctx, file, m.Bytes); err != nil {
+		take := File
+		if m.Huge {
+			take = fileOfHuge
+		}
+		if err := take(ctx, file, m.Bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +98,7 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	mem, err := syscall.Mmap(int(file.Fd()), 0, int(m.Bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		err = fmt.Errorf("map %d bytes of %s: %w", m.Bytes, m.Name, err)
-		return nil, cmp.Or(Lack(m.Bytes, err), err)
+		return nil, cmp.Or(m.lack(err), err)
 	}
 	if err := HideFromCores(mem); err != nil {
 		return nil, errors.Join(err, syscall.Munmap(mem))
@@ -92,6 +107,14 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 		return nil, errors.Join(fmt.Errorf("seal %s: %w; kvferry needs Linux 5.1 or later", m.Name, e), syscall.Munmap(mem))
 	}
 	return mem, nil
+}
+
+// lack is Lack of what the file lies in.
+func (m Memfd) lack(err error) error {
+	if m.Huge {
+		return lackHuge(m.Bytes, err)
+	}
+	return Lack(m.Bytes, err)
 }
 
 // ReadOnly opens a Memfd's file once more, to be given to who shall only read it: no mapping of what it returns can be

@@ -43,6 +43,10 @@ func TestChecks(t *testing.T) {
 					cfg = &config.Config{Pool: config.Pool{Lock: true}, Bounds: config.Bounds{Conns: 16}}
 					td.ScanArgs(t, "locks", &cfg.BufferBytes)
 				}
+				if td.HasArg("huge") {
+					cfg = &config.Config{Pool: config.Pool{HugePages: true}, Bounds: config.Bounds{Conns: 16}}
+					td.ScanArgs(t, "huge", &cfg.BufferBytes)
+				}
 				m.limits(&s, cfg, td.HasArg("npu"))
 			case "memory":
 				m.memory(&s)

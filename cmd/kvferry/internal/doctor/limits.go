@@ -73,6 +73,9 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 	default:
 		s.ok("locked memory", "%s; pools in host memory are not locked without pool.lock", size(locked))
 	}
+	if cfg != nil && cfg.Pool.HugePages {
+		m.poolHugePages(s, cfg)
+	}
 	if maps, ok := m.number("proc/sys/vm/max_map_count"); ok && maps < mapCountDefault {
 		s.warn("mappings", strconv.FormatUint(maps, 10),
 			fmt.Sprintf("sysctl vm.max_map_count=%d, Linux's own value: engines and device drivers map in small pieces",
@@ -96,6 +99,25 @@ func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
 	default:
 		s.ok("locked memory", "%s, of which pool.lock takes %s", size(limit), size(need))
 	}
+}
+
+// poolHugePages looks whether there are as many as a node's pool takes. Each rank is a process of its own.
+func (m Machine) poolHugePages(s *Section, cfg *config.Config) {
+	need := cfg.BufferBytes + uint64(cfg.ArenaPages)*cfg.PageBytes
+	more, _ := m.number("proc/sys/vm/nr_overcommit_hugepages")
+	room := backing.HugePagesOf([]byte(m.text(meminfo)), more)
+	if room.PageBytes == 0 {
+		s.problem("pool.huge_pages", "this kernel has none", "leave pool.huge_pages out")
+		return
+	}
+	pages := room.Round(need) / room.PageBytes
+	text := fmt.Sprintf("%d of %s are free, and the pool takes %d", room.Free, size(room.PageBytes), pages)
+	if pages > room.Free {
+		s.problem("pool.huge_pages", text, fmt.Sprintf("sysctl vm.nr_hugepages=%d; or leave pool.huge_pages out",
+			room.Total-min(room.Total, room.Free)+pages))
+		return
+	}
+	s.ok("pool.huge_pages", "%s", text)
 }
 
 func unlimited(n uint64, format string) string {

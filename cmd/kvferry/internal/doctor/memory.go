@@ -85,9 +85,9 @@ func (m Machine) hugePages(s *Section) {
 		}
 	}
 	if len(kinds) == 0 {
-		s.ok("huge pages", "none set aside; none are needed")
+		s.ok("huge pages", "none set aside; pools need none without pool.huge_pages")
 	} else {
-		s.ok("huge pages", "%s; not used for pools", strings.Join(kinds, "; "))
+		s.ok("huge pages", "%s; for pools with pool.huge_pages", strings.Join(kinds, "; "))
 	}
 	const folder = "sys/kernel/mm/transparent_hugepage"
 	private, shared := chosen(m.text(folder+"/enabled")), chosen(m.text(folder+"/shmem_enabled"))

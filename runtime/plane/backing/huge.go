@@ -1,0 +1,146 @@
+package backing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Huge pages are memory that the kernel keeps apart for who asks for it by name: a mapping of it takes one entry of a
+// page table for 2 MiB instead of 512, and it is never swapped out. They exist as far as an administrator has reserved
+// them, vm.nr_hugepages, or lets the kernel look for more, vm.nr_overcommit_hugepages.
+
+// The numbers below are from Linux's memfd.h and mman.h: a size of page that is not named is the host's default.
+const (
+	mfdHuge = 0x4     // MFD_HUGETLB
+	mapHuge = 0x40000 // MAP_HUGETLB
+)
+
+// A HugeRoom is what huge pages of the host's default size there are.
+type HugeRoom struct {
+	PageBytes uint64 // 0: the kernel has none
+	Free      uint64 // pages that nobody has or was promised, with those that the kernel may still look for
+	Total     uint64 // pages that are reserved
+}
+
+// HugePages returns what there is.
+func HugePages() HugeRoom {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return HugeRoom{}
+	}
+	more, _ := number("/proc/sys/vm/nr_overcommit_hugepages")
+	return HugePagesOf(text, more)
+}
+
+// HugePagesOf reads what /proc/meminfo says of them; overcommit is how many the kernel may look for beyond those that
+// are reserved.
+func HugePagesOf(meminfo []byte, overcommit uint64) HugeRoom {
+	kib, _ := field(meminfo, "Hugepagesize:")
+	total, _ := field(meminfo, "HugePages_Total:")
+	free, _ := field(meminfo, "HugePages_Free:")
+	promised, _ := field(meminfo, "HugePages_Rsvd:")
+	surplus, _ := field(meminfo, "HugePages_Surp:")
+	return HugeRoom{
+		PageBytes: kib << 10, Total: total, Free: free - min(free, promised) + overcommit - min(overcommit, surplus),
+	}
+}
+
+// Round is size rounded up to whole huge pages.
+func (r HugeRoom) Round(size uint64) uint64 {
+	return (size + r.PageBytes - 1) / r.PageBytes * r.PageBytes
+}
+
+// A HugeShortage is that there are not so many huge pages.
+type HugeShortage struct {
+	Asked    uint64 // bytes
+	HugeRoom        // what there is
+	Cause    error  // what the kernel said; nil if it was not asked
+}
+
+// Pages is how many are asked for.
+func (s *HugeShortage) Pages() uint64 {
+	if s.PageBytes == 0 {
+		return 0
+	}
+	return s.Round(s.Asked) / s.PageBytes
+}
+
+func (s *HugeShortage) Error() string {
+	if s.PageBytes == 0 {
+		return "huge pages are asked for, and this kernel has none"
+	}
+	text := fmt.Sprintf("%d huge pages of %d bytes are asked for, and %d are free of %d that are reserved",
+		s.Pages(), s.PageBytes, s.Free, s.Total)
+	if s.Cause != nil {
+		text += ": " + s.Cause.Error()
+	}
+	return text
+}
+
+func (s *HugeShortage) Unwrap() error { return s.Cause }
+
+// CheckHuge says whether so many bytes can be had of huge pages; the error is a *HugeShortage. What a control group
+// forbids shows when they are taken.
+func CheckHuge(size uint64) error { return HugePages().check(size) }
+
+func (r HugeRoom) check(size uint64) error {
+	if r.PageBytes == 0 || r.Round(size)/r.PageBytes > r.Free {
+		return &HugeShortage{Asked: size, HugeRoom: r}
+	}
+	return nil
+}
+
+// lackHuge is Lack for huge pages.
+func lackHuge(size uint64, cause error) error {
+	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EINVAL, syscall.ENOSYS} {
+		if errors.Is(cause, e) {
+			return &HugeShortage{Asked: size, HugeRoom: HugePages(), Cause: cause}
+		}
+	}
+	return nil
+}
+
+// fileOfHuge takes the huge pages behind a memfd. It looks at ctx between parts.
+func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
+	for at := uint64(0); at < size; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%d of %d bytes of huge pages were taken: %w", at, size, context.Cause(ctx))
+		}
+		n := min(size-at, partBytes)
+		switch err := syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n)); {
+		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN): // What was taken stays.
+		case err != nil:
+			err = fmt.Errorf("take %d bytes of huge pages: %w", size, err)
+			return cmp.Or(lackHuge(size, err), err)
+		default:
+			at += n
+		}
+	}
+	return nil
+}
+
+// PrivateHuge is Private in huge pages. What it maps may be longer than size. With overcommit the kernel promises the
+// pages, and takes them at the first touch.
+func PrivateHuge(size uint64, overcommit bool) ([]byte, error) {
+	room := HugePages()
+	if err := room.check(size); err != nil {
+		return nil, err
+	}
+	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | mapHuge
+	if !overcommit {
+		flags |= syscall.MAP_POPULATE
+	}
+	mem, err := syscall.Mmap(-1, 0, int(room.Round(size)), syscall.PROT_READ|syscall.PROT_WRITE, flags)
+	if err != nil {
+		err = fmt.Errorf("map %d bytes of huge pages: %w", size, err)
+		return nil, cmp.Or(lackHuge(size, err), err)
+	}
+	if err := HideFromCores(mem); err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem))
+	}
+	return mem, nil
+}
