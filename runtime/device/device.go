@@ -34,9 +34,6 @@ type Page struct {
 type Env struct {
 	// Engine is the pool that the engine fills or reads.
 	Engine Pool
-	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them
-	// (pd_use_cpu_offload); nil: they serve Engine.
-	Offload *Pool
 	// Second is one in the device's own memory, which planes serve beside Engine: what peers share comes there
 	// (p2p_use_npu). Its pages have the id of Engine's, and the numbers that follow. nil: there is none.
 	Second *Pool

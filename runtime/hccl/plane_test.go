@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 	}{
 		{"roce", hccltest.Options{}},
 		{"hccs", hccltest.Options{HCCS: true}},
-		{"host", hccltest.Options{Host: true, Others: true}},
+		{"host", hccltest.Options{Host: true, Second: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			planetest.RunLeased(t, hccltest.Start(t).Maker(c.o))

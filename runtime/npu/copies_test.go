@@ -14,19 +14,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// pair is one page, and where its copy goes.
+// pair is a page of the device's, by its place there, and where its copy goes in the arena.
 func pair(i, length uint32) effects.CopyPair {
-	return effects.CopyPair{From: effects.Page{Index: i, Length: length},
-		To: effects.Page{Pool: offloadID, Index: testPages + 2 - i, Length: length}}
+	return effects.CopyPair{From: effects.Page{Index: arenaPages + i, Length: length},
+		To: effects.Page{Index: testPages + 2 - i, Length: length}}
 }
 
-// offloading opens pools of which every page of the engine's is filled.
-func offloading(t testing.TB, r *rig, o Options) (*pools, *box) {
+// copying opens pools of which every page of the device's is filled.
+func copying(t testing.TB, r *rig, o Options) (*pools, *box) {
 	t.Helper()
 	b := newBox()
 	p := node(t, r.open(o), testEnv(b, true))
 	for i := range uint32(testPages) {
-		p.fill(t, effects.Page{Index: i, Length: testPageBytes}, pattern(testPageBytes, i))
+		p.fill(t, pair(i, testPageBytes).From, pattern(testPageBytes, i))
 	}
 	return p, b
 }
@@ -34,7 +34,7 @@ func offloading(t testing.TB, r *rig, o Options) (*pools, *box) {
 func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 	t.Helper()
 	for _, pair := range pairs {
-		want := pattern(testPageBytes, pair.From.Index)[:pair.To.Length]
+		want := pattern(testPageBytes, pair.From.Index-arenaPages)[:pair.To.Length]
 		if !bytes.Equal(p.Bytes(pair.To), want) {
 			t.Errorf("page %d is not what page %d holds", pair.To.Index, pair.From.Index)
 		}
@@ -51,8 +51,8 @@ var old = []string{
 func TestCopiesMoveWhatIsValid(t *testing.T) {
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
-			p, b := offloading(t, newRig(t, hidden...), Options{})
-			rest := effects.Page{Pool: offloadID, Index: testPages + 2, Length: testPageBytes}
+			p, b := copying(t, newRig(t, hidden...), Options{})
+			rest := effects.Page{Index: testPages + 2, Length: testPageBytes}
 			p.fill(t, rest, pattern(testPageBytes, 99))
 			var all []effects.CopyPair
 			for i := range uint32(testPages / 2) {
@@ -82,9 +82,9 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 func TestCopiesWithinTheHost(t *testing.T) {
 	r, b := newRig(t), newBox()
 	env := testEnv(b, true)
-	env.Engine.Host = true
+	env.Second.Host = true
 	p := node(t, r.open(Options{}), env)
-	p.fill(t, effects.Page{Index: 4, Length: testPageBytes}, pattern(testPageBytes, 4))
+	p.fill(t, pair(4, testPageBytes).From, pattern(testPageBytes, 4))
 	p.Copy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{pair(4, 1000)}})
 	b.wantDone(t, 5, effects.OK, true)
 	p.wantCopied(t, pair(4, 1000))
@@ -102,7 +102,7 @@ func TestCopiesThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+			p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
 			r.control("faults " + fault)
 			p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 			p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
@@ -117,7 +117,7 @@ func TestCopiesThatFail(t *testing.T) {
 // Without a stream nothing was begun.
 func TestCopiesWithoutAStream(t *testing.T) {
 	r := newRig(t)
-	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
 	r.control("faults done:of=copy,fail=1,code=507056;call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005")
 	for corr := range effects.Corr(3) {
 		p.Copy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{pair(uint32(corr), testPageBytes)}})
@@ -132,7 +132,7 @@ func TestCopiesWithoutAStream(t *testing.T) {
 // A copy that hangs is given up; what waited behind it goes on.
 func TestCopiesThatHang(t *testing.T) {
 	r := newRig(t)
-	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	r.control("faults done:of=copy,hang=1")
 	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
@@ -148,7 +148,7 @@ func TestCopiesThatHang(t *testing.T) {
 // passes; of a few rounds one is quick enough to tell.
 func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	r := newRig(t)
-	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	for corr := range effects.Corr(4) {
 		r.control("faults done:of=copy,hang=1")
 		from := time.Now()
@@ -165,7 +165,7 @@ func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 // Without an abort a copy that hangs is settled when it ends, and has then ended well.
 func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	r := newRig(t, old...)
-	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	r.control("faults done:of=copy,hang=1")
 	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
@@ -183,7 +183,7 @@ func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 // What hangs holds up nobody but who waits for its stream, and that one can be cancelled.
 func TestCopiesBesideOneThatHangs(t *testing.T) {
 	r := newRig(t)
-	p, b := offloading(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
+	p, b := copying(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
 	r.control("faults done:of=copy,hang=1")
 	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	waitForHang(r, 1)

@@ -21,7 +21,7 @@ import (
 type pools struct {
 	d       *Device
 	log     *slog.Logger
-	all     []*pool // the engine's, and with offload the one that is copied to, or the second one
+	all     []*pool // the engine's, and the second one
 	leased  *plane.Leased
 	sink    plane.Sink
 	copies  *copies
@@ -46,9 +46,6 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	}
 	p.copies = newCopies(p, newYard(d.context, d.o.CopyStreams))
 	wanted := []device.Pool{env.Engine}
-	if env.Offload != nil {
-		wanted = append(wanted, *env.Offload)
-	}
 	if env.Second != nil {
 		wanted = append(wanted, *env.Second)
 	}
@@ -58,7 +55,7 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 			if err != nil {
 				return err
 			}
-			if env.Second != nil && len(p.all) > 0 {
+			if len(p.all) > 0 {
 				pool.base = env.Engine.Pages
 			}
 			p.all = append(p.all, pool)
@@ -69,7 +66,7 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 		if err := p.open(t); err != nil {
 			return err
 		}
-		if env.Offload == nil && env.Arena == 0 {
+		if env.Arena == 0 {
 			return nil
 		}
 		return p.copies.yard.open(t)
@@ -90,20 +87,14 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	return nil, err
 }
 
-// lease makes the book of the pools that peers reach: with offload the last one, else all.
+// lease makes the book of the pools, all of which peers reach.
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[0]
-	if env.Offload != nil {
-		served = p.all[1]
-	}
 	c := plane.LeasedConfig{
 		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(),
 		Sink: env.Sink,
 	}
-	switch {
-	case env.Offload != nil:
-		c.Others = append(c.Others, p.all[0].region())
-	case env.Second != nil:
+	if env.Second != nil {
 		second := p.all[1]
 		c.Second = plane.Second{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
 	}

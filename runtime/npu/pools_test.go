@@ -17,13 +17,13 @@ import (
 
 // Pages lie one behind the other, in memory as planes want it; what is on the device is not the program's to look at.
 func TestPools(t *testing.T) {
-	for name, c := range map[string]struct{ host, offload, attachable bool }{"device": {}, "host": {host: true},
-		"offload": {offload: true}, "host to host": {host: true, offload: true},
+	for name, c := range map[string]struct{ host, copies, attachable bool }{"device": {}, "host": {host: true},
+		"two":              {host: true, copies: true},
 		"host for engines": {host: true, attachable: true}, "device for engines": {attachable: true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			d := r.open(Options{Device: 1})
-			env := testEnv(newBox(), c.offload)
+			env := testEnv(newBox(), c.copies)
 			env.Engine.Host, env.Engine.Attachable = c.host, c.attachable
 			p := node(t, d, env)
 			if p.Name() != "npu:1" {
@@ -34,21 +34,21 @@ func TestPools(t *testing.T) {
 			if want := 1 + len(p.all[1:]); len(regions) != want || regions[0] != served {
 				t.Fatalf("planes are given %+v", regions)
 			}
-			if c.offload != (leased.ID() == offloadID) || served.Host != (c.host || c.offload) {
-				t.Errorf("peers reach pool %d, %+v", leased.ID(), served)
+			if served.Host != c.host {
+				t.Errorf("peers reach %+v", served)
 			}
 			for _, region := range regions {
 				if region.Bytes != 2<<20 || !region.Host && region.Base%hugePage != 0 {
 					t.Errorf("a region of %+v", region)
 				}
 			}
-			if want := (effects.Buffer{ID: env.Buffer, Pages: p.all[len(p.all)-1].Pages,
+			if want := (effects.Buffer{ID: env.Buffer, Pages: p.all[0].Pages,
 				PageBytes: testPageBytes}); leased.Buffer() != want {
 				t.Errorf("peers see %+v, want %+v", leased.Buffer(), want)
 			}
 			for i := range uint32(testPages) {
 				page := effects.Page{Index: i, Length: testPageBytes - i}
-				base := regions[len(regions)-1].Base // the engine's
+				base := served.Base
 				if want := base + uintptr(i*testPageBytes); p.Address(page) != want {
 					t.Errorf("page %d is at %#x, want %#x", i, p.Address(page), want)
 				}
@@ -110,9 +110,9 @@ func TestPoolsWithoutMemory(t *testing.T) {
 	d := r.open(Options{})
 	for what, change := range map[string]func(*device.Env){
 		"50331648 bytes of device 0, of whose 67108864 bytes 67108864 are free": func(e *device.Env) {
-			e.Engine.Pages, e.Engine.PageBytes = 500, 96<<10
+			e.Second.Pages, e.Second.PageBytes = 500, 96<<10
 		},
-		"pinned memory of the host": func(e *device.Env) { e.Offload.Pages = 2000 },
+		"pinned memory of the host": func(e *device.Env) { e.Engine.Pages = 2000 },
 	} {
 		r.control("faults oom:device=0,after=41943040;oom:host,after=41943040")
 		env := testEnv(newBox(), true)
@@ -173,13 +173,13 @@ func TestRangesAreOfThePools(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})
 	p := node(t, d, testEnv(newBox(), true))
-	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Pool: offloadID, Index: 5, Length: 1}} {
+	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Index: arenaPages + 5, Length: 1}} {
 		got, err := d.Range(device.Page{Address: p.Address(page), Bytes: page.Length})
 		if err != nil || got != p.of(page) {
 			t.Errorf("%+v is at %+v, %v", page, got, err)
 		}
 	}
-	end := p.Address(effects.Page{}) + hugePage
+	end := p.Address(effects.Page{Index: arenaPages}) + hugePage
 	for name, page := range map[string]device.Page{"past the end": {Address: end - 5, Bytes: 6},
 		"behind it": {Address: end}, "nowhere": {Bytes: 1}} {
 		if _, err := d.Range(page); !errors.Is(err, acl.ErrRange) {

@@ -112,16 +112,20 @@ func (r *rig) open(o Options) *Device {
 const (
 	testPages     = 8
 	testPageBytes = 96 << 10
-	offloadID     = 1
+	arenaPages    = testPages + 3
 )
 
-func testEnv(box *box, offload bool) device.Env {
+// testEnv is one pool in the device's memory; with copies one in the host's, all of which is an arena, and beside it a
+// second one in the device's, whose pages follow.
+func testEnv(box *box, copies bool) device.Env {
 	env := device.Env{
 		Engine: device.Pool{Pages: testPages, PageBytes: testPageBytes}, Buffer: effects.BufferID{1}, Sink: box,
 		Log: slog.New(slog.DiscardHandler),
 	}
-	if offload {
-		env.Offload = &device.Pool{ID: offloadID, Host: true, Pages: testPages + 3, PageBytes: testPageBytes}
+	if copies {
+		second := env.Engine
+		env.Engine.Host, env.Engine.Pages, env.Arena = true, arenaPages, arenaPages
+		env.Second, env.SecondBuffer = &second, effects.BufferID{2}
 	}
 	return env
 }

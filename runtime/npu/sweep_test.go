@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// live is a life of a device: a node that offloads, and one that scatters what it has read. It says what failed, after
+// live is a life of a device: a node that copies, and one that scatters what it has read. It says what failed, after
 // everything was given back; a close that fails is tried once more.
 func live(t *testing.T, r *rig) (failed error) {
 	d, err := Open(r.lib, Options{CopyStreams: 2, ScatterStreams: 1})
@@ -22,7 +22,7 @@ func live(t *testing.T, r *rig) (failed error) {
 		return err
 	}
 	defer func() { failed = errors.Join(failed, again(t, d.Close)) }()
-	return errors.Join(offloads(t, d), scatters(t, d))
+	return errors.Join(copied(t, d), scatters(t, d))
 }
 
 // again gives something back.
@@ -38,7 +38,7 @@ func again(t *testing.T, give func() error) error {
 	return first
 }
 
-func offloads(t *testing.T, d *Device) (failed error) {
+func copied(t *testing.T, d *Device) (failed error) {
 	b := newBox()
 	opened, err := d.Open(t.Context(), testEnv(b, true))
 	if err != nil {

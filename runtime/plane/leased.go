@@ -41,7 +41,6 @@ type Leased struct {
 	pageBytes uint64
 	served    Region
 	second    Second
-	others    []Region
 	sink      Sink
 
 	mu      sync.Mutex
@@ -77,8 +76,6 @@ type LeasedConfig struct {
 	Served Region
 	// Second is a pool beside that, which peers know by another name; the zero value is none.
 	Second Second
-	// Others are further regions that our own ends of transfers may lie in.
-	Others []Region
 	Sink   Sink // takes Revoked
 }
 
@@ -112,7 +109,7 @@ func NewLeased(c LeasedConfig) (*Leased, error) {
 	}
 	return &Leased{
 		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, second: c.Second,
-		others: slices.Clone(c.Others), sink: c.Sink,
+		sink:  c.Sink,
 		given: map[uint16]given{}, forgot: map[effects.Incarnation]struct{}{},
 	}, nil
 }
@@ -142,7 +139,7 @@ func (l *Leased) Regions() (all []Region) {
 	for _, s := range l.All() {
 		all = append(all, s.Region)
 	}
-	return append(all, l.others...)
+	return all
 }
 
 // Has reports whether either pool has such a page with so many bytes.

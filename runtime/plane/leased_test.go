@@ -32,7 +32,7 @@ func newLeasedPool(t *testing.T) (*Leased, *leasedSink) {
 	t.Helper()
 	sink := &leasedSink{}
 	l, err := NewLeased(LeasedConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: sink,
-		Served: Region{Base: 0x1000, Bytes: 4096}, Others: []Region{{Host: true, Base: 0x9000, Bytes: 64}}})
+		Served: Region{Base: 0x1000, Bytes: 4096}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestLeasedAddresses(t *testing.T) {
 		l.Has(effects.Page{Pool: 1, Length: 101}) {
 		t.Fatal("a page that it has not")
 	}
-	if r := l.Regions(); len(r) != 2 || r[0] != l.Served() || !r[1].Host {
+	if r := l.Regions(); len(r) != 1 || r[0] != l.Served() {
 		t.Fatalf("regions %v", r)
 	}
 	for _, bad := range []LeasedConfig{

@@ -122,7 +122,7 @@ func (r *Rig) Stat(tb testing.TB, name string) int64 {
 type Options struct {
 	HCCS   bool               // all nodes are of one server; otherwise each is of its own, and RoCE joins them
 	Host   bool               // the pool is in host memory
-	Others bool               // a region in the other kind of memory besides
+	Second bool               // a second pool in the other kind of memory
 	Change func(*hccl.Config) // what else is different
 }
 
@@ -135,12 +135,12 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 		tb.Helper()
 		n := r.node(tb, id)
 		served := n.alloc(tb, o.Host, uint64(pages)*pageBytes)
-		var others []plane.Region
-		if o.Others {
-			others = append(others, n.alloc(tb, !o.Host, 1))
+		var second plane.Second
+		if o.Second {
+			second = plane.Second{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.alloc(tb, !o.Host, pageBytes)}
 		}
 		pool, err := plane.NewLeased(plane.LeasedConfig{
-			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Served: served, Others: others, Sink: sink,
+			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Served: served, Second: second, Sink: sink,
 		})
 		if err != nil {
 			tb.Fatal(err)
