@@ -19,7 +19,7 @@ const (
 	PeerLost Code = 4
 	// Unreachable: no connection or no common data plane. Check host, ports and planes of both ends.
 	Unreachable Code = 5
-	// NoMemory: no pages within the wait allowed. Retry later, or enlarge pd_buffer_size.
+	// NoMemory: no pages within the wait allowed. Retry later, or enlarge the pool by the key that is named.
 	NoMemory Code = 6
 	// TooLarge: it can never fit the pool, the share or a message. Send smaller batches or enlarge the bound named.
 	TooLarge Code = 7

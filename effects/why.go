@@ -71,7 +71,7 @@ var remedies = [CodeCount]string{
 	Refused:     "see the log of the peer, which says by which rule",
 	PeerLost:    "retry: a peer that comes back is found again",
 	Unreachable: "check that it runs, and host, ports and transfer_channel of both ends",
-	NoMemory:    "retry later, or enlarge pd_buffer_size of the end that says so",
+	NoMemory:    "retry later, or enlarge the pool of the end that says so",
 	TooLarge:    "send smaller batches, or raise the bound named",
 	TooMany:     "retry later, or raise the bound",
 	Malformed:   "look for another version, or another kind of program, at that address",

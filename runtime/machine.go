@@ -100,7 +100,7 @@ func machineCommon(cfg *config.Config) rank.Common {
 
 func machineMemory(cfg *config.Config) rank.Memory {
 	return rank.Memory{
-		Pages: cfg.Pages,
+		Pages: cfg.Pages, PoolKey: cfg.PoolKey(),
 		// Whole: options.check refused the rest.
 		PeerSharePct: cfg.Push.PeerShareBP / 100, EngineSharePct: cfg.Push.EngineShareBP / 100,
 	}

@@ -40,7 +40,7 @@ func (x *reserves) emptied(cfg reservesConfig) reserves {
 
 // add handles a Reserve: it waits, at the end of the queue, which may be its front.
 func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
-	most, by := min(x.cfg.pages, v.Filled().Total()), " (pd_buffer_size)"
+	most, by := min(x.cfg.pages, v.Filled().Total()), " ("+v.Filled().Key()+")"
 	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
 		most, by = own, " (engine_share_pct)"
 	}
@@ -54,7 +54,7 @@ func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	case c.Count > most:
 		TurnDown(v, t, effects.TooLarge, &effects.Why{
 			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most) + by,
-			Remedy: "reserve fewer, or enlarge pd_buffer_size",
+			Remedy: "reserve fewer, or enlarge " + v.Filled().Key(),
 		})
 		return
 	}

@@ -39,7 +39,7 @@ func (e *Env) CheckBatch(n int, pages int, layout protocol.Layout, lastTokens ui
 		}
 	case !e.Pool.Ever(uint32(pages)):
 		return effects.TooLarge, &effects.Why{
-			Field: "pages for one peer", Ours: "at most " + Number(e.Pool.MostOfOne()) + " (pd_buffer_size, peer_share_pct)",
+			Field: "pages for one peer", Ours: "at most " + Number(e.Pool.MostOfOne()) + " (" + e.Pool.Key() + ", peer_share_pct)",
 			Theirs: Number(pages),
 		}
 	}

@@ -61,20 +61,20 @@ func (e *Env) NoRoom(q *pending.Row) *effects.Why {
 		return &effects.Why{
 			Field: "peer_share_pct", Ours: Number(peers) + " of at most " + Number(e.Pool.MostOfOne()) + " of " +
 				Number(e.Pool.Total()) + " pages in use by this sender,",
-			Theirs: Number(n) + of, Remedy: "retry when its chunks were read, or raise peer_share_pct or pd_buffer_size of the " +
-				"receiver",
+			Theirs: Number(n) + of, Remedy: "retry when its chunks were read, or raise peer_share_pct or " + e.Pool.Key() +
+				" of the receiver",
 		}
 	case !e.Store.Room(n):
 		return &effects.Why{
-			Field: "pd_buffer_size", Ours: Number(e.Store.Entries()) + " of " + Number(e.Store.EntriesMax()) +
+			Field: e.Pool.Key(), Ours: Number(e.Store.Entries()) + " of " + Number(e.Store.EntriesMax()) +
 				" names of chunks in use, as many as the pool allows,",
-			Theirs: Number(n) + of, Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+			Theirs: Number(n) + of, Remedy: "retry later, or enlarge " + e.Pool.Key() + " of the receiver",
 		}
 	case uint32(n) <= e.Pool.Free():
 		return &effects.Why{
-			Field: "pd_buffer_size", Ours: Number(e.Pool.Free()) + " of " + Number(e.Pool.Total()) +
+			Field: e.Pool.Key(), Ours: Number(e.Pool.Free()) + " of " + Number(e.Pool.Total()) +
 				" pages free, and kept for requests that came before,",
-			Theirs: Number(n) + of, Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+			Theirs: Number(n) + of, Remedy: "retry later, or enlarge " + e.Pool.Key() + " of the receiver",
 		}
 	}
 	w := NoPages(&e.Env, n)
@@ -85,8 +85,8 @@ func (e *Env) NoRoom(q *pending.Row) *effects.Why {
 // NoPages says that there was no memory for so many chunks.
 func NoPages(v *env.Env, keys int) *effects.Why {
 	return &effects.Why{
-		Field: "pd_buffer_size", Ours: Number(v.Pool.Free()) + " of " + Number(v.Pool.Total()) + " pages free",
-		Theirs: Number(keys) + " chunks", Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+		Field: v.Pool.Key(), Ours: Number(v.Pool.Free()) + " of " + Number(v.Pool.Total()) + " pages free",
+		Theirs: Number(keys) + " chunks", Remedy: "retry later, or enlarge " + v.Pool.Key() + " of the receiver",
 	}
 }
 

@@ -30,6 +30,7 @@ func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 
 // Pool is one pool of equal pages.
 type Pool struct {
 	id         effects.PoolID // named in each of its pages
+	key        string         `snap:"share"` // of the configuration, that says its size
 	place      int            // among the pools
 	base       uint32         // the number of its first page: it is numbered behind another one, which has the same id
 	pages      []page
@@ -57,7 +58,7 @@ func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 		id = 0
 	}
 	e := Pool{
-		id: id, place: place, base: cfg.Behind,
+		id: id, key: cfg.Key, place: place, base: cfg.Behind,
 		pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
 		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes), claimed: cfg.Claimed,
 	}
@@ -69,6 +70,9 @@ func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 	}
 	return e
 }
+
+// Key is the configuration's key that says how large the pool is.
+func (p *Pool) Key() string { return p.key }
 
 // Total is the number of pages.
 func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }

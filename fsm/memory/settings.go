@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
@@ -10,6 +11,7 @@ import (
 // Settings are the part of a rank's configuration that is about pages and grants. Zero means the default.
 type Settings struct {
 	Pages        uint32 // of the pool, which the engine fills or reads
+	PoolKey      string // default pd_buffer_size: the key that says so, for refusals
 	GrantsMax    uint32 // default 4096
 	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
 	// EngineSharePct is the most of the pool that our own engine may have reserved, in a rank of both sides.
@@ -18,6 +20,7 @@ type Settings struct {
 
 // Fill puts defaults where nothing is said.
 func (s *Settings) Fill() {
+	s.PoolKey = cmp.Or(s.PoolKey, "pd_buffer_size")
 	kernel.Default(&s.GrantsMax, 4096)
 	kernel.Default(&s.PeerSharePct, 100)
 	kernel.Default(&s.EngineSharePct, 50)

@@ -34,8 +34,9 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	}
 	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
 		e.Out.Mark(MarkKeptFull)
-		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node", Ours: "as many as may be at a time (pd_buffer_size)",
-			Remedy: "fetch sooner, or enlarge pd_buffer_size"})
+		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node",
+			Ours:   "as many as may be at a time (" + e.Pool.Key() + ")",
+			Remedy: "fetch sooner, or enlarge " + e.Pool.Key()})
 		f.finish(e, h, r, effects.TooMany)
 		return
 	}

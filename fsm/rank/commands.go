@@ -249,9 +249,9 @@ func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects
 		}
 	case !e.Store.Room(len(keys)):
 		return effects.TooMany, &effects.Why{
-			Field: "pd_buffer_size", Ours: flow.Number(e.Store.Entries()) + " of " + flow.Number(e.Store.EntriesMax()) +
+			Field: e.Pool.Key(), Ours: flow.Number(e.Store.Entries()) + " of " + flow.Number(e.Store.EntriesMax()) +
 				" names of chunks in use, as many as the pool allows",
-			Theirs: flow.Number(len(keys)) + " more", Remedy: "retry later, or enlarge pd_buffer_size",
+			Theirs: flow.Number(len(keys)) + " more", Remedy: "retry later, or enlarge " + e.Pool.Key(),
 		}
 	}
 	return effects.OK, nil

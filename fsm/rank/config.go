@@ -329,7 +329,7 @@ func (c *Config) consumersPeers() uint32 {
 
 // first is the engine's pool. One whose blocks are registered is all the engine's.
 func (c *Config) first() memory.PoolConfig {
-	p := memory.PoolConfig{Pages: c.Pages, Share: c.Share(c.PeerSharePct), Own: c.Share(c.EngineSharePct)}
+	p := memory.PoolConfig{Pages: c.Pages, Share: c.Share(c.PeerSharePct), Own: c.Share(c.EngineSharePct), Key: c.PoolKey}
 	if c.registers() {
 		p.Own, p.Claimed = c.Pages, true
 	}
@@ -341,12 +341,13 @@ func (c *Config) second() memory.PoolConfig {
 	if c.ArenaPages == 0 {
 		return memory.PoolConfig{}
 	}
-	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages}
+	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages, Key: "os_staging_bytes"}
 }
 
 // device is the second pool of who shares. Its pages are numbered behind all others.
 func (c *Config) device() memory.PoolConfig {
-	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom()}
+	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom(),
+		Key: "p2p_npu_buffer_size"}
 }
 
 // deviceFrom is the number of the device pool's first page.

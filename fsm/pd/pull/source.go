@@ -157,7 +157,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 
 // take begins with a put.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
-	a, ok := put.Admit(e, t, c, f.puts.Len(), f.fitting(e.Cfg, c.Keys))
+	a, ok := put.Admit(e, t, c, f.puts.Len(), f.fitting(e, c.Keys))
 	if !ok {
 		return
 	}

@@ -39,10 +39,10 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 }
 
 // fitting is Fits, with what says so.
-func (f *Source) fitting(cfg *flow.Config, keys [][]byte) engine.Fits {
-	fits := put.Fitting(cfg, f.Fits(cfg, keys))
+func (f *Source) fitting(e *flow.Env, keys [][]byte) engine.Fits {
+	fits := put.Fitting(e.Cfg, f.Fits(e.Cfg, keys))
 	if fits.Chunks == int(f.cfg.HighWater) {
-		fits.By = "pd_buffer_size, pd_pull_backpressure_reserve_pct"
+		fits.By = e.Pool.Key() + ", pd_pull_backpressure_reserve_pct"
 	}
 	return fits
 }

@@ -23,7 +23,7 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 		return
 	case !e.Deferred.MayKeep(&e.Store, class, len(m.Keys)):
 		e.Out.Mark(flow.MarkOffersFull)
-		t.refuseOffer(e, who, effects.TooMany, offersFull(t.cfg.OffersMax))
+		t.refuseOffer(e, who, effects.TooMany, offersFull(t.cfg.OffersMax, e.Pool.Key()))
 		return
 	}
 	request := e.Store.RequestHash(m.Ext.Request)
@@ -176,10 +176,10 @@ func (t *Target) leaseOver(e *flow.Env) effects.Time {
 }
 
 // offersFull says that one peer's offers, or the chunks of them, are as many as are kept for it.
-func offersFull(most uint32) *effects.Why {
+func offersFull(most uint32, key string) *effects.Why {
 	return &effects.Why{
-		Field: "offers kept", Ours: flow.Number(most) + ", and chunks of four times pd_buffer_size, of which one peer has no " +
+		Field: "offers kept", Ours: flow.Number(most) + ", and chunks of four times " + key + ", of which one peer has no " +
 			"more than it leaves to others,",
-		Theirs: "that many in use", Remedy: "retry when some were fetched, or enlarge pd_buffer_size of the receiver",
+		Theirs: "that many in use", Remedy: "retry when some were fetched, or enlarge " + key + " of the receiver",
 	}
 }

@@ -22,7 +22,7 @@ class Code(enum.IntEnum):
     PEER_LOST = 4
     # No connection or no common data plane. Check host, ports and planes of both ends.
     UNREACHABLE = 5
-    # No pages within the wait allowed. Retry later, or enlarge pd_buffer_size.
+    # No pages within the wait allowed. Retry later, or enlarge the pool by the key that is named.
     NO_MEMORY = 6
     # It can never fit the pool, the share or a message. Send smaller batches or enlarge the bound named.
     TOO_LARGE = 7
@@ -84,7 +84,7 @@ REMEDIES = {
     Code.REFUSED: "see the log of the peer, which says by which rule",
     Code.PEER_LOST: "retry: a peer that comes back is found again",
     Code.UNREACHABLE: "check that it runs, and host, ports and transfer_channel of both ends",
-    Code.NO_MEMORY: "retry later, or enlarge pd_buffer_size of the end that says so",
+    Code.NO_MEMORY: "retry later, or enlarge the pool of the end that says so",
     Code.TOO_LARGE: "send smaller batches, or raise the bound named",
     Code.TOO_MANY: "retry later, or raise the bound",
     Code.MALFORMED: "look for another version, or another kind of program, at that address",
