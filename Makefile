@@ -8,6 +8,7 @@ SHELL := bash
 GO       ?= go
 # Folders in it are made anew and removed, so no command line can name another one.
 override CACHE := $(CURDIR)/.cache
+override PY := $(CACHE)/python
 TOOLS    := $(CACHE)/bin
 FUZZTIME ?= 10s
 SEEDS    ?= 2000
@@ -83,9 +84,14 @@ log-setup:
 	-@tools/setup log
 
 .PHONY: demo-npu
-demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.
+demo-npu: build softnpu $(PY)/ready ## The same with pages on NPUs, which the software NPU stands in for, with faults below it, and with Python engines.
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
+	@echo "== Python engines over agents: put, get, fetch and share, with pools in host memory, on NPUs and in both;" \
+		"engines and agents are killed; every byte is compared"
+	cd python && PYTHONDONTWRITEBYTECODE=1 KVFERRY_BIN=$(CURDIR)/bin/kvferry \
+		KVFERRY_SOFTNPU=$(CACHE)/softnpu/plain/libcannemu.so $(PY)/bin/pytest -v --no-header \
+		-k 'put_and_get or killed or files or two_pools' tests/test_npu.py
 
 # The longest begins.
 CHECKS := race lint unit python-test simulate determinism report-test pure
@@ -220,8 +226,6 @@ $(LMCACHE)/ready: tools/lmcache/classes.lock tools/lmcache/checks.lock
 	@touch $@
 
 # ---- Python ----
-
-override PY := $(CACHE)/python
 
 .PHONY: python-test
 python-test: build softnpu $(PY)/ready ## The Python package: linters, types, tests, the last ones also with real agents.

@@ -28,7 +28,8 @@ type sizing struct {
 	Tokens     uint32 `json:"max_model_len"`
 	Requests   uint32 `json:"requests"`
 	Pages      uint64 `json:"pages"`
-	Buffer     uint64 `json:"pd_buffer_size"` // for so many requests of so many tokens
+	Buffer     uint64 `json:"pd_buffer_size"`      // for so many requests of so many tokens
+	NPU        uint64 `json:"p2p_npu_buffer_size"` // for one of them, in a node that shares with p2p_use_npu
 }
 
 func newLayoutCommand() *cobra.Command {
@@ -45,7 +46,9 @@ pd_buffer_size. They are those of one rank of tensor parallelism.
 pd_buffer_size is for so many requests (--requests) of the longest context. A
 receiver gives one sender half of its pool at the most (peer_share_pct), so it has
 room for two such requests at least. Of a receiver count the requests that are
-prefilled and not read yet; of a sender, those that it is sending.`,
+prefilled and not read yet; of a sender, those that it is sending. A node that shares
+has a cache of any size (max_local_cpu_size) and, with p2p_use_npu, a pool on its NPU
+for what it gets: p2p_npu_buffer_size is for the chunks of one request.`,
 		Example: `  kvferry layout --model Qwen3-8B/config.json
   kvferry layout --model DeepSeek-V3/config.json --tp 8 --max-model-len 32768 --requests 8
   kvferry layout --model config.json --dtype fp8_e4m3fn --json`,
@@ -122,6 +125,7 @@ func sizeOf(m *model.Model, chunk, tokens, tp, requests uint32, dtype string) (s
 	s.PageBytes, s.TokenBytes = c.PageBytes, c.PageBytes/uint64(chunk)
 	s.Pages = uint64((tokens+chunk-1)/chunk) * uint64(s.Requests)
 	s.Buffer = s.Pages * s.PageBytes
+	s.NPU = s.Buffer / uint64(s.Requests)
 	return s, nil
 }
 
@@ -143,7 +147,8 @@ func (s *sizing) text(file string, tp uint32) string {
 	}
 	const kib, huge = 1 << 10, 2 << 20 // In which ulimit counts, and a huge page where a host says nothing else.
 	return fmt.Sprintf("# %s (%s)%s: a token takes %d bytes, a page %d\n"+
+		"# Beside a cache, with p2p_use_npu: p2p_npu_buffer_size: %d, for one request\n"+
 		"# With pool.lock: ulimit -l %d; with pool.huge_pages: sysctl vm.nr_hugepages=%d, of 2 MiB each\n"+
 		"pd_buffer_size: %d   # %d pages: %d requests of %d tokens\n%s", s.Model, file, rank, s.TokenBytes, s.PageBytes,
-		(s.Buffer+kib-1)/kib, (s.Buffer+huge-1)/huge, s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
+		s.NPU, (s.Buffer+kib-1)/kib, (s.Buffer+huge-1)/huge, s.Buffer, s.Pages, s.Requests, s.Tokens, s.lines())
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +66,14 @@ func TestLayoutPrintsWhatAConfigurationTakes(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %v in\n%s", c.args, err, file)
 			continue
+		}
+		requests := uint64(2)
+		if slices.Contains(c.args, "5") {
+			requests = 5
+		}
+		want := fmt.Sprintf("p2p_npu_buffer_size: %d,", c.pages*c.page/requests)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%v: %q is missing in\n%s", c.args, want, &out)
 		}
 		if cfg.PageBytes != c.page || uint64(cfg.Pages) != c.pages {
 			t.Errorf("%v: got %d pages of %d bytes, want %d of %d", c.args, cfg.Pages, cfg.PageBytes, c.pages, c.page)
