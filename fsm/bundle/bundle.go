@@ -260,6 +260,12 @@ func (b *Bundles) Plan(h table.Handle, layer uint32) table.Handle {
 	return r.places[layer]
 }
 
+// Promised says whether a grant stands over the place of a layer.
+func (b *Bundles) Promised(h table.Handle, layer uint32) bool {
+	r := b.rows.Get(h)
+	return layer < uint32(len(r.places)) && b.places.Get(r.places[layer]).grant != 0
+}
+
 // Unplan leaves a place vacant again.
 func (b *Bundles) Unplan(at table.Handle) {
 	if p := b.places.Get(at); p != nil {

@@ -79,8 +79,12 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Lay
 		}
 		place := l.Bundles.Plan(into, layer)
 		if place == 0 {
+			code = effects.Invalid
+			if l.Bundles.Promised(into, layer) { // To an older message, as above: it will not come, nor this chunk be whole.
+				code = effects.Withdrawn
+			}
 			l.UnplanLayers(v, s, p)
-			return p, effects.Invalid, i
+			return p, code, i
 		}
 		p.Spots = append(p.Spots, Spot{entry: place, Repeat: -1, Page: len(p.Lengths)})
 		p.Lengths = append(p.Lengths, length)

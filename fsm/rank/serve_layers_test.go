@@ -51,6 +51,13 @@ func TestOpeningsThatComeLate(t *testing.T) {
 		r.wantRefused(r.askLayers(who, layerKeys(0), 7, 0), effects.Withdrawn)
 		r.wantGranted(r.askLayers(who, layerKeys(0, 2), 9, opened), 2)
 	})
+	t.Run("with a layer that goes on", func(t *testing.T) {
+		r := newServing(t, withLayers)
+		who := r.guest(1)
+		opened := r.grantOf(r.askLayers(who, layerKeys(1), 8, 0))
+		r.wantGranted(r.askLayers(who, layerKeys(0), 9, opened), 1)
+		r.wantRefused(r.askLayers(who, layerKeys(0), 10, opened), effects.Withdrawn)
+	})
 	t.Run("after what it opened is lost", func(t *testing.T) {
 		r := newServing(t, withLayers)
 		who := r.guest(1)
