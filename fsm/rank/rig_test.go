@@ -523,9 +523,6 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 			Patience: wait, Mode: p2p.Mode(number("mode", 0)),
 		}
 	case "abort":
-		if n.cfg.Role == RoleReceiver {
-			return &engine.Abort{Target: effects.Ticket(number("of", 0))}
-		}
 		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
 		return &engine.Get{

@@ -19,8 +19,8 @@ var (
 	isFile  = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|patch|c)$`)
 	isDir   = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
 	isName  = regexp.MustCompile(`^(?:\w+\.)?(\w+)\.([A-Z]\w*)$`)
-	isTest  = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
-	tests   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
+	isTest  = regexp.MustCompile(`^((Test|Fuzz|Benchmark|Example)[A-Z]|test_)\w*$`)
+	tests   = regexp.MustCompile(`(?m)^ *(?:func|(?:async )?def) ((?:Test|Fuzz|Benchmark|Example|test_)\w*)\(`)
 	linked  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`) // of a heading, where its anchor is made
@@ -39,7 +39,7 @@ func documents(t *testing.T) map[string]string {
 // Files, folders and tests that documents name are there: who moves one finds here who speaks of it.
 func TestWhatDocumentsName(t *testing.T) {
 	files, funcs := []string{}, map[string]bool{}
-	for _, end := range []string{".go", ".txt", ".md", ".patch", ".c"} {
+	for _, end := range []string{".go", ".txt", ".md", ".patch", ".c", ".py"} {
 		for file, text := range sources(t, ".", end) {
 			files = append(files, "/"+strings.TrimPrefix(file, "./"))
 			for _, m := range tests.FindAllStringSubmatch(text, -1) {
