@@ -20,7 +20,7 @@ from kvferry import npu
 from kvferry.call import Answered, CameBack, Lost, Showing
 from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, Why, lost
-from kvferry.link import Link, LinkError, Pace, StrangerError
+from kvferry.link import PIECE, Link, LinkError, Pace, StrangerError
 from kvferry.pool import Pool, keep_inherited, pin, unpin
 from kvferry.session import Broken, Joined, Refused, Session
 from kvferry.values import OwnMemory
@@ -81,13 +81,16 @@ class Core:
 
     # ---- for the driver ----
 
-    def turn(self, now: float) -> float | None:
-        """Do what can be done; say in how many seconds at most to come again, without more happening. None: never."""
+    def turn(self, now: float, *, readable: bool = True) -> float | None:
+        """Do what can be done; say in how many seconds at most to come again, without more happening. None: never.
+
+        Readable says that there may be something to read; else the connection is not asked.
+        """
         if self.closed or self.forked:
             return None
         self.act()
         if self.link is not None:
-            self._listen(now)
+            self._listen(now, readable=readable)
         if self.link is None:
             self._join(now)
         if self.session.calls.put_off and now >= self._again_at:  # Others wait for what is to be given back.
@@ -230,12 +233,13 @@ class Core:
         """Whether the agent knows that this client closes: it ends the connection then."""
         return self.closing and self.session.detached
 
-    def _listen(self, now: float) -> None:
+    def _listen(self, now: float, *, readable: bool) -> None:
         link = self.link
         if link is None:
             return
         try:
-            while self.link is link and not self._gone() and (data := link.receive()) is not None:
+            while readable and self.link is link and not self._gone() and (data := link.receive()) is not None:
+                readable = len(data) == PIECE  # Else that was all, or what follows is polled again.
                 self._handle(self.session.receive(data), now)
                 if self.session.joined:
                     link.drop_fds()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvferry.session import Session
 
-_PIECE = 256 << 10
+# How much is taken at once.
+PIECE = 256 << 10
 # The agent sends one descriptor. More than a few are not taken.
 _FDS = 4
 
@@ -75,7 +76,7 @@ class Link:
         """Take what is there; None where nothing is. It raises LinkError at the end of the stream."""
         space = socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(_PIECE, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._sock.recvmsg(PIECE, space, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:

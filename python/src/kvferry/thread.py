@@ -72,8 +72,7 @@ class _Waker:
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while self.reads.recv(4096):
-                pass
+            self.reads.recv(4096)  # What is left is polled again.
 
     def close(self) -> None:
         self.reads.close()
@@ -94,6 +93,10 @@ class Driver:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.stopping = False
+        self._poll = select.poll()
+        self._poll.register(self.waker.reads, select.POLLIN)
+        self._polled: tuple[int, int] | None = None  # The connection, and for what.
+        self._readable = False  # There may be something to read from it.
 
     def run(self) -> None:
         """Serve the connection until the client is closed."""
@@ -114,20 +117,32 @@ class Driver:
             if self.stopping:
                 self.core.begin_close(time.monotonic())
             before = (self.core.session.joined, self.core.refusal)
-            pause = self.core.turn(time.monotonic())
+            pause = self.core.turn(time.monotonic(), readable=self._readable)
             if before != (self.core.session.joined, self.core.refusal):
                 self.changed.notify_all()
             if self.core.closed:
                 return False
-            poll = select.poll()
-            poll.register(self.waker.reads, select.POLLIN)
-            if self.core.link is not None:
-                wants = select.POLLOUT if self.core.wants_to_send() else 0
-                poll.register(self.core.link, select.POLLIN | wants)
+            self._register()
         # A thousandth more, that what is due then is due when it comes back.
-        poll.poll(None if pause is None else int(pause * 1000) + 1)
-        self.waker.drain()
+        ready = self._poll.poll(None if pause is None else int(pause * 1000) + 1)
+        woken = self.waker.reads.fileno()
+        self._readable = any(fd != woken for fd, _ in ready)
+        if any(fd == woken for fd, _ in ready):
+            self.waker.drain()
         return True
+
+    def _register(self) -> None:
+        """Have the connection polled that there is now. Its number may be that of the one before."""
+        link, polled = self.core.link, None
+        if link is not None:
+            polled = (link.fileno(), select.POLLIN | (select.POLLOUT if self.core.wants_to_send() else 0))
+        if polled == self._polled:
+            return
+        if self._polled is not None and (polled is None or polled[0] != self._polled[0]):
+            self._poll.unregister(self._polled[0])
+        if polled is not None:
+            self._poll.register(*polled)
+        self._polled = polled
 
     def stop(self) -> None:
         """Have the thread end. It takes no lock, for it may be called by a collection."""
