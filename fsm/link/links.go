@@ -16,8 +16,8 @@ import (
 
 // Version is the range of our extensions that this code speaks.
 const (
-	VersionMin = 2
-	VersionMax = 2
+	VersionMin = 3
+	VersionMax = 3
 )
 
 // Config is the part of the rank's configuration that links need.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -36,7 +37,7 @@ func TestWhoComesBackHasAFloor(t *testing.T) {
 	hello := func(n byte) {
 		who := effects.Incarnation{0xA0, n}
 		m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-			ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
+			ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
 		say(effects.ChannelInit, m.Append(nil))
 	}
 	offer := func() effects.Code {

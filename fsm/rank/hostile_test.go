@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -163,7 +164,7 @@ func (r *rig) say(n *node, arg func(string) []string) {
 		m.HasExt = true
 		from, whom := r.namesSaid(n, inc, one("to", "none"))
 		m.Ext = protocol.AllocExt{
-			Version: 2, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: 999, Attempt: 1,
+			Version: link.VersionMax, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: 999, Attempt: 1,
 			Commit: r.grantIDs(n, arg("commit")), Abort: r.grantIDs(n, arg("abort")),
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
@@ -147,7 +148,7 @@ func (r *serving) guest(n byte) effects.Incarnation {
 	who := effects.Incarnation{0xA0, n}
 	size, _ := layout.PageBytes()
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: size, Layout: layout}}
+		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(who), PageBytes: size, Layout: layout}}
 	r.do(&effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
 	for class := range r.rank.links.Classes() {
 		if r.rank.links.Who(class) == who {
@@ -186,7 +187,7 @@ func (r *serving) ask(who effects.Incarnation, list [][]byte, change func(*proto
 	if who != (effects.Incarnation{}) {
 		m.HasExt = true
 		m.Ext = protocol.AllocExt{
-			Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(key1.For(who)), Operation: uint64(request),
+			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(key1.For(who)), Operation: uint64(request),
 			Attempt: 1, PatienceNS: uint64(allocTimeout), Request: []byte("r"),
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -39,7 +40,7 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 		m := protocol.AscendBatchedLookupAndGetMsg{
 			LookupID: named, ReceiverID: []byte("a:1"), Keys: keys(arg("keys")), PullMode: len(arg("push")) == 0, HasExt: !plain,
 			Ext: protocol.P2PGetExt{
-				Version: 2, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: number("op"),
+				Version: link.VersionMax, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: number("op"),
 				Attempt: uint32(number("try")),
 			},
 		}
@@ -54,7 +55,7 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 		body = m.Append(nil)
 	case "done":
 		m := protocol.AscendBatchedLookupAndGetDoneMsg{LookupID: named, HasExt: !plain, Ext: protocol.P2PDoneExt{
-			Version: 2, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: number("op"),
+			Version: link.VersionMax, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: number("op"),
 		}}
 		if len(arg("grant")) > 0 {
 			m.Ext.Grant = r.grantIDs(n, arg("grant"))[0]

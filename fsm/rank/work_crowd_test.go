@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -113,7 +114,7 @@ func (w *workers) others(n int) (list [][]byte) {
 // hello is what such a peer says first.
 func hello(who effects.Incarnation) []byte {
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
+		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
 	return m.Append(nil)
 }
 
@@ -139,7 +140,7 @@ func (w *workers) ask(who effects.Incarnation, request string, keys [][]byte) {
 func (w *workers) asking(who effects.Incarnation, request string, keys [][]byte, attempt uint32) []byte {
 	m := protocol.AllocRequest{Keys: keys, Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 		LastChunkTokens: 4, HasExt: true, Ext: protocol.AllocExt{
-			Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)),
+			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)),
 			Operation: w.asks, Attempt: attempt, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
 	return m.Append(nil)
 }

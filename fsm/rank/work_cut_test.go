@@ -189,7 +189,7 @@ func TestWordsOfOneMessageAreBounded(t *testing.T) {
 		w.onReply = func(m *protocol.AllocResponse) { done = len(m.Ext.Committed) + len(m.Ext.Gone) }
 		m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true,
 			Ext: protocol.AllocExt{
-				Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)), Commit: ids,
+				Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)), Commit: ids,
 			}}
 		if message%2 == 1 {
 			m.Ext.Commit, m.Ext.Abort = nil, ids

@@ -2,13 +2,14 @@ package pd
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // ProtoVersion is the version of our extensions that strangers speak.
-const ProtoVersion = 2
+const ProtoVersion = link.VersionMax
 
 // A Word is a kind of message that only its sender may say: it names who says it and to whom, as those two know each
 // other and nobody else does.
