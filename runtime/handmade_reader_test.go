@@ -81,7 +81,7 @@ func (r *handmadeReader) welcomes(plainly bool) {
 	r.sender = nameIn(r.t, hello)
 	name := r.plane.Plane.Name()
 	r.says(r.init, msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("handmade"),
-		"kvf_proto", "\x92\x02\x02", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt",
+		"kvf_proto", "\x92\x03\x03", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt",
 		"\x01",
 		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(name)),
 		"kvf_blobs", arrayOf(bin8(planetest.Invite(name, r.plane.Plane.Blob(), r.sender, r.plane.Inc)))))

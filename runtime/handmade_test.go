@@ -28,7 +28,7 @@ func uuidText(id effects.Incarnation) string {
 func handmadeHello(me effects.Incarnation, name string) []byte {
 	return []byte("\x8a" + fixstr("type") + fixstr("HixlInitRequest") +
 		fixstr("local_id") + fixstr("handmade:1") + fixstr("engine_id") + fixstr("handmade") +
-		fixstr("kvf_proto") + "\x92\x02\x02" +
+		fixstr("kvf_proto") + "\x92\x03\x03" +
 		fixstr("kvf_inc") + str8(uuidText(me)) +
 		fixstr("kvf_page_bytes") + "\xcd\x40\x00" + // 16384
 		fixstr("kvf_fmt") + "\x01" +

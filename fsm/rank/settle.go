@@ -15,7 +15,7 @@ func (r *Rank) settle(e *flow.Env) {
 	r.more = false
 	budget := r.cfg.Tuning.SettleMax
 	// A side that this rank does not have has nobody who waits, and is not asked.
-	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
+	receives := r.cfg.Role.Receives()
 	for budget > 0 && e.Work.Left() {
 		ref, ok := r.timers.Pop(v.Now)
 		if !ok {
@@ -45,14 +45,30 @@ func (r *Rank) settle(e *flow.Env) {
 		r.rooms.Wake(v)
 		r.rooms.HearEnded(v)
 	}
-	// Who waits for memory looks again when pages became free, and when somebody
-	// ahead of him gave up. So many are served in a step. Where one ends without work left, all are asked in the next.
-	for e.Work.Left() && (rest || r.freed != r.pools.Freed() || sends && r.shifted() || receives &&
+	bundles = r.serve(e, rest) || bundles
+	bundles = r.goOn(e) || bundles
+	for e.Work.Left() && r.freed != r.pools.Freed() { // Such as of a fetch that was refused as it began.
+		bundles = r.serve(e, false) || bundles
+		bundles = r.goOn(e) || bundles
+	}
+	if r.cfg.Knows() {
+		r.registrar.Pump(v, &r.rooms.Store)
+	}
+	r.maybeEndDrain(e)
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+}
+
+// serve has what waits for memory look again where pages became free, or where a request ahead of it gave up; or in any
+// case. So many are served in a step: where one ends without work left, all are asked in the next. It says whether
+// bundles are left that are over.
+func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
+	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
+	for e.Work.Left() && (anyway || r.freed != r.pools.Freed() || sends && r.shifted() || receives &&
 		r.rooms.Pending.Shifted()) {
-		r.freed, rest = r.pools.Freed(), false
+		r.freed, anyway = r.pools.Freed(), false
 		if sends {
 			if !e.Draining {
-				r.commands.Admit(v)
+				r.commands.Admit(&e.Env)
 			}
 			r.pullSource.Admit(e)
 		}
@@ -60,26 +76,24 @@ func (r *Rank) settle(e *flow.Env) {
 			r.pullTarget.Admit(e)
 			r.admit(e)
 			if r.cfg.Layers > 0 { // Who is served may have begun another epoch, and what is over makes room.
-				bundles = e.Landings.EndBundles(v, &r.rooms.Store) || bundles
+				bundles = e.Landings.EndBundles(&e.Env, &r.rooms.Store) || bundles
 			}
 		}
 	}
-	if receives {
-		r.rooms.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
+	return bundles
+}
+
+// goOn does what may follow on what was served, and may set pages free. It says whether bundles are left that are over.
+func (r *Rank) goOn(e *flow.Env) (bundles bool) {
+	if r.cfg.Role.Receives() {
+		r.rooms.Wake(&e.Env) // A plain sender that is trusted makes chunks readable as it is served.
 		r.pullTarget.StartFetches(e)
 	}
 	if r.cfg.Shares {
 		(*p2p.Keeper)(&r.p2pRequester).GiveBack(e)
+		r.commands.HearWithdrawn(&e.Env, &r.rooms.Store)
 	}
-	bundles = r.cfg.Layers > 0 && r.layered(e) || bundles
-	if r.cfg.Knows() {
-		r.registrar.Pump(v, &r.rooms.Store)
-	}
-	if r.cfg.Shares {
-		r.commands.HearWithdrawn(v, &r.rooms.Store)
-	}
-	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+	return r.cfg.Layers > 0 && r.layered(e)
 }
 
 // tellCallers tells of peers that changed, as far as the step's budget goes, and returns what is left of it.

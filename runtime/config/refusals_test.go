@@ -76,6 +76,9 @@ func refusalIn(files *token.FileSet, n ast.Node) (m messages) {
 			return false
 		case *ast.SelectorExpr:
 			full = full || slices.Contains([]string{"NoMemory", "TooMany", "TooLarge"}, x.Sel.Name)
+			if x.Sel.Name == "Key" { // memory.Pool.Key: the key that says how large the pool is.
+				m.texts = append(m.texts, bufferKey)
+			}
 		case *ast.CompositeLit:
 			if s, is := x.Type.(*ast.SelectorExpr); is && s.Sel.Name == "Why" {
 				why = true
