@@ -32,6 +32,7 @@ type Pool struct {
 	mem        []byte
 	peers      *os.File // the pages as peers get them: file, or in an attachable pool file opened to read
 	attachable bool
+	filling    *filling // of mem's page tables; nil: they are not filled
 	tableFile  *os.File
 	tableMem   []byte
 	table      []uint64 // the generation of each page
@@ -86,6 +87,9 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 	p.words, p.slots = make([]word, c.Pages), make([]slot, c.Pages)
 	p.links = map[effects.Incarnation]int{}
 	p.grants, p.lendings = map[effects.GrantID]*grant{}, map[effects.GrantID]*lending{}
+	if !c.Overcommit && !c.Lock { // What is locked has been filled.
+		p.filling = startFilling(p.mem, fillTables)
+	}
 	return p, nil
 }
 
@@ -205,6 +209,7 @@ func (p *Pool) Close() error {
 
 // giveBack ends what take got, as far as it came. What cannot be unmapped keeps its files.
 func (p *Pool) giveBack() error {
+	p.filling.end()
 	for _, mem := range []*[]byte{&p.mem, &p.tableMem} {
 		if *mem == nil {
 			continue
