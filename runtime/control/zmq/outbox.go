@@ -126,6 +126,7 @@ func (o *outbox) write() {
 			_ = o.conn.Close() // Its reader ends by this.
 			o.close()
 		}
+		_ = o.conn.SetWriteDeadline(time.Time{}) // With one that is over, nothing more would leave at once.
 	}
 }
 

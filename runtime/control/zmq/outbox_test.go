@@ -1,0 +1,42 @@
+package zmq
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slow is a connection without a file, so that all is written by the outbox's goroutine; it notes its deadline.
+type slow struct {
+	net.Conn
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (s *slow) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = t
+	return s.Conn.SetWriteDeadline(t)
+}
+
+// The deadline of what had to wait does not outlast it: with one that is over, nothing would leave at once any more.
+func TestNoWriteDeadlineIsLeft(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _, _ = ours.Close(), theirs.Close() }()
+	conn := &slow{Conn: ours}
+	var writers sync.WaitGroup
+	o := newOutbox(conn, 1<<10, time.Minute, &writers)
+	if !o.send([]byte("waits")) {
+		t.Fatal("refused")
+	}
+	if _, err := io.ReadFull(theirs, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	writers.Wait()
+	if !conn.last.IsZero() {
+		t.Errorf("a deadline is left: %v", conn.last)
+	}
+}
