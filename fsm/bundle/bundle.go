@@ -68,8 +68,8 @@ type row struct {
 	landed  uint32
 	granted uint32          // under grants
 	kept    uint32          // promised
-	asked   uint64          // the operation that opened it
-	opened  effects.GrantID // the first one
+	opener  uint64          // the operation that began it
+	first   effects.GrantID // that its pages were under; 0: none was given yet
 	born    kernel.Birth
 	most    effects.Time   // by when it must be whole
 	timer   kernel.TimerID `snap:"set"`
@@ -205,10 +205,10 @@ func (b *Bundles) Open(of *Run, hash uint64) table.Handle {
 	return 0
 }
 
-// Opened says which operation opened a bundle, and the grant that it got for that; zero: it gets one in this step.
+// Opened returns the operation that began a bundle and the grant that the operation got; zero: it gets one in this step.
 func (b *Bundles) Opened(h table.Handle) (operation uint64, grant effects.GrantID) {
 	r := b.rows.Get(h)
-	return r.asked, r.opened
+	return r.opener, r.first
 }
 
 // Begin begins a bundle of a chunk that is not here, for an operation, or says that there is no room. Enter must have
@@ -231,7 +231,7 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uin
 	}
 	h, r := b.rows.Add()
 	*r = row{
-		of: runs, entry: s.BeginFill(hash, name), hash: hash, places: r.places[:0], asked: operation,
+		of: runs, entry: s.BeginFill(hash, name), hash: hash, places: r.places[:0], opener: operation,
 		born: b.losses.Of(of.Class),
 		most: v.Now.Add(b.cfg.Most),
 	}
@@ -260,8 +260,8 @@ func (b *Bundles) Plan(h table.Handle, layer uint32) table.Handle {
 	return r.places[layer]
 }
 
-// Promised says whether a grant stands over the place of a layer.
-func (b *Bundles) Promised(h table.Handle, layer uint32) bool {
+// UnderGrant reports whether a grant stands over the place of a layer.
+func (b *Bundles) UnderGrant(h table.Handle, layer uint32) bool {
 	r := b.rows.Get(h)
 	return layer < uint32(len(r.places)) && b.places.Get(r.places[layer]).grant != 0
 }
@@ -301,8 +301,8 @@ func (b *Bundles) Granted(v *env.Env, at table.Handle, id effects.GrantID) {
 	p.grant, p.next = id, false
 	r := b.rows.Get(p.of)
 	r.granted++
-	if r.opened == 0 {
-		r.opened = id
+	if r.first == 0 {
+		r.first = id
 	}
 	b.renew(v, p.of, r)
 }

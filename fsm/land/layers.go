@@ -14,7 +14,7 @@ import (
 type Layers struct {
 	Keys       [][]byte
 	LastTokens uint32 // checked on arrival
-	Operation  uint64 // of their sender, which counts them up
+	Operation  uint64 // the number of the batch, which its sender counts up
 	// Opened is the grant under which the first layers of their chunks came; 0: none has come.
 	Opened effects.GrantID
 }
@@ -80,7 +80,7 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Lay
 		place := l.Bundles.Plan(into, layer)
 		if place == 0 {
 			code = effects.Invalid
-			if l.Bundles.Promised(into, layer) { // To an older message, as above: it will not come, nor this chunk be whole.
+			if l.Bundles.UnderGrant(into, layer) { // An older message got that grant, and nothing will land under it.
 				code = effects.Withdrawn
 			}
 			l.UnplanLayers(v, s, p)

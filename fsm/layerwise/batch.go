@@ -139,7 +139,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 			Peer: r.peer, Keys: keys, Pages: f.page, LastChunkTokens: tokens, Patience: e.Commands.PutTimeout(),
 		},
 		For: ref(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, Whole: r.way != ByLayer, Epoch: r.epoch,
-		Opened: r.chunk(first.chunk).opened,
+		Opened: r.chunk(first.chunk).grant,
 	}
 	if opens {
 		b.opens, r.opening = chunks, bh
@@ -163,9 +163,9 @@ func (f *Source) first(e *flow.Env, r *run) *item {
 
 // gather moves items into a batch: those from the front of the queue on that may go together. It counts their chunks.
 func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) (chunks uint32) {
-	of, opened := uint32(math.MaxUint32), effects.GrantID(0) // the chunk of the item before, and the grant of all
+	of, grant := uint32(math.MaxUint32), effects.GrantID(0) // the chunk of the item before, and the grant of all
 	if x := f.first(e, r); x != nil {
-		opened = r.chunk(x.chunk).opened
+		grant = r.chunk(x.chunk).grant
 	}
 	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
@@ -178,7 +178,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	}
 	for x := f.first(e, r); x != nil; x = f.first(e, r) {
 		o, may := r.kind(x, bh)
-		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end || r.chunk(x.chunk).opened != opened {
+		if o != opens || !may || r.isTail(x) != tail || x.chunk >= end || r.chunk(x.chunk).grant != grant {
 			return chunks
 		}
 		another := uint32(0)
@@ -353,7 +353,7 @@ func (f *Source) confirm(e *flow.Env, r *run, b *batch, t *flow.Told) {
 		x := f.items.Get(at)
 		c := r.chunk(x.chunk)
 		if c.opener = 0; !c.open {
-			c.open, c.opened = true, t.Grant
+			c.open, c.grant = true, t.Grant
 		}
 		if c.taken++; c.taken == f.cfg.Layers {
 			c.there, room = true, true

@@ -93,7 +93,7 @@ type run struct {
 type chunk struct {
 	last   table.Handle    // the item of it that was queued last
 	opener table.Handle    // the batch that opens it, until that has its outcome
-	opened effects.GrantID // under which its first layers went
+	grant  effects.GrantID // under which its first layers went
 	open   bool            // layers of it were taken
 	taken  uint32          // how many
 	there  bool            // it is whole at the other end, or was there

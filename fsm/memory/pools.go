@@ -25,7 +25,7 @@ type Pools struct {
 // engine may have, where what it has is counted. Behind so many pages of the same id it has the numbers that follow
 // theirs: what names a page within the node names it by its number alone, and drivers know where each range lies.
 // Claimed: its pages are the engine's own, which says by number which of them it lends (claim.go); nobody takes any that
-// he is not given. Key is the configuration's key that says the size, for who finds the pool too small.
+// he is not given. Key is the configuration's key that says the size, for the texts of refusals.
 type PoolConfig struct {
 	Pages, Share, Own, Behind uint32
 	Claimed                   bool

@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 )
 
-// Who finds the pool too small hears which key of the configuration makes it larger: not each node's is pd_buffer_size.
+// A refusal for want of pages names the key of the configuration that makes the pool larger, which is not always
+// pd_buffer_size.
 func TestRefusalsNameThePoolsKey(t *testing.T) {
 	const key = "max_local_cpu_size"
 	r := newServing(t, func(c *Config) { c.PoolKey, c.Role, c.EngineSharePct, c.GrantsMax = key, RoleBoth, 100, 64 })

@@ -46,10 +46,10 @@ func (r *Rank) settle(e *flow.Env) {
 		r.rooms.HearEnded(v)
 	}
 	bundles = r.serve(e, rest) || bundles
-	bundles = r.goOn(e) || bundles
+	bundles = r.followUp(e) || bundles
 	for e.Work.Left() && r.freed != r.pools.Freed() { // Such as of a fetch that was refused as it began.
 		bundles = r.serve(e, false) || bundles
-		bundles = r.goOn(e) || bundles
+		bundles = r.followUp(e) || bundles
 	}
 	if r.cfg.Knows() {
 		r.registrar.Pump(v, &r.rooms.Store)
@@ -58,8 +58,8 @@ func (r *Rank) settle(e *flow.Env) {
 	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
 }
 
-// serve has what waits for memory look again where pages became free, or where a request ahead of it gave up; or in any
-// case. So many are served in a step: where one ends without work left, all are asked in the next. It says whether
+// serve serves the requests that wait for memory, as long as pages become free or requests at the front give up; anyway
+// has it look once in any case. A step serves as many as it has work for, and the next one goes on. It reports whether
 // bundles are left that are over.
 func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
@@ -83,8 +83,9 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	return bundles
 }
 
-// goOn does what may follow on what was served, and may set pages free. It says whether bundles are left that are over.
-func (r *Rank) goOn(e *flow.Env) (bundles bool) {
+// followUp wakes readers, begins fetches and gives back chunks after requests were served, which may free pages. It reports
+// whether bundles are left that are over.
+func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
 		r.rooms.Wake(&e.Env) // A plain sender that is trusted makes chunks readable as it is served.
 		r.pullTarget.StartFetches(e)
