@@ -111,7 +111,10 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *ended.Reques
 		begins = false
 	}
 	if !begins {
-		if f.from < n { // A chunk is missing, whichever of the three has found that.
+		if f.from == n { // It waits for a way to one chunk, and another may have left meanwhile.
+			x.findMissing(v, s, d, r, f)
+		}
+		if f.from < n { // A chunk is missing, whichever of the four has found that.
 			x.over(v, s, d, r, h, f)
 		}
 		return
@@ -138,6 +141,19 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *ended.Reques
 	}
 	v.Work.Spend(n)
 	x.settle(v, s, d)
+}
+
+// findMissing looks all chunks up again of a fetch that knew all of them and has no way to one, for one that is neither
+// here nor offered any more. It does so only if nothing more comes of the request: else the fetch waits for the chunk as
+// for the way.
+//
+// Example: a fetch wants A and B, and its peer's link is down. B was in another request's offer, which ends. The sender
+// has said that the fetch's own request ended: nothing brings B, however soon the link is back.
+func (x *Fetches) findMissing(v *env.Env, s *store.Store, d *Deferred, r *ended.Requests, f *fetch) {
+	if _, is := r.Of(v.Now, f.request); is {
+		f.from = 0
+		x.known(v, s, d, f)
+	}
 }
 
 // over ends a fetch that misses a chunk of a request of which nothing more comes.

@@ -33,13 +33,17 @@ type RenewersConfig struct {
 // any is over. The new time counts from the instant before the request that was answered left: an answer that never
 // comes, or comes late, gives nothing that the sender did not give. There is one request at a time. If one does not
 // speak of all, others follow at once that speak of the rest: together they are a round.
+//
+// Invariant: at most leftMax+1 completions are outstanding, that of owed included.
 type renewer struct {
 	text   []byte // where it asks, as the sender announces it
 	addr   effects.Addr
 	epoch  uint64 // completions of a former address are stale
+	since  uint64 // the first epoch of the sender that has the class now
 	conn   effects.Conn
 	asking bool
-	owed   bool // a completion is outstanding, perhaps one of a former address: until it came nothing is asked
+	owed   bool  // a completion is outstanding, perhaps one of a former address: until it came nothing is asked
+	left   uint8 // completions outstanding of senders that had the class before
 	wanted bool
 	from   int32 // where the round goes on; 0: none is under way
 	began  int32 // where it goes on if the request that is under way gets no answer
@@ -48,6 +52,10 @@ type renewer struct {
 	tries  uint32
 	timer  table.Handle // when the answer is overdue, or when to try again
 }
+
+// leftMax is how many completions of senders that had a class before may be outstanding when its sender is asked: a
+// connection to one that is out of reach may take long, and must not cost the next sender its leases.
+const leftMax = 1
 
 // Kinds of completions.
 const (
@@ -80,9 +88,21 @@ func (r *Renewers) Announced(v *env.Env, class int, text []byte) bool {
 	r.hangUp(v, x)
 	*x = renewer{
 		text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}, epoch: x.epoch + 1,
-		owed: x.owed, wanted: x.wanted || x.asking,
+		since: x.since, owed: x.owed, left: x.left, wanted: x.wanted || x.asking,
 	}
 	return true
+}
+
+// Left notes that a class is another sender's from now on. What the former one still owes keeps the new one from being
+// asked only if more than one before it owes something, too.
+func (r *Renewers) Left(v *env.Env, class int) {
+	x := &r.of[class]
+	r.hangUp(v, x)
+	left := x.left
+	if x.owed {
+		left++
+	}
+	*x = renewer{text: x.text[:0], epoch: x.epoch + 1, since: x.epoch + 1, left: left}
 }
 
 func (r *Renewers) hangUp(v *env.Env, x *renewer) {
@@ -106,7 +126,7 @@ func (r *Renewers) From(class int) int32 { return r.of[class].from }
 // Ready says whether a sender is to be asked now. What that takes is begun: a connection.
 func (r *Renewers) Ready(v *env.Env, class int) bool {
 	x := &r.of[class]
-	if !x.wanted || x.owed || x.timer != 0 {
+	if !x.wanted || x.owed || x.left > leftMax || x.timer != 0 {
 		return false
 	}
 	if x.conn == 0 {
@@ -150,10 +170,14 @@ func (x *renewer) ref(kind uint8, class int) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLease, Kind: kind, Attempt: x.epoch, Subject: table.Handle(class)}
 }
 
-// Completed notes a completion, and says whether it is not one of a former address.
+// Completed notes a completion, and says whether it is not one of a former address, or sender.
 func (r *Renewers) Completed(v *env.Env, ref kernel.Ref) bool {
 	x := &r.of[ref.Subject]
-	x.owed = false
+	if ref.Attempt < x.since {
+		x.left--
+	} else {
+		x.owed = false
+	}
 	if x.epoch == ref.Attempt {
 		return true
 	}

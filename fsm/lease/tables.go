@@ -6,7 +6,7 @@ import "github.com/kvferry/kvferry/fsm/table"
 func (r *Renewers) Tables(visit table.Visit) {
 	busy := 0
 	for i := range r.of {
-		if x := &r.of[i]; x.owed || x.asking || x.timer != 0 {
+		if x := &r.of[i]; x.owed || x.left > 0 || x.asking || x.timer != 0 {
 			busy++
 		}
 	}

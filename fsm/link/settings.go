@@ -31,10 +31,11 @@ func (s *Settings) Check() error {
 }
 
 // Need is that of peers: each has a handshake, two lanes and what former attempts left over; each that offers an
-// import, two connections on which it is told, and one on which it is asked.
+// import, two connections on which it is told, and one on which it is asked, beside one more on which a peer that had
+// its place before was.
 func (s *Settings) Need(leftovers uint32) kernel.Need {
 	return kernel.Need{
 		Deadlines: 5 * int(s.PeersMax),
-		Limits:    effects.Limits{Sends: Owed(s.PeersMax, leftovers) + 6*int(s.PeersMax)},
+		Limits:    effects.Limits{Sends: Owed(s.PeersMax, leftovers) + 7*int(s.PeersMax)},
 	}
 }

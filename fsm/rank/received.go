@@ -30,7 +30,7 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	case x.Channel == effects.ChannelInit && role.Receives():
 		r.links.OnInit(v, x, r.busy())
 		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.
-			r.pullTarget.ClassLeft(class)
+			r.pullTarget.ClassLeft(e, class)
 			if r.cfg.Shares {
 				r.p2pOwner.ClassLeft(class)
 			}

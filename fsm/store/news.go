@@ -7,6 +7,7 @@ type news struct {
 	became  []uint64 // hashes of keys that became ready
 	readied uint64   // how many ever did
 	lost    []uint64 // hashes of keys from whose sources one went: a fill, an offer kept, a request that waited
+	dropped bool     // a chunk that was ready is not any more, and those that wait for all of theirs have not heard
 
 	withdrawn []uint64 // hashes of keys whose pages the engine has back
 }
@@ -30,6 +31,13 @@ func (s *Store) HeardBecame(n int) {
 
 // Readied is how many keys ever became ready. Who missed n of its keys misses no fewer than n less those since.
 func (s *Store) Readied() uint64 { return s.news.readied }
+
+// Dropped says, once, that a chunk which was ready is not here any more.
+func (s *Store) Dropped() bool {
+	was := s.news.dropped
+	s.news.dropped = false
+	return was
+}
 
 // Lose notes that one thing is gone from which the key's chunk was expected.
 func (s *Store) Lose(hash uint64) { s.news.lost = append(s.news.lost, hash) }

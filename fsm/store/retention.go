@@ -78,6 +78,7 @@ func (s *Store) drop(e *entry, v *env.Env) {
 	v.Pools.Of(e.page()).Unref(e.page())
 	e.setPage(effects.Page{})
 	e.keeper = nobody
+	s.news.dropped = true
 }
 
 // tidy removes an entry of which nothing is left.

@@ -68,10 +68,11 @@ func (t *Target) Admit(e *flow.Env) {
 	t.tellEnded(e)
 }
 
-// StartFetches looks again at the fetches that wait, when something came that they may wait for: at so many a step.
+// StartFetches looks again at the fetches that wait, when something came that they may wait for, or left: at so many a
+// step.
 func (t *Target) StartFetches(e *flow.Env) {
 	heardLost(e) // By the Gets.
-	if e.Deferred.Stirred() {
+	if dropped := e.Store.Dropped(); e.Deferred.Stirred() || dropped {
 		e.Fetches.LookAgain()
 	}
 	any := false

@@ -120,5 +120,8 @@ func (t *Target) LinkLost(e *flow.Env, class int, lost effects.Link) {
 // Left counts what a drain waits for beside what is in the rooms.
 func (t *Target) Left(*flow.Env) int { return t.notices.Left() }
 
-// ClassLeft forgets what was said to the peer that had a class.
-func (t *Target) ClassLeft(class int) { t.tombstones.Left(class) }
+// ClassLeft forgets what was said to the peer that had a class, and where that was asked for more time.
+func (t *Target) ClassLeft(e *flow.Env, class int) {
+	t.tombstones.Left(class)
+	t.renewers.Left(&e.Env, class)
+}

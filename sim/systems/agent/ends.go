@@ -40,7 +40,11 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	case x.free:
 		h.gaveBack(x, e)
 		return
-	case want == p2p.Brings && e.Hits > 0 && !x.aborted:
+	case want == p2p.Brings && e.Hits > 0 && x.op == protocol.CallSharedFetch && x.aborted:
+		// The abort came after the rank had all: nothing is fetched, so nothing of it is taken.
+		h.end(x, &protocol.EngineAnswer{Code: uint32(effects.Cancelled)}, false)
+		return
+	case want == p2p.Brings && e.Hits > 0:
 		h.brought(x, e)
 		return
 	case want == plan.WantFetch && e.Code != effects.OK && e.Begun:
@@ -152,7 +156,7 @@ func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// brought goes on with what another node had: it is got, or fetched.
+// brought goes on with what another node had: it is got, which waits for nothing and so heeds no abort, or fetched.
 func (h *host) brought(x *work, e *effects.Deliver) {
 	w := h.a.w
 	j := &w.Jobs[x.job]

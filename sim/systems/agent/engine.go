@@ -168,7 +168,7 @@ func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at i
 	x := &asked{id: e.last, op: op, body: m.Append(nil)}
 	e.calls[m.ID] = x
 	if h := e.agent(); h != nil {
-		h.said[session.Call{Session: e.session, ID: m.ID}] = &said{job: job, at: at, lie: e.lies}
+		h.says(session.Call{Session: e.session, ID: m.ID}, &said{job: job, at: at, lie: e.lies})
 	}
 	e.say(x.body)
 	return x

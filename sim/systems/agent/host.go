@@ -95,9 +95,10 @@ type attached struct {
 type said struct {
 	op              protocol.CallOp
 	target, prefill uint64
-	job             int // that it is for; -1: nobody knows, as of a lie
-	lists           int // entries of all of its lists
-	at              int // place in a script of layers
+	job             int  // that it is for; -1: nobody knows, as of a lie
+	lists           int  // entries of all of its lists
+	at              int  // place in a script of layers
+	taken           bool // the machine has it, or has refused it by its number
 	begun           bool
 	read            uint32 // chunks that its engine was shown, and has read
 	lie             bool
@@ -268,6 +269,12 @@ func (h *host) called(s *stream, body []byte) {
 		x.lists = len(m.Keys) + len(m.Producers) + len(m.Blocks)
 	}
 	h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
+	if h.machine.Of(s.id).ID == 0 && !x.taken && !x.begun {
+		// The machine has hung up and taken nothing: the number is free for another call of the session.
+		x.op = protocol.CallUnknown
+		return
+	}
+	x.taken = true
 	t := h.works[session.Call{Session: id, ID: m.Target}]
 	if x.op == protocol.CallAbort && !x.lie && t != nil && !t.answered && !t.aborted {
 		h.a.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.n.It(), m.Target)
@@ -275,6 +282,14 @@ func (h *host) called(s *stream, body []byte) {
 	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.lie {
 		h.sessions[id].leaves = true
 		h.unwanted(func(call session.Call) bool { return call.Session == id })
+	}
+}
+
+// says notes a call that an engine is about to send. A number under which the machine has taken a call is that call's,
+// whatever a liar sends under it later.
+func (h *host) says(at session.Call, x *said) {
+	if was := h.said[at]; was == nil || !was.taken {
+		h.said[at] = x
 	}
 }
 

@@ -126,7 +126,7 @@ func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
 	}
 	for i := range j.Batches {
 		b := &j.Batches[i]
-		if !or.all().claims.promisedTo(n, b) || or.all().claims.hadSome(job) {
+		if !or.all().claims.promisedTo(n, b) || or.all().claims.hadSome(n, job) {
 			continue
 		}
 		if or.judged(checkEvictedKept); slices.Contains(j.Ids[b.From:b.To], k) {

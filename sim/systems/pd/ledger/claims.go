@@ -34,7 +34,7 @@ func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	for i := range j.Batches {
 		b := &j.Batches[i]
 		short := int(e.Hits) < b.To
-		if !or.promisedTo(n, b) || short && or.hadSome(c.Job) {
+		if !or.promisedTo(n, b) || short && or.hadSome(n, c.Job) {
 			or.void(checkKept)
 			return // It may be missing, and a Get finds nothing behind a chunk that is.
 		}
@@ -47,24 +47,40 @@ func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// promisedTo says whether a put promises the chunks of a batch to a reader at this instant.
+// promisedTo says whether a put promises the chunks of a batch to a reader at n at this instant.
 func (or *claimsOracle) promisedTo(n *world.Node, b *pd.Batch) bool {
-	if b.Put == 0 || b.Refilled || b.Life != n.Life || n.Delays && or.w.Nodes[or.w.Commands[b.Put-1].Node].Pulls {
-		return false
-	}
-	put := &or.w.Commands[b.Put-1]
-	if !put.Over || put.Code != effects.OK || !or.w.Lives(put.Node, put.Life) {
-		return false // It may also be over because its node died.
-	}
-	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
-	given := put.Due - int64(or.w.Nodes[put.Node].Slowest(put.Patience)+pd.Grace)
-	return given > or.at(n).crowded && n.Shows(or.w.Now).Sub(n.Shows(given)) < pd.Its(n).Cfg.ClaimTTL
+	put, given := or.promise(n, b)
+	return put != nil && n.Shows(or.w.Now).Sub(n.Shows(given)) < pd.Its(n).Cfg.ClaimTTL
 }
 
-// hadSome says whether an earlier Get of the request got chunks: its claims ended with that.
-func (or *claimsOracle) hadSome(job int) bool {
+// promise returns the put that made n promise the chunks of a batch, and when that put began; nil if no put certainly
+// did. A put promises nothing but at the node that it went to: in a world of nodes that prefill and decode an engine may
+// ask the sender's node for the request, which keeps nothing for it.
+func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, given int64) {
+	if b.Put == 0 || b.Refilled || b.Life != n.Life {
+		return nil, 0
+	}
+	put = &or.w.Commands[b.Put-1]
+	sender := or.w.Nodes[put.Node]
+	if or.w.Jobs[put.Job].Receiver != n.ID || n.Delays && sender.Pulls {
+		return nil, 0
+	}
+	if !put.Over || put.Code != effects.OK || !or.w.Lives(put.Node, put.Life) {
+		return nil, 0 // It may also be over because its node died.
+	}
+	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
+	given = pd.Begun(put, sender)
+	if given <= or.at(n).crowded {
+		return nil, 0
+	}
+	return put, given
+}
+
+// hadSome says whether an earlier Get of the request got chunks of n: its claims there ended with that.
+func (or *claimsOracle) hadSome(n *world.Node, job int) bool {
 	for i := range or.w.Commands {
-		if c := &or.w.Commands[i]; c.Want == plan.WantGet && c.Job == job && len(c.Pages) > 0 {
+		c := &or.w.Commands[i]
+		if c.Want == plan.WantGet && c.Job == job && c.Node == n.ID && c.Life == n.Life && len(c.Pages) > 0 {
 			return true
 		}
 	}

@@ -113,14 +113,9 @@ func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 		if chunk < b.From || chunk >= b.To {
 			continue
 		}
-		if b.Put == 0 || b.Refilled || b.Life != n.Life || n.Delays && or.w.Nodes[or.w.Commands[b.Put-1].Node].Pulls {
-			return false
-		}
-		put := &or.w.Commands[b.Put-1]
-		begun := put.Due - int64(or.w.Nodes[put.Node].Slowest(put.Patience)+pd.Grace)
 		// The promise began between the put's begin and its end.
-		return put.Over && put.Code == effects.OK && or.w.Lives(put.Node, put.Life) &&
-			begun > or.all().claims.at(n).crowded && !or.all().claims.hadSome(job) &&
+		put, begun := or.all().claims.promise(n, b)
+		return put != nil && !or.all().claims.hadSome(n, job) &&
 			n.Shows(or.w.Now).Sub(n.Shows(put.Outcome)) >= pd.Its(n).Cfg.ClaimTTL &&
 			n.Shows(or.w.Now).Sub(n.Shows(begun)) < 2*pd.Its(n).Cfg.ClaimTTL
 	}
