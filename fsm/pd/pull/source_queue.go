@@ -102,9 +102,9 @@ func (p *outgoing) orphaned(e *flow.Env) bool {
 	return p.lease.Out() && p.Who != who
 }
 
-// mayOffer says whether the first put of a peer whose lane is free may be offered, and changes no place in line if so. Its pages must fit below the
-// high-water mark, and no other peer's put may have waited for that before it. What is leased already asks for
-// nothing.
+// mayOffer says whether the first put of a peer whose lane is free may be offered, and changes no place in line if so.
+// Its pages must fit below the high-water mark, and no other peer's put may have waited for that before it. What is
+// leased already asks for nothing.
 func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	switch {
 	case p.lease.Out():

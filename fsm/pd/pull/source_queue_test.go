@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A peer whose put may be offered keeps its place in the line for room until the put is offered: a step that has no work
+// A peer whose put may be offered keeps its place in the line for room until the put is offered: a step without work
 // left for that would give the place to another peer.
 func TestPlaceKeptUntilOffered(t *testing.T) {
 	peers := table.NewSlab[int](2)
