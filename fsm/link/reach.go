@@ -179,6 +179,12 @@ func Shorter(d effects.Duration, driftPPM uint32) effects.Duration {
 	return d - effects.Duration(drifted(int64(d), driftPPM))
 }
 
+// Compare notes the stamps of an inbound peer's message that names no instant. Each message that echoes a stamp of ours
+// may prove more of the peer's clock than those before it, whatever it is about.
+func (l *Links) Compare(v *env.Env, class int, s protocol.Stamps) {
+	l.OfClass(class).anchor.add(v.Now, s, l.cfg.DriftPPM)
+}
+
 // Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its
 // clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the inbound peer says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {

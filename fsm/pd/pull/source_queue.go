@@ -46,6 +46,9 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 		if !f.puts.MaySend(e, h) {
 			return
 		}
+		if !f.puts.Get(h).lease.Out() {
+			f.unblock(peer) // Not before: a step without work left would have its turn be lost to the others.
+		}
 		f.puts.Unqueue(h)
 		e.Work.Spend(f.puts.Get(h).Size())
 		if f.puts.First(peer) == 0 {
@@ -99,15 +102,14 @@ func (p *outgoing) orphaned(e *flow.Env) bool {
 	return p.lease.Out() && p.Who != who
 }
 
-// mayOffer says whether the first put of a peer whose lane is free may be offered. Its pages must fit below the
-// high-water mark, and no other peer's put may have waited for that before it. What is leased already asks for
-// nothing.
+// mayOffer says whether the first put of a peer whose lane is free may be offered, and changes no place in line if so.
+// Its pages must fit below the high-water mark, and no other peer's put may have waited for that before it. What is
+// leased already asks for nothing.
 func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	switch {
 	case p.lease.Out():
 		return true
 	case f.mayPass(p.Peer) && f.cfg.room(e, p):
-		f.unblock(p.Peer)
 		return true
 	}
 	if f.block(p.Peer) {
