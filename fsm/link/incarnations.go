@@ -10,6 +10,7 @@ import (
 type incarnations struct {
 	rows   table.Slab[Incarnation]
 	byLink table.Index // of rows that are linked
+	lost   bool        // a link was given up since LostWay was asked
 }
 
 func (t *incarnations) emptied(max int) incarnations {
@@ -46,6 +47,7 @@ func (t *incarnations) drop(v *env.Env, row table.Handle) {
 	if k.id != 0 {
 		t.byLink.Remove(uint64(k.id), row)
 		v.Out.Drop(k.id)
+		t.lost = true
 	}
 	k.state, k.id = unlinked, 0
 }

@@ -112,6 +112,14 @@ func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 	r.next()
 }
 
+// LostWay says, once, that a link to pages was given up, for whatever reason: an offer that waits may have lost the way
+// to its pages.
+func (l *Links) LostWay() bool {
+	was := l.rows.lost
+	l.rows.lost = false
+	return was
+}
+
 // Unreach gives up a link to an inbound peer, if it is still there: a read has shown that it is of no use.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
 	if i := l.hearing(v); i.behind(link) != 0 {

@@ -86,7 +86,7 @@ type get struct {
 	asked effects.Time        // when that attempt was sent which is under way, or was answered
 	since effects.Time        `snap:"skip"` // when it asked first: the loan may be as old
 	grant uint64              // the loan; zero: none
-	until effects.Time        // by when a read has to be over to be believed, by our clock
+	until effects.Time        // when our right to read ends, less the guard: a read that ends later is not believed
 	into  effects.GrantID     // our own grant, of the pages that are read into, or that its owner writes into
 	hits  uint32              // chunks that were lent
 	cut   bool                // the owner has more of them, and lends no more at a time

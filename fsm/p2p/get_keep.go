@@ -20,13 +20,13 @@ type Keeper Requester
 func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	f := (*Requester)(k)
 	m := &f.reply
-	r.until = r.asked.Add(e.Stated(uint64(m.LeaseNS())))
-	ends := r.until.Add(-e.Cfg.LeaseGuard)
+	ends := r.asked.Add(e.Stated(uint64(m.LeaseNS())))
+	r.until = ends.Add(-e.Cfg.LeaseGuard)
 	f.keys = f.keys[:0]
 	for i := range m.HitChunks {
 		f.keys = append(f.keys, r.key(int(r.here+i)))
 	}
-	if e.Now.Add(f.cfg.LeadMin) > ends {
+	if e.Now.Add(f.cfg.LeadMin) > r.until {
 		e.Out.Mark(MarkKeptTooLate)
 		r.blame(effects.Expired, *flow.TooLate())
 		f.finish(e, h, r, effects.Expired)
@@ -51,7 +51,7 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	at := protocol.Endpoint{Host: r.where.Host, Port: r.where.InitPort}
 	kept := e.Deferred.Keep(deferred.Kept{
 		Class: own, Peer: r.who, Us: r.us, Operation: r.operation, Grant: r.grant, Request: r.request,
-		Right: lease.Right{Since: r.since, Until: ends, Over: r.until},
+		Right: lease.Right{Since: r.since, Until: r.until, Over: ends},
 		Asked: deferred.Asked{Of: r.peer, Name: at.String(), Over: over, By: h},
 	}, nil)
 	for i := range p.Spots {

@@ -135,10 +135,9 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 		return
 	}
 	f.passes(e)
-	r.until = r.asked.Add(e.Stated(uint64(m.LeaseNS())))
-	ends := r.until.Add(-e.Cfg.LeaseGuard)
+	r.until = r.asked.Add(e.Stated(uint64(m.LeaseNS())) - e.Cfg.LeaseGuard)
 	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), land.For{
-		Owner: kernel.OwnerP2PRequester, Class: own, Peer: r.who, Request: r.request, Ends: r.until, Over: ends,
+		Owner: kernel.OwnerP2PRequester, Class: own, Peer: r.who, Request: r.request, Ends: r.until, Over: r.until,
 	})
 	e.Landings.Undated(&e.Env, x) // The get's deadline, and that of the transfer, end it.
 	f.pairs = f.pairs[:0]
@@ -156,7 +155,7 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 	to, who := e.Links.Of(r.peer).Link()
 	r.read.Begin(&e.Env, effects.Transfer{
 		Link: to, Peer: who, Grant: effects.GrantID(r.grant), Read: true, Pairs: f.pairs, Since: r.since,
-		NotAfter: min(r.deadline, ends),
+		NotAfter: min(r.deadline, r.until),
 	}, getRef(kindTransfer, h))
 }
 

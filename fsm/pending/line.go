@@ -162,9 +162,6 @@ func (p *Pending) Linked(class int) {
 	p.rows.Join(queue, list)
 }
 
-// Wake has the line looked at again.
-func (p *Pending) Wake() { p.dirty = true }
-
 // Shifted says, once, that the line may have moved: who was behind may go on.
 func (p *Pending) Shifted() bool {
 	was := p.dirty

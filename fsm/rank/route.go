@@ -62,7 +62,6 @@ func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 	if x.Link != 0 {
 		r.links.OnLinkLost(&e.Env, x.Link)
-		e.Pending.Wake() // Whom pages were kept for may have lost the way to what it offers.
 		if class := r.links.OnReachLost(&e.Env, x.Link); class != 0 || r.cfg.Keeps {
 			r.pullTarget.LinkLost(e, class, x.Link)
 		}

@@ -63,8 +63,7 @@ func (r *Rank) settle(e *flow.Env) {
 // bundles are left that are over.
 func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
-	for e.Work.Left() && (anyway || r.freed != r.pools.Freed() || sends && r.shifted() || receives &&
-		r.rooms.Pending.Shifted()) {
+	for e.Work.Left() && (anyway || r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.lineMoved()) {
 		r.freed, anyway = r.pools.Freed(), false
 		if sends {
 			if !e.Draining {
@@ -135,6 +134,13 @@ func (r *Rank) layered(e *flow.Env) (more bool) {
 func (r *Rank) shifted() bool {
 	reserves, puts := r.commands.LeftLine(), r.pullSource.Shifted()
 	return reserves || puts
+}
+
+// lineMoved says, once, that the line for pages is to be looked at although no page became free: a request left it, or an
+// offer at its front may have lost the way to its pages, for which pages are kept from the others.
+func (r *Rank) lineMoved() bool {
+	left, lost := r.rooms.Pending.Shifted(), r.links.LostWay()
+	return left || lost
 }
 
 // admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a

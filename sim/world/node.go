@@ -169,3 +169,7 @@ func (m *Memory) Engines() int               { return len(m.Pool.Pages) - m.Aren
 
 // PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
 func (m *Memory) PagesShown() int { return len(m.Pool.Pages) }
+
+// Thaws says whether a node goes on in this instant after it was frozen: deadlines that lie apart fall into one step then,
+// and what the step said first may be over at its end.
+func (n *Node) Thaws(now int64) bool { return n.Thaw == now && n.Frozen > 0 }

@@ -32,6 +32,9 @@ func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 		return false
 	}
 	e.Out.Mark(flow.MarkOfferBuried)
+	// By this word the sender has its pages back. A copy of the offer that comes later may be tied to our clock by an
+	// anchor that proves more, and begin after the watermark.
+	t.rememberRefused(e, class, effects.Expired)
 	t.fail(e, to, true, t.heard(), effects.Expired, flow.TooLate(), false)
 	return true
 }

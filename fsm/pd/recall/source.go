@@ -55,7 +55,7 @@ type row struct {
 	asked effects.Time        // when that attempt was sent which is under way, or was answered
 	since effects.Time        `snap:"skip"` // when it asked first: the lease may be as old
 	grant effects.GrantID     // the lease; zero: none
-	until effects.Time        // by when a read has to be over to be believed, by our clock
+	until effects.Time        // when our right to read ends, less the guard: a read that ends later is not believed
 	hits  uint32              // chunks that are read
 	read  move.Transfer
 }
@@ -142,15 +142,16 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, r *row) {
 	f.queued(e, h, r)
 }
 
-// becomeReading starts the one read. It ends before the lease does, by our clock from before we asked (M4): lease is
-// how long it stands from then.
+// becomeReading starts the one read. Our right to read ends a guard before the lease does, by our clock from before we
+// asked (M4): lease is how long it stands from then. The guard covers what the clocks drift meanwhile, for the read that
+// is begun as for the end that is believed.
 func (f *Source) becomeReading(e *flow.Env, h table.Handle, r *row, lease effects.Duration) {
 	r.phase, r.conn = reading, 0
-	r.until = r.asked.Add(lease)
+	r.until = r.asked.Add(lease - e.Cfg.LeaseGuard)
 	to, who := e.Links.Of(r.peer).Link()
 	r.read.Begin(&e.Env, effects.Transfer{
 		Link: to, Peer: who, Grant: r.grant, Read: true, Pairs: f.pairs, Since: r.since,
-		NotAfter: min(r.Deadline, r.until.Add(-e.Cfg.LeaseGuard)),
+		NotAfter: min(r.Deadline, r.until),
 	}, sourceRef(kindTransfer, h))
 }
 

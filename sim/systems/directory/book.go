@@ -189,7 +189,8 @@ func (b *volume) received(c *oracle.Call, e *effects.Received) {
 		}
 	case *protocol.FullSyncEndMsg:
 		if t := b.heard(now, x.Worker, x.Incarnation); t != nil && e.Channel == effects.ChannelFeed && t.syncs(x.SyncID) {
-			t.sync.went, t.sync.ended = now, true
+			t.sync.ended = true
+			t.sync.goesOn(now)
 			t.taken()
 		}
 	case *protocol.FullSyncStatusMsg:
@@ -288,7 +289,7 @@ func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 	if m.Decode(body, nil) != nil || !m.Accepted || t == nil || t.syncs(q.sync.SyncID) {
 		return
 	}
-	t.sync = &syncing{id: string(q.sync.SyncID), went: now, seen: make([]bool, q.sync.BatchCount)}
+	t.sync = &syncing{id: string(q.sync.SyncID), began: now, went: now, seen: make([]bool, q.sync.BatchCount)}
 	if q.sync.Numbered {
 		t.sync.account = &account{next: q.sync.Next}
 		if t.sure != nil && t.sure.next != q.sync.Next {

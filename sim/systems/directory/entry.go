@@ -38,8 +38,10 @@ type account struct {
 // syncing is a full sync under way.
 type syncing struct {
 	id      string
+	began   effects.Time
 	went    effects.Time
 	seen    []bool
+	full    int // batches of them that told of a chunk
 	ended   bool
 	account *account // nil: something is missing
 }
@@ -136,13 +138,29 @@ func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	if !t.syncs(m.SyncID) || int(m.BatchID) >= len(t.sync.seen) || t.sync.seen[m.BatchID] {
 		return
 	}
-	t.sync.went, t.sync.seen[m.BatchID] = now, true
+	if t.sync.seen[m.BatchID] = true; len(m.Keys) > 0 {
+		t.sync.full++
+	}
+	t.sync.goesOn(now)
 	if a := t.sync.account; a != nil {
 		for _, k := range m.Keys {
 			a.chunks = with(a.chunks, k.Bits)
 		}
 	}
 	t.taken()
+}
+
+// perPatience is how many batches with chunks a sync has to tell within a directory's patience once that is over. One
+// that tells fewer may be given up while batches still come: otherwise it would hold its place for as long as it likes.
+const perPatience = 64
+
+// goesOn notes that something of a sync came, from when on the directory's patience with it counts anew, unless the
+// sync is too slow. The directory is then free to forget it, and what it would have told is nothing that the directory
+// was told. A sync that keeps to the pace has no such excuse.
+func (s *syncing) goesOn(now effects.Time) {
+	if now.Sub(s.began) <= stuck+effects.Duration(s.full)*(stuck/perPatience) {
+		s.went = now
+	}
 }
 
 // taken ends a sync that is whole.

@@ -280,7 +280,12 @@ func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
 			!slices.ContainsFunc(ev.Pages, func(o effects.Page) bool { return o.Index == p.Index }) {
 			continue // It may have been whole, and be gone since.
 		}
-		if or.judged(checkLayerIn); !pd.Hopes(n, or.w.Keys[chunk]) {
+		hopes := pd.Hopes(n, or.w.Keys[chunk])
+		if !hopes && n.Thaws(or.w.Now) { // The time of what comes together may have ended behind this.
+			or.void(checkLayerIn)
+			continue
+		}
+		if or.judged(checkLayerIn); !hopes {
 			or.fail(checkLayerIn, "node %d confirms a layer of chunk %d under grant %d, and has nothing of that chunk",
 				n.It(), oracle.Key(chunk), n.ItsGrant(ev.Grant))
 			return

@@ -109,6 +109,15 @@ func (or *promptOracle) abandons(n *world.Node, job int) bool {
 	return slices.Contains(or.at(n).ending, job+1)
 }
 
+// abandonRefused notes that a request is not abandoned after all, such as where too many are being abandoned already: its
+// engine was told, and what is under way for it stands.
+func (or *promptOracle) abandonRefused(n *world.Node, job int) {
+	my := or.at(n)
+	if i := slices.Index(my.abandoned, job+1); i >= 0 {
+		my.abandoned = slices.Delete(my.abandoned, i, i+1)
+	}
+}
+
 // begun notes what it is abandoning from this step on. An engine may abandon a request twice: then it goes on after the
 // first outcome, until the second.
 func (my *promptLife) begun() {

@@ -55,6 +55,8 @@ func (o *OfEngines) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) 
 	o.ends.delivered(n, e, c)
 	if c.Want == plan.WantAbandon && e.Code == effects.OK {
 		o.prompt.abandonEnded(n, c.Job)
+	} else if c.Want == plan.WantAbandon {
+		o.prompt.abandonRefused(n, c.Job)
 	}
 	if c.Want == plan.WantAbort && e.Code == effects.OK {
 		o.aborted.agreed(n, c.Target)

@@ -89,6 +89,10 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here || n.Draining {
 			continue
 		}
+		if n.Thaws(or.w.Now) { // What was here may have left since, in the same step.
+			or.void(checkLentKept)
+			continue
+		}
 		or.judged(checkLentKept)
 		has := slices.IndexFunc(my.kept, func(k keptOffer) bool {
 			return k.lent && k.job == c.Job && or.stands(&k) &&

@@ -82,6 +82,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 		return
 	}
 	own, all := or.all().both.waits(n, s)
+	var inVain *waiter
 	if own != 0 && !all {
 		or.void(checkWaits)
 		return
@@ -105,12 +106,12 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			return
 		}
 		or.judged(checkWaits)
-		all = true
+		all, inVain = true, o
 	}
 	if own != 0 {
 		or.all().both.inVain(n, s, own)
-	} else if my := or.at(n); all {
+	} else if inVain != nil {
 		or.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
-			n.It(), s.PagesFree, oracle.Message(my.waiters[0].request), my.waiters[0].pages)
+			n.It(), s.PagesFree, oracle.Message(inVain.request), inVain.pages)
 	}
 }
