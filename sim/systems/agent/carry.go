@@ -104,7 +104,9 @@ func (h *host) reserve(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Sends() || b.Count == 0 {
 		return false
 	}
-	h.a.w.Jobs[x.job].Life = h.life
+	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A liar may reserve for what its own node is sent.
+		j.Life = h.life
+	}
 	h.give(x, pd.Command{Want: plan.WantReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
 		pd.Its(h.n).Cfg.ReserveTimeout)
 	if !h.said[x.call].lie {

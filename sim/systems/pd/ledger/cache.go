@@ -120,13 +120,12 @@ func (or *cacheOracle) reclaimed(n *world.Node, pages uint32) { or.at(n).freed +
 // promises says whether a request is certainly promised a chunk at this instant, and has not come for it.
 func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
 	j := &or.w.Jobs[job]
-	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 ||
-		j.Given[plan.WantFetch] > 0 {
+	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 {
 		return false // Its reader is not here, or has been.
 	}
 	for i := range j.Batches {
 		b := &j.Batches[i]
-		if !or.all().claims.promisedTo(n, b) || or.all().claims.hadSome(n, job) {
+		if !or.all().claims.promisedTo(n, b) || or.all().claims.read(n, job) {
 			continue
 		}
 		if or.judged(checkEvictedKept); slices.Contains(j.Ids[b.From:b.To], k) {

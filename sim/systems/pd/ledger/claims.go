@@ -34,7 +34,7 @@ func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	for i := range j.Batches {
 		b := &j.Batches[i]
 		short := int(e.Hits) < b.To
-		if !or.promisedTo(n, b) || short && or.hadSome(n, c.Job) {
+		if !or.promisedTo(n, b) || short && or.read(n, c.Job) {
 			or.void(checkKept)
 			return // It may be missing, and a Get finds nothing behind a chunk that is.
 		}
@@ -76,11 +76,15 @@ func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, gi
 	return put, given
 }
 
-// hadSome says whether an earlier Get of the request got chunks of n: its claims there ended with that.
-func (or *claimsOracle) hadSome(n *world.Node, job int) bool {
+// read says whether the request's claims at n may have ended by its own commands: an earlier Get got chunks, or a Fetch
+// was given, which uses up what it begins with even if it fails, or what it began with was let go of.
+func (or *claimsOracle) read(n *world.Node, job int) bool {
 	for i := range or.w.Commands {
 		c := &or.w.Commands[i]
-		if c.Want == plan.WantGet && c.Job == job && c.Node == n.ID && c.Life == n.Life && len(c.Pages) > 0 {
+		if c.Job != job || c.Node != n.ID || c.Life != n.Life {
+			continue
+		}
+		if c.Want == plan.WantGet && len(c.Pages) > 0 || c.Want == plan.WantFetch || c.Want == pd.WantGiveUp {
 			return true
 		}
 	}

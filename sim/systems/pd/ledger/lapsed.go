@@ -104,8 +104,7 @@ func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Com
 // remembered.
 func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 	j := &or.w.Jobs[job]
-	if j.Given[plan.WantAbandon] > 0 || j.Given[plan.WantFetch] > 0 || n.Leaving || n.Draining ||
-		or.at(n).count > 4*pd.Its(n).Cfg.Pages {
+	if j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining || or.at(n).count > 4*pd.Its(n).Cfg.Pages {
 		return false
 	}
 	for i := range j.Batches {
@@ -115,7 +114,7 @@ func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 		}
 		// The promise began between the put's begin and its end.
 		put, begun := or.all().claims.promise(n, b)
-		return put != nil && !or.all().claims.hadSome(n, job) &&
+		return put != nil && !or.all().claims.read(n, job) &&
 			n.Shows(or.w.Now).Sub(n.Shows(put.Outcome)) >= pd.Its(n).Cfg.ClaimTTL &&
 			n.Shows(or.w.Now).Sub(n.Shows(begun)) < 2*pd.Its(n).Cfg.ClaimTTL
 	}
