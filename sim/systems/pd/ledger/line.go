@@ -106,7 +106,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			return
 		}
 		or.judged(checkWaits)
-		all, inVain = true, o
+		inVain = o
 	}
 	if own != 0 {
 		or.all().both.inVain(n, s, own)
