@@ -32,6 +32,7 @@ type sync struct {
 	id      uint64
 	fails   uint32 // in a row
 	from    uint64 // changes up to here it tells of
+	before  uint64 // the number of the next operation before it began
 	batches uint32
 	batch   uint32 // that is told next
 	again   []uint32
@@ -66,7 +67,7 @@ func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	y.fails++
 	slots, of := uint32(s.Slots()), uint32(r.cfg.SyncBatch)
 	y.batches, y.batch, y.keys, y.polls, y.again = (slots+of-1)/of, 0, 0, 0, table.Shed(y.again)
-	d.next = max(d.next, 1) // Who forgot the sync would take number 0 for the first thing that ever happened.
+	y.before, d.next = d.next, r.numberBehindSync(i)
 	m := protocol.FullSyncStartMsg{
 		Worker: r.cfg.Worker.name(), Location: []byte(r.cfg.Worker.Location), SyncID: y.name(),
 		TotalKeys:  uint64(s.Entries()),
@@ -74,6 +75,20 @@ func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	}
 	d.asked = syncBegin
 	d.line[questions].send(v, r.ref(i, questions), m.Append(v.Out.Arena()), r.cfg.Patience)
+}
+
+// numberBehindSync returns the number of the first operation behind a sync that begins now. The sync takes a number of
+// its own, because what it tells comes in the order of operations too: a directory that did not hear the sync finds a
+// gap where it was. Example: operation 0 is told, then a sync, and the directory starts again and knows nothing. A copy
+// of operation 0 comes late, and then the next operation. Were the number of that 1, the directory would take the two
+// for all that ever happened, and never ask for what the sync told.
+//
+// A plain directory hears no number with a sync, and would find a gap behind each one. Only number 0 is passed over.
+func (r *Registrar) numberBehindSync(i int) uint64 {
+	if r.cfg.Directories[i].Plain {
+		return max(r.rows[i].next, 1)
+	}
+	return r.rows[i].next + 1
 }
 
 // syncBegun takes the answer to that. Where it may not begin it is asked for again later.
@@ -90,6 +105,9 @@ func (r *Registrar) syncBegun(v *env.Env, d *row, body []byte) {
 		d.line[questions].close(v, &r.pace)
 		d.failed(effects.Malformed, "")
 	case !m.Accepted:
+		// Nothing follows a sync that was refused, so its number is free again: as a gap it would have the directory doubt
+		// what it knows. If the answer is lost the number stays taken, because the sync may have begun.
+		d.next = max(d.sync.before, 1)
 		d.failed(effects.Refused, effects.Words(m.ErrorMsg))
 	default:
 		d.sync.stage, d.sync.at, d.line[questions].fails = syncTelling, v.Now, 0

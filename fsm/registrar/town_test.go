@@ -19,6 +19,7 @@ type town struct {
 	conns  map[effects.Conn]*wire
 	last   effects.Conn
 	events []effects.Event // on their way to the worker
+	posts  []post          // messages on feeds, of which a copy may come late
 	lossy  bool
 	mute   bool // directories do not say after what silence they forget a worker
 	down   map[int]bool
@@ -30,6 +31,12 @@ type wire struct {
 	ch     effects.Channel
 	closed bool
 	owed   []effects.Corr
+}
+
+// A post is a message on the feed of a directory.
+type post struct {
+	to   wire
+	body []byte
 }
 
 // A tower is at host d0, d1 and so on, and its channels at their numbers.
@@ -111,6 +118,7 @@ func (w *town) carry() {
 			}
 		case *effects.Post:
 			code := effects.OK
+			w.posts = append(w.posts, post{*w.conns[e.Conn], append([]byte(nil), e.Body...)})
 			if w.loses("post") {
 				code = effects.Refused
 			} else if c := w.conns[e.Conn]; !w.loses("feed") {
@@ -121,6 +129,13 @@ func (w *town) carry() {
 			w.t.Fatalf("the worker wants %T", e)
 		}
 	}
+}
+
+// copies has a copy of a message come late, as where a transport sends it again on another connection.
+func (w *town) copies(n int) {
+	to := w.posts[n].to
+	to.closed = false
+	w.asks(&to, w.posts[n].body)
 }
 
 func (w *town) loses(what string) bool {
@@ -223,6 +238,11 @@ func TestDirectoriesConverge(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) { i := tower(); w.towers[i] = newTower(t, i) },
 			"down":    func(t *rapid.T) { i := tower(); w.down[i] = !w.down[i] },
+			"copy": func(t *rapid.T) {
+				if len(w.posts) > 0 {
+					w.copies(rapid.IntRange(0, len(w.posts)-1).Draw(t, "post"))
+				}
+			},
 			"cut": func(t *rapid.T) {
 				for id := effects.Conn(1); id <= w.last; id++ {
 					if c := w.conns[id]; !c.closed && rapid.Bool().Draw(t, "lost") {

@@ -35,7 +35,7 @@ type Config struct {
 	Entry   int    // bytes of frames in an entry, if it has more than one
 	Frame   int    // bytes of a frame; a larger one is left out
 	Buffer  int    // bytes of frames that wait
-	Read    uint32 // entries in one answer
+	Read    uint32 // entries in one answer; at least as many as there are directories, or one may never keep up
 	Tellers int    // other lives that are followed; of more, those heard last
 
 	Poll     effects.Duration // between two reads that find nothing more

@@ -292,7 +292,13 @@ func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 	t.sync = &syncing{id: string(q.sync.SyncID), began: now, went: now, seen: make([]bool, q.sync.BatchCount)}
 	if q.sync.Numbered {
 		t.sync.account = &account{next: q.sync.Next}
-		if t.sure != nil && t.sure.next != q.sync.Next {
+		// A sync takes a number, so one that says the next but one leaves out no operation. What was told before stays
+		// until the sync is whole.
+		switch {
+		case t.sure == nil:
+		case q.sync.Next == t.sure.next, q.sync.Next == t.sure.next+1:
+			t.sure.next = q.sync.Next
+		default:
 			t.sure = nil
 		}
 	}
