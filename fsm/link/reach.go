@@ -179,9 +179,9 @@ func Shorter(d effects.Duration, driftPPM uint32) effects.Duration {
 	return d - effects.Duration(drifted(int64(d), driftPPM))
 }
 
-// Compare notes the stamps of an inbound peer's message that names no instant. Each message that echoes a stamp of ours
+// CompareClocks notes the stamps of an inbound peer's message that names no instant. Each message that echoes a stamp of ours
 // may prove more of the peer's clock than those before it, whatever it is about.
-func (l *Links) Compare(v *env.Env, class int, s protocol.Stamps) {
+func (l *Links) CompareClocks(v *env.Env, class int, s protocol.Stamps) {
 	l.OfClass(class).anchor.add(v.Now, s, l.cfg.DriftPPM)
 }
 

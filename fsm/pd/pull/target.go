@@ -92,7 +92,7 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	if len(m.Keys) == 0 && len(m.Ext.Withdraw) > 0 {
 		// Example: an offer expires because the clocks were compared badly, in a slow handshake. The withdrawal follows our
 		// answer at once, so it compares them well, and the next offer, after however long a pause, is not lost likewise.
-		e.Links.Compare(&e.Env, class, m.Ext.Stamps)
+		e.Links.CompareClocks(&e.Env, class, m.Ext.Stamps)
 		t.onWithdrawal(e, who, peer)
 		return
 	}
