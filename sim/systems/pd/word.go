@@ -1,6 +1,8 @@
 package pd
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
@@ -27,7 +29,8 @@ type Said struct {
 // words are PD's own.
 //
 //kvferry:table
-var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readRenewal}, {Read: readEnd, Harm: receives}}
+var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readDone, Harm: isRead}, {Read: readRenewal},
+	{Read: readEnd, Harm: receives}}
 
 // readAlloc reads commits and aborts.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
@@ -46,6 +49,20 @@ func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullReadyNotif
 	if !protocol.MayBe(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+		return s, false
+	}
+	if m.HasExt {
+		s.From, s.To = &m.Ext.Incarnation, &m.Ext.To
+	}
+	m.Ext.Version, s.Write = ProtoVersion, func() []byte { return m.Append(nil) }
+	return s, true
+}
+
+// readDone reads that a read has ended, and how. One that was refused says so with a code: without it the same words say
+// that all was read, so a stranger that repeats it with that field out of order says something new.
+func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
+	var m protocol.PullDoneSignal
+	if !protocol.MayBe(b, protocol.TagPullDoneSignal, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.HasExt {
@@ -75,6 +92,11 @@ func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	}
 	m.Version = ProtoVersion
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
+}
+
+// isRead is where a sender is told that its pages were read.
+func isRead(to *world.Node) (on effects.Channel, harms bool) {
+	return effects.ChannelDone, slices.Contains(to.Listens, effects.ChannelDone)
 }
 
 // receives is where a receiver is asked for pages.
