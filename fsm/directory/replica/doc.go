@@ -35,7 +35,7 @@ type Config struct {
 	Entry   int    // bytes of frames in an entry, if it has more than one
 	Frame   int    // bytes of a frame; a larger one is left out
 	Buffer  int    // bytes of frames that wait
-	Read    uint32 // entries in one answer; at least as many as there are directories, or one may never keep up
+	Read    uint32 // entries in one answer; at least Tellers, as each may append one in the time of a read
 	Tellers int    // other lives that are followed; of more, those heard last
 
 	Poll     effects.Duration // between two reads that find nothing more
@@ -48,7 +48,7 @@ type Config struct {
 // Default is for a few directories near their log.
 func Default() Config {
 	return Config{
-		Bytes: 256 << 20, Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 16, Tellers: 64,
+		Bytes: 256 << 20, Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 64, Tellers: 64,
 		Poll: 20 * effects.Millisecond, Patience: 2 * effects.Second, Pause: 500 * effects.Millisecond,
 		Again: 5 * effects.Second, AgainMost: 160 * effects.Second,
 	}
@@ -82,6 +82,9 @@ func (c *Config) Check() error {
 	switch {
 	case c.Addr.Port == 0 || c.Life == 0:
 		return fmt.Errorf("replica: port %d and life %d: give both", c.Addr.Port, c.Life)
+	case int(c.Read) < c.Tellers:
+		return fmt.Errorf("replica: %d entries of an answer and %d tellers: give at least as many entries, or a "+
+			"directory that follows all of them may never keep up", c.Read, c.Tellers)
 	case c.Poll <= 0 || c.Patience <= 0 || c.Pause <= 0 || c.Again <= 0:
 		return fmt.Errorf("replica: poll %v, patience %v, pause %v and again %v: give more than 0", c.Poll, c.Patience,
 			c.Pause, c.Again)

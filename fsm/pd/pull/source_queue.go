@@ -106,10 +106,7 @@ func (p *outgoing) orphaned(e *flow.Env) bool {
 // Its pages must fit below the high-water mark, and no other peer's put may have waited for that before it. What is
 // leased already asks for nothing.
 func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
-	switch {
-	case p.lease.Out():
-		return true
-	case f.mayPass(p.Peer) && f.cfg.room(e, p):
+	if p.lease.Out() || f.mayPass(p.Peer) && f.cfg.room(e, p) {
 		return true
 	}
 	if f.block(p.Peer) {

@@ -113,14 +113,13 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 	return all
 }
 
-// replicaOf is how a directory uses the log: with bounds that end knowledge, as there are other ways to it. An answer has
-// an entry of each directory at least. Each appends one entry in a round trip, so a directory that reads fewer in a round
-// trip never keeps up with workers that speak all the time: it misses entries for ever, and has workers sync for ever.
+// replicaOf is how a directory uses the log: with bounds that end knowledge, as there are other ways to it.
 func replicaOf(b own.Boot) replica.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
 	c := replica.Default()
 	c.Addr, c.Life = b.Addr(logName, effects.ChannelLog), b.Seed|1
-	c.Entry, c.Read, c.Tellers = at(0).Between(400, 2000), uint32(at(1).Between(len(sharing), 8)), at(2).Between(3, 8)
+	c.Entry, c.Tellers = at(0).Between(400, 2000), at(2).Between(3, 8)
+	c.Read = uint32(at(1).Between(c.Tellers, 8))
 	c.Buffer = at(3).Between(4000, 40_000)
 	c.Poll, c.Patience, c.Pause, c.Again = 150*effects.Millisecond, patience, 50*effects.Millisecond, wantedAgain
 	c.AgainMost = wantedMost
