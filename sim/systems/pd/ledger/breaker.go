@@ -103,7 +103,11 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 		if code != effects.NoMemory {
 			chunks = 0
 		}
-		f.alone = chunks
+		if c.Closed { // The sender may not read this answer, and then an earlier one holds.
+			f.alone = max(f.alone, chunks)
+		} else {
+			f.alone = chunks
+		}
 		if chunks == math.MaxUint32 {
 			chunks = 0 // It is not known which one was answered: its connection is closed.
 		}
