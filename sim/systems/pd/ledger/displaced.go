@@ -48,17 +48,10 @@ func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 	return &my.askers[i]
 }
 
-// asks notes a request in a name that n knows, if it does.
-func (or *displacedOracle) asks(n *world.Node, w *waiter) {
-	if w.known {
-		or.speaks(n, w.peer)
-	}
-}
-
-// speaks notes that somebody spoke in a name that n knows, whatever it said: it competes for the places from now on.
-// Example: three strangers say hello, and each that a request has ended.
-func (or *displacedOracle) speaks(n *world.Node, who effects.Incarnation) {
-	if who != (effects.Incarnation{}) {
+// speaks notes that somebody spoke in a name, to a node in another one. If n knows it so, it competes for the places
+// from now on, whatever it said. Example: three strangers say hello, and each that a request has ended.
+func (or *displacedOracle) speaks(n *world.Node, who, to effects.Incarnation) {
+	if who != (effects.Incarnation{}) && pd.Believes(n, who, to) {
 		or.of(n, who).asked = true
 	}
 }

@@ -98,9 +98,7 @@ func (or *endsOracle) heard(n *world.Node, request uint64, body []byte) {
 		return
 	}
 	if protocol.MayBe(body, protocol.TagEndRequest, &pd.WireLimits) && or.ask.Decode(body, &pd.WireLimits) == nil {
-		if who := effects.Incarnation(or.ask.Incarnation); pd.Believes(n, who, effects.Incarnation(or.ask.To)) {
-			or.all().places.speaks(n, who)
-		}
+		or.all().places.speaks(n, effects.Incarnation(or.ask.Incarnation), effects.Incarnation(or.ask.To))
 		or.heardEnd(n, request)
 	} else if m, is := or.truth().asRequest(body); is && m.HasExt && len(m.Keys) > 0 {
 		or.heardBatch(n, m.Ext.Request, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation)

@@ -102,6 +102,7 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
 			or.all().landed.called(n, w.peer, effects.Incarnation(m.Ext.To))
+			or.all().places.speaks(n, w.peer, effects.Incarnation(m.Ext.To))
 		}
 		if w.keys = len(m.Keys); w.keys > 0 {
 			if !m.HasExt && or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted {
@@ -151,7 +152,6 @@ func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 
 func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my := or.at(n)
 	w.known, w.came = pd.Believes(n, w.peer, to), or.w.Clock(n)
-	or.all().places.asks(n, &w)
 	for i := range my.waiters {
 		o := &my.waiters[i]
 		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)

@@ -16,6 +16,9 @@ import (
 // offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
 func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	m, is := or.truth().asOffer(body)
+	if is && m.HasExt {
+		or.all().places.speaks(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To))
+	}
 	if !is || len(m.Keys) == 0 || !m.HasExt {
 		if is {
 			or.takenBack(n, m)
