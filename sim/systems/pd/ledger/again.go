@@ -80,16 +80,25 @@ func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 	}
 }
 
-// refused notes an operation that its driver did not take, as it had no question of that name: it goes again after
-// those that went, whose end is told when their connection's is.
-func (or *againOracle) refused(n *world.Node, ev effects.Event) {
+// unanswered notes what may not go again in its old order: an operation that its driver did not take, as it had no
+// question of that name, and goes after those that went; and one of whose end the driver tells late, when an operation
+// behind it was told of its own end, and was sent again already. Example: a connection is reset, and closed before the
+// machine hears of that. What it asked between the two ends at once, and what it asked before ends as the reset is told.
+func (or *againOracle) unanswered(n *world.Node, ev effects.Event) {
 	e, ok := ev.(*effects.Unanswered)
 	if !ok {
 		return
 	}
-	for i := range or.asked[n.ID] {
-		x := &or.asked[n.ID][i]
-		if x.corr == e.Corr && x.life == n.Life && x.conn != 0 && or.w.ConnOf(x.conn).Under(e.Corr) == nil {
+	all := or.asked[n.ID]
+	for i := range all {
+		x := &all[i]
+		if x.corr != e.Corr || x.life != n.Life || x.conn == 0 {
+			continue
+		}
+		overtaken := slices.ContainsFunc(all[i+1:], func(o sentBefore) bool {
+			return o.life == n.Life && o.lost == x.conn && o.conn != x.conn
+		})
+		if overtaken || or.w.ConnOf(x.conn).Under(e.Corr) == nil {
 			x.conn = 0
 		}
 	}

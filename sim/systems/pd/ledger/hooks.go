@@ -25,7 +25,7 @@ func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 		o.refused.commanded(n, ev)
 		o.severed.step(n, ev)
 		o.shared.step(n, ev)
-		o.again.refused(n, ev)
+		o.again.unanswered(n, ev)
 		if x, ok := ev.(*effects.Opened); ok {
 			o.proxy.opened(n, x)
 			o.words.opened(n, x)
