@@ -139,8 +139,9 @@ func (j *Job) goesTo(w *Cluster) {
 // Probes says whether it was made after healing, and must succeed.
 func (j *Job) Probes() bool { return j.probe }
 
-// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, or an offer as long
-// as a few messages: then each may end as expired, and that one of a few does not is nobody's promise.
+// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, an offer as long
+// as a few messages, or the answer to it, which over a communicator waits for several things that the device does, as
+// long as its sender waits for that: then each may end as expired, and that one of a few does not is nobody's promise.
 func (w *Cluster) sluggish(from, to *world.Node) bool {
 	c := &w.Plan.Rank
 	useful := c.PullTTL - c.LeaseGuard // how long a reader may read, or keep, what is offered
@@ -148,6 +149,7 @@ func (w *Cluster) sluggish(from, to *world.Node) bool {
 		useful -= c.LeadMin
 	}
 	return from.Pulls && (to.Delays && c.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter) ||
+		w.Source.Topology.Communicators && c.ReplyTimeout < 8*w.Setting.Device ||
 		useful < 12*effects.Duration(w.Source.Delays.Message))
 }
 
