@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -239,17 +240,24 @@ func (b *volume) at(w who) *entry {
 	return nil
 }
 
+// addressOf is where a worker takes a controller's requests and its peers', by which one without an incarnation is known:
+// a heartbeat of a former process of it may come late, and says others.
+func addressOf(m *protocol.RegisterMsg) string {
+	return fmt.Sprintf("%s:%d %s", m.IP, m.Port, m.PeerInitURL)
+}
+
 // registers is somebody who is there, by a registration or a heartbeat.
 func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
 	t, plain := b.at(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
 	switch {
 	case t != nil && !plain && t.was == m.Incarnation: // It comes no more.
-	case t != nil && t.is == m.Incarnation && (beat || !plain):
+	case t != nil && t.is == m.Incarnation && !plain, t != nil && t.is == m.Incarnation && beat && t.at == addressOf(m):
 		b.hears(t, now)
 	case t != nil && plain && beat: // It is at another address, or of a release that says more.
 	default:
 		delete(b.first, string(m.InstanceID))
-		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), begun: beat}
+		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), at: addressOf(m),
+			begun: beat}
 		if !beat {
 			next.sure = &account{}
 		}

@@ -12,6 +12,7 @@ type entry struct {
 	who     who
 	is, was protocol.UUID
 	url     string
+	at      string       // as addressOf says
 	heard   effects.Time // by the time that the directory was awake
 	told    []uint64     // all that it may be believed to have
 	sure    *account     // what it must be believed to have; nil: nobody can say
