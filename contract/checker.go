@@ -86,6 +86,9 @@ func (c *Checker) Asked(e effects.Effect) error {
 		if err := c.begin(e.Corr, owed{verb: Asking, conn: e.Conn}); err != nil {
 			return err
 		}
+		if err := c.planes.carries(e); err != nil {
+			return err
+		}
 		return c.wires.asked(e)
 	case *effects.Post:
 		if err := c.begin(e.Corr, owed{verb: Telling, conn: e.Conn}); err != nil {
@@ -114,6 +117,8 @@ func (c *Checker) Asked(e effects.Effect) error {
 			return err
 		}
 		return c.planes.copying(e)
+	case *effects.Store:
+		return c.planes.storing(e)
 	case *effects.Confirm:
 		return c.planes.confirmed(e.Landing)
 	case *effects.Scatter:

@@ -32,9 +32,9 @@
 //	Copy                CopyDone; if it was not settled, one Settled later
 //	Scatter             Scattered
 //	Revoke              Revoked (on leased planes possibly never: then the pages stay counted)
-//	Close, Reply, Publish, Grant, Confirm, Cancel, Deliver, Return, Observe: none
+//	Close, Reply, Publish, Grant, Store, Confirm, Cancel, Deliver, Return, Observe: none
 //
-// Publish and Grant are synchronous: they are in force before the next effect is
+// Publish, Grant and Store are synchronous: they are in force before the next effect is
 // carried out, so a Reply never overtakes the Grant that it tells of. A driver
 // never blocks in an effect: its queues are as large as the machine's [Limits].
 //

@@ -32,6 +32,10 @@ type Send struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
+	// Carries are pages of ours whose valid bytes the driver writes, one page behind the other, over the end of Body, as
+	// they are when it carries the effect out: Body has so many bytes for them. Before: the machine holds the pages in
+	// this step, and nothing stores there. Where the driver cannot read pages by itself there are none.
+	Carries []Page
 }
 
 // Post hands one one-way message to the transport. Answer: one SendDone. Never
@@ -117,6 +121,14 @@ type Copy struct {
 	Pairs []CopyPair
 }
 
+// Store copies Bytes, which are of the body of the event that was taken in this step, to the start of a page of ours,
+// before the driver carries out the next effect. No answer: it cannot fail. Before: Page was published, and nobody else
+// loads or stores there.
+type Store struct {
+	Page  Page
+	Bytes []byte
+}
+
 // Cancel hastens the end of a Transfer or Copy. No answer of its own; unknown ones are ignored.
 type Cancel struct{ Corr Corr }
 
@@ -181,6 +193,7 @@ func (*Grant) isEffect()    {}
 func (*Revoke) isEffect()   {}
 func (*Transfer) isEffect() {}
 func (*Copy) isEffect()     {}
+func (*Store) isEffect()    {}
 func (*Cancel) isEffect()   {}
 func (*Confirm) isEffect()  {}
 func (*Scatter) isEffect()  {}

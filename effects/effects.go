@@ -17,6 +17,7 @@ type Effects struct {
 	revokes   []Revoke
 	transfers []Transfer
 	copies    []Copy
+	stores    []Store
 	cancels   []Cancel
 	confirms  []Confirm
 	scatters  []Scatter
@@ -55,6 +56,7 @@ const (
 	kindObserve
 	kindScatter
 	kindCopy
+	kindStore
 )
 
 type slot struct {
@@ -69,6 +71,7 @@ func (o *Effects) Reset() {
 	o.replies, o.imports, o.drops = o.replies[:0], o.imports[:0], o.drops[:0]
 	o.publishes, o.grants, o.revokes = o.publishes[:0], o.grants[:0], o.revokes[:0]
 	o.transfers, o.copies, o.cancels, o.confirms = o.transfers[:0], o.copies[:0], o.cancels[:0], o.confirms[:0]
+	o.stores = o.stores[:0]
 	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
 	o.bytes, o.pages, o.pairs, o.moves = o.bytes[:0], o.pages[:0], o.pairs[:0], o.moves[:0]
@@ -117,6 +120,8 @@ func (o *Effects) At(i int) Effect {
 		return &o.scatters[s.index]
 	case kindCopy:
 		return &o.copies[s.index]
+	case kindStore:
+		return &o.stores[s.index]
 	}
 	panic("BUG: effect of unknown kind")
 }
@@ -143,8 +148,12 @@ func (o *Effects) Close(c Conn) {
 	o.add(kindClose, len(o.closes))
 }
 
-// Send appends a Send. Its Body must come from Arena and Cut.
-func (o *Effects) Send(e Send) { o.sends = append(o.sends, e); o.add(kindSend, len(o.sends)) }
+// Send appends a Send. Its Body must come from Arena and Cut; the pages that it carries are copied.
+func (o *Effects) Send(e Send) {
+	e.Carries = o.CopyPages(e.Carries)
+	o.sends = append(o.sends, e)
+	o.add(kindSend, len(o.sends))
+}
 
 // Post appends a Post. Its Body must come from Arena and Cut.
 func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.add(kindPost, len(o.posts)) }
@@ -199,6 +208,9 @@ func (o *Effects) Copy(e Copy) {
 	o.copies = append(o.copies, e)
 	o.add(kindCopy, len(o.copies))
 }
+
+// Store appends a Store; its Bytes stay where they are.
+func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.add(kindStore, len(o.stores)) }
 
 // Cancel appends a Cancel.
 func (o *Effects) Cancel(c Corr) {

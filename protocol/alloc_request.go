@@ -47,6 +47,10 @@ type AllocExt struct {
 	// layers the sender counts on. A chunk that was opened by another grant, such as that for an older message which the
 	// network delayed, does not have them.
 	Opened uint64
+	// Carried is kvf_bytes: the chunks themselves, one behind the other in the order of Keys, each as long as its valid
+	// bytes; empty: they are to be asked for. It is the last field, so that its bytes end the message. It goes to peers
+	// that take so much (HelloExt.Carries).
+	Carried []byte
 }
 
 // Fields of AllocRequest.
@@ -74,6 +78,7 @@ const (
 	allocLayers
 	allocEpoch
 	allocOpened
+	allocCarried
 )
 
 var allocRequestSchema = schema{
@@ -82,7 +87,7 @@ var allocRequestSchema = schema{
 	names: []string{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch", "total_chunks",
 		"kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_commit", "kvf_abort",
-		"kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opened",
+		"kvf_code", "kvf_reason", "kvf_layers", "kvf_epoch", "kvf_opened", "kvf_bytes",
 	},
 	required: 1<<allocKeys | 1<<allocFormat | 1<<allocShape | 1<<allocDtype | 1<<allocLastTokens,
 }
@@ -188,6 +193,8 @@ func (e *AllocExt) decode(r *reader, field int) {
 		e.Epoch = r.uint32()
 	case allocOpened:
 		e.Opened = r.uint64()
+	case allocCarried:
+		e.Carried = r.binUpTo(r.lim.MessageBytes, "MessageBytes")
 	}
 }
 
@@ -195,7 +202,7 @@ func (e *AllocExt) decode(r *reader, field int) {
 func (e *AllocExt) count() int {
 	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
-		e.Layers != 0, e.Epoch != 0, e.Opened != 0)
+		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Carried) > 0)
 }
 
 func (e *AllocExt) append(b []byte) []byte {
@@ -212,5 +219,9 @@ func (e *AllocExt) append(b []byte) []byte {
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
 	b = appendNonZero(b, "kvf_layers", uint64(e.Layers))
 	b = appendNonZero(b, "kvf_epoch", uint64(e.Epoch))
-	return appendNonZero(b, "kvf_opened", e.Opened)
+	b = appendNonZero(b, "kvf_opened", e.Opened)
+	if len(e.Carried) > 0 {
+		b = appendBin(appendStr(b, "kvf_bytes"), e.Carried)
+	}
+	return b
 }

@@ -78,6 +78,7 @@ type AllocReplyExt struct {
 	Committed   []uint64 // kvf_committed: grants of the request's commit list that are in force as entries
 	Gone        []uint64 // kvf_gone: grants of its lists that had ended before
 	Reason      []byte   // kvf_reason: Code for people
+	Taken       uint32   // kvf_taken: chunks that were taken from the request itself, beside those that were there; else 0
 }
 
 // Fields of AllocResponse. Those of the Ascend form are last, so that the upstream schema is a prefix.
@@ -94,6 +95,7 @@ const (
 	replyCommitted
 	replyGone
 	replyReason
+	replyTaken
 	replyUUIDs
 	replyFailed
 )
@@ -101,7 +103,7 @@ const (
 var replyNames = []string{
 	tagField, "already_sent_indexes", "remote_indexes",
 	"kvf_v", "kvf_grant", "kvf_gens", "kvf_lease_ns", "kvf_code", "kvf_retry_ns", "kvf_committed", "kvf_gone",
-	"kvf_reason", "remote_buffer_uuids", "alloc_failed",
+	"kvf_reason", "kvf_taken", "remote_buffer_uuids", "alloc_failed",
 }
 
 var (
@@ -248,13 +250,15 @@ func (e *AllocReplyExt) decode(r *reader, field int) {
 		e.Gone = r.uint64s(e.Gone)
 	case replyReason:
 		e.Reason = r.text()
+	case replyTaken:
+		e.Taken = r.uint32()
 	}
 }
 
 // count says how many fields append will write.
 func (e *AllocReplyExt) count() int {
 	return 1 + ones(e.Grant != 0, len(e.Generations) > 0, e.LeaseNS != 0, e.Code != 0, e.RetryNS != 0,
-		len(e.Committed) > 0, len(e.Gone) > 0, len(e.Reason) > 0)
+		len(e.Committed) > 0, len(e.Gone) > 0, len(e.Reason) > 0, e.Taken != 0)
 }
 
 func (e *AllocReplyExt) append(b []byte) []byte {
@@ -266,5 +270,6 @@ func (e *AllocReplyExt) append(b []byte) []byte {
 	b = appendNonZero(b, "kvf_retry_ns", e.RetryNS)
 	b = appendNonEmpty(b, "kvf_committed", e.Committed)
 	b = appendNonEmpty(b, "kvf_gone", e.Gone)
-	return appendNonEmptyText(b, "kvf_reason", e.Reason)
+	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
+	return appendNonZero(b, "kvf_taken", uint64(e.Taken))
 }

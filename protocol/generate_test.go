@@ -50,6 +50,7 @@ var (
 				Request: genText.Draw(t, "req"), Commit: genList.Draw(t, "commit"), Abort: genList.Draw(t, "abort"),
 				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 				Layers: genUint32.Draw(t, "layers"), Epoch: genUint32.Draw(t, "epoch"), Opened: genUint64.Draw(t, "opened"),
+				Carried: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "carried"),
 			}
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
@@ -77,6 +78,7 @@ var (
 				Version: genUint32.Draw(t, "version"), Grant: genUint64.Draw(t, "grant"), LeaseNS: genUint64.Draw(t, "lease"),
 				Code: genUint32.Draw(t, "code"), RetryNS: genUint64.Draw(t, "retry"),
 				Committed: genList.Draw(t, "committed"), Gone: genList.Draw(t, "gone"), Reason: genText.Draw(t, "reason"),
+				Taken: genUint32.Draw(t, "taken"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
@@ -225,6 +227,7 @@ var (
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
 			Window:    genUint32.Draw(t, "window"),
 			Layers:    genUint32.Draw(t, "layers"),
+			Carries:   genUint32.Draw(t, "carries"),
 			PageBytes: genUint64.Draw(t, "page"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Stamps: genStamps.Draw(t, "stamps"),
 		}

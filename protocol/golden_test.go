@@ -101,6 +101,20 @@ var goldenPD = map[string]Message{
 			Version: 2, Operation: 9, Attempt: 1, Request: []byte("17"), Layers: 36, Epoch: 2, Opened: 7,
 		},
 	},
+	"alloc-request-carried": &AllocRequest{
+		Keys: [][]byte{[]byte("m@2@0@1f@bfloat16"), []byte("m@2@0@2a@bfloat16")}, Format: FormatKV2LTD,
+		Shape: Shape{Dims: [4]uint32{2, 1, 2, 2}, N: 4}, Dtype: DtypeBFloat16, LastChunkTokens: 1,
+		HasExt: true, Ext: AllocExt{Version: 3, Operation: 9, Attempt: 1, Request: []byte("17"), Carried: []byte{
+			0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+		}},
+	},
+	"alloc-response-taken": &AllocResponse{
+		Form: FormAscend, AlreadySent: []int64{0}, HasExt: true, Ext: AllocReplyExt{Version: 3, Taken: 1},
+	},
+	"init-response-carries": &HixlInitResponse{
+		EngineID: []byte("10.0.0.1:7300"), HasExt: true,
+		Ext: HelloExt{ProtoMin: 3, ProtoMax: 3, Window: 16, Carries: 65536},
+	},
 	"alloc-response-sync": &AllocResponse{Form: FormSync, AlreadySent: []int64{0}, RemoteIndexes: []int64{129}},
 	"alloc-response-sync-ext": &AllocResponse{
 		Form: FormSync, HasExt: true, Ext: AllocReplyExt{Version: 1, Committed: []uint64{3}, Gone: []uint64{300}},

@@ -27,6 +27,7 @@ type HelloExt struct {
 	Reason             []byte   // kvf_reason: the same for people
 	Stamps             Stamps   // of the speaker
 	Layers             uint32   // kvf_layers: of a chunk, each in a page of its own; 0: a page has a whole chunk
+	Carries            uint32   // kvf_carries: most bytes of chunks that a request to its alloc port may carry; 0: none
 	Geometry           []uint64 // kvf_geometry: what lies in which page of who registers blocks (fsm/geometry); else empty
 }
 
@@ -48,6 +49,7 @@ const (
 	helloEcho
 	helloLayers
 	helloGeometry
+	helloCarries
 )
 
 // helloLayout are the fields of a layout. They come together: half a layout describes no chunk, and whoever kept it
@@ -58,7 +60,7 @@ const helloLayout uint64 = 1<<helloFormat | 1<<helloShape | 1<<helloDtype
 var helloNames = []string{
 	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_window", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
 	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason", "kvf_clock_ns", "kvf_echo_ns",
-	"kvf_layers", "kvf_geometry",
+	"kvf_layers", "kvf_geometry", "kvf_carries",
 }
 
 // emptied returns no extension, and keeps the slices for the next.
@@ -96,6 +98,8 @@ func (e *HelloExt) decode(r *reader, field int) {
 		e.Layers = r.uint32()
 	case helloGeometry:
 		e.Geometry = r.uint64s(e.Geometry)
+	case helloCarries:
+		e.Carries = r.uint32()
 	default:
 		e.Stamps.decode(r, field-helloClock)
 	}
@@ -132,7 +136,8 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 // count says how many fields append will write.
 func (e *HelloExt) count() int {
 	n := 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.Window != 0, e.PageBytes != 0,
-		len(e.Planes) > 0, len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0, e.Layers != 0, len(e.Geometry) > 0)
+		len(e.Planes) > 0, len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0, e.Layers != 0, len(e.Geometry) > 0,
+		e.Carries != 0)
 	if e.Layout != (Layout{}) {
 		n += 3
 	}
@@ -160,7 +165,8 @@ func (e *HelloExt) append(b []byte) []byte {
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
 	b = e.Stamps.append(b)
 	b = appendNonZero(b, "kvf_layers", uint64(e.Layers))
-	return appendNonEmpty(b, "kvf_geometry", e.Geometry)
+	b = appendNonEmpty(b, "kvf_geometry", e.Geometry)
+	return appendNonZero(b, "kvf_carries", uint64(e.Carries))
 }
 
 // planes appends the names of data planes to vs.

@@ -22,6 +22,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
+// carriedBytes is how much a put has at the most that goes with its question, as by default.
+const carriedBytes = 64 << 10
+
 // spacedGap is the pause between two puts of BenchmarkSpaced. It is long enough for every thread of both processes to
 // go to sleep.
 const spacedGap = time.Millisecond
@@ -110,7 +113,7 @@ func usageOf(b *testing.B) usage {
 func smallChunks(b *testing.B, cfg *config.Config) {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 64, 16}, N: 4}}
-	cfg.ChunkTokens, cfg.BufferBytes = layout.Tokens(), 64*4096
+	cfg.ChunkTokens, cfg.BufferBytes, cfg.Link.CarryBytes = layout.Tokens(), 64*4096, carriedBytes
 	if err := cfg.SetLayout(layout); err != nil {
 		b.Fatal(err)
 	}

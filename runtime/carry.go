@@ -42,6 +42,7 @@ func (w *world) carryOut(e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,
 		*effects.Observe:
+		w.load(e)
 		w.hands.carryOut(e)
 	case *effects.Import:
 		w.importPeer(e)
@@ -69,10 +70,27 @@ func (w *world) carryOut(e effects.Effect) {
 		}
 	case *effects.Copy:
 		w.memory.copy(e)
+	case *effects.Store:
+		copy(w.memory.host(e.Page), e.Bytes)
 	case *effects.Scatter:
 		w.scatter(e)
 	default:
 		panic(fmt.Sprintf("BUG: unknown effect %T", e))
+	}
+}
+
+// load writes the pages that a message carries over its end.
+func (w *world) load(e effects.Effect) {
+	x, ok := e.(*effects.Send)
+	if !ok || len(x.Carries) == 0 {
+		return
+	}
+	at := len(x.Body)
+	for _, page := range x.Carries {
+		at -= int(page.Length)
+	}
+	for _, page := range x.Carries {
+		at += copy(x.Body[at:], w.memory.host(page))
 	}
 }
 

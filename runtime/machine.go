@@ -94,8 +94,18 @@ func machineCommon(cfg *config.Config) rank.Common {
 		BackoffMax:   nanos(cfg.Link.BackoffMax),
 		BatchMax:     uint32(cfg.Limits.ArrayLen),
 		Window:       uint16(cfg.Link.Window),
+		Carries:      carries(cfg),
 		Wire:         cfg.Limits,
 	}
+}
+
+// carries is how many bytes of chunks may come with a request for their pages. The driver copies them itself, so of pages
+// in a device there are none.
+func carries(cfg *config.Config) uint32 {
+	if cfg.NeedsNPU() {
+		return 0
+	}
+	return uint32(min(cfg.Link.CarryBytes, uint64(cfg.Limits.MessageBytes/2)))
 }
 
 func machineMemory(cfg *config.Config) rank.Memory {

@@ -26,7 +26,8 @@ func TestWithRapid(t *testing.T) {
 		if r.Failure != nil {
 			t.Fatal(r.Failure)
 		}
-		if stored := r.Coverage.Counts("outcome")["store ok"]; r.Chunks > 0 && r.Grants == 0 && stored == 0 {
+		stored, taken := r.Coverage.Counts("outcome")["store ok"], r.Coverage.Counts("mark")["push/taken"]
+		if r.Chunks > 0 && r.Grants == 0 && stored == 0 && taken == 0 {
 			t.Fatalf("seed %d read %d chunks that nobody wrote", r.Seed, r.Chunks)
 		}
 	})

@@ -129,6 +129,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan.Bounds.Carries = 0 // Its chunks are to go by the plane.
 	w, err := newTrial(Options{Record: true}, &plan)
 	if err != nil {
 		t.Fatal(err)

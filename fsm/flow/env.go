@@ -49,6 +49,7 @@ type Config struct {
 	BatchMax     uint32 // chunks of a command or a message
 	PeersMax     uint32
 	AttemptsMax  uint32 // how often a put or a recall is asked or offered before it fails
+	Carries      uint32 // most bytes of chunks in a request for pages; 0: none
 	Window       uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire         protocol.Limits
 }

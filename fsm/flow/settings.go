@@ -29,7 +29,10 @@ type Settings struct {
 	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and a receiver
 	// takes on one; the smaller of the two counts.
 	Window uint16 // default 1: the next one when the last one was answered
-	Wire   protocol.Limits
+	// Carries is how many bytes of chunks a request for pages carries itself, at the most, where its receiver takes as
+	// many; 0: none. The driver must be able to copy to and from pages of ours by itself, so no page is in a device.
+	Carries uint32
+	Wire    protocol.Limits
 }
 
 // Fill puts defaults where nothing is said. A lease lasts as long as ten offers stand.
@@ -56,6 +59,9 @@ func (s *Settings) Check() error {
 	case s.ReplyTimeout <= s.AllocTimeout:
 		return fmt.Errorf("rank: ReplyTimeout %d ns must be longer than AllocTimeout %d ns, or every wait for pages would "+
 			"look like a dead peer", s.ReplyTimeout, s.AllocTimeout)
+	case uint64(s.Carries) > uint64(s.Wire.MessageBytes/2):
+		return fmt.Errorf("rank: Carries %d bytes must be at most half of Wire.MessageBytes, %d: a request has keys, too",
+			s.Carries, s.Wire.MessageBytes)
 	case s.LeaseGuard >= s.Lease:
 		return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than Lease %d ns", s.LeaseGuard, s.Lease)
 	}

@@ -49,6 +49,7 @@ type Landings struct {
 	byOperation table.Index // handles are slots
 	losses      kernel.Losses
 	commits     last.Words // grants that were committed
+	taken       last.Words // operations whose chunks came with the question
 	Bundles     bundle.Bundles
 	plan        Plan              `snap:"scratch"`
 	pages       []effects.Page    `snap:"scratch"`
@@ -71,8 +72,9 @@ func (l *Landings) Emptied(cfg Config, classes int) Landings {
 	clear(l.rows)
 	return Landings{
 		cfg: cfg, rows: l.rows[:0], byOperation: l.byOperation.Emptied(), losses: l.losses.Emptied(classes),
-		commits: l.commits.Emptied(cfg.GrantsMax, classes), Bundles: l.Bundles.Emptied(cfg.Bundles, classes),
-		plan: l.plan, pages: l.pages, grants: l.grants[:0],
+		commits: l.commits.Emptied(cfg.GrantsMax, classes), taken: l.taken.Emptied(cfg.GrantsMax, classes),
+		Bundles: l.Bundles.Emptied(cfg.Bundles, classes),
+		plan:    l.plan, pages: l.pages, grants: l.grants[:0],
 	}
 }
 
@@ -210,6 +212,29 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (t
 		taken = l.Land(v, s, x, page, keep) && taken
 	}
 	return taken
+}
+
+// Take makes all pages readable, which we stored ourselves from what came with the question for them, and ends the
+// landing. Asked again, the operation is answered as before (Taken).
+func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
+	v.Work.Spend(x.Size())
+	l.LandAll(v, s, x, keep)
+	if x.Operation != 0 {
+		l.taken.Say(last.Said{
+			Class: x.Class, Peer: x.Peer, Operation: x.Operation, Done: true, What: x.What, When: v.Now,
+			Over: v.Now.Add(l.cfg.ClaimTTL),
+		})
+	}
+	l.End(v, s, x)
+}
+
+// Taken says whether the chunks of an operation were taken with its question, and of what it was then.
+func (l *Landings) Taken(peer effects.Incarnation, operation uint64) (what uint64, taken bool) {
+	x := l.taken.Find(peer, operation, 0)
+	if x == nil {
+		return 0, false
+	}
+	return x.What, true
 }
 
 // LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody

@@ -16,6 +16,7 @@ const (
 	MarkCommitLate
 	MarkGrantAborted
 	MarkGrantAbandoned
+	MarkTakenBefore
 	markEnd
 )
 
@@ -34,7 +35,8 @@ func MarkNames() []string {
 		"commit-late",
 		"grant-aborted",
 		"grant-abandoned",
+		"taken-before",
 	}
 }
 
-const _ = uint(markEnd - MarkAlreadySent - 12)
+const _ = uint(markEnd - MarkAlreadySent - 13)

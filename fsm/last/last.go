@@ -20,6 +20,7 @@ type Said struct {
 	Operation uint64
 	Attempt   uint32 // of a refusal: who tries again after it has not heard it
 	Done      bool   // it speaks of every attempt
+	What      uint64 // hash of what the operation is of, where that is asked about
 	Code      effects.Code
 	When      effects.Time
 	Over      effects.Time // from when on the offer's own time forbids to read it

@@ -67,7 +67,7 @@ func (c *calling) fail(cause effects.Code, what effects.Why) {
 	}
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
 	c.rows.drop(v, p.row)
-	x.who, x.caps, x.window, x.echo = effects.Incarnation{}, 0, 0, 0
+	x.who, x.caps, x.window, x.carries, x.echo = effects.Incarnation{}, 0, 0, 0, 0
 	x.buffers, x.link.offers, x.link.planes = x.buffers[:0], x.link.offers[:0], x.link.planes[:0]
 	p.cause, p.why = cause, why
 	p.fails++

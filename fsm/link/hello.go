@@ -27,6 +27,7 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	if ext.Layers = c.Layers; c.TakesLayers {
 		ext.Caps |= protocol.CapLayers
 	}
+	ext.Carries = c.Carries
 	if c.Window > 1 {
 		ext.Window = uint32(c.Window)
 	}
@@ -39,6 +40,9 @@ func (c *Config) window(ext *protocol.HelloExt) uint16 {
 	}
 	return 0
 }
+
+// carries is what both ends have: the most bytes of chunks in a request.
+func (c *Config) carries(ext *protocol.HelloExt) uint32 { return min(c.Carries, ext.Carries) }
 
 // blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane
 // knows it by.

@@ -55,6 +55,7 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 		return
 	}
 	c.p.met, c.x.echo, c.x.window = true, m.Ext.Stamps.ClockNS, c.cfg.window(&m.Ext)
+	c.x.carries = c.cfg.carries(&m.Ext)
 	c.x.layers, c.x.chunks = m.Ext.Layers, c.cfg.putsTogether(&m.Ext)
 	c.x.geometry = append(c.x.geometry[:0], m.Ext.Geometry...)
 	c.met(effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
@@ -67,7 +68,7 @@ func (c *calling) greetedPlain() {
 		c.strange("lmcache, transfer_channel hixl")
 		return
 	}
-	c.x.window, c.x.layers, c.x.chunks, c.x.geometry = 0, 0, false, c.x.geometry[:0]
+	c.x.window, c.x.carries, c.x.layers, c.x.chunks, c.x.geometry = 0, 0, 0, false, c.x.geometry[:0]
 	c.met(effects.Incarnation{}, 0, c.cfg.PlaneNames[:1], [][]byte{nil})
 }
 

@@ -33,9 +33,10 @@ type Incarnation struct {
 
 	geometry []uint64 // what lies in which of its pages, as it said
 
-	layers uint32 // of one that we call: of its chunks, where each has a page of its own
-	chunks bool   // likewise: its pages have all layers of a chunk, and ours one
-	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
+	layers  uint32 // of one that we call: of its chunks, where each has a page of its own
+	chunks  bool   // likewise: its pages have all layers of a chunk, and ours one
+	window  uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
+	carries uint32 // likewise: most bytes of chunks in a request to its alloc port
 }
 
 func (x *Incarnation) inbound() bool { return x.peer == 0 }
@@ -69,6 +70,9 @@ func (x *Incarnation) Chunks() bool { return x.chunks }
 
 // Geometry is what lies in which of its pages, as it said; none if it takes no registrations. Nobody keeps it.
 func (x *Incarnation) Geometry() []uint64 { return x.geometry }
+
+// Carries is how many bytes of chunks a request to its alloc port may carry, at the most.
+func (x *Incarnation) Carries() uint32 { return x.carries }
 
 // PageBytes is how large its pages are; zero if it listed none.
 func (x *Incarnation) PageBytes() uint64 {

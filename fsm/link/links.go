@@ -42,6 +42,7 @@ type Config struct {
 	Lookups      uint16   // questions at a time to a peer that shares
 	Geometry     []uint64 // what lies in which of our pages; none: nobody registers blocks here
 	Registers    uint16   // with Geometry: registrations at a time with one peer
+	Carries      uint32   // most bytes of chunks in a request to an alloc port, where both ends have it; 0: none
 	Window       uint16   // requests at a time on one connection to an alloc port, where both ends have it; 0 is 1
 	DriftPPM     uint32
 	ReplyTimeout effects.Duration

@@ -57,6 +57,14 @@ func spoilt(t *testing.T, body []byte, how string) []byte {
 		return append([]byte{0xDB, 0x7F, 0xFF, 0xFF, 0xFF}, "x"...)
 	case "ready": // a whole message, but not the one that belongs here
 		return (&protocol.HixlReadyResponse{}).Append(nil)
+	case "taken": // what was not carried
+		var m protocol.AllocResponse
+		lim := protocol.DefaultLimits()
+		if err := m.Decode(body, &lim); err != nil {
+			t.Fatal(err)
+		}
+		m.RemoteIndexes, m.RemoteUUIDs, m.Ext.Generations, m.Ext.Taken = nil, nil, nil, 1
+		return m.Append(nil)
 	case "list": // of who said no hello
 		return (&protocol.HixlMemInfoRequest{LocalID: []byte("nobody")}).Append(nil)
 	case "alloc":

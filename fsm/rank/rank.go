@@ -131,7 +131,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
 		LeaseMax: cfg.ReadLeaseMax, DriftPPM: cfg.DriftPPM, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
-		Wire: cfg.Wire,
+		Carries: cfg.Carries, Wire: cfg.Wire,
 	}
 	r.corrs = former.corrs.Emptied(cfg.need().Outstanding())
 	var lookup []byte
@@ -151,7 +151,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
-		Window: cfg.Window, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
+		Window: cfg.Window, Carries: cfg.Carries, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
 		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
 	}, source.Next())

@@ -194,7 +194,7 @@ func tag(body []byte) string {
 			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
 			"kvf_extended", "cached_indexes", "kvf_lengths", of + "lease_ns", of + "done",
 			"num_hit_chunks", "remote_mem_indexes", "lease_ttl_s", "error_code", "done_url", "peer_lookup_url",
-			"kvf_epoch", "kvf_opened",
+			"kvf_epoch", "kvf_opened", "kvf_taken",
 		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
@@ -215,6 +215,14 @@ func indexes(pages []effects.Page) string {
 	return "[" + strings.Join(s, " ") + "]"
 }
 
+// carrying says which pages go with a message.
+func carrying(e *effects.Send) string {
+	if len(e.Carries) == 0 {
+		return ""
+	}
+	return " with pages " + indexes(e.Carries)
+}
+
 // carry carries out one effect of n.
 func (r *rig) carry(n *node, e effects.Effect) {
 	switch e := e.(type) {
@@ -233,7 +241,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		*c = conn{}
 	case *effects.Send:
 		c := n.conn(e.Conn)
-		r.printf("%s Send %v: %s", n.name, c.channel, tag(e.Body))
+		r.printf("%s Send %v: %s%s", n.name, c.channel, tag(e.Body), carrying(e))
 		if c.corr != 0 {
 			r.t.Fatalf("%s: two requests in flight on one lockstep connection", n.name)
 		}
@@ -287,6 +295,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Scatter:
 		r.printf("%s Scatter #%d from %d %s", n.name, e.Ticket, e.First, indexes(e.Pages))
 		r.push(n, "Scattered", &effects.Scattered{Corr: e.Corr})
+	case *effects.Store:
+		r.printf("%s Store %d bytes into page %d", n.name, len(e.Bytes), e.Page.Index)
 	case *effects.Copy:
 		r.copied(n, e)
 	case *effects.Cancel:

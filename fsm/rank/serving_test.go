@@ -43,6 +43,7 @@ type serving struct {
 	grants   []effects.Grant
 	revokes  []effects.GrantID
 	confirms []effects.Code
+	stored   [][]byte // into pages of ours
 }
 
 func newServing(t fatal, change func(*Config)) *serving { return newShared(t, pagesMax, change) }
@@ -97,7 +98,9 @@ func (r *serving) do(ev effects.Event) {
 			r.revokes = append(r.revokes, e.Grant)
 		case *effects.Confirm:
 			r.confirms = append(r.confirms, e.Code)
-		case *effects.Observe:
+		case *effects.Store:
+			r.stored = append(r.stored, append([]byte(nil), e.Bytes...))
+		case *effects.Publish, *effects.Observe:
 		default:
 			r.t.Fatalf("a receiver asks for %T", e)
 		}

@@ -76,6 +76,7 @@ func newStorm(t *rapid.T, shares bool) *storm {
 				Layout: layout, Leased: s.leased, ReadLeaseMax: 7 * effects.Second, Lease: 3 * effects.Second,
 				LeaseGuard: 50 * effects.Millisecond, ReplyTimeout: 400 * effects.Millisecond,
 				AllocTimeout: 200 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, BatchMax: 3,
+				Carries: rapid.SampledFrom([]uint32{0, 32, 1 << 10}).Draw(t, "carries"),
 			},
 			Memory: Memory{Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), GrantsMax: few.Draw(t, "grants")},
 			Store: Store{

@@ -128,7 +128,7 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "gets", &cfg.PushesMax)
 				}
 				for name, at := range map[string]*uint32{
-					"layers": &cfg.Layers, "saves": &cfg.SavesMax, "bundles": &cfg.BundlesMax, "runs": &cfg.RunsMax,
+					"carries": &cfg.Carries, "layers": &cfg.Layers, "saves": &cfg.SavesMax, "bundles": &cfg.BundlesMax, "runs": &cfg.RunsMax,
 				} {
 					if d.HasArg(name) {
 						d.ScanArgs(t, name, at)

@@ -183,6 +183,8 @@ type Link struct {
 	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and how many a
 	// receiver takes on one; the smaller of the two counts.
 	Window uint32
+	// CarryBytes is how large chunks are at the most, all of a put together, that go with the question for their pages.
+	CarryBytes uint64
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
 	// UnfitBackoff is how long a receiver of another kind is left alone.

@@ -105,8 +105,12 @@ var nodeKeys = []key{
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
 		def: "10", doc: "one request and its reply; longer than the receiver's allocations wait"},
-	{name: "link.window", kind: integer(1, 16, func(d *draft) *uint32 { return &d.cfg.Link.Window }), def: "1",
+	{name: "link.window", kind: integer(1, 16, func(d *draft) *uint32 { return &d.cfg.Link.Window }), def: "16",
 		doc: "requests in flight to one alloc port; the smaller of both ends' counts"},
+	{name: "link.carry_bytes", kind: size(0, 32<<20, func(d *draft) *uint64 { return &d.cfg.Link.CarryBytes }),
+		def: "64KiB", doc: "a put of no more bytes goes with the question for its pages, in one round trip instead of two and " +
+			"a transfer, where both ends have as much; at most half of `limits.message_bytes`; 0: none does. Not of a pool " +
+			"that a device reads"},
 	{name: "link.backoff_min",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMin }),
 		def:  "50ms", doc: "the first pause before connecting again; it doubles, with jitter"},

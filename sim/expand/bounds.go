@@ -35,6 +35,9 @@ func drawBounds(p *plan.Plan, profile string) {
 		b.Rows = uint32(at(6).Again().Between(1, 3))
 		drawImpatient(p, at)
 	}
+	if at(8).Permille(350) { // A page of a full chunk has 32 bytes.
+		b.Carries = [...]uint32{32, 64, 96, 1 << 16}[at(8).Again().Below(4)]
+	}
 	if profile != "calm" && at(5).Permille(250) {
 		for i := range p.NodeCount() {
 			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])

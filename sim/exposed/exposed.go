@@ -244,7 +244,7 @@ func (w *world) carry(who int, e effects.Effect) {
 	case *effects.Revoke:
 		w.after(0, who, &effects.Revoked{Grant: e.Grant})
 	case *effects.Cancel, *effects.Close, *effects.Copy, *effects.Drop, *effects.Grant, *effects.Observe, *effects.Post,
-		*effects.Publish, *effects.Return, *effects.Scatter: // Nobody here waits for one.
+		*effects.Publish, *effects.Return, *effects.Scatter, *effects.Store: // Nobody here waits for one.
 	case *effects.Deliver:
 		switch {
 		case who == 0 && e.Ticket == w.finish:

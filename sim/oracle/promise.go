@@ -51,7 +51,8 @@ var promises = map[string]string{
 	"L6": "drain ends with everything released, or says what is left",
 	"L7": "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded " +
 		"number of times, and never left waiting for what is free; what one peer is asked goes in order",
-	"L8":       "each request that arrives is answered where no crash or disconnect came between",
+	"L8": "each request that arrives is answered where no crash or disconnect came between, and none that nobody changed on " +
+		"its way is taken for malformed",
 	"L9":       "every failure tells",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",
 	"panic":    "no machine ever finds its own state impossible",

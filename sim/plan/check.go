@@ -160,6 +160,7 @@ func (p *Plan) checkTimes(c *checker) {
 	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
 	within(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
 	within(c, "bounds.window", b.Window, 0, 1<<16-1)
+	within(c, "bounds.carries", b.Carries, 0, 1<<19)
 	within(c, "bounds.batch", b.Batch, 0, 1<<16)
 	within(c, "bounds.claims", b.Claims, 0, 1<<16)
 	p.Tuning.check(c)

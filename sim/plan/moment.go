@@ -30,6 +30,7 @@ const (
 	EffectObserve
 	EffectScatter
 	EffectCopy
+	EffectStore
 	EffectKinds // how many there are
 )
 
@@ -37,7 +38,7 @@ const (
 //
 //kvferry:table
 var MomentNames = [EffectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
-	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy"}
+	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store"}
 
 // String is the effect's name.
 func (k EffectKind) String() string { return MomentNames[k] }
@@ -81,6 +82,8 @@ func KindOf(e effects.Effect) EffectKind {
 		return EffectScatter
 	case *effects.Copy:
 		return EffectCopy
+	case *effects.Store:
+		return EffectStore
 	}
 	panic("BUG: effect that the simulator does not know")
 }

@@ -159,11 +159,12 @@ type Bounds struct {
 	Offers         uint32 `yaml:"offers"`  // kept by one receiver
 	Places         uint32 `yaml:"places"`  // chunks of those
 	Fetches        uint32 `yaml:"fetches"`
-	ReservePPM     uint32 `yaml:"reserve_ppm"`      // how much of a sender's pool offers leave alone, in millionths
-	Batch          uint32 `yaml:"batch,omitempty"`  // chunks in one message; 0: more than any has
-	Claims         uint32 `yaml:"claims,omitempty"` // beyond the first on each page; 0: eight times the pages
-	Window         uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
-	Rows           uint32 `yaml:"rows,omitempty"`   // that one step sweeps; 0: the machine's default
+	ReservePPM     uint32 `yaml:"reserve_ppm"`       // how much of a sender's pool offers leave alone, in millionths
+	Batch          uint32 `yaml:"batch,omitempty"`   // chunks in one message; 0: more than any has
+	Claims         uint32 `yaml:"claims,omitempty"`  // beyond the first on each page; 0: eight times the pages
+	Window         uint32 `yaml:"window,omitempty"`  // requests in flight on one alloc lane; 0 is 1
+	Carries        uint32 `yaml:"carries,omitempty"` // bytes of chunks that come with a request for their pages; 0: none
+	Rows           uint32 `yaml:"rows,omitempty"`    // that one step sweeps; 0: the machine's default
 }
 
 // Delays are how long things take that are neither a fault nor a machine's doing.

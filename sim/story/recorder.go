@@ -200,7 +200,8 @@ func groupOf(k world.Kind) trace.Group {
 	case world.KindCommand, world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindAbort,
 		world.KindDeliver, world.KindReturn:
 		return trace.Engine
-	case world.KindGrant, world.KindRevoke, world.KindRevoked, world.KindUnmap, world.KindPublish:
+	case world.KindGrant, world.KindRevoke, world.KindRevoked, world.KindUnmap, world.KindPublish,
+		world.KindStoreIn:
 		return trace.Memory
 	case world.KindTransfer, world.KindCancel, world.KindConfirm, world.KindTransferDone, world.KindSettled,
 		world.KindLanded, world.KindSubmit, world.KindAsk, world.KindCopy, world.KindStore, world.KindLoad:

@@ -37,6 +37,8 @@ func (r *Recorder) words(p *noted) string {
 			verb = "read"
 		}
 		return fmt.Sprintf("%s lets %s %s %s", who, r.peerOf(p), verb, r.granteds(p))
+	case world.KindStoreIn:
+		return fmt.Sprintf("%s stores %d bytes that came with the message into its page %d", who, p.C, p.A)
 	case world.KindRevoke:
 		return fmt.Sprintf("%s revokes grant %d", who, p.A)
 	case world.KindRevoked:

@@ -22,6 +22,7 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 		w.Close(n, e)
 		return plan.EffectClose
 	case *effects.Send:
+		n.load(w, e)
 		note(KindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.Journal.bytes(e.Body)
 		n.send(w, e)
@@ -73,6 +74,10 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(e.Pairs[0].From.Index))
 		n.copyOut(w, e)
 		return plan.EffectCopy
+	case *effects.Store:
+		note(KindStoreIn, uint64(e.Page.Index), uint64(e.Page.Generation), uint64(len(e.Bytes)))
+		n.storeIn(w, e)
+		return plan.EffectStore
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
 		n.scatter(w, e)

@@ -111,6 +111,7 @@ const (
 	KindItem
 	// What engines in processes of their own do, and what reaches their agents.
 	KindAttached
+	KindStoreIn // a machine's effect, which came after those above
 	kinds
 )
 
@@ -167,6 +168,7 @@ var Forms = [kinds]form{
 	KindConfirm: {"Confirm", "landing", "code", ""}, KindDeliver: {"Deliver", "ticket", "code", "pages"},
 	KindReturn: {"Return", "ticket", "", ""}, KindObserve: {"Observe", "fact", "code", "id"},
 	kindScatter: {"Scatter", "corr", "ticket", "first"}, kindCopyOut: {"Copy", "corr", "pages", "first"},
+	KindStoreIn:  {"Store", "page", "generation", "bytes"},
 	KindPhase:    {"==== phase", "", "", ""},
 	KindCommTick: {"comm-tick", "link", "", ""}, kindCommSubmit: {"comm-submit", "link", "", ""},
 	kindCommStep: {"comm-step", "link", "batch", "step"}, KindCommEnded: {"comm-ended", "link", "epoch", "well"},

@@ -35,6 +35,8 @@ type Judges interface {
 	OnTransfer(n *Node, t *Transfer, e *effects.Transfer)
 	OnCancel(n *Node, t *Transfer)
 	OnCopy(n *Node, c *Copy)
+	OnCarried(n *Node, e *effects.Send)  // before its pages are read
+	OnStoreIn(n *Node, e *effects.Store) // before its page is written
 	OnScatter(n *Node, e *effects.Scatter) bool
 	OnFact(n *Node, e *effects.Observe)
 	OnSubmit(n *Node, t *Transfer)

@@ -42,7 +42,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
-	p.Send(e, m.Append(e.Out.Arena()), sourceRef(sourceOffer, h), sourceRef(sourceAnswer, h))
+	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceOffer, h), sourceRef(sourceAnswer, h))
 }
 
 // sendWithdrawal says that the put's offer is taken back. (The reader of an eager offer learns it from its read.)
@@ -54,7 +54,7 @@ func (f *Source) sendWithdrawal(e *flow.Env, h table.Handle, conn effects.Conn) 
 	m.PullID, m.Shape, m.LastChunkTokens = protocol.PullID{}, e.Cfg.Layout.Shape, 0
 	m.Ext.Withdraw = append(m.Ext.Withdraw, p.id)
 	m.Ext.Code, m.Ext.Reason = p.Reason()
-	p.Send(e, m.Append(e.Out.Arena()), sourceRef(sourceWithdraw, h), sourceRef(sourceAnswer, h))
+	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceWithdraw, h), sourceRef(sourceAnswer, h))
 }
 
 // message begins m to the peer of a put; it offers nothing yet.

@@ -27,6 +27,7 @@ type Source struct {
 
 	ask    protocol.AllocRequest  `snap:"scratch"`
 	text   []byte                 `snap:"scratch"` // of keys of layers
+	bytes  []byte                 `snap:"scratch"` // room for those that a request carries
 	reply  protocol.AllocResponse `snap:"scratch"`
 	pairs  []effects.Pair         `snap:"scratch"`
 	layers []effects.Page         `snap:"scratch"` // of which pairs are put together
@@ -42,6 +43,7 @@ type outgoing struct {
 	asked    effects.Time // of the attempt that was answered: its lease counts from then
 	since    effects.Time `snap:"skip"` // when it asked first: a later attempt may be told the answer to that
 	transfer move.Transfer
+	carried  bool // what it asked last had the chunks with it
 	chunks   bool // its receiver has pages for all layers of a chunk, and was asked for those
 }
 
@@ -62,7 +64,8 @@ const (
 func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
 		seed: seed, puts: f.puts.Emptied(puts+carried, peers), most: int(carried),
-		ask: f.ask, text: f.text, reply: f.reply, pairs: f.pairs, layers: f.layers, byPage: f.byPage.Emptied(),
+		ask: f.ask, text: f.text, bytes: f.bytes, reply: f.reply, pairs: f.pairs, layers: f.layers,
+		byPage: f.byPage.Emptied(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
@@ -48,7 +49,57 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		m.Ext.Layers = p.Layers
 		m.Shape, m.Ext.Epoch, m.Ext.Opened = e.Cfg.Layout.Shape, p.Epoch, uint64(p.Opened)
 	}
-	f.send(e, h, p, sourceAsk)
+	f.carry(e, h, p)
+}
+
+// carry sends the AllocRequest with the chunks themselves, if they are few enough. The receiver may take them where they
+// are, or answer as if they were not there: then they go by the data plane.
+func (f *Source) carry(e *flow.Env, h table.Handle, p *outgoing) {
+	m := &f.ask
+	bytes := uint64(0)
+	for i := range p.Pages {
+		bytes += uint64(p.Pages[i].Length)
+	}
+	p.carried = p.Layers == 0 && bytes <= uint64(e.Links.Of(p.Peer).Carries()) &&
+		p.askBytes()+bytes <= uint64(e.Cfg.Wire.MessageBytes)
+	if !p.carried {
+		f.send(e, h, p, nil, sourceAsk)
+		return
+	}
+	e.Out.Mark(MarkCarried)
+	f.bytes = slices.Grow(f.bytes[:0], int(bytes))[:bytes] // What they are is the driver's to say.
+	m.Ext.Carried = f.bytes
+	f.send(e, h, p, p.Pages, sourceAsk)
+	m.Ext.Carried = nil
+}
+
+// onTaken handles an answer by which the receiver took chunks from the request itself: they are readable there.
+func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
+	m := &f.reply
+	n := uint32(p.Size())
+	if !p.carried || len(m.RemoteIndexes) > 0 || uint64(m.Ext.Taken)+uint64(len(m.AlreadySent)) != uint64(n) {
+		f.senseless(e, h, p)
+		return
+	}
+	if p.Delivered() {
+		e.Out.Mark(put.MarkReplyAfterOutcome)
+	} else {
+		e.Out.Mark(MarkTaken)
+		p.Sent, p.Skipped = m.Ext.Taken, uint32(len(m.AlreadySent))
+		p.deliver(e, effects.OK)
+	}
+	f.end(e, h, p)
+}
+
+// senseless ends a put whose question was answered by what does not fit it.
+func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
+	e.Out.Mark(put.MarkReplySenseless)
+	p.Malformed(e, p.stage(), effects.Why{
+		Field: "AllocResponse", Ours: strconv.Itoa(p.Keys(p.chunks)) + " chunks asked for",
+		Theirs: strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
+			" chunks that do not fit them",
+	})
+	f.fail(e, h, p, effects.Malformed)
 }
 
 // fits says whether a put can go to its peer as that is now, and learns in which form.
@@ -119,11 +170,11 @@ func (f *Source) becomeConfirming(e *flow.Env, h table.Handle, conn effects.Conn
 	} else {
 		m.Ext.Commit = append(m.Ext.Commit, uint64(p.Grant))
 	}
-	f.send(e, h, p, sourceCommit)
+	f.send(e, h, p, nil, sourceCommit)
 }
 
-func (f *Source) send(e *flow.Env, h table.Handle, p *outgoing, kind uint8) {
-	p.Send(e, f.ask.Append(e.Out.Arena()), sourceRef(kind, h), sourceRef(sourceAnswer, h))
+func (f *Source) send(e *flow.Env, h table.Handle, p *outgoing, carries []effects.Page, kind uint8) {
+	p.Send(e, f.ask.Append(e.Out.Arena()), carries, sourceRef(kind, h), sourceRef(sourceAnswer, h))
 }
 
 // onUnanswered handles a question that got no answer.
@@ -208,19 +259,17 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 		f.onRefused(e, h, p)
 		return
 	}
+	if m.HasExt && m.Ext.Taken > 0 {
+		f.onTaken(e, h, p)
+		return
+	}
 	if p.Delivered() {
 		e.Out.Mark(put.MarkReplyAfterOutcome)
 		f.giveBack(e, h, p)
 		return
 	}
 	if !f.plan(e.Links.Of(p.Peer), p) {
-		e.Out.Mark(put.MarkReplySenseless)
-		p.Malformed(e, p.stage(), effects.Why{
-			Field: "AllocResponse", Ours: strconv.Itoa(p.Keys(p.chunks)) + " chunks asked for",
-			Theirs: strconv.Itoa(len(m.RemoteIndexes)) + " pages and " + strconv.Itoa(len(m.AlreadySent)) +
-				" chunks that do not fit them",
-		})
-		f.fail(e, h, p, effects.Malformed)
+		f.senseless(e, h, p)
 		return
 	}
 	if len(f.pairs) == 0 {

@@ -13,6 +13,8 @@ const (
 	MarkCommitGone
 	MarkReplyAfterLink
 	MarkPutTogether
+	MarkCarried
+	MarkTaken
 	sourceMarkEnd
 )
 
@@ -20,8 +22,8 @@ const (
 func SourceMarkNames() []string {
 	return []string{
 		"stopped-asking", "stopped-moving", "ask-again", "commit-again", "unsettled", "transfer-failed",
-		"commit-gone", "reply-after-link", "put-together",
+		"commit-gone", "reply-after-link", "put-together", "carried", "taken",
 	}
 }
 
-const _ = uint(sourceMarkEnd - MarkStoppedAsking - 9)
+const _ = uint(sourceMarkEnd - MarkStoppedAsking - 11)

@@ -22,6 +22,11 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	return most
 }
 
+// askBytes is the most that an AllocRequest of a put has beside the chunks themselves.
+func (p *outgoing) askBytes() uint64 {
+	return put.HeadBytes + uint64(p.KeyBytes()) + put.KeyHeadBytes*uint64(p.Size())
+}
+
 // Tables shows the puts; to look at only.
 func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
 

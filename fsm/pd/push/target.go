@@ -164,6 +164,10 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		Peer: peer, Operation: operation, Keys: m.Ext.Layers,
 	}
 	t.chunks(e)
+	if len(m.Ext.Carried) > 0 { // Bytes do not wait: the answer names pages for them.
+		m.Ext.Carried = nil
+		ev = &effects.Received{Conn: ev.Conn, Request: ev.Request, Body: e.Out.Cut(m.Append(e.Out.Arena()))}
+	}
 	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {
 		who.Class = class
 		t.refuse(e, who, len(m.Keys), effects.TooMany, crowded)
@@ -183,6 +187,17 @@ func (t *Target) requestID() []byte {
 func (t *Target) again(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
+	if what, taken := e.Landings.Taken(peer, operation); taken {
+		if what != request^e.Named(t.message.Keys, t.message.LastChunkTokens) {
+			t.refuseOther(e, who)
+			return true
+		}
+		e.Out.Mark(land.MarkTakenBefore)
+		t.emptyReply()
+		t.reply.Ext.Taken = uint32(len(t.message.Keys))
+		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
+		return true
+	}
 	if x := e.Landings.Again(&e.Env, peer, operation); x != nil && !x.Reads() {
 		if x.Request != request || x.What != e.Named(t.message.Keys, t.message.LastChunkTokens) {
 			t.refuseOther(e, who)

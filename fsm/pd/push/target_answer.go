@@ -31,11 +31,15 @@ func (t *Target) answer(
 		return e.Short(p, pending.Endless), false
 	}
 	fresh := p.Fresh()
+	t.emptyReply()
 	m := &t.reply
-	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, t.message.HasExt
-	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
-	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
-		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	if fresh > 0 && len(t.message.Ext.Carried) > 0 {
+		t.take(e, p, land.For{
+			Owner: kernel.OwnerPushTarget, Class: class, Peer: peer, Operation: operation, Request: request,
+			What: request ^ p.What(lastTokens),
+		}, to)
+		return pending.Shortfall{}, true
+	}
 	var pages []effects.Page
 	var x *land.Landing
 	if fresh > 0 {
@@ -73,6 +77,36 @@ func (t *Target) answer(
 		e.Landings.Trust(&e.Env, s, x)
 	}
 	return pending.Shortfall{}, true
+}
+
+// emptyReply begins an answer to t.message.
+func (t *Target) emptyReply() {
+	m := &t.reply
+	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, t.message.HasExt
+	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0],
+		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+}
+
+// take stores the chunks that came with t.message, makes them readable, and answers that. Nobody else could store into
+// their pages at any time, so there is no grant for a plane to watch, and nothing to commit.
+func (t *Target) take(e *flow.Env, p *land.Plan, what land.For, to effects.Request) {
+	s, m := &e.Store, &t.reply
+	what.Ends, what.Over = e.Now, e.Now
+	x, pages := e.Landings.Begin(&e.Env, p, e.Pool, what)
+	e.Out.Publish(pages)
+	for i := range p.Spots {
+		if at := &p.Spots[i]; at.Fills() {
+			page := pages[at.Page]
+			from := uint64(i) * e.Cfg.PageBytes
+			e.Out.Store(effects.Store{Page: page, Bytes: t.message.Ext.Carried[from:][:page.Length]})
+		}
+	}
+	m.AlreadySent = p.ClaimReady(&e.Env, s, what.Class, what.Request, m.AlreadySent)
+	m.Ext.Taken = uint32(len(p.Spots) - len(m.AlreadySent))
+	keep := e.Wanted(x)
+	e.Landings.Take(&e.Env, s, x, keep)
+	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
 // commit handles the writer's word that all its writes are settled and whole.

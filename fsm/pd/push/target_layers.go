@@ -18,6 +18,9 @@ func (t *Target) layers() bool { return t.message.HasExt && t.message.Ext.Layers
 // check says whether the batch at hand could ever be served.
 func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
 	m := &t.message
+	if code, why := t.checkCarried(e); code != effects.OK {
+		return code, why
+	}
 	if !t.layers() {
 		return e.Check(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	}
@@ -129,4 +132,26 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 	}
 	e.Landings.RedeemLayers(&e.Env, p)
 	return p, lacks, true
+}
+
+// checkCarried says whether what came with t.message is as long as its chunks are. Its sender was told how much may come.
+func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
+	m := &t.message
+	carried := uint64(len(m.Ext.Carried))
+	if carried == 0 {
+		return effects.OK, nil
+	}
+	whole := uint64(len(m.Keys)-1)*e.Cfg.PageBytes + e.Cfg.Layout.TokenBytes()*uint64(m.LastChunkTokens)
+	switch {
+	case t.layers():
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: "none of layers", Theirs: flow.Number(carried)}
+	case carried > uint64(e.Cfg.Carries):
+		return effects.Malformed, &effects.Why{
+			Field: "kvf_bytes", Ours: "at most " + flow.Number(e.Cfg.Carries), Theirs: flow.Number(carried),
+			Remedy: "send no more than kvf_carries of the handshake",
+		}
+	case carried != whole:
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: flow.Number(whole), Theirs: flow.Number(carried)}
+	}
+	return effects.OK, nil
 }

@@ -61,6 +61,9 @@ type Batch struct {
 // Size is the number of chunks.
 func (b *Batch) Size() int { return len(b.ends) }
 
+// KeyBytes is how long all keys are together.
+func (b *Batch) KeyBytes() int { return len(b.keys) }
+
 // Key is that of chunk i.
 func (b *Batch) Key(i int) []byte {
 	from := uint32(0)
@@ -165,9 +168,10 @@ func (r *Row) Met(e *flow.Env) bool {
 	return state == link.Ready && who == r.Who
 }
 
-// Send asks the peer on the lane that was taken; answered is told of the answer, overdue when there is none in time.
-func (r *Row) Send(e *flow.Env, body []byte, answered, overdue kernel.Ref) {
-	e.Out.Send(effects.Send{Corr: e.Corrs.Open(answered), Conn: r.Conn, Body: e.Out.Cut(body)})
+// Send asks the peer on the lane that was taken; answered is told of the answer, overdue when there is none in time. The
+// end of the body is for the bytes of the pages that it carries.
+func (r *Row) Send(e *flow.Env, body []byte, carries []effects.Page, answered, overdue kernel.Ref) {
+	e.Out.Send(effects.Send{Corr: e.Corrs.Open(answered), Conn: r.Conn, Body: e.Out.Cut(body), Carries: carries})
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), overdue)
 }
 

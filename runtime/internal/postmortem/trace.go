@@ -80,6 +80,7 @@ const (
 	kindRevoke
 	kindTransfer
 	kindCopy
+	kindStore
 	kindCancel
 	kindConfirm
 	kindScatter
@@ -127,6 +128,7 @@ var forms = [kinds]form{
 	kindRevoke:   {name: "Revoke", a: "grant"},
 	kindTransfer: {name: "Transfer", a: "corr", b: "grant", c: "pages", flag: "read", peer: true},
 	kindCopy:     {name: "Copy", a: "corr", c: "pages"},
+	kindStore:    {name: "Store", a: "page", c: "bytes"},
 	kindCancel:   {name: "Cancel", a: "corr"},
 	kindConfirm:  {name: "Confirm", a: "landing", code: true},
 	kindScatter:  {name: "Scatter", a: "corr", b: "ticket", c: "pages"},
@@ -214,6 +216,8 @@ func (e *entry) effect(ef effects.Effect) {
 			flag: ef.Read, peer: shown(ef.Peer)}
 	case *effects.Copy:
 		*e = entry{kind: kindCopy, a: uint64(ef.Corr), c: uint64(len(ef.Pairs))}
+	case *effects.Store:
+		*e = entry{kind: kindStore, a: uint64(ef.Page.Index), c: uint64(len(ef.Bytes))}
 	case *effects.Cancel:
 		*e = entry{kind: kindCancel, a: uint64(ef.Corr)}
 	case *effects.Confirm:

@@ -87,6 +87,9 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	if int(n.ID) < len(w.Source.Topology.Windows) {
 		cfg.Window = uint16(w.Source.Topology.Windows[n.ID])
 	}
+	if cfg.Carries > 0 && draw.Hash(w.Seed, draw.Identity, uint64(n.ID), 1<<32).Permille(200) {
+		cfg.Carries /= 2 // What both ends have is the less.
+	}
 	if n.Caches {
 		cfg.Retention = store.Cache
 	}

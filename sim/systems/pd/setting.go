@@ -59,7 +59,7 @@ func SettingOf(p *plan.Plan, flows Flows) Setting {
 				AllocTimeout: effects.Duration(t.Alloc), ReplyTimeout: effects.Duration(t.Reply),
 				Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
 				BackoffMin: effects.Duration(t.BackoffMin), BackoffMax: effects.Duration(t.BackoffMax),
-				Window: uint16(b.Window),
+				Window: uint16(b.Window), Carries: b.Carries,
 			},
 			Memory: rank.Memory{
 				GrantsMax: b.Grants, PeerSharePct: b.PeerSharePct, EngineSharePct: b.EngineSharePct,

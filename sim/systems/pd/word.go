@@ -32,11 +32,11 @@ type Said struct {
 var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readDone, Harm: isRead}, {Read: readRenewal},
 	{Read: readEnd, Harm: receives}}
 
-// readAlloc reads commits and aborts.
+// readAlloc reads commits, aborts, and requests that carry their chunks.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.AllocRequest
 	if !protocol.MayBe(b, protocol.TagAllocRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil ||
-		len(m.Ext.Commit)+len(m.Ext.Abort) == 0 {
+		len(m.Ext.Commit)+len(m.Ext.Abort)+len(m.Ext.Carried) == 0 {
 		return s, false
 	}
 	if m.HasExt {

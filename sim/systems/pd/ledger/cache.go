@@ -191,3 +191,14 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 			"%d chunks here", n.It(), s.PagesFree, s.PagesTotal, s.Spare, s.DeviceFree, s.DeviceTotal, s.DeviceSpare, here)
 	}
 }
+
+// lostRaces notes pages that were taken from a message, and are free again in the same step: their chunks were here, and
+// could not be promised to one request more.
+func (or *cacheOracle) lostRaces(n *world.Node, took []effects.Page) {
+	for _, p := range took {
+		key := n.Pool.Pages[p.Index].Stamps[0].Key()
+		if ready, ok := pd.ReadyAt(n, or.w.Keys[key]); ok && ready.Index != p.Index {
+			or.at(n).freed++
+		}
+	}
+}

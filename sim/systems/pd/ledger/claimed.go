@@ -115,7 +115,7 @@ func (or *claimedOracle) promises(n *world.Node, chunk uint32) bool {
 }
 
 // answered takes an answer to a request for pages, and what was granted with it.
-func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID) {
+func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID, took bool) {
 	t := or.truth()
 	my, m, reply := or.at(n), &t.request.m, &t.reply.m
 	if w.keys == 0 || w.offer != 0 || !t.asks || !t.tells {
@@ -143,6 +143,11 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 			or.promised(n, chunk, request, true)
 		} else {
 			fresh = append(fresh, chunk)
+		}
+	}
+	if took && !n.Draining {
+		for _, chunk := range fresh {
+			or.promised(n, chunk, request, !or.abandonedOnce(n, request) && or.fits(n, chunk))
 		}
 	}
 	if grant == 0 {

@@ -84,6 +84,9 @@ func (o *OfPlanes) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(
 
 func (o *OfPlanes) OnCopy(n *world.Node, c *world.Copy) { o.arena.copying(n, c) }
 
+func (o *OfPlanes) OnCarried(n *world.Node, e *effects.Send)  { o.pages.carried(n, e) }
+func (o *OfPlanes) OnStoreIn(n *world.Node, e *effects.Store) { o.pages.takes(n, e) }
+
 func (o *OfPlanes) OnScatter(n *world.Node, e *effects.Scatter) bool {
 	return o.scatter.scattering(n, e)
 }

@@ -113,7 +113,8 @@ func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
 			my.held = slices.Delete(my.held, i, i+1)
 			my.now.Commands--
 		}
-	case *effects.Close, *effects.Reply, *effects.Cancel, *effects.Confirm, *effects.Observe: // Nothing completes them.
+	case *effects.Close, *effects.Reply, *effects.Store, *effects.Cancel, *effects.Confirm, *effects.Observe:
+		// Nothing completes them.
 	}
 }
 

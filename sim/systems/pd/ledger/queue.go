@@ -34,12 +34,15 @@ type queueOracle struct {
 type QueueLife struct {
 	waiters  []waiter // in the order in which they came
 	granted  map[operation]effects.GrantID
-	grant    effects.GrantID // made in this step and not yet told
-	newcomer uint64          // the request that came in this step and may have to wait
+	grant    effects.GrantID  // made in this step and not yet told
+	took     []effects.Page   `snap:"scratch"` // stored from a message since the last answer
+	taken    []takenOperation `snap:"skip"`    // the last one of each peer
+	newcomer uint64           // the request that came in this step and may have to wait
 }
 
 func (s *QueueLife) empty() {
-	*s = QueueLife{waiters: s.waiters[:0], granted: world.Emptied(s.granted)}
+	*s = QueueLife{waiters: s.waiters[:0], granted: world.Emptied(s.granted), took: s.took[:0],
+		taken: s.taken[:0]}
 }
 
 // A waiter is a message that a receiver got and has not answered yet.
@@ -199,6 +202,8 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	or.all().renew.renewing(n, request, body)
 	grant := my.grant
 	my.grant = 0
+	took := my.took
+	my.took = my.took[:0]
 	if grant != 0 {
 		or.w.Requests[request-1].Grant = grant
 		or.all().lease.promised(n, &or.w.Requests[request-1], n.Grants[grant])
@@ -218,7 +223,19 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w)
 	or.all().places.answered(n, &w)
-	or.all().claimed.answered(n, &w, grant)
+	or.all().claimed.answered(n, &w, grant, len(took) > 0)
+	if len(took) > 0 {
+		or.takes(n, &w)
+		or.all().landed.took(n, took, w.peer)
+		or.all().cache.used(n, took)
+		or.all().cache.lostRaces(n, took)
+		or.all().ends.granted(n, &w)
+		or.inTurn(n, &w, i)
+		if or.w.Failure == nil && !w.goesOn {
+			or.overtaking(n, &w, i)
+		}
+		return
+	}
 	if grant == 0 && w.operation != 0 {
 		g := n.Grants[my.granted[operation{w.peer, w.operation}]]
 		switch {

@@ -19,6 +19,7 @@ var (
 	checkExplained     = oracle.NewCheck("L9", "outcomes that say why")
 	checkExplainedPut  = oracle.NewCheck("L9", "puts that say why")
 	checkExplainedFact = oracle.NewCheck("L9", "facts that say why")
+	checkUnderstood    = oracle.NewCheck("L8", "messages that nobody changed")
 )
 
 // whyOracle judges what failures say.
@@ -108,6 +109,9 @@ func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.P
 
 // explainedFact judges a fact that tells of a failure that no outcome need tell.
 func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
+	if or.understood(n, e); or.w.Failure != nil {
+		return
+	}
 	f := e.Fact
 	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
 		f != effects.FactAllocRefused {
@@ -119,3 +123,25 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 		or.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.It(), f, e.Code)
 	}
 }
+
+// understood checks that a message which nobody changed on its way makes sense to whom it comes: no machine refuses what
+// another one says as malformed.
+func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
+	malformed := e.Code == effects.Malformed && (e.Fact == effects.FactMalformed || e.Fact == effects.FactAllocRefused)
+	if !malformed {
+		or.judged(checkUnderstood)
+		return
+	}
+	outsiders := slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool { return j.PlainTo })
+	if outsiders || slices.ContainsFunc(changes, func(f plan.Fault) bool { return or.w.Result.Counted[f] > 0 }) {
+		or.void(checkUnderstood)
+		return
+	}
+	if or.w.Script == nil && len(or.w.Source.Topology.Foreign) == 0 {
+		or.fail(checkUnderstood, "node %d takes for malformed what another machine has said: %v", n.It(), e.Code)
+	}
+}
+
+// changes are the faults by which a message is no longer what a machine has said.
+var changes = []plan.Fault{plan.FaultNoise, plan.FaultHostile, plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultForged,
+	plan.FaultForeign, plan.FaultRepeated, plan.FaultGreedy, plan.FaultCrowd}

@@ -13,7 +13,7 @@ import (
 
 // All are the scopes of prefill and decode.
 func All() []explore.Scope {
-	return slices.Concat(push(), pull(), delayed(), cache(), communicators(), both(), sweep())
+	return slices.Concat(push(), carried(), pull(), delayed(), cache(), communicators(), both(), sweep())
 }
 
 // Plan is a scope as a plan; bounds are as small as the scope allows.

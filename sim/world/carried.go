@@ -1,0 +1,44 @@
+package world
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Chunks that a message carries are written there as the stamps of their parts, each at the start of its part's bytes, of
+// which there are eight at least.
+
+// load writes the pages that a message carries over its end, as they are now.
+func (n *Node) load(w *World, e *effects.Send) {
+	if len(e.Carries) == 0 {
+		return
+	}
+	if w.Judges.OnCarried(n, e); w.Failure != nil {
+		return
+	}
+	at := len(e.Body)
+	for _, p := range e.Carries {
+		at -= int(p.Length)
+	}
+	for _, p := range e.Carries {
+		page := &n.Pool.Pages[p.Index]
+		part := int(n.Pool.PageBytes) / Parts
+		for i := range n.Pool.PartsOf(p.Length) {
+			binary.LittleEndian.PutUint64(e.Body[at+i*part:], uint64(page.Stamps[i]))
+		}
+		at += int(p.Length)
+	}
+}
+
+// storeIn copies what came in a message into a page of n.
+func (n *Node) storeIn(w *World, e *effects.Store) {
+	if w.Judges.OnStoreIn(n, e); w.Failure != nil {
+		return
+	}
+	page := &n.Pool.Pages[e.Page.Index]
+	part := int(n.Pool.PageBytes) / Parts
+	for i := range n.Pool.PartsOf(uint32(len(e.Bytes))) {
+		page.Stamps[i] = Stamp(binary.LittleEndian.Uint64(e.Bytes[i*part:]))
+	}
+}
