@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -73,12 +74,13 @@ type takenOperation struct {
 }
 
 // takes notes that an operation's chunks were taken, and checks that it is not the one of which its peer's were taken
-// last: that is remembered whatever other peers ask, and a retry is answered as the first attempt was.
+// last: that is remembered whatever other peers ask, as long as the peer keeps its place after what it asked, and a retry
+// is answered as the first attempt was.
 func (or *queueOracle) takes(n *world.Node, w *waiter) {
 	if w.operation == 0 {
 		return
 	}
-	my, now := or.at(n), or.w.Clock(n)
+	my, now, cfg := or.at(n), or.w.Clock(n), &pd.Its(n).Cfg
 	i := slices.IndexFunc(my.taken, func(x takenOperation) bool { return x.peer == w.peer })
 	if i < 0 {
 		i = len(my.taken)
@@ -88,7 +90,7 @@ func (or *queueOracle) takes(n *world.Node, w *waiter) {
 	switch {
 	case !or.all().places.known(n, w.peer):
 		or.void(checkTakenOnce)
-	case x.number == w.operation && now <= x.at.Add(pd.Its(n).Cfg.ClaimTTL):
+	case x.number == w.operation && now <= x.at.Add(min(cfg.ClaimTTL, cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second))):
 		or.fail(checkTakenOnce, "node %d takes the chunks of request %d again, whose operation it took %v before", n.It(),
 			oracle.Message(w.request), now.Sub(x.at))
 	default:
