@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 )
@@ -173,5 +174,18 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 	c = machineConfig(parseNode(t, "pd_role: both\n"+ownKeys+"layerwise: {runs: 3}}}"), 0, "here")
 	if c.Bundling != (rank.Bundling{}) || c.Layerwise != (rank.Layerwise{}) {
 		t.Errorf("without use_layerwise: %+v, %+v", c.Bundling, c.Layerwise)
+	}
+}
+
+// Chunks go with a question up to half of what a message may have, and none from memory of a device.
+func TestCarries(t *testing.T) {
+	cfg := &config.Config{Limits: protocol.DefaultLimits()}
+	for _, c := range []struct{ configured, want uint64 }{{0, 0}, {4096, 4096}, {1 << 40, uint64(cfg.Limits.MessageBytes / 2)}} {
+		if cfg.Link.CarryBytes = c.configured; carries(cfg) != uint32(c.want) {
+			t.Errorf("%d bytes are configured: %d are carried, want %d", c.configured, carries(cfg), c.want)
+		}
+	}
+	if cfg.Device.Kind = config.DeviceNPU; carries(cfg) != 0 {
+		t.Error("pages in a device are carried")
 	}
 }

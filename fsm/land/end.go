@@ -153,9 +153,6 @@ func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
 // Remembered is how many commits are remembered; to look at only.
 func (l *Landings) Remembered() int { return l.commits.Len() }
 
-// RememberedTaken is how many operations are remembered whose chunks came with their question; to look at only.
-func (l *Landings) RememberedTaken() int { return l.taken.Len() }
-
 // Left handles that a class is another peer's from now on.
 func (l *Landings) Left(class int) {
 	l.commits.Left(class)

@@ -214,8 +214,8 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (t
 	return taken
 }
 
-// Take makes all pages readable, which we stored ourselves from what came with the question for them, and ends the
-// landing. Asked again, the operation is answered as before (Taken).
+// Take makes all pages readable into which the driver copied the chunks that came with a question, and ends the landing.
+// Asked again, the operation is answered as before (Taken).
 func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	v.Work.Spend(x.Size())
 	l.LandAll(v, s, x, keep)

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -291,5 +292,19 @@ func TestNoEntryOfADirectory(t *testing.T) {
 	}
 	if n := cap(a.unread); n > 64<<10 {
 		t.Errorf("%d bytes are kept of what was read", n)
+	}
+}
+
+// A directory follows up to Tellers others, each of which may append an entry in the time of one read: an answer that has
+// room for fewer would leave it behind for ever.
+func TestAnswersHaveRoomForEachTeller(t *testing.T) {
+	c := Default()
+	c.Addr, c.Life = effects.Addr{Host: "log", Port: 1}, 1
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	c.Read = uint32(c.Tellers) - 1
+	if err := c.Check(); err == nil || !strings.Contains(err.Error(), "63 entries") {
+		t.Errorf("an answer of fewer entries than directories: %v", err)
 	}
 }

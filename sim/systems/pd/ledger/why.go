@@ -133,7 +133,7 @@ func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 		return
 	}
 	outsiders := slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool { return j.PlainTo })
-	if outsiders || slices.ContainsFunc(changes, func(f plan.Fault) bool { return or.w.Result.Counted[f] > 0 }) {
+	if outsiders || slices.ContainsFunc(changingFaults, func(f plan.Fault) bool { return or.w.Result.Counted[f] > 0 }) {
 		or.void(checkUnderstood)
 		return
 	}
@@ -142,6 +142,6 @@ func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// changes are the faults by which a message is no longer what a machine has said.
-var changes = []plan.Fault{plan.FaultNoise, plan.FaultHostile, plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultForged,
-	plan.FaultForeign, plan.FaultRepeated, plan.FaultGreedy, plan.FaultCrowd}
+// changingFaults are those after which a message may not be what a machine has said.
+var changingFaults = []plan.Fault{plan.FaultNoise, plan.FaultHostile, plan.FaultCorruptRequest, plan.FaultCorruptReply,
+	plan.FaultForged, plan.FaultForeign, plan.FaultRepeated, plan.FaultGreedy, plan.FaultCrowd}
