@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,28 +19,35 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/nowait"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A conn is a connection of an engine's. Its writer takes what is posted; nobody waits for it.
+// A conn is a connection of an engine's. A short message that finds nothing waiting is written at once, as far as the
+// system takes it; its writer takes the rest and all others, and nobody waits for it.
 type conn struct {
 	id    session.Conn
 	conn  *net.UnixConn
+	raw   syscall.RawConn
 	guest *door.Guest
 	most  int // messages that may wait: more than an engine can have asked for
 
 	mu      sync.Mutex
 	kept    bool // the door closes it for nobody
 	waiting []message
+	writing bool // the writer has a message that it has taken out
 	more    *sync.Cond
 	why     string // it ends when all has been sent
 	ending  bool
 }
 
 type message struct {
-	body     []byte
+	frame    []byte // or what is left of it
 	attached bool
 }
+
+// nowBytes is the longest message that is written at once: the server's mutex is held meanwhile.
+const nowBytes = 4 << 10
 
 // post has a message sent. An engine that does not read is cut off: what it was not told is kept for it.
 func (c *conn) post(body []byte, attached bool) {
@@ -48,12 +56,18 @@ func (c *conn) post(body []byte, attached bool) {
 	if c.ending {
 		return
 	}
+	frame := protocol.AppendFrame(make([]byte, 0, protocol.FrameBytes+len(body)), body)
+	if len(body) <= nowBytes && !attached && len(c.waiting) == 0 && !c.writing {
+		if frame = frame[nowait.Write(c.raw, frame):]; len(frame) == 0 {
+			return
+		}
+	}
 	if len(c.waiting) >= c.most {
 		c.why, c.waiting = "the engine does not read what it is told", nil
 		c.begone()
 		_ = c.conn.Close()
 	} else {
-		c.waiting = append(c.waiting, message{body, attached})
+		c.waiting = append(c.waiting, message{frame, attached})
 	}
 	c.more.Signal()
 }
@@ -92,6 +106,7 @@ func (c *conn) begone() {
 func (c *conn) next() (m message, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.writing = false
 	for len(c.waiting) == 0 && !c.ending {
 		c.more.Wait()
 	}
@@ -101,6 +116,7 @@ func (c *conn) next() (m message, ok bool) {
 	m = c.waiting[0]
 	c.waiting[0] = message{}
 	c.waiting = c.waiting[1:]
+	c.writing = true
 	return m, true
 }
 
@@ -112,7 +128,6 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 		if !ok {
 			return
 		}
-		frame := protocol.AppendFrame(make([]byte, 0, protocol.FrameBytes+len(m.body)), m.body)
 		var rights []byte
 		if m.attached && file != nil {
 			rights = unix.UnixRights(int(file.Fd()))
@@ -120,9 +135,12 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 		if c.conn.SetWriteDeadline(time.Now().Add(stall)) != nil {
 			return
 		}
-		n, _, err := c.conn.WriteMsgUnix(frame, rights, nil)
-		if err == nil && n < len(frame) {
-			_, err = c.conn.Write(frame[n:])
+		n, _, err := c.conn.WriteMsgUnix(m.frame, rights, nil)
+		if err == nil && n < len(m.frame) {
+			_, err = c.conn.Write(m.frame[n:])
+		}
+		if err == nil {
+			err = c.conn.SetWriteDeadline(time.Time{}) // With one that is over, nothing more would leave at once.
 		}
 		if err != nil {
 			c.end("")
@@ -180,7 +198,7 @@ func (s *Server) serve(g *door.Guest) error {
 	if refused != nil {
 		longest = strangerBytes
 	}
-	c := &conn{id: accepted.id, conn: u, guest: g, most: 4*s.cfg.Window + 16}
+	c := &conn{id: accepted.id, conn: u, raw: nowait.Raw(u), guest: g, most: 4*s.cfg.Window + 16}
 	c.more = sync.NewCond(&c.mu)
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(s.mapping.File, stallMax) })

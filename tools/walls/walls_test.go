@@ -151,7 +151,8 @@ var rooms = []room{
 	// Frames and blobs, which every plane's connections have.
 	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door",
-		"runtime/internal/seldom", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
+		"runtime/internal/nowait", "runtime/internal/seldom", "runtime/internal/stepper", "runtime/plane",
+		"runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest",
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
@@ -204,7 +205,7 @@ var rooms = []room{
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
 	// Plain engines are reached by libnixl and by side channels, which are handed to it.
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
-		"runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
+		"runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The front of engines knows HTTP and metrics alone, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},

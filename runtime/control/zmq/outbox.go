@@ -5,6 +5,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/nowait"
 )
 
 const (
@@ -36,11 +38,8 @@ type outbox struct {
 }
 
 func newOutbox(conn net.Conn, limit int, patience time.Duration, writers *sync.WaitGroup) *outbox {
-	o := &outbox{conn: conn, max: limit, patience: patience, writers: writers}
+	o := &outbox{conn: conn, raw: nowait.Raw(conn), max: limit, patience: patience, writers: writers}
 	o.fewer.L = &o.mu
-	if c, ok := conn.(syscall.Conn); ok {
-		o.raw, _ = c.SyscallConn()
-	}
 	return o
 }
 
@@ -74,7 +73,7 @@ func (o *outbox) add(wire []byte) bool {
 	}
 	o.sum += uint64(len(wire))
 	if !o.writing {
-		wire = wire[o.writeNow(wire):]
+		wire = wire[nowait.Write(o.raw, wire):]
 		if len(wire) == 0 {
 			return true
 		}
@@ -83,20 +82,6 @@ func (o *outbox) add(wire []byte) bool {
 	}
 	o.bytes = append(o.bytes, wire...)
 	return true
-}
-
-// writeNow writes what the system takes at once. Errors are the writer's to find.
-func (o *outbox) writeNow(b []byte) (n int) {
-	if o.raw == nil {
-		return 0
-	}
-	_ = o.raw.Write(func(fd uintptr) bool {
-		if wrote, err := syscall.Write(int(fd), b); err == nil {
-			n = wrote
-		}
-		return true
-	})
-	return n
 }
 
 // write empties the outbox, and keeps no memory of how full it was.
