@@ -10,7 +10,7 @@ import (
 )
 
 // A world carries out one rank's effects: its hands do what any machine may want, pages go to the pool and the planes.
-// All but tickets and facts is the loop's goroutine's alone.
+// All but tickets and facts is for the goroutine that steps the machine alone.
 type world struct {
 	hands
 	memory memory

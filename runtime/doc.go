@@ -18,10 +18,14 @@
 //
 // # One loop
 //
-// A [Node] owns one machine (fsm/rank) and one goroutine that steps it. Commands, peers' bytes and
-// completions reach that goroutine through one bounded mailbox; what the machine wants done, it hands
+// A [Node] owns one machine (fsm/rank), which one goroutine at a time steps. Commands, peers' bytes and
+// completions reach it through one bounded mailbox; what the machine wants done, it hands
 // to the control transport, the pool of pages and the data planes. None of those is imported here:
 // they are handed in as options, so a build carries only what it uses.
+//
+// The node has a goroutine that steps the machine. So that a small put does not wait until that one has been woken for
+// each of its events, the goroutine that brings an event steps the machine itself if nobody does just then: the one that
+// read a peer's message, that stored a page, or that called Put, Get, Reserve or Release.
 //
 // # Ownership
 //

@@ -8,7 +8,7 @@ import (
 )
 
 // Hands carry out what any machine may want: messages go to the control transport, outcomes to the tickets. All but
-// tickets and facts is the loop's goroutine's alone.
+// tickets and facts is for the goroutine that steps the machine alone.
 type hands struct {
 	control control.Transport
 	tickets *ticketTable

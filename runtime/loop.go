@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -9,29 +11,45 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A loop steps one machine and carries out what it wants. Everything in it belongs to its goroutine;
-// others reach it through the mailbox, or ask for a call between two steps.
+// A loop steps one machine and carries out what it wants. Everything in it belongs to the goroutine that has the turn.
+// That is the loop's own goroutine, which others reach through the mailbox, or a goroutine that posted and has nothing
+// else to do until the machine has taken what it posted: it steps the machine itself (mailbox.Step), because to wake
+// another goroutine for it takes longer than most steps.
 type loop struct {
 	machine effects.Machine
 	mailbox *mailbox
 	driver  driver
-	out     effects.Effects
 
+	turn    sync.Mutex // held by the goroutine that steps the machine; for good once the loop has ended or panicked
+	out     effects.Effects
 	event   effects.Event     // that is being taken
 	carried int               // effects of it that were carried out
 	trace   *postmortem.Trace // nil: nothing is remembered
+	timer   *time.Timer       // wakes the loop's goroutine
+	alarm   effects.Time      // when, while it is armed
+	armed   bool
 
 	// contain takes what the loop panicked with, on its goroutine, which ends then; nil: the panic goes on.
 	contain func(said any, stack []string)
 
-	// turns counts how often the system's clock went back; turned is told the first time.
-	turns  func() uint64
-	turned func()
+	// turns counts how often the system's clock went back, turnsSeen how often that was when the loop began; turned is told
+	// the first time.
+	turns     func() uint64
+	turnsSeen uint64
+	turned    func()
 
 	calls chan func()   // run between steps
+	fell  chan fall     // what another goroutine panicked with while it had the turn
 	stop  chan struct{} // closed to end the loop, once
 	once  sync.Once
 	ended chan struct{} // closed when it has
+}
+
+// A fall is a panic of a goroutine that had the turn and is not the loop's own.
+type fall struct {
+	said  any
+	stack []string
+	dump  []byte
 }
 
 // A driver carries out effects; it never blocks, and keeps no span of them.
@@ -43,11 +61,13 @@ type driver interface {
 
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockTurns, turned: func() {},
-		calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
+		timer: time.NewTimer(time.Hour), calls: make(chan func()), fell: make(chan fall, 1), stop: make(chan struct{}),
+		ended: make(chan struct{})}
 }
 
 func (l *loop) run() {
 	defer close(l.ended)
+	defer l.timer.Stop()
 	if l.contain != nil {
 		defer func() {
 			if said := recover(); said != nil {
@@ -55,37 +75,93 @@ func (l *loop) run() {
 			}
 		}()
 	}
-	turns := l.turns()
-	timer := time.NewTimer(wakeMax)
-	defer timer.Stop()
+	l.turn.Lock()
+	l.turnsSeen = l.turns()
+	l.mailbox.steps(l.stepHere)
 	for {
-		for _, ev := range l.mailbox.take() {
-			l.step(ev)
-		}
-		if l.turned != nil && l.turns() != turns {
-			l.turned()
-			l.turned = nil
-		}
-		// One Tick a round: a machine with longer work to do (Deadline() = now) takes turns with the
-		// mailbox.
-		var alarm <-chan time.Time
-		if deadline, ok := l.machine.Deadline(); ok {
-			if wait := until(deadline); wait > 0 {
-				timer.Reset(wait)
-			} else {
-				l.step(&effects.Tick{})
-				timer.Reset(0) // Look again at once, but after the mailbox and calls.
-			}
-			alarm = timer.C
-		}
+		l.round()
+		l.mailbox.rest(false)
+		l.turn.Unlock()
 		select {
 		case <-l.mailbox.wake:
-		case <-alarm:
+			l.turn.Lock()
+		case <-l.timer.C:
+			l.turn.Lock()
+			l.armed = false
 		case call := <-l.calls:
+			l.turn.Lock()
 			call()
+		case f := <-l.fell: // The turn is never given back.
+			if l.contain == nil {
+				panic(fmt.Sprintf("%v\n\n%s", f.said, f.dump))
+			}
+			l.contain(f.said, f.stack)
+			return
 		case <-l.stop:
+			l.turn.Lock() // For good: nobody steps an ended loop.
 			return
 		}
+	}
+}
+
+// roundsHere bounds for how long a goroutine that only came to post steps the machine. What is left is the loop's own
+// goroutine's.
+const roundsHere = 4
+
+// stepHere steps the machine on the calling goroutine, unless another goroutine has the turn. That one looks into the
+// mailbox again before it gives the turn back.
+func (l *loop) stepHere() {
+	if !l.turn.TryLock() {
+		l.mailbox.rouse()
+		return
+	}
+	ended := false
+	defer func() {
+		if said := recover(); said != nil {
+			// A defect of ours is no panic of the engine's goroutine, which might recover from it and go on.
+			l.fell <- fall{said, postmortem.Stack(), debug.Stack()}
+			return
+		}
+		if !ended {
+			l.mailbox.rest(false) // What the goroutine ran for us ended the goroutine.
+		}
+		l.turn.Unlock()
+	}()
+	for n := 1; ; n++ {
+		l.round()
+		if !l.mailbox.rest(n < roundsHere) {
+			break
+		}
+	}
+	ended = true
+}
+
+// round takes what waits, and has the machine look at its clock once: a machine with longer work to do (Deadline() =
+// now) takes turns with the mailbox and with calls. It is called with the turn.
+func (l *loop) round() {
+	l.mailbox.begin()
+	for _, ev := range l.mailbox.take() {
+		l.step(ev)
+	}
+	if l.turned != nil && l.turns() != l.turnsSeen {
+		l.turned()
+		l.turned = nil
+	}
+	deadline, ok := l.machine.Deadline()
+	if !ok {
+		return
+	}
+	at := now()
+	if deadline <= at {
+		l.step(&effects.Tick{})
+		l.mailbox.again()
+		return
+	}
+	// The timer is let go off too early rather than set anew in each round. After a suspend, which Go's timers do not
+	// count, the alarm may lie in the past and the timer still run.
+	if deadline = min(deadline, at.Add(effects.Duration(wakeMax))); !l.armed || deadline < l.alarm || l.alarm <= at {
+		l.timer.Reset(time.Duration(deadline.Sub(at)))
+		l.armed, l.alarm = true, deadline
 	}
 }
 

@@ -218,7 +218,9 @@ func (p *Pages) Release(ctx context.Context) error {
 }
 
 func (p *Pages) giveBack() error {
+	p.node.loop.mailbox.Hold()
 	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
+	p.node.loop.mailbox.Step()
 	if err != nil {
 		return err
 	}

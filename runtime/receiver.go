@@ -74,8 +74,10 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			patience = patienceOf(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
+		r.node.loop.mailbox.Hold()
 		t, err := r.node.submit("get", work, &engine.Get{Request: []byte(g.Request), Keys: keyBytes(part),
 			Layered: g.Layered, Wait: patience})
+		r.node.loop.mailbox.Step()
 		if err != nil {
 			failed = err
 			break

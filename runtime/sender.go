@@ -118,7 +118,9 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
 			Patience: patienceOf(ctx, 0, s.node.putTimeout)})
 	}
+	s.node.loop.mailbox.Hold()
 	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
+	s.node.loop.mailbox.Step()
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +175,7 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	if err != nil {
 		return PutResult{}, err
 	}
+	s.node.loop.mailbox.Hold()
 	begun, err := p.Pages.lend("put", func() (*lot, error) {
 		return s.node.submitAll("put", work, bodies, func(tickets []*Ticket) {
 			parts[0].Follow = uint32(len(parts) - 1)
@@ -181,6 +184,7 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 			}
 		})
 	})
+	s.node.loop.mailbox.Step()
 	if err != nil {
 		return PutResult{}, err
 	}

@@ -56,6 +56,8 @@ type Transport interface {
 // Post is called from goroutines of the Transport and from within calls of it. It must not block on a
 // completion; the machine's Limits say how many there can be. It may block on a *effects.Received, which
 // never comes from within a call: then the Transport reads nothing more and pushes peers back.
+//
+// A Sink may be a stepper.Stepper, too: then the goroutine that read a message has the machine take it.
 type Sink interface {
 	Post(effects.Event)
 }

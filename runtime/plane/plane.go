@@ -40,7 +40,8 @@ type Plane interface {
 // An Opener starts a plane in env. The context bounds the opening only.
 type Opener func(ctx context.Context, env Env) (Plane, error)
 
-// A Sink takes completions from any goroutine and never blocks.
+// A Sink takes completions from any goroutine and never blocks. It may be a stepper.Stepper, too: then the goroutine that
+// ended something small has the machine take it.
 type Sink interface{ Post(ev effects.Event) }
 
 // IDs numbers the links and landings of all planes of one node. The zero value is ready.

@@ -92,7 +92,9 @@ func (c *client) listen(l *line) error {
 			return fmt.Errorf("%w: %w", errMalformed, fault(m, limits, err))
 		}
 		if err == nil {
+			c.stepper.Hold()
 			err = c.answered(m)
+			c.stepper.Step()
 		}
 		if err != nil {
 			return err

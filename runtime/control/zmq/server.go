@@ -131,7 +131,9 @@ func (t *talk) asked(m zmtp.Message) {
 		t.stats.requestsEvicted.Add(1)
 		forgotten.talk.answered()
 	}
+	t.stepper.Hold()
 	t.post(&effects.Received{Request: request, Body: body})
+	t.stepper.Step()
 }
 
 // answered notes that one question more needs no answer of this connection.
@@ -151,9 +153,11 @@ func (t *talk) told(m zmtp.Message) {
 		}
 	}
 	t.guest.Work(0)
+	t.stepper.Hold()
 	for _, body := range m.Frames {
 		t.post(&effects.Received{Body: body})
 	}
+	t.stepper.Step()
 }
 
 func (t *talk) complain(err error) {

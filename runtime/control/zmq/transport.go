@@ -14,12 +14,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/names"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/stepper"
 )
 
 // transport is what others see. Connections of peers come in through the door; each of our own is a client.
 type transport struct {
 	config   Config
 	sink     control.Sink
+	stepper  stepper.Stepper // the sink's
 	servers  []control.Server
 	stats    counters
 	requests *zeromq.Requests[route]
@@ -60,8 +62,9 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	if err := config.fit(); err != nil {
 		return nil, err
 	}
-	t := &transport{config: config, sink: sink, ended: make(chan struct{}), requests: zeromq.NewRequests[route](config.MaxRequests),
-		seldom: seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
+	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), ended: make(chan struct{}),
+		requests: zeromq.NewRequests[route](config.MaxRequests),
+		seldom:   seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.doors = newDoors(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,

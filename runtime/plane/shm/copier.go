@@ -44,7 +44,11 @@ func (c *copiers) add(b batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs = append(c.jobs, &job{batch: b})
-	c.ready.Broadcast()
+	if len(b.Pairs()) == 1 {
+		c.ready.Signal()
+	} else {
+		c.ready.Broadcast()
+	}
 }
 
 // take returns the next page to copy.

@@ -36,7 +36,16 @@ func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, erro
 }
 
 func (r *receiver) Receive(p *link.Push) {
-	r.copiers.add(&push{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.movers.of(p.Pairs())})
+	job := &push{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.movers.of(p.Pairs())}
+	if !p.Small() {
+		r.copiers.add(job)
+		return
+	}
+	for i := range p.Pairs() { // Sooner done than handed over.
+		if !job.copy(i) {
+			return
+		}
+	}
 }
 
 // Permits implements link.Receiver.

@@ -54,7 +54,11 @@ func (q *queue[B]) add(b B) {
 			j.left += uint64(pair.Local.Length)
 		}
 		q.jobs = append(q.jobs, j)
-		q.ready.Broadcast()
+		if len(b.Pairs()) == 1 {
+			q.ready.Signal() // For one stream.
+		} else {
+			q.ready.Broadcast()
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"fmt"
 	"log/slog"
 	"net"
@@ -189,11 +190,16 @@ func (in *Incoming) serve(err error) error {
 	return in.end(err)
 }
 
+// readBytes is how much of what a peer asks for is read with one call: a head and a few pairs, so that what is small
+// needs no second one.
+const readBytes = 4 << 10
+
 func (in *Incoming) read() error {
 	var buf []byte
 	bounds := in.plane.env.Bounds
+	from := bufio.NewReaderSize(in.conn, readBytes)
 	for {
-		kind, body, grown, err := ReadFrame(in.conn, buf, maxFrame(bounds.PagesPerBatch))
+		kind, body, grown, err := ReadFrame(from, buf, maxFrame(bounds.PagesPerBatch))
 		if err != nil {
 			return err
 		}
@@ -241,7 +247,10 @@ func (in *Incoming) next(number uint64) error {
 }
 
 func (in *Incoming) answer(number uint64, code effects.Code) {
-	if !in.lost && !in.out.put(item{frame: appendDone(nil, number, code)}) {
+	if in.lost {
+		return
+	}
+	if _, ok := in.out.put(item{frame: appendDone(nil, number, code)}); !ok {
 		in.Fail()
 	}
 }

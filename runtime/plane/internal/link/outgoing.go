@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -227,8 +228,9 @@ func (o *Outgoing) serve() {
 
 func (o *Outgoing) read() error {
 	var buf []byte
+	in := bufio.NewReaderSize(o.conn, SmallFrame)
 	for {
-		kind, body, grown, err := ReadFrame(o.conn, buf, SmallFrame)
+		kind, body, grown, err := ReadFrame(in, buf, SmallFrame)
 		if err != nil {
 			return err
 		}
@@ -241,6 +243,7 @@ func (o *Outgoing) read() error {
 			return err
 		}
 		code = heard(code, doneCodes)
+		o.plane.step.Hold()
 		o.plane.mu.Lock()
 		if t := o.transfers[number]; t != nil && t.read != nil {
 			err = t.read.hear(code)
@@ -250,6 +253,7 @@ func (o *Outgoing) read() error {
 			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.last)
 		}
 		o.plane.mu.Unlock()
+		o.plane.step.Step()
 		if err != nil {
 			return err
 		}

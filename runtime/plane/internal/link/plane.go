@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/stepper"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -19,6 +20,7 @@ type Plane struct {
 	name   string
 	env    plane.Env
 	medium Medium
+	step   stepper.Stepper // the sink's
 	log    *slog.Logger
 	seldom *seldom.Log
 	blob   []byte
@@ -61,7 +63,7 @@ func Open(c Config) (*Plane, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
-		name: c.Name, env: c.Env, medium: c.Medium, log: c.Env.Log.With("plane", c.Name),
+		name: c.Name, env: c.Env, medium: c.Medium, step: stepper.Of(c.Env.Sink), log: c.Env.Log.With("plane", c.Name),
 		door: door.New(admission(c)), ctx: ctx, cancel: cancel, joined: make(chan struct{}),
 		links:     map[effects.Link]*Outgoing{},
 		transfers: map[effects.Corr]*Transfer{},

@@ -19,6 +19,7 @@ type Push struct {
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
 	gather effects.Gather // the peer's pages, if it puts several together
 	claim  *plane.Claim
+	small  bool
 
 	progress
 }
@@ -31,6 +32,23 @@ func (p *Push) Pairs() []effects.Pair { return p.pairs }
 
 // Pieces are what the page of pair i is put together of at the peer, in its order.
 func (p *Push) Pieces(i int) iter.Seq[effects.Piece] { return p.gather.Pieces(i, &p.pairs[i]) }
+
+// smallPairs and smallBytes are the most that a small batch has.
+const (
+	smallPairs = 16
+	smallBytes = 64 << 10
+)
+
+// Small reports whether the push is stored faster than another goroutine is woken for it.
+func (p *Push) Small() bool { return p.small }
+
+func isSmall(pairs []effects.Pair) bool {
+	bytes := uint64(0)
+	for _, pair := range pairs {
+		bytes += uint64(pair.Local.Length)
+	}
+	return len(pairs) <= smallPairs && bytes <= smallBytes
+}
 
 // Permit names the peer's leave to copy: where it is, and the transfer's number.
 func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
@@ -88,7 +106,7 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 		return nil, code
 	}
 	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, gather: a.Gather, claim: claim,
-		progress: newProgress(len(a.Pairs))}, effects.OK
+		small: len(a.Gather.Pages) <= smallPairs && isSmall(a.Pairs), progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to store pair i; false says that it is not wanted. After true, End follows.
@@ -103,7 +121,14 @@ func (p *Push) Begin(i int) bool {
 }
 
 // End says that pair i is not being stored any more: whole if the code is OK, else the push stops.
+//
+// The end of a small push is the machine's at once, on the goroutine that stored it. Of a large one it is not: the
+// machine has more to do with it, and the goroutine has other pages to store.
 func (p *Push) End(i int, code effects.Code) {
+	if p.Small() {
+		p.link.plane.step.Hold()
+		defer p.link.plane.step.Step()
+	}
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
 	p.link.storing--

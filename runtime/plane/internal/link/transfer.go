@@ -86,12 +86,19 @@ func (o *Outgoing) push(t *Transfer) {
 	t.send(kind, func() { o.sender.Send(t) })
 }
 
-// send queues the frame that asks for the transfer; after is called when it has left.
+// send sends the frame that asks for the transfer, or queues it; after is called when it has left. It was not after its
+// deadline a moment ago, under the same hold of the plane's mutex.
 func (t *Transfer) send(kind Kind, after func()) {
 	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
 		Gather: t.gather})
-	if !t.link.out.put(item{frame: frame, before: t.ask, after: after}) {
+	how, ok := t.link.out.put(item{frame: frame, before: t.ask, after: after})
+	if !ok {
 		t.finish(effects.PeerLost)
+		return
+	}
+	t.asked = how != queued
+	if how == gone && after != nil {
+		after()
 	}
 }
 
@@ -225,8 +232,10 @@ func (t *Transfer) stop(code effects.Code) {
 		return
 	}
 	t.finish(code)
-	if t.asked && !t.link.out.put(item{frame: appendCancel(nil, t.number)}) {
-		t.link.Fail()
+	if t.asked {
+		if _, ok := t.link.out.put(item{frame: appendCancel(nil, t.number)}); !ok {
+			t.link.Fail()
+		}
 	}
 }
 

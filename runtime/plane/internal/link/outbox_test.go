@@ -1,0 +1,127 @@
+package link
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketPair returns the two ends of a connection.
+func socketPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "end")
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	if err := ends[1].SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // Which ends only a test that fails.
+		t.Fatal(err)
+	}
+	return ends[0], ends[1]
+}
+
+// A small frame leaves at once, without a goroutine that writes; a large one does not, nor one behind it, whose before
+// is asked when its turn comes.
+func TestASmallFrameLeavesAtOnce(t *testing.T) {
+	ours, theirs := socketPair(t)
+	o := newOutbox(ours, 8, time.Minute)
+	if how, ok := o.put(item{frame: []byte("at once")}); !ok || how != gone {
+		t.Fatalf("it is %d, %v", how, ok)
+	}
+	got := make([]byte, 16)
+	if n, err := theirs.Read(got); err != nil || string(got[:n]) != "at once" {
+		t.Fatalf("%q, %v", got[:n], err)
+	}
+	large, asked := bytes.Repeat([]byte("x"), nowBytes+1), 0
+	if how, ok := o.put(item{frame: large}); !ok || how != queued {
+		t.Errorf("a large one is %d, %v", how, ok)
+	}
+	if how, ok := o.put(item{frame: []byte("no"), before: func() bool { asked++; return false }}); !ok || how != queued {
+		t.Errorf("one behind a large one is %d, %v", how, ok)
+	}
+	if how, ok := o.put(item{frame: []byte("last")}); !ok || how != queued {
+		t.Errorf("the last one is %d, %v", how, ok)
+	}
+	var writer sync.WaitGroup
+	writer.Go(o.run)
+	want := append(large, "last"...)
+	came := make([]byte, len(want))
+	if _, err := io.ReadFull(theirs, came); err != nil || !bytes.Equal(came, want) || asked != 1 {
+		t.Errorf("%d bytes came, the last %q, %v; asked %d times", len(came), came[len(came)-4:], err, asked)
+	}
+	o.close()
+	writer.Wait()
+}
+
+// Of a frame that the system takes a part of, the rest follows, before all others and whatever else was to be asked.
+func TestAFrameThatBeginsIsEnded(t *testing.T) {
+	ours, theirs := socketPair(t)
+	o := newOutbox(ours, 8, time.Minute)
+	all := o.now
+	o.now = func(b []byte) int { return all(b[:3]) }
+	if how, ok := o.put(item{frame: []byte("begun"), before: func() bool { return false }}); !ok || how != begun {
+		t.Fatalf("it is %d, %v", how, ok)
+	}
+	if how, ok := o.put(item{frame: []byte(" and behind it")}); !ok || how != queued {
+		t.Errorf("one behind it is %d, %v", how, ok)
+	}
+	want := []byte("begun and behind it")
+	var writer sync.WaitGroup
+	writer.Go(o.run)
+	came := make([]byte, len(want))
+	if _, err := io.ReadFull(theirs, came); err != nil || !bytes.Equal(came, want) {
+		t.Errorf("%q came, %v", came, err)
+	}
+	o.close()
+	writer.Wait()
+}
+
+// noting is a connection that notes its last write deadline.
+type noting struct {
+	net.Conn
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (n *noting) SetWriteDeadline(t time.Time) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = t
+	return n.Conn.SetWriteDeadline(t)
+}
+
+// The deadline of a frame that had to wait does not outlast it: with one that is over, no frame would leave at once.
+func TestNoDeadlineOutlastsItsFrame(t *testing.T) {
+	ours, theirs := socketPair(t)
+	conn := &noting{Conn: ours}
+	o := newOutbox(conn, 8, time.Minute)
+	left := make(chan struct{})
+	o.put(item{frame: make([]byte, nowBytes+1), after: func() { close(left) }})
+	var writer sync.WaitGroup
+	writer.Go(o.run)
+	if _, err := io.ReadFull(theirs, make([]byte, nowBytes+1)); err != nil {
+		t.Fatal(err)
+	}
+	<-left
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	if !conn.last.IsZero() {
+		t.Errorf("a deadline is left: %v", conn.last)
+	}
+	o.close()
+	writer.Wait()
+}

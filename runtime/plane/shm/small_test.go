@@ -1,0 +1,103 @@
+package shm
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// A small push is stored by the goroutine that reads of it: it does not wait for a copier, and needs none to be woken.
+func TestSmallPushesNeedNoCopier(t *testing.T) {
+	const size, pages = 64 << 10, 17
+	begun, open := make(chan struct{}, 1), make(chan struct{})
+	slow := func(dst, src []byte) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		<-open
+		plane.Move(dst, src)
+	}
+	a := planetest.Open(t, Open, 1, pages+1, size)
+	b := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		return Config{Copiers: 1, NonTemporalBytes: size + 1}.open(ctx, env, plane.Move, slow)
+	}, 2, pages+1, size)
+	link := a.Import(t, b.Inc, b.Plane.Blob())
+	push := func(first, count int) effects.Corr {
+		from := a.Life(first, count, size)
+		grant, into := b.Grant(a.Inc, first, count, size)
+		return a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
+			Buffer: b.Pool.Buffer().ID})
+	}
+	large := push(0, pages)
+	<-begun // The only copier is at it.
+	if done := a.Done(t, push(pages, 1)); done.Code != effects.OK {
+		t.Errorf("the small one ended as %s", done.Code)
+	}
+	close(open)
+	if done := a.Done(t, large); done.Code != effects.OK {
+		t.Errorf("the large one ended as %s", done.Code)
+	}
+}
+
+// A stepped sink counts who holds it.
+type stepped struct {
+	plane.Sink
+	mu          sync.Mutex
+	held, holds int
+	unheld      int // ends of transfers that were posted when nobody held it
+}
+
+func (s *stepped) Hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held++
+	s.holds++
+}
+
+func (s *stepped) Step() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held--
+}
+
+func (s *stepped) Post(ev effects.Event) {
+	s.mu.Lock()
+	if _, ok := ev.(*effects.TransferDone); ok && s.held == 0 {
+		s.unheld++
+	}
+	s.mu.Unlock()
+	s.Sink.Post(ev)
+}
+
+// The goroutine that stored a small push has the target's machine take it, and the one that reads of its end the
+// initiator's.
+func TestSmallPushesStepTheMachines(t *testing.T) {
+	var sinks [2]stepped
+	open := func(i int) plane.Opener {
+		return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+			sinks[i].Sink, env.Sink = env.Sink, &sinks[i]
+			return Open(ctx, env)
+		}
+	}
+	a, b := planetest.Open(t, open(0), 1, 1, 4096), planetest.Open(t, open(1), 2, 1, 4096)
+	link := a.Import(t, b.Inc, b.Plane.Blob())
+	from := a.Life(0, 1, 4096)
+	grant, into := b.Grant(a.Inc, 0, 1, 4096)
+	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: b.Pool.Buffer().ID})
+	if done := a.Done(t, corr); done.Code != effects.OK {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	for i := range sinks {
+		s := &sinks[i]
+		s.mu.Lock()
+		if s.holds == 0 || s.unheld > 0 {
+			t.Errorf("end %d: held %d times, and %d ends of transfers were posted without", i, s.holds, s.unheld)
+		}
+		s.mu.Unlock()
+	}
+}
