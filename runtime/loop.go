@@ -20,7 +20,8 @@ type loop struct {
 	mailbox *mailbox
 	driver  driver
 
-	turn    sync.Mutex // held by the goroutine that steps the machine; for good once the loop has ended or panicked
+	turn    sync.Mutex // held by the goroutine that steps the machine; for good once the loop has ended
+	fell    *fall      // what another goroutine panicked with while it had the turn: nobody steps the machine any more
 	out     effects.Effects
 	event   effects.Event     // that is being taken
 	carried int               // effects of it that were carried out
@@ -39,7 +40,6 @@ type loop struct {
 	turned    func()
 
 	calls chan func()   // run between steps
-	fell  chan fall     // what another goroutine panicked with while it had the turn
 	stop  chan struct{} // closed to end the loop, once
 	once  sync.Once
 	ended chan struct{} // closed when it has
@@ -61,8 +61,7 @@ type driver interface {
 
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockTurns, turned: func() {},
-		timer: time.NewTimer(time.Hour), calls: make(chan func()), fell: make(chan fall, 1), stop: make(chan struct{}),
-		ended: make(chan struct{})}
+		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
 func (l *loop) run() {
@@ -82,24 +81,29 @@ func (l *loop) run() {
 		l.round()
 		l.mailbox.rest(false)
 		l.turn.Unlock()
+		var call func()
+		rang, over := false, false
 		select {
 		case <-l.mailbox.wake:
-			l.turn.Lock()
 		case <-l.timer.C:
-			l.turn.Lock()
-			l.armed = false
-		case call := <-l.calls:
-			l.turn.Lock()
-			call()
-		case f := <-l.fell: // The turn is never given back.
-			if l.contain == nil {
-				panic(fmt.Sprintf("%v\n\n%s", f.said, f.dump))
-			}
+			rang = true
+		case call = <-l.calls:
+		case <-l.stop:
+			over = true
+		}
+		l.turn.Lock() // For good where this returns: nobody steps an ended loop.
+		switch f := l.fell; {
+		case f != nil && l.contain == nil:
+			panic(fmt.Sprintf("%v\n\n%s", f.said, f.dump))
+		case f != nil:
 			l.contain(f.said, f.stack)
 			return
-		case <-l.stop:
-			l.turn.Lock() // For good: nobody steps an ended loop.
+		case over:
 			return
+		case rang:
+			l.armed = false
+		case call != nil:
+			call()
 		}
 	}
 }
@@ -115,17 +119,21 @@ func (l *loop) stepHere() {
 		l.mailbox.rouse()
 		return
 	}
+	defer l.turn.Unlock()
+	if l.fell != nil {
+		return
+	}
 	ended := false
 	defer func() {
 		if said := recover(); said != nil {
-			// A defect of ours is no panic of the engine's goroutine, which might recover from it and go on.
-			l.fell <- fall{said, postmortem.Stack(), debug.Stack()}
-			return
+			// A defect of ours is no panic of the engine's goroutine, which might recover from it and go on. The loop's
+			// goroutine may be waiting for the turn, or has to be woken.
+			l.fell = &fall{said, postmortem.Stack(), debug.Stack()}
+			l.mailbox.again()
 		}
 		if !ended {
-			l.mailbox.rest(false) // What the goroutine ran for us ended the goroutine.
+			l.mailbox.rest(false) // Also where what the goroutine ran for us ended the goroutine.
 		}
-		l.turn.Unlock()
 	}()
 	for n := 1; ; n++ {
 		l.round()

@@ -163,6 +163,47 @@ func TestThePostersPanicIsTheLoops(t *testing.T) {
 	l.mailbox.Step() // Nobody steps it any more.
 }
 
+// So it is where the loop's goroutine was about to step the machine just then.
+func TestThePostersPanicBesideTheLoop(t *testing.T) {
+	said := make(chan any, 1)
+	d := &once{seen: make(chan effects.Effect, 8)}
+	l := idleLoop(t, &echo{}, d, func(what any, _ []string) { said <- what })
+	called := false
+	d.do = func() {
+		l.calls <- func() { called = true } // The loop's goroutine has taken it, and wants the turn.
+		panic("on fire")
+	}
+	l.mailbox.Hold()
+	l.mailbox.Post(&effects.Command{Ticket: 1})
+	l.mailbox.Step()
+	if what := <-said; what != "on fire" {
+		t.Errorf("contained %v", what)
+	}
+	if <-l.ended; called {
+		t.Error("a call ran after the machine had panicked")
+	}
+}
+
+// A machine that has panicked is not stepped again, before the loop's goroutine has heard of it either.
+func TestNobodyStepsAfterAPanic(t *testing.T) {
+	steps := 0
+	l := newLoop(plain{}, newMailbox(8, 1<<10), doing(func() { steps++; panic("on fire") }))
+	l.mailbox.steps(l.stepHere)
+	for range 2 {
+		l.mailbox.Hold()
+		l.mailbox.Post(&effects.Command{Ticket: 1})
+		l.mailbox.Step()
+	}
+	if steps != 1 || len(l.mailbox.wake) == 0 {
+		t.Errorf("stepped %d times, and the loop's goroutine is woken: %v", steps, len(l.mailbox.wake) > 0)
+	}
+}
+
+type doing func()
+
+func (doing) before(effects.Event)      {}
+func (d doing) carryOut(effects.Effect) { d() }
+
 type burning struct{}
 
 func (burning) before(effects.Event)    {}
