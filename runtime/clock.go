@@ -14,11 +14,6 @@ const wakeMax = time.Second
 // now is the clock of machines: CLOCK_BOOTTIME, which also counts system suspend, and never goes back.
 func now() effects.Time { return plane.Now() }
 
-// until returns how long to sleep before deadline, at most wakeMax and never less than nothing.
-func until(deadline effects.Time) time.Duration {
-	return min(max(time.Duration(deadline.Sub(now())), 0), wakeMax)
-}
-
 // clockTurned says once that the system's clock went back.
 func (n *Node) clockTurned() {
 	n.log.Warn("this machine's clock went back, as in a process that was restored from a snapshot. Ours goes on "+

@@ -22,7 +22,7 @@ func idleLoop(t *testing.T, m effects.Machine, d driver, contain func(any, []str
 		t.Fatal("the loop has ended")
 	}
 	l.turn.Lock() // Until the round after the call is over.
-	l.turn.Unlock()
+	defer l.turn.Unlock()
 	return l
 }
 
