@@ -29,28 +29,37 @@ const carriedBytes = 64 << 10
 // go to sleep.
 const spacedGap = time.Millisecond
 
+// spacedPolls are for how long both nodes look for answers before they sleep: never, and for longer than the pause.
+var spacedPolls = []time.Duration{0, 50 * time.Microsecond, 200 * time.Microsecond, 2 * time.Millisecond}
+
 // BenchmarkSpaced puts one chunk of 4 KiB after the other from this process to a receiver in another process, where a
 // Get waits for each: with a pause before each put, and without. It reports the median and the 99th percentile of the
 // time from Put to its return, and what one put costs in both processes.
 func BenchmarkSpaced(b *testing.B) {
 	for _, channel := range []string{shm.Name, tcp.Name} {
 		for _, gap := range []time.Duration{spacedGap, 0} {
-			name := channel + "/spaced"
-			if gap == 0 {
-				name = channel + "/together"
+			for _, poll := range spacedPolls {
+				name := channel + "/spaced"
+				if gap == 0 {
+					name = channel + "/together"
+				}
+				if poll > 0 {
+					name += "/poll=" + poll.String()
+				}
+				b.Run(name, func(b *testing.B) { benchSpaced(b, channel, gap, poll) })
 			}
-			b.Run(name, func(b *testing.B) { benchSpaced(b, channel, gap) })
 		}
 	}
 }
 
-func benchSpaced(b *testing.B, channel string, gap time.Duration) {
+func benchSpaced(b *testing.B, channel string, gap, poll time.Duration) {
 	const warm = 20
-	child := startSpacedReceiver(b, channel)
+	child := startSpacedReceiver(b, channel, poll)
 	var at spacedWord
 	child.Hear(&at)
 	cfg := senderConfig(b, channel, effects.Addr{})
 	smallChunks(b, cfg)
+	cfg.Poll = poll
 	n := open(b, cfg)
 	pages := mustReserve(b, n, 1)
 	fill(b, pages, keysOf("spaced", 1))
@@ -122,14 +131,17 @@ func smallChunks(b *testing.B, cfg *config.Config) {
 // spacedReceiver in the environment makes the process that startSpacedReceiver runs.
 const spacedReceiver = "KVFERRY_SPACED_RECEIVER"
 
+// spacedPoll is for how long that process looks for answers before it sleeps.
+const spacedPoll = "KVFERRY_SPACED_POLL"
+
 // spacedWord is a line of the receiving process: where its node listens, or what it has used so far.
 type spacedWord struct {
 	Peer  runtime.Peer
 	Usage usage
 }
 
-func startSpacedReceiver(b *testing.B, channel string) *proctest.Process {
-	cmd := proctest.Self(spacedReceiver + "=" + channel)
+func startSpacedReceiver(b *testing.B, channel string, poll time.Duration) *proctest.Process {
+	cmd := proctest.Self(spacedReceiver+"="+channel, spacedPoll+"="+poll.String())
 	cmd.Args = append(cmd.Args, "-test.bench=^BenchmarkSpacedReceiver$", "-test.benchtime=1x")
 	return proctest.Start(b, cmd)
 }
@@ -143,6 +155,11 @@ func BenchmarkSpacedReceiver(b *testing.B) {
 	}
 	cfg := receiverConfig(b, channel, nil)
 	smallChunks(b, cfg)
+	poll, err := time.ParseDuration(os.Getenv(spacedPoll))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.Poll = poll
 	n := open(b, cfg)
 	say := func(w spacedWord) {
 		line, err := json.Marshal(w)

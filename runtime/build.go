@@ -45,7 +45,7 @@ func (b *building) build() (*Node, error) {
 	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
 	// from here on; the mailbox keeps it until the loop starts.
 	var err error
-	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log}); err != nil {
+	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
 		return nil, openFailed("the control sockets", "free the ports that are named, or configure others", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())

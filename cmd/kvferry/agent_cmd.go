@@ -45,6 +45,7 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 				return err
 			}
 			to.Node, to.Limits = n.Node.Node, &cfg.Limits
+			to.Poll = cfg.Poll
 			served := serveEngines(cmd, n, to, cfg.Push.DrainTimeout)
 			// The context has ended, and closing has bounds of its own.
 			return errors.Join(served, n.close(context.WithoutCancel(cmd.Context())))

@@ -64,6 +64,7 @@ SIGTERM and SIGINT stop it.`,
 				MaxMessage: cfg.Limits.MessageBytes, MaxGuests: int(cfg.Bounds.Guests),
 				GuestsPerAddress: int(cfg.Bounds.GuestsPerAddress), StrangersPerAddress: int(cfg.Bounds.Strangers),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
+				Poll: cfg.Poll,
 			}.Opener(), shared)
 			d, err := directory.Open(cfg, opener, log)
 			if err != nil {

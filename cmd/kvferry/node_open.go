@@ -114,6 +114,7 @@ func controlConfig(cfg *config.Config) zmq.Config {
 		StrangersPerAddress: int(cfg.Bounds.Strangers),
 		Handshake:           cfg.Link.HandshakeTimeout,
 		MessageTimeout:      cfg.Link.MessageTimeout,
+		Poll:                cfg.Poll,
 		NameTimeout:         cfg.Link.NameTimeout,
 		NameTTL:             cfg.Link.NameTTL,
 		NameNegativeTTL:     cfg.Link.NameNegativeTTL,

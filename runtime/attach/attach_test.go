@@ -489,7 +489,7 @@ func agentProcess(path string) {
 	said := ""
 	if _, err := in.ReadString('\n'); err != nil {
 		said = err.Error()
-	} else if _, err := listen(path); err != nil {
+	} else if _, err := listen(path, 0); err != nil {
 		said = err.Error()
 	}
 	fmt.Printf("%q\n", said)

@@ -13,12 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvferry/kvferry/fsm/session"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 	"github.com/kvferry/kvferry/runtime/internal/nowait"
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
@@ -27,7 +26,7 @@ import (
 // system takes it; its writer takes the rest and all others, and nobody waits for it.
 type conn struct {
 	id    session.Conn
-	conn  *net.UnixConn
+	conn  net.Conn
 	raw   syscall.RawConn
 	guest *door.Guest
 	most  int // messages that may wait: more than an engine can have asked for
@@ -128,16 +127,14 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 		if !ok {
 			return
 		}
-		var rights []byte
-		if m.attached && file != nil {
-			rights = unix.UnixRights(int(file.Fd()))
-		}
 		if c.conn.SetWriteDeadline(time.Now().Add(stall)) != nil {
 			return
 		}
-		n, _, err := c.conn.WriteMsgUnix(m.frame, rights, nil)
-		if err == nil && n < len(m.frame) {
-			_, err = c.conn.Write(m.frame[n:])
+		var err error
+		if m.attached && file != nil {
+			err = netpoll.WriteRights(c.conn, m.frame, int(file.Fd()))
+		} else {
+			_, err = c.conn.Write(m.frame)
 		}
 		if err == nil {
 			err = c.conn.SetWriteDeadline(time.Time{}) // With one that is over, nothing more would leave at once.
@@ -192,9 +189,9 @@ func (s *Server) serve(g *door.Guest) error {
 	if !ok {
 		return fmt.Errorf("%T is no connection of this socket", g.Conn)
 	}
-	u := accepted.UnixConn
+	u := accepted.Conn
 	longest := s.cfg.MessageBytes
-	p, refused := admitted(g)
+	p, refused := admitted(u)
 	if refused != nil {
 		longest = strangerBytes
 	}
@@ -243,11 +240,11 @@ func (s *Server) serve(g *door.Guest) error {
 const strangerBytes = 4 << 10
 
 // admitted is the process that connected, or why it may not attach.
-func admitted(g *door.Guest) (*peercred.Process, error) {
-	if err := peercred.SameUser(g.Conn); err != nil {
+func admitted(conn net.Conn) (*peercred.Process, error) {
+	if err := peercred.SameUser(conn); err != nil {
 		return nil, err
 	}
-	return peercred.ProcessOf(g.Conn)
+	return peercred.ProcessOf(conn)
 }
 
 // refuse tells a process that may not attach why: else it would see a connection that broke, as of an agent that is

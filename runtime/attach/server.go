@@ -43,6 +43,9 @@ type Config struct {
 	MessageBytes int
 	// Handshake is how long a connection may take for its first message; 0: 5 s.
 	Handshake time.Duration
+	// Poll is for how long the server polls for an engine's next call after each answer, where that tends to come in time,
+	// before it sleeps; 0: it sleeps at once.
+	Poll time.Duration
 	// Log is where the server logs; nil: slog.Default().
 	Log *slog.Logger
 }
@@ -122,7 +125,7 @@ func Serve(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen(cfg.Path)
+	listener, err := listen(cfg.Path, cfg.Poll)
 	if err != nil {
 		return nil, fmt.Errorf("attach: socket %q: %w", cfg.Path, err)
 	}

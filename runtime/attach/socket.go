@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
 // Lock is the suffix of the file beside a socket. An agent that has locked this file has the path.
@@ -28,11 +30,12 @@ type socket struct {
 	path string
 	made os.FileInfo // of the socket's file
 	lock *os.File
+	poll time.Duration
 	last session.Conn
 }
 
 type accepted struct {
-	*net.UnixConn
+	net.Conn
 	id session.Conn
 }
 
@@ -43,7 +46,7 @@ func (l *socket) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.last++
-	return &accepted{c, l.last}, nil
+	return &accepted{netpoll.Take(c, l.poll), l.last}, nil
 }
 
 // Close removes the socket's file, and lets another agent have the path. What somebody else has put in the file's place
@@ -74,9 +77,9 @@ func lockPath(path string) (*os.File, error) {
 
 var errServed = errors.New("give another path, or end that agent")
 
-// listen makes the agent's socket at a path. A socket that an agent left there when it was killed is replaced;
-// everything else that is there stays, and the error says what it is.
-func listen(path string) (net.Listener, error) {
+// listen makes the agent's socket at a path, and has its connections poll as netpoll.Take says. A socket that an agent
+// left there when it was killed is replaced; everything else that is there stays, and the error says what it is.
+func listen(path string, poll time.Duration) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
 		path = "./" + path // Package net would take it for an abstract name, which engines do not.
 	}
@@ -98,7 +101,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &socket{UnixListener: l, path: path, made: made, lock: f}, nil
+	return &socket{UnixListener: l, path: path, made: made, lock: f, poll: poll}, nil
 }
 
 // checkFolder refuses a directory that is not there, with what would make it.

@@ -40,7 +40,7 @@ func TestWhatIsAtTheSocketsPathStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := listen(path)
+		l, err := listen(path, 0)
 		if err == nil {
 			_ = l.Close()
 		}
@@ -57,7 +57,7 @@ func TestWhatIsAtTheSocketsPathStays(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || string(text) != "a year of work" {
 		t.Errorf("%q, %v", text, err)
 	}
-	l, err := listen(at("dead"))
+	l, err := listen(at("dead"), 0)
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
@@ -73,7 +73,7 @@ func TestASocketOfAnotherUserStays(t *testing.T) {
 	if err := os.Lchown(path, os.Geteuid()+1, -1); err != nil {
 		t.Skip("it takes root to have files of two users:", err)
 	}
-	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "a socket of user") {
+	if _, err := listen(path, 0); err == nil || !strings.Contains(err.Error(), "a socket of user") {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -84,7 +84,7 @@ func TestASocketOfAnotherUserStays(t *testing.T) {
 // An agent that ends removes the socket that it made, and not what has come in its place.
 func TestWhatReplacedTheSocketStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := listen(path)
+	l, err := listen(path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestWhatReplacedTheSocketStays(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = listen(path); err != nil {
+	if l, err = listen(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -123,12 +123,12 @@ func TestPathsThatCannotBeServed(t *testing.T) {
 		filepath.Join(dir, "no", "s"):                    "does not exist; make it",
 		filepath.Join(file, "s"):                         "is no directory",
 	} {
-		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := listen(path, 0); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	t.Chdir(dir)
-	l, err := listen("@s") // A file of that name, as every other path.
+	l, err := listen("@s", 0) // A file of that name, as every other path.
 	if err != nil {
 		t.Fatal(err)
 	}

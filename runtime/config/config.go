@@ -132,13 +132,16 @@ type Config struct {
 	Bounds    Bounds
 	Limits    protocol.Limits
 	Control   Control
-	Pool      Pool
-	Data      Data
-	NPU       NPU
-	HCCL      HCCL
-	NIXL      NIXL
-	Gateway   Gateway
-	Log       Log
+	// Poll is for how long the node polls for what comes next after a message has left, before it sleeps; 0: it sleeps at
+	// once.
+	Poll    time.Duration
+	Pool    Pool
+	Data    Data
+	NPU     NPU
+	HCCL    HCCL
+	NIXL    NIXL
+	Gateway Gateway
+	Log     Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of
 	// Code Note.

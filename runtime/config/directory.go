@@ -24,6 +24,7 @@ type Directory struct {
 	Limits    protocol.Limits
 	Link      Link   // of it, HandshakeTimeout and MessageTimeout
 	Bounds    Bounds // of it, those of guests, and Mailbox
+	Poll      time.Duration // as of Config
 	Log       Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of Code Note.
@@ -82,6 +83,7 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), g
 	}
 	c := &d.directory
 	c.Link, c.Bounds, c.Log, c.Notes = d.cfg.Link, d.cfg.Bounds, d.cfg.Log, d.cfg.Notes
+	c.Poll = d.cfg.Poll
 	return c, nil
 }
 

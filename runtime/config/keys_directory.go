@@ -102,7 +102,7 @@ var directoryKeys = []key{
 }
 
 // sharedKeys are those of nodes that a directory has as well.
-var sharedKeys = []string{"limits.message_bytes", "link.handshake_timeout", "link.message_timeout", "tables.guests",
+var sharedKeys = []string{"limits.message_bytes", "link.handshake_timeout", "link.message_timeout", "tables.guests", "poll.us",
 	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
 
 var directorySchema = schema{

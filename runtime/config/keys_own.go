@@ -141,6 +141,12 @@ var nodeKeys = []key{
 		func(d *draft) *time.Duration { return &d.cfg.Link.NameNegativeTTL }),
 		def: "1", doc: "how long it is believed that a name has no address"},
 
+	{name: "poll.us", kind: microseconds(0, 1_000_000, func(d *draft) *time.Duration { return &d.cfg.Poll }), def: "0",
+		doc: "for how many microseconds after each control message, or answer to an engine, this node polls for what comes " +
+			"next before it sleeps, where that tends to come in time: [small puts take a fraction of the " +
+			"time](benchmarks.md#small-puts), and a core is busy, which other processes may have; 0: it sleeps at once. Not " +
+			"over `libzmq`"},
+
 	{name: "control.transport", kind: oneOf(func(d *draft) *Control { return &d.cfg.Control },
 		[]choice[Control]{{"zmq", ControlZMQ}, {"libzmq", ControlLibZMQ}}, 0, nil), def: "zmq",
 		doc: "what carries control messages: kvferry's own implementation of ZeroMQ's wire protocol, or `libzmq`, which " +

@@ -67,6 +67,13 @@ func integer(low, high uint32, field func(*draft) *uint32) kind {
 		func(d *draft, v uint64) { *field(d) = uint32(v) })
 }
 
+// microseconds reads a whole number of them.
+func microseconds(low, high uint32, field func(*draft) *time.Duration) kind {
+	span := fmt.Sprintf("%d to %d", low, high)
+	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span),
+		func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
+}
+
 // size reads bytes. A quoted text is as good as a bare one: LMCache reads none of its units anyway.
 func size(low, high uint64, field func(*draft) *uint64) kind {
 	span := formatSize(low) + " to " + formatSize(high)

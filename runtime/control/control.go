@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -78,6 +79,9 @@ type Env struct {
 	Servers []Server // may be empty
 	Sink    Sink
 	Log     *slog.Logger // nil: slog.Default()
+	// Poll is for how long a transport may poll for an answer before it sleeps, at the cost of a core; 0: it sleeps at
+	// once. A transport that cannot poll sleeps.
+	Poll time.Duration
 	// GuestsMax bounds the connections of peers at a time, below the bound that the transport has itself; 0 leaves it at
 	// that. A program with several transports shares its files among them by it.
 	GuestsMax int

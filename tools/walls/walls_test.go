@@ -205,7 +205,7 @@ var rooms = []room{
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
 	// Plain engines are reached by libnixl and by side channels, which are handed to it.
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
-		"runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
+		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The front of engines knows HTTP and metrics alone, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},

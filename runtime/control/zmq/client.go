@@ -209,14 +209,15 @@ func (c *client) close() {
 		return
 	}
 	c.line.out.close()
-	tcp, ok := c.line.Conn.(*net.TCPConn)
-	if !ok || c.asks || !c.up || c.lingering.Load() >= lingerMax || tcp.CloseWrite() != nil {
-		_ = c.line.Close()
+	conn := c.line.Conn
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok || c.asks || !c.up || c.lingering.Load() >= lingerMax || half.CloseWrite() != nil {
+		_ = conn.Close()
 		return
 	}
 	c.lingering.Add(1)
 	time.AfterFunc(c.config.Linger, func() {
 		c.lingering.Add(-1)
-		_ = tcp.Close()
+		_ = conn.Close()
 	})
 }

@@ -54,6 +54,9 @@ type Config struct {
 	// given up. Defaults 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
+	// Poll is for how long the transport polls for what comes next after a message has left, before it sleeps (package
+	// netpoll). Default: that of control.Env, where a node opens the transport; else it sleeps at once.
+	Poll time.Duration
 	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it
 	// found nothing. Defaults 3s, 30s, 1s.
 	NameTimeout     time.Duration
@@ -74,6 +77,9 @@ func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		if c.Log == nil {
 			c.Log = env.Log
+		}
+		if c.Poll == 0 {
+			c.Poll = env.Poll
 		}
 		if env.GuestsMax > 0 && (c.MaxGuests == 0 || c.MaxGuests > env.GuestsMax) {
 			c.MaxGuests = env.GuestsMax

@@ -20,6 +20,13 @@ func TestContract(t *testing.T) {
 	controltest.Run(t, unhurried.Opener(), "127.0.0.1")
 }
 
+// A transport that polls before it sleeps is none other to those that use it.
+func TestContractPolling(t *testing.T) {
+	polling := unhurried
+	polling.Poll = 100 * time.Microsecond
+	controltest.Run(t, polling.Opener(), "127.0.0.1")
+}
+
 func TestLastWordsArrive(t *testing.T) {
 	controltest.LastWords(t, zmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
 }

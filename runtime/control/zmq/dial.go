@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
+	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
 // dial carries out an Open: it finds out where the peer is, and connects. The rest is up to the Conn's keeper.
@@ -37,7 +38,7 @@ func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, co
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if conn, err = connect(ctx, at); err == nil {
+		if conn, err = t.connect(ctx, at); err == nil {
 			return conn, at, effects.OK
 		}
 	}
@@ -49,6 +50,10 @@ func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, co
 }
 
 // connect only ever gets an address: a name would be looked up.
-func connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", at.String())
+func (t *transport) connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	return netpoll.Take(conn, t.config.Poll), nil
 }

@@ -59,7 +59,7 @@ func (c *client) rest(pause time.Duration) {
 func (c *client) again() net.Conn {
 	ctx, cancel := context.WithTimeout(c.over, c.config.ConnectTimeout)
 	defer cancel()
-	conn, err := connect(ctx, c.at)
+	conn, err := c.connect(ctx, c.at)
 	if err != nil && c.over.Err() == nil {
 		zeromq.Absent(c.seldom, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}

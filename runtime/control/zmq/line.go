@@ -53,8 +53,11 @@ type line struct {
 }
 
 func newLine(conn net.Conn, c *Config, writers *sync.WaitGroup) *line {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_, _ = tcp.SetReadBuffer(kernelBytes), tcp.SetWriteBuffer(kernelBytes)
+	if b, ok := conn.(interface {
+		SetReadBuffer(bytes int) error
+		SetWriteBuffer(bytes int) error
+	}); ok {
+		_, _ = b.SetReadBuffer(kernelBytes), b.SetWriteBuffer(kernelBytes)
 	}
 	l := &line{Conn: conn, config: c, out: newOutbox(conn, c.MaxMessage+outboxSpare, c.HeartbeatTimeout, writers)}
 	l.in = bufio.NewReaderSize(l, readBytes)

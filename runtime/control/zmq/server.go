@@ -14,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
 // server takes what peers send on one channel.
@@ -240,7 +241,7 @@ func (t *transport) listen(s control.Server) (control.Server, error) {
 	if err != nil {
 		return s, err
 	}
-	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: s.Channel.Asks(),
-		tells: s.TellLost}).serve)
+	at := &server{transport: t, channel: s.Channel, asks: s.Channel.Asks(), tells: s.TellLost}
+	t.door.Serve(&netpoll.Listener{Listener: l, Poll: t.config.Poll}, s.Channel.String(), at.serve)
 	return bound, nil
 }

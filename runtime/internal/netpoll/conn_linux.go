@@ -1,0 +1,283 @@
+package netpoll
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Conn is a stream connection that the poller waits for. It keeps to net.Conn.
+type Conn struct {
+	network       string
+	local, remote net.Addr
+	poller        *poller
+
+	// mu is held to read while the descriptor is used, which never waits, and to write while it is closed.
+	mu     sync.RWMutex
+	closed bool
+	fd     int
+
+	reading, writing side
+	payoff           payoff
+}
+
+// A side is reading or writing: what a goroutine that waits for it is woken by.
+type side struct {
+	turn sync.Mutex    // held by the goroutine that reads or writes, waits included
+	may  chan struct{} // holds one token where it may be possible
+
+	mu    sync.Mutex
+	at    time.Time // the deadline; zero: none
+	timer *time.Timer
+	late  atomic.Bool // the deadline is over
+}
+
+// Take has the poller wait for conn from now on, and returns the connection to use instead of it. What it cannot take
+// it returns as it is: what is no socket of this system, and every connection where the process has no file left for
+// the poller. For up to poll after each message that leaves, answers are looked for before the poller sleeps; 0: never.
+func Take(conn net.Conn, poll time.Duration) net.Conn {
+	of, ok := conn.(syscall.Conn)
+	if !ok || poll <= 0 {
+		return conn
+	}
+	raw, err := of.SyscallConn()
+	if err != nil {
+		return conn
+	}
+	// A descriptor of our own: Go's poller forgets the other one when it is closed.
+	fd := -1
+	if raw.Control(func(theirs uintptr) {
+		fd, err = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
+	}) != nil || err != nil {
+		return conn
+	}
+	c := &Conn{network: conn.LocalAddr().Network(), local: conn.LocalAddr(), remote: conn.RemoteAddr(), fd: fd,
+		payoff: payoff{poll: poll}}
+	c.payoff.score.Store(payoffMax)
+	c.reading.may, c.writing.may = make(chan struct{}, 1), make(chan struct{}, 1)
+	if !enter(c) {
+		_ = unix.Close(fd)
+		return conn
+	}
+	_ = conn.Close()
+	return c
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, err := c.do(&c.reading, func(fd int) (int, error) { return syscall.Read(fd, b) })
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return n, c.wrap("read", err)
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(b []byte) (int, error) {
+	done := 0
+	for {
+		n, err := c.do(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
+		done += n
+		if err != nil || done == len(b) {
+			c.sent(n)
+			return done, c.wrap("write", err)
+		}
+	}
+}
+
+// WriteRights writes b over a Unix socket, taken or not, and hands descriptors over with its first byte.
+func WriteRights(conn net.Conn, b []byte, fds ...int) error {
+	switch c := conn.(type) {
+	case *Conn:
+		return c.writeRights(b, fds...)
+	case *net.UnixConn:
+		n, _, err := c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+		if err == nil && n < len(b) {
+			_, err = c.Write(b[n:])
+		}
+		return err
+	}
+	return fmt.Errorf("hand descriptors over: %T is no Unix socket", conn)
+}
+
+func (c *Conn) writeRights(b []byte, fds ...int) error {
+	rights := unix.UnixRights(fds...)
+	n, err := c.do(&c.writing, func(fd int) (int, error) { return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL) })
+	if err != nil {
+		return c.wrap("write", err)
+	}
+	c.sent(n)
+	if n < len(b) {
+		_, err = c.Write(b[n:])
+	}
+	return err
+}
+
+func (c *Conn) sent(n int) {
+	if n > 0 && c.payoff.poll > 0 && c.payoff.sent(clock()) {
+		c.poller.pollFor(c.payoff.poll)
+	}
+}
+
+// do reads or writes, and waits where the system would.
+func (c *Conn) do(s *side, try func(fd int) (int, error)) (int, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	for {
+		if s.late.Load() {
+			return 0, os.ErrDeadlineExceeded
+		}
+		c.mu.RLock()
+		n, err := 0, c.isOpen()
+		if err == nil {
+			n, err = try(c.fd)
+		}
+		c.mu.RUnlock()
+		switch {
+		case err == nil:
+			return n, nil
+		case errors.Is(err, syscall.EAGAIN):
+			<-s.may
+		case !errors.Is(err, syscall.EINTR):
+			return 0, err
+		}
+	}
+}
+
+// isOpen is net.ErrClosed once the connection is closed. With the mutex held.
+func (c *Conn) isOpen() error {
+	if c.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+func (c *Conn) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errno, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(op, errno)
+	}
+	return &net.OpError{Op: op, Net: c.network, Source: c.local, Addr: c.remote, Err: err}
+}
+
+// Close implements net.Conn. What waits ends with net.ErrClosed.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return c.wrap("close", net.ErrClosed)
+	}
+	c.closed = true
+	leave(c)
+	err := unix.Close(c.fd)
+	c.mu.Unlock()
+	for _, s := range []*side{&c.reading, &c.writing} {
+		s.set(time.Time{})
+		s.wake()
+	}
+	return c.wrap("close", err)
+}
+
+// CloseWrite says that nothing more is sent.
+func (c *Conn) CloseWrite() error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := c.isOpen(); err != nil {
+		return c.wrap("close", err)
+	}
+	return c.wrap("close", unix.Shutdown(c.fd, unix.SHUT_WR))
+}
+
+// SetReadBuffer sets how much the system holds of what has arrived and was not read.
+func (c *Conn) SetReadBuffer(bytes int) error { return c.setBuffer(unix.SO_RCVBUF, bytes) }
+
+// SetWriteBuffer sets how much the system holds of what was written and has not arrived.
+func (c *Conn) SetWriteBuffer(bytes int) error { return c.setBuffer(unix.SO_SNDBUF, bytes) }
+
+func (c *Conn) setBuffer(which, bytes int) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := c.isOpen(); err != nil {
+		return c.wrap("set", err)
+	}
+	return c.wrap("set", unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, which, bytes))
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.reading, t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writing, t) }
+
+func (c *Conn) setDeadline(s *side, t time.Time) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := c.isOpen(); err != nil {
+		return c.wrap("set", err)
+	}
+	s.set(t)
+	return nil
+}
+
+// wake has whoever waits look again.
+func (s *side) wake() {
+	select {
+	case s.may <- struct{}{}:
+	default: // A token is there already.
+	}
+}
+
+// set changes the deadline, for waits that have begun, too.
+func (s *side) set(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = t
+	left := time.Until(t)
+	s.late.Store(!t.IsZero() && left <= 0)
+	switch {
+	case t.IsZero():
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+	case left <= 0:
+		s.wake()
+	case s.timer == nil:
+		s.timer = time.AfterFunc(left, s.expire)
+	default:
+		s.timer.Reset(left)
+	}
+}
+
+// expire runs when a deadline may be over, which may be another one by then.
+func (s *side) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && time.Until(s.at) <= 0 {
+		s.late.Store(true)
+		s.wake()
+	}
+}

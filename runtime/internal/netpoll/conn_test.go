@@ -1,0 +1,51 @@
+package netpoll_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/nettest"
+
+	"github.com/kvferry/kvferry/runtime/internal/netpoll"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair connects two ends, both taken.
+func pair(tb testing.TB, network string, poll time.Duration) (net.Conn, net.Conn) {
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(tb.TempDir(), "socket")
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	a, err := net.Dial(network, l.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return netpoll.Take(a, poll), netpoll.Take(b, poll)
+}
+
+// A Conn is a net.Conn, whether it polls or not.
+func TestConnKeepsToNetConn(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		for name, poll := range map[string]time.Duration{"for little": time.Nanosecond, "for long": 100 * time.Microsecond} {
+			t.Run(network+" "+name, func(t *testing.T) {
+				nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+					a, b := pair(t, network, poll)
+					return a, b, func() { _, _ = a.Close(), b.Close() }, nil
+				})
+			})
+		}
+	}
+}

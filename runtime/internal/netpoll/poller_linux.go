@@ -1,0 +1,255 @@
+package netpoll
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// events is how many connections one look may find.
+const events = 64
+
+// A poller waits for all connections of the process that it was given. There is one while there are any.
+type poller struct {
+	epoll, bell int // bell is an eventfd that wakes the poller
+	// The poller sleeps in Go's own, which gives its processor to other goroutines meanwhile. That one waits for the
+	// gate, another epoll instance that is told of events of the first one only while the poller sleeps: else each would
+	// wake a thread of Go's while the poller polls.
+	gate    *os.File
+	sleeper syscall.RawConn // of gate
+
+	mu    sync.Mutex
+	conns map[int32]*Conn
+	over  bool
+
+	until  atomic.Int64  // polls until then, by clock
+	asleep atomic.Bool   // or about to be
+	ended  chan struct{} // closed when it has
+}
+
+// shared is the process's poller, which begins with the first connection and ends with the last.
+var shared struct {
+	mu sync.Mutex // held while connections come and go
+	p  *poller
+}
+
+// enter has the poller wait for a connection, or says that it cannot.
+func enter(c *Conn) bool {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	p := shared.p
+	if p == nil {
+		var err error
+		if p, err = newPoller(); err != nil {
+			return false
+		}
+	}
+	c.poller = p
+	if p.add(c) != nil {
+		if shared.p == nil {
+			p.free()
+		}
+		return false
+	}
+	if shared.p == nil {
+		shared.p = p
+		go p.run()
+	}
+	return true
+}
+
+// leave has it forget a connection, whose descriptor is still open.
+func leave(c *Conn) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if c.poller.remove(c) {
+		shared.p = nil
+	}
+}
+
+func newPoller() (*poller, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	p := &poller{epoll: epoll, bell: -1, conns: map[int32]*Conn{}, ended: make(chan struct{})}
+	if err = p.prepare(); err != nil {
+		p.free()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *poller) prepare() error {
+	gate, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(gate, true); err != nil {
+		return errors.Join(err, unix.Close(gate))
+	}
+	p.gate = os.NewFile(uintptr(gate), "epoll") // It does not block, so Go's poller waits for it.
+	if p.sleeper, err = p.gate.SyscallConn(); err != nil {
+		return err
+	}
+	if err := unix.EpollCtl(gate, unix.EPOLL_CTL_ADD, p.epoll, &unix.EpollEvent{}); err != nil {
+		return err
+	}
+	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return err
+	}
+	return p.watch(p.bell, unix.EPOLLIN)
+}
+
+// watch has the system say once, each time that something becomes possible, that it has.
+func (p *poller) watch(fd int, what uint32) error {
+	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: what | unix.EPOLLET, Fd: int32(fd)})
+}
+
+func (p *poller) free() {
+	if p.bell >= 0 {
+		_ = unix.Close(p.bell)
+	}
+	if p.gate != nil {
+		_ = p.gate.Close()
+	}
+	_ = unix.Close(p.epoll)
+}
+
+func (p *poller) add(c *Conn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.watch(c.fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
+		return err
+	}
+	p.conns[int32(c.fd)] = c
+	return nil
+}
+
+// remove forgets a connection, and ends the poller with its last one: then it says true.
+func (p *poller) remove(c *Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, c.fd, nil)
+	delete(p.conns, int32(c.fd))
+	if len(p.conns) > 0 {
+		return false
+	}
+	p.over = true
+	p.ring()
+	return true
+}
+
+// ring wakes the poller.
+func (p *poller) ring() {
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	_, _ = unix.Write(p.bell, one)
+}
+
+// pollFor has the poller poll from now on instead of sleeping.
+func (p *poller) pollFor(d time.Duration) {
+	until := clock() + int64(d)
+	for {
+		was := p.until.Load()
+		if was >= until {
+			return
+		}
+		if p.until.CompareAndSwap(was, until) {
+			break
+		}
+	}
+	if p.asleep.CompareAndSwap(true, false) {
+		p.ring()
+	}
+}
+
+// run wakes readers and writers until there are no connections left.
+func (p *poller) run() {
+	defer close(p.ended)
+	defer p.free()
+	var found [events]unix.EpollEvent
+	for {
+		n := p.wait(&found)
+		if p.tell(found[:n]) {
+			return
+		}
+		if n > 0 {
+			runtime.Gosched() // Those that were woken run on this thread, before it sleeps.
+		}
+	}
+}
+
+// tell wakes those that wait for what was found, and says whether the poller is over.
+func (p *poller) tell(found []unix.EpollEvent) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range found {
+		c := p.conns[e.Fd]
+		if c == nil {
+			continue // It is the bell, or was closed.
+		}
+		if e.Events&^unix.EPOLLOUT != 0 {
+			if c.payoff.poll > 0 {
+				c.payoff.arrived(clock())
+			}
+			c.reading.wake()
+		}
+		if e.Events&^unix.EPOLLIN != 0 {
+			c.writing.wake()
+		}
+	}
+	return p.over
+}
+
+// wait returns how many events there are: at once while it polls, else when there is one.
+func (p *poller) wait(found *[events]unix.EpollEvent) int {
+	for p.until.Load() > 0 {
+		if n := p.look(found); n > 0 {
+			return n
+		}
+		if until := p.until.Load(); clock() >= until {
+			p.until.CompareAndSwap(until, 0)
+			continue
+		}
+		// Other processes first, then goroutines: whatever answers may need this core.
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		runtime.Gosched()
+	}
+	n := 0
+	p.asleep.Store(true)
+	_ = p.sleeper.Read(func(gate uintptr) bool {
+		p.open(gate, unix.EPOLLIN)
+		n = p.look(found)
+		awake := n > 0 || p.until.Load() > 0
+		if awake {
+			p.open(gate, 0)
+		}
+		return awake
+	})
+	p.asleep.Store(false)
+	return n
+}
+
+// open has the gate be told of these events from now on; 0: of none.
+func (p *poller) open(gate uintptr, events uint32) {
+	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: events})
+}
+
+// look returns how many events there are now.
+func (p *poller) look(found *[events]unix.EpollEvent) int {
+	// The thread keeps Go's processor for so short a call.
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(found)),
+		events, 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
