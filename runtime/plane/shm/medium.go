@@ -22,7 +22,7 @@ type medium struct {
 	folder  string // of our own socket, if it has one
 	permits *plane.Permits
 	copiers *copiers
-	movers  movers
+	movers  *movers
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {

@@ -1,25 +1,86 @@
 package shm
 
 import (
+	"math"
+	"sync/atomic"
+	"time"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// movers are how pages are copied.
+// The ways to copy a page.
+const (
+	ordinary = iota
+	aroundCaches
+	ways
+)
+
+const (
+	// compareFirst are the first large batches, which go each way in turn, and compareEach is after how many batches more
+	// one goes the way that seemed slower.
+	compareFirst = 8
+	compareEach  = 64
+	// fasterBy is by how much of its time the way around the caches must be faster: what it copied is not in the cache of
+	// an engine that reads it next.
+	fasterBy = 0.05
+	// smoothing is the part of an average that one page changes, and outlier how many times the average a page counts at
+	// most: a thread that lost its core says nothing of copying.
+	smoothing = 1.0 / 32
+	outlier   = 4
+)
+
+// movers are the ways to copy pages. Which of them is faster differs from processor to processor by a third either way,
+// so it is learnt from the batches that are copied.
 type movers struct {
-	small, large plane.Mover
-	// largeBytes is the size of a batch from which on large copies its pages.
+	by [ways]plane.Mover
+	// largeBytes is the size of a batch from which on caches do not help its copy.
 	largeBytes uint64
+	batches    atomic.Uint64
+	perByte    [ways]average // time of a byte, in ns
 }
 
 // of chooses how the pages of a batch are copied.
-func (m movers) of(pairs []effects.Pair) plane.Mover {
+func (m *movers) of(pairs []effects.Pair) plane.Mover {
 	var bytes uint64
 	for _, pair := range pairs {
 		bytes += uint64(pair.Local.Length)
 	}
 	if bytes < m.largeBytes {
-		return m.small
+		return m.by[ordinary]
 	}
-	return m.large
+	way := m.choose()
+	return func(dst, src []byte) {
+		begin := time.Now()
+		m.by[way](dst, src)
+		m.perByte[way].add(float64(time.Since(begin)) / float64(max(len(dst), 1)))
+	}
+}
+
+// choose is the way of the next large batch.
+func (m *movers) choose() (way int) {
+	n := m.batches.Add(1)
+	if n <= compareFirst {
+		return int(n % ways)
+	}
+	if m.perByte[aroundCaches].value() < m.perByte[ordinary].value()*(1-fasterBy) {
+		way = aroundCaches
+	}
+	if n%compareEach == 0 {
+		way = ways - 1 - way
+	}
+	return way
+}
+
+// An average follows what is added. Of what several threads add at once some may be lost.
+type average struct{ bits atomic.Uint64 }
+
+func (a *average) value() float64 { return math.Float64frombits(a.bits.Load()) }
+
+func (a *average) add(v float64) {
+	old := a.value()
+	if old > 0 {
+		v = old + (min(v, outlier*old)-old)*smoothing
+	}
+	a.bits.Store(math.Float64bits(v))
 }

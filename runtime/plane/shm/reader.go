@@ -16,7 +16,7 @@ type reader struct {
 	mapping *plane.Mapping
 	permits *plane.PeerReadPermits
 	copiers *copiers
-	movers  movers
+	movers  *movers
 }
 
 // Depart maps what the peer lends.

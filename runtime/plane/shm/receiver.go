@@ -15,7 +15,7 @@ type receiver struct {
 	mapping *plane.Mapping
 	permits *plane.PeerPermits
 	copiers *copiers
-	movers  movers
+	movers  *movers
 }
 
 func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, error) {

@@ -48,8 +48,8 @@ type Config struct {
 	// Copiers is the number of copy threads; two if zero, where there are two cores. One does not
 	// fill what a core's share of the memory gives, and more than two would take cores from the engine.
 	Copiers int
-	// NonTemporalBytes is the size of a batch from which on its pages are copied around the caches;
-	// 4 MiB if zero.
+	// NonTemporalBytes is the size of a batch from which on its pages are copied around the caches, where that has proved
+	// to be faster; 4 MiB if zero.
 	NonTemporalBytes uint64
 }
 
@@ -92,7 +92,7 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 		return nil, err
 	}
 	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers),
-		movers: movers{small, large, c.NonTemporalBytes}}
+		movers: &movers{by: [ways]plane.Mover{small, large}, largeBytes: c.NonTemporalBytes}}
 	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener,
 		Address: boot + " " + listener.Addr().String()})
 	if err != nil {

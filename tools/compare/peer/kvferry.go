@@ -1,0 +1,145 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// patience is far longer than a move takes.
+const patience = time.Minute
+
+// openNode opens one end. A chunk is one page, which one layer of 16-bit numbers fills.
+func openNode(role, channel string, s Setup, more string) (*runtime.Node, error) {
+	const tokens = 16
+	text := fmt.Sprintf(`enable_pd: true
+pd_role: %s
+transfer_channel: %s
+chunk_size: %d
+pd_buffer_size: %d
+pd_buffer_device: cpu
+%sextra_config:
+  kvferry:
+    layout: {num_layers: 1, num_kv_heads: 1, head_size: %d, dtype: bfloat16}
+    peer_share_pct: 100
+    poll.us: %d
+    link.window: %d
+`, role, channel, tokens, total, more, s.Bytes/(2*tokens*2), s.PollUS, max(s.Window, 1))
+	cfg, err := config.Parse("compare", []byte(text), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts} {
+		clear(ports) // The system chooses.
+	}
+	return runtime.Open(context.Background(), cfg, runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))
+}
+
+type receiver struct {
+	node *runtime.Node
+	next int
+}
+
+func newReceiver(channel string) func(Setup) (target, error) {
+	return func(s Setup) (target, error) {
+		n, err := openNode("receiver", channel, s, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+		return &receiver{node: n}, err
+	}
+}
+
+func (r *receiver) where() (json.RawMessage, error) {
+	p := runtime.Peer{Host: "127.0.0.1"}
+	for _, s := range r.node.Servers() {
+		switch s.Channel { //nolint:exhaustive // The others are not asked.
+		case effects.ChannelInit:
+			p.InitPort = s.Addr.Port
+		case effects.ChannelAlloc:
+			p.AllocPort = s.Addr.Port
+		}
+	}
+	return json.Marshal(p)
+}
+
+func keysOf(number, chunks int) (request string, keys []string) {
+	request, keys = fmt.Sprintf("r%d", number), make([]string, chunks)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("compare@1@0@%x@bfloat16", number<<20+i)
+	}
+	return request, keys
+}
+
+// take has an engine that waits for the chunks of each move, and gives them back.
+func (r *receiver) take(w Work) error {
+	ctx := context.Background()
+	for range w.Moves {
+		r.next++
+		request, keys := keysOf(r.next, w.Chunks)
+		got, err := r.node.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Patience: patience})
+		if err == nil && got.Len() != w.Chunks {
+			err = fmt.Errorf("%d chunks of %d", got.Len(), w.Chunks)
+		}
+		if err != nil {
+			return err
+		}
+		if err := got.Release(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type sender struct {
+	node  *runtime.Node
+	peer  runtime.Peer
+	pages *runtime.Pages
+	setup Setup
+	next  int
+}
+
+func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
+	return func(s Setup, where json.RawMessage) (initiator, error) {
+		n, err := openNode("sender", channel, s, "pd_skip_proxy_notification: true\n")
+		if err != nil {
+			return nil, err
+		}
+		x := &sender{node: n, setup: s}
+		if err := json.Unmarshal(where, &x.peer); err != nil {
+			return nil, err
+		}
+		if x.pages, err = n.Sender().Reserve(context.Background(), total/s.Bytes); err != nil {
+			return nil, err
+		}
+		for i := range x.pages.Len() {
+			host, err := x.pages.Host(i)
+			if err != nil {
+				return nil, err
+			}
+			for j := 0; j < len(host); j += 8 {
+				host[j] = byte(i)
+			}
+		}
+		return x, nil
+	}
+}
+
+func (x *sender) move(chunks int) error {
+	x.next++
+	request, keys := keysOf(x.next, chunks)
+	_, err := x.node.Sender().Put(context.Background(), runtime.Put{Peer: x.peer, Request: request, Keys: keys, Pages: x.pages,
+		First: first(x.setup.Bytes, chunks), Last: true})
+	return err
+}

@@ -1,0 +1,128 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"encoding/json"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/libnixl"
+)
+
+// memory is some that stays where it is, and has been written.
+func memory() ([]byte, error) {
+	m, err := syscall.Mmap(-1, 0, total, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	for i := 0; i < len(m); i += 4096 {
+		m[i] = byte(i >> 12)
+	}
+	return m, err
+}
+
+func openAgent(name, transports string) (*libnixl.Agent, uint64, error) {
+	library, err := libnixl.Open(libnixl.Options{})
+	if err != nil {
+		return nil, 0, err
+	}
+	o := libnixl.AgentOptions{Name: name}
+	if transports != "" {
+		o.Params = map[string]string{"engine_config": "TLS=" + transports}
+	}
+	agent, err := library.NewAgent(o)
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := memory()
+	if err != nil {
+		return nil, 0, err
+	}
+	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m))))
+	_, err = agent.Register(libnixl.Host, libnixl.Range{Address: base, Bytes: total})
+	return agent, base, err
+}
+
+// nixlWhere is what a target of libnixl's says of itself.
+type nixlWhere struct {
+	Metadata []byte `json:"metadata"`
+	Base     uint64 `json:"base"`
+}
+
+type nixlTarget struct {
+	agent *libnixl.Agent
+	at    nixlWhere
+}
+
+func newNIXLTarget(transports string) func(Setup) (target, error) {
+	return func(Setup) (target, error) {
+		agent, base, err := openAgent("target", transports)
+		if err != nil {
+			return nil, err
+		}
+		metadata, err := agent.Metadata()
+		return &nixlTarget{agent, nixlWhere{metadata, base}}, err
+	}
+}
+
+func (t *nixlTarget) where() (json.RawMessage, error) { return json.Marshal(t.at) }
+
+// take waits for a notice of each move, as an engine that is to use the chunks does: it asks again and again.
+func (t *nixlTarget) take(w Work) error {
+	for got := 0; got < w.Moves; {
+		notices, err := t.agent.Notices()
+		if err != nil {
+			return err
+		}
+		got += len(notices)
+		runtime.Gosched()
+	}
+	return nil
+}
+
+type nixlInitiator struct {
+	agent *libnixl.Agent
+	base  uint64
+	to    nixlWhere
+	peer  string
+	bytes int
+	pairs []libnixl.Pair
+}
+
+func newNIXLInitiator(transports string) func(Setup, json.RawMessage) (initiator, error) {
+	return func(s Setup, where json.RawMessage) (initiator, error) {
+		x := &nixlInitiator{bytes: s.Bytes}
+		err := json.Unmarshal(where, &x.to)
+		if err != nil {
+			return nil, err
+		}
+		if x.agent, x.base, err = openAgent("initiator", transports); err != nil {
+			return nil, err
+		}
+		x.peer, err = x.agent.Load(x.to.Metadata)
+		return x, err
+	}
+}
+
+func (x *nixlInitiator) move(chunks int) error {
+	from, into := uint64(first(x.bytes, chunks)*x.bytes), uint64(first(x.bytes, chunks)*x.bytes)
+	x.pairs = x.pairs[:0]
+	for i := range chunks {
+		at := uint64(i * x.bytes)
+		x.pairs = append(x.pairs, libnixl.Pair{Local: x.base + from + at, Remote: x.to.Base + into + at,
+			Bytes: uint64(x.bytes)})
+	}
+	t, err := x.agent.NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: x.peer, Pairs: x.pairs,
+		Notice: []byte("moved")})
+	if err != nil {
+		return err
+	}
+	done, err := t.Post()
+	for !done && err == nil {
+		runtime.Gosched()
+		done, err = t.Check()
+	}
+	if err != nil {
+		return err
+	}
+	return t.Close()
+}

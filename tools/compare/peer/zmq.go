@@ -1,0 +1,65 @@
+//go:build cgo && linux && libzmq
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+
+	zmq4 "github.com/pebbe/zmq4"
+)
+
+func init() {
+	kinds["libzmq-trip"] = kind{newZMQTarget, newZMQInitiator}
+}
+
+// A zmqTarget answers questions at a REP socket of libzmq: the transport that LMCache's control messages have.
+type zmqTarget struct{ socket *zmq4.Socket }
+
+func newZMQTarget(Setup) (target, error) {
+	s, err := zmq4.NewSocket(zmq4.REP)
+	if err != nil {
+		return nil, err
+	}
+	return &zmqTarget{s}, s.Bind("tcp://127.0.0.1:*")
+}
+
+func (t *zmqTarget) where() (json.RawMessage, error) {
+	at, err := t.socket.GetLastEndpoint()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(at)
+}
+
+func (t *zmqTarget) take(w Work) error {
+	for range w.Moves {
+		b, err := t.socket.RecvBytes(0)
+		if err != nil {
+			return err
+		}
+		if _, err := t.socket.SendBytes(b, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type zmqInitiator struct{ socket *zmq4.Socket }
+
+func newZMQInitiator(_ Setup, where json.RawMessage) (initiator, error) {
+	var at string
+	s, err := zmq4.NewSocket(zmq4.REQ)
+	if err := errors.Join(err, json.Unmarshal(where, &at)); err != nil {
+		return nil, err
+	}
+	return &zmqInitiator{s}, s.Connect(at)
+}
+
+func (x *zmqInitiator) move(int) error {
+	if _, err := x.socket.SendBytes(make([]byte, 64), 0); err != nil {
+		return err
+	}
+	_, err := x.socket.RecvBytes(0)
+	return err
+}
