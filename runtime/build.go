@@ -90,7 +90,7 @@ func (b *building) build() (*Node, error) {
 		inProcess: b.world.memory.host(first) != nil && b.cfg.NPUPages == 0, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, requestBytes: int(b.cfg.Bounds.RequestBytes),
-		retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
+		pulls: b.cfg.Pull.Enabled, retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
 		fetchTimeout: b.cfg.Pull.FetchTimeout,
 		machine:      r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
 		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}

@@ -47,6 +47,7 @@ type Node struct {
 	sharedKeeps   bool // chunks may stay with peers
 	directories   bool // it asks some who has what
 	layers        int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
+	pulls         bool // its puts are offers
 	prefills      *prefills
 	own           *geometry.Geometry // of a pool that is the engine's own; nil: it is not
 	// Of registered blocks.

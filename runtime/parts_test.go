@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
@@ -25,6 +26,50 @@ func inParts(tb testing.TB, cfg *config.Config, pages uint32) *config.Config {
 	}
 	cfg.Limits.ArrayLen = partsMost
 	return cfg
+}
+
+// A large push goes in parts that are under way together, and is one call; an offer of as many chunks has as few parts
+// as messages hold it.
+func TestLargePushesGoAbreast(t *testing.T) {
+	const chunks = 2*1024 + 1
+	for want, sc := range map[int]*config.Config{3: senderConfig(t, "shm", effects.Addr{}),
+		2: pullSenderConfig(t, "shm", effects.Addr{})} {
+		rc := receiverConfig(t, "shm", nil)
+		for _, cfg := range []*config.Config{sc, rc} {
+			cfg.BufferBytes = chunks * pageBytes
+			if err := cfg.SetLayout(cfg.Layout); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, r := open(t, sc), open(t, rc)
+		puts := 0
+		s.Watch(func(ev effects.Event) {
+			if c, ok := ev.(*effects.Command); ok {
+				if put, ok := c.Body.(*engine.Put); ok {
+					puts++
+					if put.Last != (puts == want) {
+						t.Errorf("part %d of %d is the last: %v", puts, want, put.Last)
+					}
+				}
+			}
+		}, func(effects.Effect) {})
+		keys, pages := keysOf("abreast", chunks), mustReserve(t, s, chunks)
+		fill(t, pages, keys)
+		res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages, Last: true})
+		if err != nil || res.Sent != chunks || puts != want {
+			t.Errorf("%d chunks were sent in %d parts, want %d: %v", res.Sent, puts, want, err)
+		}
+		got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, got, keys, pageBytes)
+		mustRelease(t, got)
+		wantReturned(t, res)
+		mustRelease(t, pages)
+		mustClose(t, s)
+		mustClose(t, r)
+	}
 }
 
 // What is larger than limits.keys_per_batch works as if it were not: over each plane, pushed, pulled, and kept for

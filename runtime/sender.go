@@ -158,7 +158,7 @@ func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target
 // PutResult.Returned.
 //
 // More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in
-// their order: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the
+// their order, and of a push each 1,024, so that one part moves while the next is asked for: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the
 // last part that has to end. An error is that of the first part that failed, with the number of chunks of all that did;
 // the others are at the receiver. The result counts over all of them, and Returned is of all.
 //
@@ -204,9 +204,21 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	return res, nil
 }
 
-// cutPut cuts a put where it is too large for one command or one message. What a machine would refuse of one part alone
+const (
+	// abreast is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving some
+	// while others are asked for.
+	abreast = 1024
+	// abreastMost is how many parts of one push there are for that reason: as many as link.window lets be under way.
+	abreastMost = 16
+)
+
+// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a machine would refuse of one part alone
 // is looked for here, so that it takes all of them or none.
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
+	most := len(whole.Keys)
+	if !s.node.pulls {
+		most = max(abreast, (most+abreastMost-1)/abreastMost)
+	}
 	for from := 0; from < len(whole.Keys); {
 		part := *whole
 		n := s.node.machine.PutFits(whole.Keys[from:]) // Of the configuration alone, so not the loop's to ask.
@@ -214,6 +226,7 @@ func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects
 			return nil, nil, tooLarge("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
 				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 		}
+		n = min(n, most)
 		part.Keys, part.Pages = whole.Keys[from:from+n], whole.Pages[from:from+n]
 		if from += n; from < len(whole.Keys) {
 			part.Last, part.LastChunkTokens = false, s.node.layout.Tokens()

@@ -22,8 +22,8 @@ type Directory struct {
 	Tables    DirectoryTables // what it knows at most
 	Shared    SharedLog       // by which several directories tell each other
 	Limits    protocol.Limits
-	Link      Link   // of it, HandshakeTimeout and MessageTimeout
-	Bounds    Bounds // of it, those of guests, and Mailbox
+	Link      Link          // of it, HandshakeTimeout and MessageTimeout
+	Bounds    Bounds        // of it, those of guests, and Mailbox
 	Poll      time.Duration // as of Config
 	Log       Log
 

@@ -17,9 +17,10 @@ const (
 )
 
 const (
-	// compareFirst are the first large batches, which go each way in turn, and compareEach is after how many batches more
-	// one goes the way that seemed slower.
+	// compareFirst are the first large batches, which go each way in turn. After them one in timeEach is timed, because
+	// reading the clock takes up to a tenth of a page's time, and one in compareEach goes the way that seemed slower.
 	compareFirst = 8
+	timeEach     = 8
 	compareEach  = 64
 	// fasterBy is by how much of its time the way around the caches must be faster: what it copied is not in the cache of
 	// an engine that reads it next.
@@ -49,7 +50,10 @@ func (m *movers) of(pairs []effects.Pair) plane.Mover {
 	if bytes < m.largeBytes {
 		return m.by[ordinary]
 	}
-	way := m.choose()
+	way, timed := m.choose()
+	if !timed {
+		return m.by[way]
+	}
 	return func(dst, src []byte) {
 		begin := time.Now()
 		m.by[way](dst, src)
@@ -57,11 +61,11 @@ func (m *movers) of(pairs []effects.Pair) plane.Mover {
 	}
 }
 
-// choose is the way of the next large batch.
-func (m *movers) choose() (way int) {
+// choose is the way of the next large batch, and whether it is timed.
+func (m *movers) choose() (way int, timed bool) {
 	n := m.batches.Add(1)
 	if n <= compareFirst {
-		return int(n % ways)
+		return int(n % ways), true
 	}
 	if m.perByte[aroundCaches].value() < m.perByte[ordinary].value()*(1-fasterBy) {
 		way = aroundCaches
@@ -69,7 +73,7 @@ func (m *movers) choose() (way int) {
 	if n%compareEach == 0 {
 		way = ways - 1 - way
 	}
-	return way
+	return way, n%timeEach == 0
 }
 
 // An average follows what is added. Of what several threads add at once some may be lost.

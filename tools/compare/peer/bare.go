@@ -30,6 +30,8 @@ func newCopier(s Setup, _ json.RawMessage) (initiator, error) {
 	return &copier{from, into, s.Bytes}, errors.Join(err1, err2)
 }
 
+func (*copier) prepare(int) {}
+
 func (c *copier) move(chunks int) error {
 	from, into := first(c.bytes, chunks)*c.bytes, first(c.bytes, chunks)*c.bytes
 	var both sync.WaitGroup
@@ -125,6 +127,8 @@ func newStreamInitiator(count int) func(Setup, json.RawMessage) (initiator, erro
 	}
 }
 
+func (*streamInitiator) prepare(int) {}
+
 func (x *streamInitiator) move(chunks int) error {
 	from := first(x.bytes, chunks) * x.bytes
 	return each(x.conns, func(n int, conn net.Conn) error {
@@ -158,6 +162,8 @@ func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
 }
 
 type tripInitiator struct{ net.Conn }
+
+func (tripInitiator) prepare(int) {}
 
 func (t tripInitiator) move(int) error {
 	var b [64]byte

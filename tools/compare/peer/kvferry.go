@@ -85,10 +85,14 @@ func keysOf(number, chunks int) (request string, keys []string) {
 // take has an engine that waits for the chunks of each move, and gives them back.
 func (r *receiver) take(w Work) error {
 	ctx := context.Background()
-	for range w.Moves {
+	gets := make([]runtime.Get, w.Moves)
+	for i := range gets {
 		r.next++
-		request, keys := keysOf(r.next, w.Chunks)
-		got, err := r.node.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Patience: patience})
+		gets[i].Request, gets[i].Keys = keysOf(r.next, w.Chunks)
+		gets[i].Patience = patience
+	}
+	for _, get := range gets {
+		got, err := r.node.Receiver().Get(ctx, get)
 		if err == nil && got.Len() != w.Chunks {
 			err = fmt.Errorf("%d chunks of %d", got.Len(), w.Chunks)
 		}
@@ -108,6 +112,7 @@ type sender struct {
 	pages *runtime.Pages
 	setup Setup
 	next  int
+	put   runtime.Put
 }
 
 func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
@@ -136,10 +141,14 @@ func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
 	}
 }
 
-func (x *sender) move(chunks int) error {
+func (x *sender) prepare(chunks int) {
 	x.next++
 	request, keys := keysOf(x.next, chunks)
-	_, err := x.node.Sender().Put(context.Background(), runtime.Put{Peer: x.peer, Request: request, Keys: keys, Pages: x.pages,
-		First: first(x.setup.Bytes, chunks), Last: true})
+	x.put = runtime.Put{Peer: x.peer, Request: request, Keys: keys, Pages: x.pages, First: first(x.setup.Bytes, chunks),
+		Last: true}
+}
+
+func (x *sender) move(int) error {
+	_, err := x.node.Sender().Put(context.Background(), x.put)
 	return err
 }

@@ -38,8 +38,10 @@ type Done struct {
 	CPUUS int64   `json:"cpu_us"` // that the process used meanwhile
 }
 
-// An initiator moves chunks, drawn from all there are, into memory of the target. It returns when they are there.
+// An initiator moves chunks, drawn from all there are, into memory of the target. Move returns when they are there, and
+// is what is timed; prepare names them.
 type initiator interface {
+	prepare(chunks int)
 	move(chunks int) error
 }
 
@@ -112,6 +114,7 @@ func run(args []string) error {
 			if w.PauseUS > 0 {
 				time.Sleep(time.Duration(w.PauseUS) * time.Microsecond)
 			}
+			i.prepare(w.Chunks)
 			begin := time.Now()
 			if err := i.move(w.Chunks); err != nil {
 				return Done{}, err

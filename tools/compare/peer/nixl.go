@@ -103,7 +103,7 @@ func newNIXLInitiator(transports string) func(Setup, json.RawMessage) (initiator
 	}
 }
 
-func (x *nixlInitiator) move(chunks int) error {
+func (x *nixlInitiator) prepare(chunks int) {
 	from, into := uint64(first(x.bytes, chunks)*x.bytes), uint64(first(x.bytes, chunks)*x.bytes)
 	x.pairs = x.pairs[:0]
 	for i := range chunks {
@@ -111,6 +111,9 @@ func (x *nixlInitiator) move(chunks int) error {
 		x.pairs = append(x.pairs, libnixl.Pair{Local: x.base + from + at, Remote: x.to.Base + into + at,
 			Bytes: uint64(x.bytes)})
 	}
+}
+
+func (x *nixlInitiator) move(int) error {
 	t, err := x.agent.NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: x.peer, Pairs: x.pairs,
 		Notice: []byte("moved")})
 	if err != nil {
