@@ -19,6 +19,7 @@ import (
 // medium implements link.Medium.
 type medium struct {
 	streams int
+	buffer  int // of a socket; 0: the system's choice
 	calls   calls
 }
 
@@ -106,7 +107,7 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 	}
 	// The end of a plane or of the time of a handshake ends this as well.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	st, err := newStream(conn, m.calls)
+	st, err := newStream(conn, m.buffer, m.calls)
 	if err == nil {
 		err = join(out, conn)
 	}
@@ -148,7 +149,7 @@ func (m *medium) Join(in *link.Incoming, conn net.Conn) error {
 		return err
 	}
 	defer r.remove(conn)
-	st, err := newStream(conn, m.calls)
+	st, err := newStream(conn, m.buffer, m.calls)
 	if err != nil {
 		in.Fail()
 		return err

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,16 +40,15 @@ func sendParts(fd int, parts [][]byte) (n int, err error) {
 	return unix.SendmsgBuffers(fd, parts, nil, nil, unix.MSG_NOSIGNAL)
 }
 
-func newStream(conn net.Conn, by calls) (*stream, error) {
+func newStream(conn net.Conn, buffer int, by calls) (*stream, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a tcp connection", conn)
 	}
-	if err := tcp.SetReadBuffer(bufferBytes); err != nil {
-		return nil, err
-	}
-	if err := tcp.SetWriteBuffer(bufferBytes); err != nil {
-		return nil, err
+	if buffer > 0 {
+		if err := errors.Join(tcp.SetReadBuffer(buffer), tcp.SetWriteBuffer(buffer)); err != nil {
+			return nil, err
+		}
 	}
 	raw, err := tcp.SyscallConn()
 	return &stream{conn: conn, raw: raw, calls: by}, err

@@ -33,8 +33,6 @@ const (
 	streamsMax = 16
 	// streamsDefault is where more streams stopped to help; the measure is in the project's book.
 	streamsDefault = 4
-	// bufferBytes is the size of socket buffers that moved the most.
-	bufferBytes = 256 << 10
 	// holdBytes is the most that is read into a page, or written from it, within one hold.
 	holdBytes = 256 << 10
 )
@@ -47,6 +45,9 @@ type Config struct {
 	Port uint16
 	// Streams is the number of streams to each peer; the number of cores, at most 4, if zero.
 	Streams int
+	// BufferBytes is how much the system holds of one stream at each end; if zero it finds out itself how much the
+	// stream needs.
+	BufferBytes int
 }
 
 // Open is a plane.Opener with the default configuration.
@@ -68,6 +69,9 @@ func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane,
 	if c.Streams == 0 {
 		c.Streams = min(streamsDefault, runtime.NumCPU())
 	}
+	if c.BufferBytes < 0 {
+		return nil, fmt.Errorf("%w: tcp has buffers of %d bytes; give some, or 0", plane.ErrInvalid, c.BufferBytes)
+	}
 	if c.Streams < 0 || c.Streams > streamsMax {
 		return nil, fmt.Errorf("%w: tcp has %d streams; give 1 to %d", plane.ErrInvalid, c.Streams, streamsMax)
 	}
@@ -76,7 +80,7 @@ func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane,
 		return nil, fmt.Errorf("listen for the tcp plane on %s port %d: %w", c.Host, c.Port, err)
 	}
 	p, err := link.Open(link.Config{
-		Name: Name, Env: env, Medium: &medium{streams: c.Streams, calls: by}, Listener: listener,
+		Name: Name, Env: env, Medium: &medium{streams: c.Streams, buffer: c.BufferBytes, calls: by}, Listener: listener,
 		Address: framing.Advertised(listener), StreamsMax: streamsMax,
 	})
 	if err != nil {
