@@ -451,6 +451,25 @@ bench: test-setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and 
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./... | tee $(CACHE)/bench.txt
 	$(TOOLS)/benchstat $(CACHE)/bench.txt
 
+COMPARE := $(CACHE)/compare
+
+.PHONY: compare
+compare: build test-setup $(PY)/ready $(COMPARE)/ready $(LIBNIXL) ## kvferry beside NIXL, Mooncake and bare limits, in one interleaved run (ROUNDS=7, ONLY=, three minutes a round).
+	cd tools/compare && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
+	cd tools/compare && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
+	cd tools/compare && PYTHONDONTWRITEBYTECODE=1 $(COMPARE)/bin/pytest
+	$(GO) build -tags libzmq -o $(COMPARE)/peer ./tools/compare/peer
+	KVFERRY_LIBNIXL=$(LIBNIXL) PYTHONPATH=$(CURDIR)/python/src PYTHONDONTWRITEBYTECODE=1 $(COMPARE)/bin/python \
+		tools/compare/compare.py --peer $(COMPARE)/peer --kvferry bin/kvferry --rounds $(ROUNDS) --only '$(ONLY)' \
+		--json $(COMPARE)/figures.json $(if $(ONLY),,--write docs)
+
+# Pinned by hashes, for Python 3.11 on x86-64, which Mooncake has a wheel for.
+$(COMPARE)/ready: tools/compare/compare.lock
+	@PYTHON=$(PYTHON) tools/setup python
+	PYTHON=$(PYTHON) tools/venv $(COMPARE)
+	$(COMPARE)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
 .PHONY: guard
 guard: ## Compare what the machines do with what is kept: event logs of 1,000 seeds a profile, small worlds, transcripts.
 	CGO_ENABLED=0 $(GO) run ./tools/guard check

@@ -44,7 +44,7 @@ class End:
 
     def write(self, to: dict[str, Any], size: int, chunks: int) -> None:
         """Write chunks, drawn from all there are."""
-        source, sink = (random.randrange(TOTAL // size - chunks + 1) * size for _ in range(2))  # noqa: S311
+        source, sink = (random.randrange(TOTAL // size - chunks + 1) * size for _ in range(2))
         for begin in range(0, chunks, BATCH):
             places = [i * size for i in range(begin, min(begin + BATCH, chunks))]
             ours, theirs = [self.base + source + at for at in places], [to["base"] + sink + at for at in places]
