@@ -158,9 +158,10 @@ func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target
 // PutResult.Returned.
 //
 // More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in
-// their order, and of a push each 1,024, so that one part moves while the next is asked for: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the
-// last part that has to end. An error is that of the first part that failed, with the number of chunks of all that did;
-// the others are at the receiver. The result counts over all of them, and Returned is of all.
+// their order, and a push of more than 1,024 is, too, so that one part moves while the next is asked for: each is asked
+// for, moved and ends by itself, within the one Patience, and the proxy is told after the last part that has to end. An
+// error is that of the first part that failed, with the number of chunks of all that did; the others are at the
+// receiver. The result counts over all of them, and Returned is of all.
 //
 // A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany because
 // a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do not
@@ -212,8 +213,8 @@ const (
 	abreastMost = 16
 )
 
-// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a machine would refuse of one part alone
-// is looked for here, so that it takes all of them or none.
+// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a machine
+// would refuse of one part alone is looked for here, so that it takes all of them or none.
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	most := len(whole.Keys)
 	if !s.node.pulls {

@@ -26,6 +26,12 @@ NAMES = {
     "libzmq-trip": "three round trips of libzmq",
 }  # fmt: skip
 
+# The same in a row that has more to say.
+SHORT = {
+    "copy": "Go's copy", "kvferry-shm": "shm", "nixl": "NIXL", "tcp4": "bare", "kvferry-tcp": "tcp",
+    "nixl-tcp": "NIXL tcp", "mooncake": "Mooncake",
+}  # fmt: skip
+
 # Who is compared with whom over which sizes, and the aim, of shared/review/turn3/performance.md.
 RATIOS = [
     ("kvferry-shm", "nixl", "2.5"), ("kvferry-shm", "copy", ""), ("kvferry-tcp", "nixl-tcp", "2"),
@@ -138,7 +144,7 @@ def rates(found: Found, what: str) -> list[list[str]]:
 def tables(found: Found) -> str:
     """Write all tables."""
     head = ["", *map(human, sizes(found))]
-    compared = [[f"{NAMES[a]} / {NAMES[b]}", *ratios(found, a, b), aim] for a, b, aim in RATIOS]
+    compared = [[f"{SHORT[a]} / {SHORT[b]}", *ratios(found, a, b), aim] for a, b, aim in RATIOS]
     put_head = ["", "p50, spaced", "p99", "processors", "p50, together", "p99", "processors"]
     beside_head = ["", "p50, bulk", "p99", "p99.9", "p50, busy", "p99", "p99.9"]
     parts = [

@@ -244,6 +244,7 @@ var rooms = []room{
 	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
+	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
 	// What tests of machines play their transcripts by; no machine may reach it.
 	{name: "tools/transcript", own: []string{"effects"}, foreign: []string{"github.com/cockroachdb/datadriven"}},
 	{name: "tools/...", own: []string{"tools/..."}},
