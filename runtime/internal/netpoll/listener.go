@@ -1,7 +1,9 @@
 package netpoll
 
 import (
+	"errors"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -18,4 +20,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	return Take(conn, l.Poll), nil
+}
+
+// SyscallConn implements syscall.Conn, where the listener below does: package door accepts by it when no file is left.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	if of, ok := l.Listener.(syscall.Conn); ok {
+		return of.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }

@@ -1,6 +1,7 @@
 package netpoll
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -92,6 +93,34 @@ func TestMessageHasThePollerPoll(t *testing.T) {
 	_, _ = a.Close(), b.Close()
 	<-p.ended
 }
+
+// A listener can be reached as the one below it, or says that there is nothing to reach.
+func TestListenerIsReached(t *testing.T) {
+	below, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Listener{Listener: below}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if listens, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens != 1 {
+			t.Errorf("it is no listener: %d, %v", listens, err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := (&Listener{Listener: noFile{}}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("reached what has no file: %v", err)
+	}
+}
+
+type noFile struct{ net.Listener }
 
 // What cannot be taken is used as it is.
 func TestWhatCannotBeTaken(t *testing.T) {
