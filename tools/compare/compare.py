@@ -36,6 +36,7 @@ PUTS = [
     ("mooncake", 0), ("trip", 0), ("libzmq-trip", 0),
 ]  # fmt: skip
 BESIDE = [("kvferry-shm", 0), ("kvferry-shm", 2000), ("nixl", 0), ("mooncake", 0)]
+FIRST = ["kvferry-shm", "kvferry-tcp", "nixl", "nixl-tcp", "mooncake"]
 IDLE = [("kvferry-shm", 0), ("kvferry-shm", 2000), ("nixl", 0), ("mooncake", 0)]
 
 Figures = dict[str, Any]
@@ -61,6 +62,13 @@ def small(ends: Ends, kind: str, poll: int, pause: int, load: str = "") -> Figur
     return {**at, "cpu_us": cpu / puts}
 
 
+def first(ends: Ends, kind: str) -> Figures:
+    """Move one chunk of 4 KiB between two ends that have not met yet; give its time in ms."""
+    with Pair(ends, {"kind": kind, "bytes": SMALL, "window": 16}) as pair:
+        times, _ = pair.work(1, 1)
+    return {"ms": times[0] / 1e6}
+
+
 def idle(ends: Ends, kind: str, poll: int) -> Figures:
     """Let two ends that know each other wait; give the part of a core that they use."""
     seconds = 2
@@ -83,6 +91,8 @@ def measurements(ends: Ends) -> Iterator[tuple[str, Callable[[], Figures]]]:
             yield f"beside {kind} {poll} {load}", partial(small, ends, kind, poll, PAUSE_US, load)
     for kind, poll in IDLE:
         yield f"idle {kind} {poll}", partial(idle, ends, kind, poll)
+    for kind in FIRST:
+        yield f"first {kind} 0", partial(first, ends, kind)
     for poll in (0, 2000):
         yield f"python {poll}", partial(python_calls, ends.kvferry, poll)
 

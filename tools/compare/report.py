@@ -163,6 +163,8 @@ def tables(found: Found) -> str:
         table(beside_head, ordered(beside_rows(found))),
         "Cores that both ends use while nothing is asked of them:\n",
         table(["", "cores"], ordered(other_rows(found, "idle", ["cores"]))),
+        "The first chunk between two ends that have not met yet:\n",
+        table(["", "ms"], ordered(other_rows(found, "first", ["ms"]))),
         "From Python, through an agent at each end: to reserve, put and get one chunk of 4 KiB, µs, and the processor\n"
         "time of the Python process for that and for both releases:\n",
         table(["", "p50", "p99", "processor"], ordered(other_rows(found, "python", ["p50", "p99", "cpu_us"]))),
