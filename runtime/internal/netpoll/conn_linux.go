@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -45,7 +46,8 @@ type side struct {
 // the poller. For up to poll after each message that leaves, answers are looked for before the poller sleeps; 0: never.
 func Take(conn net.Conn, poll time.Duration) net.Conn {
 	of, ok := conn.(syscall.Conn)
-	if !ok || poll <= 0 {
+	// With one processor, whoever polls keeps it from whoever answers.
+	if !ok || poll <= 0 || runtime.GOMAXPROCS(0) == 1 {
 		return conn
 	}
 	raw, err := of.SyscallConn()
@@ -85,9 +87,16 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
+	c.writing.turn.Lock() // For all of b: nothing comes between its parts.
+	defer c.writing.turn.Unlock()
+	return c.write(b)
+}
+
+// write is Write, with the turn to write.
+func (c *Conn) write(b []byte) (int, error) {
 	done := 0
 	for {
-		n, err := c.do(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
+		n, err := c.try(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
 		done += n
 		if err != nil || done == len(b) {
 			c.sent(n)
@@ -113,13 +122,15 @@ func WriteRights(conn net.Conn, b []byte, fds ...int) error {
 
 func (c *Conn) writeRights(b []byte, fds ...int) error {
 	rights := unix.UnixRights(fds...)
-	n, err := c.do(&c.writing, func(fd int) (int, error) { return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL) })
+	c.writing.turn.Lock()
+	defer c.writing.turn.Unlock()
+	n, err := c.try(&c.writing, func(fd int) (int, error) { return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL) })
 	if err != nil {
 		return c.wrap("write", err)
 	}
 	c.sent(n)
 	if n < len(b) {
-		_, err = c.Write(b[n:])
+		_, err = c.write(b[n:])
 	}
 	return err
 }
@@ -130,20 +141,30 @@ func (c *Conn) sent(n int) {
 	}
 }
 
-// do reads or writes, and waits where the system would.
-func (c *Conn) do(s *side, try func(fd int) (int, error)) (int, error) {
+// do reads or writes once it is the caller's turn.
+func (c *Conn) do(s *side, how func(fd int) (int, error)) (int, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	return c.try(s, how)
+}
+
+// use has the descriptor used, unless it is closed.
+func (c *Conn) use(how func(fd int) (int, error)) (int, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := c.isOpen(); err != nil {
+		return 0, err
+	}
+	return how(c.fd)
+}
+
+// try reads or writes, and waits where the system would. With the turn.
+func (c *Conn) try(s *side, how func(fd int) (int, error)) (int, error) {
 	for {
 		if s.late.Load() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		c.mu.RLock()
-		n, err := 0, c.isOpen()
-		if err == nil {
-			n, err = try(c.fd)
-		}
-		c.mu.RUnlock()
+		n, err := c.use(how)
 		switch {
 		case err == nil:
 			return n, nil
@@ -276,7 +297,11 @@ func (s *side) set(t time.Time) {
 func (s *side) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && time.Until(s.at) <= 0 {
+	switch left := time.Until(s.at); {
+	case s.at.IsZero():
+	case left > 0: // It was put off just now, or the clock went back.
+		s.timer.Reset(left)
+	default:
 		s.late.Store(true)
 		s.wake()
 	}

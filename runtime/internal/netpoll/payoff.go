@@ -17,7 +17,7 @@ const (
 // arrives next. It is a guess: two goroutines that send at the same time may count one message twice or not at all.
 type payoff struct {
 	poll   time.Duration
-	asked  atomic.Int64 // when the newest message left that nothing has followed yet, by clock; 0: there is none
+	asked  atomic.Int64 // when the oldest message left that nothing has followed yet, by clock; 0: there is none
 	score  atomic.Int64
 	passed atomic.Int64 // messages without polling since the last one with it
 }
@@ -32,8 +32,11 @@ func (p *payoff) sent(now int64) bool {
 	if p.poll <= 0 {
 		return false
 	}
-	if before := p.asked.Swap(now); before != 0 && now-before > int64(p.poll) {
+	if before := p.asked.Load(); before == 0 {
+		p.asked.Store(now)
+	} else if now-before > int64(p.poll) {
 		p.count(-1)
+		p.asked.Store(now)
 	}
 	if p.score.Load() > 0 || p.passed.Add(1) >= retryAfter {
 		p.passed.Store(0)

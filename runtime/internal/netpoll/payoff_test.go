@@ -40,6 +40,22 @@ func TestPollingStopsWhereItDoesNotPay(t *testing.T) {
 	play("nothing comes, and nothing is polled", retryAfter-2, exchange{0, false})
 }
 
+// Messages that follow each other closely, to a peer that never says anything, are not polled after for ever.
+func TestPollingStopsWhereNobodyAnswers(t *testing.T) {
+	const poll = 100 * time.Microsecond
+	p := payoff{poll: poll}
+	p.score.Store(payoffMax)
+	polled := 0
+	for n := range int64(1000) {
+		if p.sent(1 + n*int64(poll)/2) {
+			polled++
+		}
+	}
+	if most := 4*payoffMax + 1000/retryAfter; polled > most {
+		t.Errorf("polled after %d of 1,000 messages, want at most %d", polled, most)
+	}
+}
+
 // A score is neither below nothing nor so high that it takes long to fall.
 func TestScoreIsBounded(t *testing.T) {
 	p := payoff{poll: time.Microsecond}

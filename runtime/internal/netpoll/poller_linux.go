@@ -148,7 +148,7 @@ func (p *poller) remove(c *Conn) bool {
 	return true
 }
 
-// ring wakes the poller.
+// ring wakes the poller. With the mutex held.
 func (p *poller) ring() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
 	_, _ = unix.Write(p.bell, one)
@@ -167,6 +167,15 @@ func (p *poller) pollFor(d time.Duration) {
 		}
 	}
 	if p.asleep.CompareAndSwap(true, false) {
+		p.wakeUp()
+	}
+}
+
+// wakeUp wakes the poller, unless it has ended meanwhile: its bell's number may be another file's by then.
+func (p *poller) wakeUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
 		p.ring()
 	}
 }
@@ -219,13 +228,14 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 			p.until.CompareAndSwap(until, 0)
 			continue
 		}
-		// Other processes first, then goroutines: whatever answers may need this core.
+		// Other processes first, then goroutines: whatever answers may need this core. While all of Go's processors have
+		// goroutines to run, this one among them, connections that Go's own poller waits for are looked at each 10 ms.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 		runtime.Gosched()
 	}
 	n := 0
 	p.asleep.Store(true)
-	_ = p.sleeper.Read(func(gate uintptr) bool {
+	err := p.sleeper.Read(func(gate uintptr) bool {
 		p.open(gate, unix.EPOLLIN)
 		n = p.look(found)
 		awake := n > 0 || p.until.Load() > 0
@@ -234,8 +244,11 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 		}
 		return awake
 	})
+	if err != nil { // Go's poller could not be told of the gate when it was made: it has no room.
+		n, _ = unix.EpollWait(p.epoll, found[:], -1)
+	}
 	p.asleep.Store(false)
-	return n
+	return max(n, 0)
 }
 
 // open has the gate be told of these events from now on; 0: of none.

@@ -14,6 +14,9 @@ import (
 
 func taken(t *testing.T, poll time.Duration) (ours, theirs net.Conn) {
 	t.Helper()
+	if runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("nothing is taken where there is one processor")
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

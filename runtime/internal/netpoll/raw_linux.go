@@ -27,7 +27,9 @@ func (r raw) Read(try func(fd uintptr) bool) error {
 // Write implements syscall.RawConn.
 func (r raw) Write(try func(fd uintptr) bool) error {
 	_, err := r.conn.do(&r.conn.writing, asTry(try))
-	r.conn.sent(1)
+	if err == nil {
+		r.conn.sent(1)
+	}
 	return r.conn.wrap("write", err)
 }
 
