@@ -206,11 +206,11 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 }
 
 const (
-	// abreast is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving some
+	// pipelineChunks is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving some
 	// while others are asked for.
-	abreast = 1024
-	// abreastMost is how many parts of one push there are for that reason: as many as link.window lets be under way.
-	abreastMost = 16
+	pipelineChunks = 1024
+	// pipelineParts is how many parts of one push there are for that reason: as many as link.window lets be under way.
+	pipelineParts = 16
 )
 
 // cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a machine
@@ -218,7 +218,7 @@ const (
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	most := len(whole.Keys)
 	if !s.node.pulls {
-		most = max(abreast, (most+abreastMost-1)/abreastMost)
+		most = max(pipelineChunks, (most+pipelineParts-1)/pipelineParts)
 	}
 	for from := 0; from < len(whole.Keys); {
 		part := *whole

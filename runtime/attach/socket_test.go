@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // dead leaves a socket at a path, at which nobody listens.
@@ -135,5 +136,28 @@ func TestPathsThatCannotBeServed(t *testing.T) {
 	defer l.Close()
 	if _, err := os.Lstat(filepath.Join(dir, "@s")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Connections of engines poll where the server is to.
+func TestConnectionsPoll(t *testing.T) {
+	for _, poll := range []time.Duration{0, time.Millisecond} {
+		path := filepath.Join(t.TempDir(), "s")
+		l, err := listen(path, poll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, plain := conn.(*accepted).Conn.(*net.UnixConn); plain != (poll == 0) {
+			t.Errorf("with %v it is a %T", poll, conn.(*accepted).Conn)
+		}
+		_, _, _ = conn.Close(), engine.Close(), l.Close()
 	}
 }

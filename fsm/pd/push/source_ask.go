@@ -94,10 +94,13 @@ func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 // senseless ends a put whose question was answered by what does not fit it.
 func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(put.MarkReplySenseless)
+	theirs := strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
+		" chunks that do not fit them"
+	if f.reply.Ext.Taken > 0 {
+		theirs += ", and " + strconv.Itoa(int(f.reply.Ext.Taken)) + " taken"
+	}
 	p.Malformed(e, p.stage(), effects.Why{
-		Field: "AllocResponse", Ours: strconv.Itoa(p.Keys(p.chunks)) + " chunks asked for",
-		Theirs: strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
-			" chunks that do not fit them",
+		Field: "AllocResponse", Ours: strconv.Itoa(p.Keys(p.chunks)) + " chunks asked for", Theirs: theirs,
 	})
 	f.fail(e, h, p, effects.Malformed)
 }

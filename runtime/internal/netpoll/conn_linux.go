@@ -136,7 +136,7 @@ func (c *Conn) writeRights(b []byte, fds ...int) error {
 }
 
 func (c *Conn) sent(n int) {
-	if n > 0 && c.payoff.poll > 0 && c.payoff.sent(clock()) {
+	if n > 0 && c.payoff.sent(clock()) {
 		c.poller.pollFor(c.payoff.poll)
 	}
 }

@@ -1,8 +1,12 @@
+//go:build linux
+
 package netpoll_test
 
 import (
+	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +38,31 @@ func pair(tb testing.TB, network string, poll time.Duration) (net.Conn, net.Conn
 		tb.Fatal(err)
 	}
 	return netpoll.Take(a, poll), netpoll.Take(b, poll)
+}
+
+// What two goroutines write at the same time does not mix, although the system takes parts of it.
+func TestWritesDoNotMix(t *testing.T) {
+	const bytes, writers = 4 << 20, 2
+	a, b := pair(t, "tcp", time.Millisecond)
+	defer func() { _, _ = a.Close(), b.Close() }()
+	if err := a.(*netpoll.Conn).SetWriteBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
+	for n := range byte(writers) {
+		go func() { _, _ = a.Write(slices.Repeat([]byte{n}, bytes)) }()
+	}
+	got, changes := make([]byte, writers*bytes), 0
+	if _, err := io.ReadFull(b, got); err != nil {
+		t.Fatal(err)
+	}
+	for i := range got[1:] {
+		if got[i] != got[i+1] {
+			changes++
+		}
+	}
+	if changes != writers-1 {
+		t.Errorf("the bytes of %d writers change %d times", writers, changes)
+	}
 }
 
 // A Conn is a net.Conn, whether it polls or not.

@@ -16,8 +16,8 @@ const (
 // A payoff decides whether polling for answers pays on one connection, by what came of it before. An answer is whatever
 // arrives next. It is a guess: two goroutines that send at the same time may count one message twice or not at all.
 type payoff struct {
-	poll   time.Duration
-	asked  atomic.Int64 // when the oldest message left that nothing has followed yet, by clock; 0: there is none
+	poll   time.Duration // how soon an answer must come; more than nothing
+	asked  atomic.Int64  // when the oldest message left that nothing has followed yet, by clock; 0: there is none
 	score  atomic.Int64
 	passed atomic.Int64 // messages without polling since the last one with it
 }
@@ -29,9 +29,6 @@ func clock() int64 { return int64(time.Since(began)) + 1 }
 
 // sent notes a message that leaves at a time, and says whether to poll for its answer.
 func (p *payoff) sent(now int64) bool {
-	if p.poll <= 0 {
-		return false
-	}
 	if before := p.asked.Load(); before == 0 {
 		p.asked.Store(now)
 	} else if now-before > int64(p.poll) {

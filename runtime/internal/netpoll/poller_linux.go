@@ -206,9 +206,7 @@ func (p *poller) tell(found []unix.EpollEvent) bool {
 			continue // It is the bell, or was closed.
 		}
 		if e.Events&^unix.EPOLLOUT != 0 {
-			if c.payoff.poll > 0 {
-				c.payoff.arrived(clock())
-			}
+			c.payoff.arrived(clock())
 			c.reading.wake()
 		}
 		if e.Events&^unix.EPOLLIN != 0 {
@@ -252,8 +250,8 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 }
 
 // open has the gate be told of these events from now on; 0: of none.
-func (p *poller) open(gate uintptr, events uint32) {
-	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: events})
+func (p *poller) open(gate uintptr, what uint32) {
+	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: what})
 }
 
 // look returns how many events there are now.
