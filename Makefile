@@ -23,6 +23,8 @@ PATIENCE ?= 20m
 VETTED := -vet=off $(QUICKLY)
 # Packages tested at once: what runs for real mostly waits, for timers and for peers.
 ABREAST ?= 6
+# The commit that `make guard` compares the work tree with.
+BASE ?= main
 # benchstat wants at least six samples a side.
 BENCH      ?= .
 BENCHCOUNT ?= 6
@@ -471,8 +473,8 @@ $(COMPARE)/ready: tools/compare/compare.lock
 	@touch $@
 
 .PHONY: guard
-guard: ## Compare what the machines do with what is kept: event logs of 1,000 seeds a profile, small worlds, transcripts.
-	CGO_ENABLED=0 $(GO) run ./tools/guard check
+guard: ## Compare event logs of the simulator with those of commit BASE=main: 200 seeds of each profile.
+	CGO_ENABLED=0 $(GO) run ./tools/guard $(BASE)
 
 .PHONY: mutants
 mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.

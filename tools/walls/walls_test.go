@@ -242,8 +242,8 @@ var rooms = []room{
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
 	// held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
-	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
-	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
+	// Runs the command of two commits, so it must not be compiled against the code of either.
+	{name: "tools/guard", own: none, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
