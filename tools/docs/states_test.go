@@ -1,4 +1,4 @@
-package said
+package docs
 
 import (
 	"reflect"
@@ -16,7 +16,7 @@ var (
 	arrow   = regexp.MustCompile(`^\s*(\S+) --> (\S+)(?: : ([^:;]+))?$`) // Mermaid ends a cause at either.
 )
 
-// drawn are the states in the diagrams of docs/states.md, each with the lines of its arrows.
+// drawn returns the states in the diagrams of docs/states.md, each with the lines of its arrows.
 func drawn(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -37,8 +37,8 @@ func drawn(t *testing.T) map[string][]string {
 	return all
 }
 
-// states are the names that the diagrams must have: of each situation of a rank, and of what a page may be under. Two
-// rooms that have one name each say which they mean.
+// states returns the names that the diagrams must have: each situation of a rank, and each use of a page. A name that two
+// rooms have is preceded by the room's.
 func states() []string {
 	rooms := map[string][]string{} // of each name
 	for _, name := range rank.SituationNames() {
@@ -46,7 +46,7 @@ func states() []string {
 		if !ok {
 			room, what = "", name
 		}
-		what = strings.TrimPrefix(what, "delivered ") // They go on as before.
+		what = strings.TrimPrefix(what, "delivered ") // the same state, after its delivery
 		if what != "gone" && what != "no link" && !slices.Contains(rooms[what], room) {
 			rooms[what] = append(rooms[what], room)
 		}
@@ -62,14 +62,14 @@ func states() []string {
 		}
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[memory.State]()) {
-		if field.Name != "Generation" { // Its number, and nothing that it is under.
+		if field.Name != "Generation" { // a number, not a use
 			names = append(names, "page_"+strings.ToLower(field.Name))
 		}
 	}
 	return names
 }
 
-// Each state of the code is in a diagram, and no other but the lease's, which is a part of its put's.
+// The diagrams have each state of the code and no other, except those of a lease, which is a part of a put.
 func TestStatesAreDrawn(t *testing.T) {
 	have, want := drawn(t), states()
 	if len(want) < 40 {
@@ -82,7 +82,7 @@ func TestStatesAreDrawn(t *testing.T) {
 	}
 	for name, lines := range have {
 		if !slices.Contains(want, name) && !strings.HasPrefix(name, "lease_") {
-			t.Errorf("docs/states.md draws %q, which no code has:\n%s", name, strings.Join(lines, "\n"))
+			t.Errorf("docs/states.md draws %q, which the code does not have:\n%s", name, strings.Join(lines, "\n"))
 		}
 	}
 }
