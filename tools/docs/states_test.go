@@ -37,8 +37,8 @@ func drawn(t *testing.T) map[string][]string {
 	return all
 }
 
-// states returns the names that the diagrams must have: each situation of a rank, and each use of a page. A name that two
-// rooms have is preceded by the room's.
+// states returns the names that the diagrams must have: each situation of a rank, and each use of a page. A name that
+// two rooms have is preceded by the room's.
 func states() []string {
 	rooms := map[string][]string{} // of each name
 	for _, name := range rank.SituationNames() {

@@ -1,9 +1,9 @@
 // Command guard says whether a change of the code changed what the machines do in the simulator.
 //
-// Code that is moved or renamed must leave every effect, deadline and draw where it was. The hash over a simulated run's
-// event log (docs/simulator.md) changes if any of them does. Guard builds the command kvferry twice, of a commit and of
-// the work tree, runs the same seeds of every profile on both, and compares the hashes. For the first seed that differs,
-// it prints the first line of the event log that differs.
+// Code that is moved or renamed must leave every effect, deadline and draw where it was. The hash over the event log of
+// a simulated run (docs/simulator.md) changes if any of them does. Guard builds the command kvferry twice, of a commit
+// and of the work tree, runs the same seeds of every profile on both, and compares the hashes. For the first seed that
+// differs, it prints the first line of the event log that differs.
 //
 //	go run ./tools/guard BASE [-seeds N] [-profile P]
 //

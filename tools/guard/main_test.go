@@ -95,7 +95,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("guard %s found something out", args)
 		}
 	}
-	if trees, err := exec.Command("git", "worktree", "list").Output(); err != nil || strings.Count(string(trees), "\n") != 1 {
+	trees, err := exec.Command("git", "worktree", "list").Output()
+	if err != nil || strings.Count(string(trees), "\n") != 1 {
 		t.Errorf("worktrees are left: %v\n%s", err, trees)
 	}
 }
