@@ -87,10 +87,10 @@ func (q *Pages) release(i int) {
 Property: S4
 Like: rule M1.
 
-diff --git a/fsm/memory/release.go b/fsm/memory/release.go
+diff --git a/fsm/rank/memory/release.go b/fsm/rank/memory/release.go
 INDEX
---- a/fsm/memory/release.go
-+++ b/fsm/memory/release.go
+--- a/fsm/rank/memory/release.go
++++ b/fsm/rank/memory/release.go
 @@ -2,7 +2,7 @@ package memory
  
  func (q *Pages) release(i int) {
@@ -102,11 +102,11 @@ INDEX
  		q.stack = append(q.stack, i)
 `
 	names := "held => inFlight\nfree release\n"
-	anew, said, left := refitted(t, map[string]string{"fsm/memory/release.go": after}, defect, names)
+	anew, said, left := refitted(t, map[string]string{"fsm/rank/memory/release.go": after}, defect, names)
 	if i := strings.Index(anew, "index "); i >= 0 {
 		anew = anew[:i] + "INDEX" + anew[i+strings.IndexByte(anew[i:], '\n'):]
 	}
-	if anew != want || left != 0 || !strings.Contains(said, "fsm/memory/release.go:5 (2 of 4 lines)") {
+	if anew != want || left != 0 || !strings.Contains(said, "fsm/rank/memory/release.go:5 (2 of 4 lines)") {
 		t.Errorf("%d left, %s%s", left, said, anew)
 	}
 }
@@ -153,14 +153,14 @@ func TestLinesPutIn(t *testing.T) {
 	adds, _, _ := strings.Cut(defect, "-\tif")
 	adds = strings.Replace(adds, "-2,7 +2,7", "-2,7 +2,8", 1) + "+\tp.count--\n \tif p.held(i) > 0 {\n" + rest
 	moved := strings.Replace(before, "package peer\n", "package memory\n\nimport \"fmt\"\n", 1)
-	anew, said, left := refitted(t, map[string]string{"fsm/memory/pool.go": moved}, adds, "")
-	if left != 0 || !strings.Contains(anew, "+++ b/fsm/memory/pool.go\n") ||
+	anew, said, left := refitted(t, map[string]string{"fsm/rank/memory/pool.go": moved}, adds, "")
+	if left != 0 || !strings.Contains(anew, "+++ b/fsm/rank/memory/pool.go\n") ||
 		!strings.Contains(anew, "{\n+\tp.count--\n \tif p.held") {
 		t.Errorf("%d left, %s%s", left, said, anew)
 	}
 	few := strings.NewReplacer("\t\treturn\n", "\t\tpanic(i)\n", "append(p.stack, i)", "with(i)", "page", "leaf")
 	moved = few.Replace(moved)
-	anew, said, left = refitted(t, map[string]string{"fsm/memory/pool.go": moved}, adds, "")
+	anew, said, left = refitted(t, map[string]string{"fsm/rank/memory/pool.go": moved}, adds, "")
 	if left != 1 || anew != adds {
 		t.Errorf("with two lines around it: %d left, %s%s", left, said, anew)
 	}
