@@ -1,17 +1,17 @@
 // Package table reads and applies sim/mutants.yaml, the table of known defects.
 //
-// An entry of the table, which is called a mutant, puts one defect back into the code:
+// An entry of the table, which is called a mutant, puts one defect back into the code. For example:
 //
-//   - name: hold-dropped
-//     what: memory is given back to its engine while a cancelled write still reads it.
-//     property: [S19]
-//     like: rule M1.
-//     profile: swarm
-//     found: seed 43, 62 of 2000 fail
-//     edits:
-//   - in: fsm/land.(*Table).end
-//     old: if r.held > 0
-//     new: if r.held > 9
+//	# sim/mutants.yaml
+//	- name: hold-dropped
+//	  what: memory is returned to the engine while a cancelled write still reads it.
+//	  property: [S19]
+//	  like: 'rule M8; sglang#35049: the first error is taken for the end of all writes.'
+//	  found: seed 13, 412 of 2000 fail
+//	  edits:
+//	    - in: fsm/pd/push.(*Source).stop
+//	      old: p.deliverHeld(e, code)
+//	      new: p.deliver(e, code)
 //
 // The field in names a declaration by the folder of its package and its name: a function, a method with its receiver's
 // type, or a type, constant or variable. A group of constants, variables or types is one declaration with many names.
