@@ -28,7 +28,7 @@ type HelloExt struct {
 	Stamps             Stamps   // of the speaker
 	Layers             uint32   // kvf_layers: of a chunk, each in a page of its own; 0: a page has a whole chunk
 	Carries            uint32   // kvf_carries: most bytes of chunks that a request to its alloc port may carry; 0: none
-	Geometry           []uint64 // kvf_geometry: what lies in which page of who registers blocks (fsm/geometry); else empty
+	Geometry           []uint64 // kvf_geometry: what lies in which page of who registers blocks (fsm/rank/memory/geometry); else empty
 }
 
 // Fields of HelloExt, counted from the first one.

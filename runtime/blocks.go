@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/gateway"
-	"github.com/kvferry/kvferry/fsm/geometry"
-	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
 // Blocks are blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks]. Logical

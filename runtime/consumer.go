@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kvferry/kvferry/fsm/geometry"
-	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
 // A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id): it names

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // A Scatter is the engine's device code for one fetch: it copies chunks to where the engine computes, and returns when

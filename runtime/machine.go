@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -99,8 +99,8 @@ func machineCommon(cfg *config.Config) rank.Common {
 	}
 }
 
-// carries is how many bytes of chunks may come with a request for their pages. The driver copies them itself, so of pages
-// in a device there are none.
+// carries is how many bytes of chunks may come with a request for their pages. The driver copies them itself, so of
+// pages in a device there are none.
 func carries(cfg *config.Config) uint32 {
 	if cfg.NeedsNPU() {
 		return 0

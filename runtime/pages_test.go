@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // An agreeable machine grants every command at once, and notes what was released.

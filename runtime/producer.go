@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 )
 
 // A Producer is the prefill side of a node whose engine's own blocks are registered (register.engine_id): it lends

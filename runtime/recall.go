@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 

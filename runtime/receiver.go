@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
@@ -14,7 +14,7 @@ import (
 // key.
 type Receiver struct{ node *Node }
 
-// Submit is the core form of every call: body is a command of fsm/engine. What it points to must not
+// Submit is the core form of every call: body is a command of fsm/rank/flows/engine. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
 // the ticket's ID. A Fetch moved this way has no Scatter, and ends as Unsupported when it comes to that.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
@@ -44,11 +44,10 @@ type Get struct {
 // more.
 //
 // Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here
-// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. As soon as
-// its sender says how the request ended (Sender.End), the Get ends: as SenderFailed if that failed, and as NotSent if all
-// of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other error
-// there may be a prefix too. The handle is never nil but for a call
-// that is Invalid.
+// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. As soon
+// as its sender says how the request ended (Sender.End), the Get ends: as SenderFailed if that failed, and as NotSent
+// if all of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other
+// error there may be a prefix too. The handle is never nil but for a call that is Invalid.
 //
 // Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those that came
 // stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
@@ -89,7 +89,7 @@ func (s Sender) TakeBack(r PutResult) error {
 	return nil
 }
 
-// Submit is the core form of every call: body is a command of fsm/engine. What it points to must not
+// Submit is the core form of every call: body is a command of fsm/rank/flows/engine. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
 // the ticket's ID. What Put says of batches that are refused at once holds here too.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
@@ -206,15 +206,15 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 }
 
 const (
-	// pipelineChunks is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving some
-	// while others are asked for.
+	// pipelineChunks is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving
+	// some while others are asked for.
 	pipelineChunks = 1024
 	// pipelineParts is how many parts of one push there are for that reason: as many as link.window lets be under way.
 	pipelineParts = 16
 )
 
-// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a machine
-// would refuse of one part alone is looked for here, so that it takes all of them or none.
+// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a
+// machine would refuse of one part alone is looked for here, so that it takes all of them or none.
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	most := len(whole.Keys)
 	if !s.node.pulls {

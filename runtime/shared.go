@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // Shared is pages of an engine's that its node shares until Withdraw.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 )
 
 // Sharing is the side of a node that shares (enable_p2p): what its engine has computed is a cache that peers read, and

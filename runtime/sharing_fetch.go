@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 )
 
 // SharedFetch names chunks that an engine fetches from where they lie: here, or at peers.

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 )
 
 // spread is a hash that has nothing in common with its neighbour's.
 func spread(n uint64) uint64 {
-	s := draw.New(n)
+	s := prng.New(n)
 	return s.Next()
 }
 

@@ -3,7 +3,7 @@ package directory
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/directory/index"
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -29,7 +29,7 @@ type Directory struct {
 
 // New returns a directory that knows nobody. The configuration must pass its Check.
 func New(c Config) Directory {
-	secret := draw.New(c.Seed)
+	secret := prng.New(c.Seed)
 	return Directory{
 		config: c, known: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
 		fades: fades{rows: table.NewSlab[fade](c.Holders)},

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 )
 
 // A model is a directory of maps, without bounds but for the places of syncs, and without anything that is done later.
@@ -417,7 +417,7 @@ func (m *model) lookup(now effects.Time, n named, life byte, hashes []uint64) ma
 
 func sumOf(chunks map[uint64]bool) (sum uint64) {
 	for _, hash := range slices.Collect(maps.Keys(chunks)) {
-		s := draw.New(hash)
+		s := prng.New(hash)
 		sum += s.Next()
 	}
 	return sum

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
 // scheme begins the host of a plain engine's rank. No host can have it.

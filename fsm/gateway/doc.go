@@ -1,7 +1,7 @@
 // Package gateway stands between a rank and engines that do not speak its words: plain ones, with vLLM's NIXL push
 // connector as it is. To the rank each rank of such an engine looks like a peer of its own kind; to the engine the rank
-// looks like one of vLLM's. So fsm/register, and what it promises, stay as they are, and what a plain engine cannot say
-// is made up for here.
+// looks like one of vLLM's. So fsm/rank/flows/register, and what it promises, stay as they are, and what a plain engine
+// cannot say is made up for here.
 //
 //	rank                gateway                          plain engine
 //	hello  ------------> asks the side channel ---------> its metadata: geometry, agent

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/geometry"
-	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 

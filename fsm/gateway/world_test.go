@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/protocol"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // A loop carries whole pushes between two ranks with as little around them as

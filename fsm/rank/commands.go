@@ -4,15 +4,15 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/layerwise"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pd/end"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/register"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 )
 
 // What our engine commands: each command is checked, and then is its room's or its flow's.

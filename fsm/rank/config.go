@@ -5,25 +5,25 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/kvferry/kvferry/fsm/bundle"
-	"github.com/kvferry/kvferry/fsm/deferred"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/layerwise"
-	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/notice"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pd/end"
-	"github.com/kvferry/kvferry/fsm/pd/pull"
-	"github.com/kvferry/kvferry/fsm/pd/push"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/pending"
-	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/register"
-	"github.com/kvferry/kvferry/fsm/registrar"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
+	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
+	"github.com/kvferry/kvferry/fsm/rank/flows/push"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
+	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
 	"github.com/kvferry/kvferry/identity"
 )
 
@@ -77,9 +77,9 @@ type (
 	Store       = store.Settings
 	Peers       = link.Settings
 	Engine      = engine.Settings
-	Pending     = pending.Settings
+	Pending     = allocqueue.Settings
 	Deferred    = deferred.Settings
-	Pipeline    = pipeline.Settings
+	Pipeline    = staging.Settings
 	Granting    = push.GrantSettings
 	Offering    = pull.OfferSettings
 	Reading     = pull.ReadSettings

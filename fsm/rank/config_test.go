@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 )
 
 // What no plane can carry is refused as the rank is made, whatever read the configuration.

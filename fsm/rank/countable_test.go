@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
 // Counts at the edge of their width are refused by name, or make tables as large as they say: none comes out small

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 )
 
 var rareMark = regexp.MustCompile(`(?m)^(?:rare|never) mark register/(\S+) `)

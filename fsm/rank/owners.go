@@ -1,9 +1,9 @@
 package rank
 
 import (
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
 // owner is whose something is: the one table of owners. A new flow has a field of the rank and a row here.

@@ -11,23 +11,23 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/layerwise"
-	"github.com/kvferry/kvferry/fsm/lease"
-	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/loan"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pd/end"
-	"github.com/kvferry/kvferry/fsm/pd/pull"
-	"github.com/kvferry/kvferry/fsm/pd/push"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/pending"
-	"github.com/kvferry/kvferry/fsm/register"
-	"github.com/kvferry/kvferry/fsm/registrar"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
+	"github.com/kvferry/kvferry/fsm/prng"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
+	"github.com/kvferry/kvferry/fsm/rank/flows/push"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -36,8 +36,8 @@ import (
 // engine's.
 const HostPool effects.PoolID = 1
 
-// placeOfDevice is the place of the second pool of a rank that shares, with Config.DevicePages. Its pages have pool 0's id,
-// and numbers behind all others'.
+// placeOfDevice is the place of the second pool of a rank that shares, with Config.DevicePages. Its pages have pool 0's
+// id, and numbers behind all others'.
 const placeOfDevice effects.PoolID = 2
 
 // Rank is the machine.
@@ -108,7 +108,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.Key == (identity.Key{}) {
 		cfg.Key = identity.KeyOf(seed)
 	}
-	source := draw.New(seed)
+	source := prng.New(seed)
 	for range 2 * len(protocol.UUID{}) {
 		source.Next() // Once these were the identities. What is drawn next stays what kept plans of the simulator have seen.
 	}
@@ -159,9 +159,9 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.DevicePages > 0 {
 		pools = append(pools, cfg.device())
 	}
-	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), draw.NewShuffle(cfg.Key.Words(0)), pools...)
+	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), prng.NewShuffle(cfg.Key.Words(0)), pools...)
 	if cfg.Role == RoleBoth {
-		r.pools.Present(pending.Own) // Our engine may want pages at any time.
+		r.pools.Present(allocqueue.Own) // Our engine may want pages at any time.
 	}
 	done := spoken(cfg.DoneAddr)
 	var renew []byte

@@ -2,18 +2,18 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/land"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // What is told beyond a completion or a deadline, by whose it is.
 
 // try serves a request whose turn it is, if it can be now.
-func (r *Rank) try(e *flow.Env, q *pending.Row) (pending.Tried, pending.Shortfall) {
+func (r *Rank) try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	return r.owner(q.Owner).(flow.Target).Try(e, q)
 }
 
@@ -41,7 +41,7 @@ func (r *Rank) waitedTooLong(e *flow.Env, h table.Handle) {
 }
 
 // end ends a landing for a reason of ours.
-func (r *Rank) end(e *flow.Env, x *land.Landing, code effects.Code) {
+func (r *Rank) end(e *flow.Env, x *landing.Landing, code effects.Code) {
 	r.signal(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.Ended, Code: code})
 }
 

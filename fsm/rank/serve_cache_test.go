@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 )
 
 // newCache is a room that keeps what nobody expects any more while there is room, of a pool that its peer has filled

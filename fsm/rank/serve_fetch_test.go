@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
 // A fetch whose time is over in the step in which its last chunk comes says so: nobody was out of reach, nothing is

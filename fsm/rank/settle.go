@@ -1,9 +1,9 @@
 package rank
 
 import (
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -82,8 +82,8 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	return bundles
 }
 
-// followUp wakes readers, begins fetches and gives back chunks after requests were served, which may free pages. It reports
-// whether bundles are left that are over.
+// followUp wakes readers, begins fetches and gives back chunks after requests were served, which may free pages. It
+// reports whether bundles are left that are over.
 func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
 		r.rooms.Wake(&e.Env) // A plain sender that is trusted makes chunks readable as it is served.
@@ -136,8 +136,8 @@ func (r *Rank) shifted() bool {
 	return reserves || puts
 }
 
-// lineMoved says, once, that the line for pages is to be looked at although no page became free: a request left it, or an
-// offer at its front may have lost the way to its pages, for which pages are kept from the others.
+// lineMoved says, once, that the line for pages is to be looked at although no page became free: a request left it, or
+// an offer at its front may have lost the way to its pages, for which pages are kept from the others.
 func (r *Rank) lineMoved() bool {
 	left, lost := r.rooms.Pending.Shifted(), r.links.LostWay()
 	return left || lost
@@ -175,7 +175,7 @@ func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 		panic("BUG: a request that is condemned is served before the sweep has come to it")
 	}
 	how, lacks := r.try(e, q)
-	if how == pending.Served {
+	if how == allocqueue.Served {
 		e.Work.Spend(1 + keys)
 	}
 	return e.Pending.Tried(&e.Env, h, how, lacks)
@@ -184,7 +184,7 @@ func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 // admitOwn gives our engine's oldest reservation its pages, if it can have them now.
 func (r *Rank) admitOwn(e *flow.Env) bool {
 	_, n := r.commands.First()
-	if !e.Pools.FitsShare(e.Pool, pending.Own, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {
+	if !e.Pools.FitsShare(e.Pool, allocqueue.Own, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {
 		return false
 	}
 	e.Work.Spend(int(n))

@@ -2,19 +2,19 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/layerwise"
-	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/loan"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pd/end"
-	"github.com/kvferry/kvferry/fsm/pd/pull"
-	"github.com/kvferry/kvferry/fsm/pd/push"
-	"github.com/kvferry/kvferry/fsm/pd/put"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/register"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
+	"github.com/kvferry/kvferry/fsm/rank/flows/push"
+	"github.com/kvferry/kvferry/fsm/rank/flows/put"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -36,7 +36,7 @@ const (
 	situationGrant    = situationWaits + Situation(waitsStates)
 	situationRead     = situationGrant + Situation(push.TargetStates)
 	situationFetch    = situationRead + Situation(pull.TargetStates)
-	situationRecall   = situationFetch + Situation(pipeline.Situations)
+	situationRecall   = situationFetch + Situation(staging.Situations)
 	situationLeased   = situationRecall + Situation(recall.SourceStates)
 	situationLent     = situationLeased + Situation(loan.States)
 	situationBrought  = situationLent + Situation(p2p.OwnerStates)
@@ -90,7 +90,7 @@ func SituationNames() []string {
 		{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"}},
 		{"receiver's ", push.TargetStateNames()},
 		{"receiver's ", pull.TargetStateNames()},
-		{"pipeline's ", pipeline.SituationNames()},
+		{"pipeline's ", staging.SituationNames()},
 		{"sender's ", recall.SourceStateNames()},
 		{"receiver's ", recall.TargetStateNames()},
 		{"owner's ", p2p.OwnerStateNames()},
@@ -195,7 +195,7 @@ func (r *Rank) dueNext(now effects.Time) Situation {
 func (r *Rank) target(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
-		if is := r.rooms.Fetches.Pipeline().SituationOf(c.Target); is != pipeline.Gone {
+		if is := r.rooms.Fetches.Pipeline().SituationOf(c.Target); is != staging.Gone {
 			return situationFetch + Situation(is)
 		}
 		return r.state(r.tickets.Find(c.Target))

@@ -2,29 +2,29 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/bundle"
-	"github.com/kvferry/kvferry/fsm/deferred"
-	"github.com/kvferry/kvferry/fsm/ended"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/land"
-	"github.com/kvferry/kvferry/fsm/layerwise"
-	"github.com/kvferry/kvferry/fsm/lease"
-	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/loan"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/notice"
-	"github.com/kvferry/kvferry/fsm/p2p"
-	"github.com/kvferry/kvferry/fsm/pd/end"
-	"github.com/kvferry/kvferry/fsm/pd/pull"
-	"github.com/kvferry/kvferry/fsm/pd/push"
-	"github.com/kvferry/kvferry/fsm/pd/put"
-	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/pending"
-	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/register"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
+	"github.com/kvferry/kvferry/fsm/rank/flows/end"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
+	"github.com/kvferry/kvferry/fsm/rank/flows/push"
+	"github.com/kvferry/kvferry/fsm/rank/flows/put"
+	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
+	"github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
+	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
+	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
+	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
 // Stats count what is in the rank's tables. Pages are the engine's; what peers read is an arena's, where there is one.
@@ -89,8 +89,8 @@ func (r *Rank) devicePool() *memory.Pool {
 	return r.pools.Pool(placeOfDevice)
 }
 
-// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's, and those of a second pool of
-// who shares behind all others.
+// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's, and those of a second pool
+// of who shares behind all others.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 	return r.pools.Inspect(r.pools.Of(effects.Page{Pool: pool, Index: i}), i)
 }
@@ -152,10 +152,10 @@ func MarkNames() []MarkName {
 		{"pull", pull.MarkBackpressure, pull.SourceMarkNames()},
 		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
-		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
+		{"pipeline", staging.MarkFetchesFull, staging.MarkNames()},
 		{"store", store.MarkClaimsFull, store.MarkNames()},
-		{"pending", pending.MarkAsksFull, pending.MarkNames()},
-		{"land", land.MarkAlreadySent, land.MarkNames()},
+		{"pending", allocqueue.MarkAsksFull, allocqueue.MarkNames()},
+		{"land", landing.MarkAlreadySent, landing.MarkNames()},
 		{"lease", lease.MarkRenewed, lease.ReaderMarkNames()},
 		{"notice", notice.MarkHostsFull, notice.MarkNames()},
 		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
@@ -167,7 +167,7 @@ func MarkNames() []MarkName {
 		{"bundle", bundle.MarkBundlesFull, bundle.MarkNames()},
 		{"layerwise", layerwise.MarkRunsFull, layerwise.MarkNames()},
 		{"register", register.MarkReceptionsFull, register.MarkNames()},
-		{"ended", ended.MarkFull, ended.MarkNames()},
+		{"ended", outcomes.MarkFull, outcomes.MarkNames()},
 		{"end", end.MarkFull, end.MarkNames()},
 	} {
 		for i, name := range room.names {

@@ -2,10 +2,10 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/land"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 )
 
 // Step consumes one event.
@@ -52,7 +52,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if ref := e.Pools.Owner(x.Grant); lands(ref.Owner) {
 			r.owner(ref.Owner).Step(e, ref, x)
 		} else {
-			land.Unknown(&e.Env, x)
+			landing.Unknown(&e.Env, x)
 		}
 	case *effects.Revoked:
 		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // Else it ended by its reader's word.

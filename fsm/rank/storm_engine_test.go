@@ -2,8 +2,8 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"pgregory.net/rapid"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"pgregory.net/rapid"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/protocol"
 	"pgregory.net/rapid"
 )

@@ -2,12 +2,12 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/land"
-	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
 // What ends many rows at once: each kind condemns in the step that it hears of, and is swept by a pass of its own. The
@@ -155,7 +155,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		return r.p2pOwner.Loans().LostAt(&e.Env, slot)
 	}
 	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
-		e.Out.Mark(pending.MarkAskerLost)
+		e.Out.Mark(allocqueue.MarkAskerLost)
 		e.Work.Spend(1)
 		r.refuse(e, h, effects.Stale, flow.Cut())
 	}
@@ -229,7 +229,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 		return r.pullTarget.AbandonAt(e, slot)
 	case 3:
 		if h, q := e.Pending.At(slot); h != 0 && e.Abandons.Ordered(q.Who) {
-			e.Out.Mark(pending.MarkAskAbandoned)
+			e.Out.Mark(allocqueue.MarkAskAbandoned)
 			e.Work.Spend(1)
 			r.refuse(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
@@ -239,7 +239,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 			return kernel.NextTable
 		}
 		if x := e.Landings.Standing(int(slot)); x != nil && e.Abandons.Ordered(x.Request) {
-			e.Out.Mark(land.MarkGrantAbandoned)
+			e.Out.Mark(landing.MarkGrantAbandoned)
 			e.Work.Spend(x.Size())
 			r.end(e, x, effects.Cancelled)
 		}

@@ -1,7 +1,7 @@
 package rank
 
 import (
-	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
 // Tuning bounds what a rank does inside: how much at a time, how often again. Its defaults suit all that we know of;

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -27,7 +27,7 @@ type Register struct {
 
 	Lease, Timeout time.Duration
 	ExactIDs       bool
-	// The bounds of tables; see fsm/register.
+	// The bounds of tables; see fsm/rank/flows/register.
 	Receptions, Producers, Batches, Registrations, Expected, Names, Window uint32
 
 	numbers, groups []uint32 // as the file has them

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim"
@@ -48,7 +48,7 @@ func TestTypes(t *testing.T) {
 		}
 	}
 	for _, must := range []reflect.Type{
-		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[flow.Rooms](),
+		reflect.TypeFor[rank.Rank](), reflect.TypeFor[staging.Pipeline](), reflect.TypeFor[flow.Rooms](),
 		reflect.TypeFor[world.World](), reflect.TypeFor[ledger.Oracles](), reflect.TypeFor[ledger.QueueLife](),
 	} {
 		if !reached[must] {
@@ -93,7 +93,7 @@ func TestTypesRefuses(t *testing.T) {
 			t.Errorf("type %d was hashed, or else: %q", i, fault)
 		}
 	}
-	if _, ok := pointsAway(reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
+	if _, ok := pointsAway(reflect.TypeFor[staging.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
 		t.Error("a pointer from one room to another was not seen")
 	}
 	if to, ok := pointsAway(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {

@@ -31,9 +31,6 @@ type room struct {
 	not     []string // own packages refused although own allows them
 }
 
-// leaves are rooms of fsm that hold plain data structures; every other room may use them.
-var leaves = []string{"fsm/draw", "fsm/env", "fsm/kernel", "fsm/table"}
-
 var none = []string{}
 
 // identifiers is what makes and reads the names of drivers: UUIDs.
@@ -48,36 +45,31 @@ var rooms = []room{
 	// Who a peer is: names and tokens out of a key. Machines make them and planes check them.
 	{name: "identity", std: pureStd, own: []string{"effects"}, foreign: none},
 
-	{name: "fsm/env", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
-	{name: "fsm/memory", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/store", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
-	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "identity", "protocol"), foreign: none},
-	{name: "fsm/move", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/lease", std: pureStd, own: with(leaves, "effects", "identity", "protocol", "fsm/link"), foreign: none},
-	{name: "fsm/loan", std: pureStd, own: with(leaves, "effects", "fsm/lease", "fsm/store"), foreign: none},
-	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/ended", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/bundle", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
-	{name: "fsm/land", std: pureStd, foreign: none,
-		own: with(leaves, "effects", "fsm/bundle", "fsm/last", "fsm/memory", "fsm/store")},
-	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
-	{name: "fsm/deferred", std: pureStd, foreign: none,
-		own: with(leaves, "effects", "fsm/store", "fsm/link", "fsm/lease", "fsm/ended", "fsm/engine", "fsm/pipeline")},
-	{name: "fsm/engine", std: pureStd, foreign: none,
-		own: with(leaves, "effects", "protocol", "fsm/ended", "fsm/link", "fsm/store", "fsm/pending")},
+	// A rank, from below: what belongs to nobody in particular, pages, peers, and flows over all three.
+	{name: "fsm/rank/kernel/...", std: pureStd, foreign: none,
+		own: []string{"effects", "fsm/prng", "fsm/table", "fsm/rank/env", "fsm/rank/kernel"}},
+	{name: "fsm/rank/env", std: pureStd, own: []string{"effects", "fsm/rank/kernel", "fsm/rank/memory"}, foreign: none},
+	{name: "fsm/rank/memory/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
+	{name: "fsm/rank/memory/...", std: pureStd, own: memory(), foreign: none},
+	{name: "fsm/rank/peers/...", std: pureStd, own: peers(), foreign: none},
+	// What flows share, and what each of them is handed: no flow.
+	{name: "fsm/rank/flows/flow", std: pureStd, own: shared(), foreign: none},
+	{name: "fsm/rank/flows/engine", std: pureStd, own: shared(), foreign: none},
+	{name: "fsm/rank/flows/deferred", std: pureStd, own: shared(), foreign: none},
+	{name: "fsm/rank/flows/p2p", std: pureStd, own: append(shared(), "fsm/directory/registrar"), foreign: none},
+	// A flow knows no other. Pushes, offers and layers are puts.
+	{name: "fsm/rank/flows/...", std: pureStd, own: append(shared(), "fsm/rank/flows/put"), foreign: none},
+	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
+
 	// The decider of leased planes between devices; of a rank it knows nothing.
-	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
-	// Which pages of one rank's cache belong into which of another's: arithmetic, and what a worker says of itself.
-	// Makes words of ours of those of plain engines, and theirs of ours.
+	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/rank/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/session", std: pureStd, own: []string{"effects", "protocol"}, foreign: none},
-	{name: "fsm/gateway", std: pureStd, own: []string{"effects", "protocol", "fsm/geometry", "fsm/link", "fsm/register"},
-		foreign: none},
-	{name: "fsm/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
-	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	// Makes words of ours of those of plain engines, and theirs of ours.
+	{name: "fsm/gateway", std: pureStd, foreign: none, own: []string{"effects", "protocol", "fsm/rank/memory/geometry",
+		"fsm/rank/peers/link", "fsm/rank/flows/register"}},
 	// What a directory knows, and no message.
-	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/draw", "fsm/table"}, foreign: none},
-	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/draw", "fsm/table"},
+	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/prng", "fsm/table"}, foreign: none},
+	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/prng", "fsm/table"},
 		foreign: none},
 	// The same in messages.
 	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"},
@@ -85,17 +77,9 @@ var rooms = []room{
 	{name: "fsm/directory/serve", std: pureStd, foreign: none,
 		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "protocol", "protocol/sharedlog"}},
 	// A worker's side of it: it tells what the store has.
-	{name: "fsm/registrar", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/store"), foreign: none},
-	// What a flow is handed: the rooms below it, and no flow.
-	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
-	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
-	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
-	{name: "fsm/p2p", std: pureStd, own: append(tables(), "fsm/flow", "fsm/registrar"), foreign: none},
-	{name: "fsm/register", std: pureStd, own: append(tables(), "fsm/flow", "fsm/geometry"), foreign: none},
-	// A flow knows no other.
-	{name: "fsm/layerwise", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
-	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
-	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+	{name: "fsm/directory/registrar", std: pureStd, own: memory(), foreign: none},
+	// Leaves, which know nothing.
+	{name: "fsm/...", std: pureStd, own: []string{"effects", "fsm/table"}, foreign: none},
 
 	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.
 	{name: "snapshot", own: none, foreign: none},
@@ -112,7 +96,7 @@ var rooms = []room{
 	{name: "sim/world", foreign: none, own: []string{"effects", "contract", "identity", "fsm/communicator", "sim/coverage",
 		"sim/draw", "sim/oracle", "sim/plan", "sim/trace"}},
 	// Every order in a small world, whoever plays there: of machines it knows the containers that they are made of.
-	{name: "sim/explore", foreign: none, own: []string{"effects", "fsm/kernel", "fsm/table", "sim/coverage", "sim/draw",
+	{name: "sim/explore", foreign: none, own: []string{"effects", "fsm/rank/kernel", "fsm/table", "sim/coverage", "sim/draw",
 		"sim/oracle", "sim/plan", "sim/world", "snapshot"}},
 	// Ranks and their engines: whoever judges them is told, and not known.
 	{name: "sim/systems/pd", foreign: none, own: []string{"effects", "identity", "protocol", "protocol/foreign", "fsm/...",
@@ -126,8 +110,8 @@ var rooms = []room{
 	// What systems without ranks are made of, and each of them.
 	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
 	{name: "sim/systems/directory", foreign: none,
-		own: with(leaves, "effects", "protocol", "protocol/sharedlog", "fsm/directory/...",
-			"fsm/memory", "fsm/registrar", "fsm/store", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/own")},
+		own: append(memory(), "protocol/sharedlog", "fsm/directory/...", "sim/draw", "sim/oracle", "sim/plan",
+			"sim/systems/own")},
 	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
 	{name: "sim/systems", foreign: none, own: []string{"sim/condense", "sim/expand", "sim/explore", "sim/plan",
 		"sim/systems/..."}},
@@ -192,7 +176,7 @@ var rooms = []room{
 	{name: "runtime/control/valkey/valkeytest",
 		own: []string{"runtime/control/reserve", "runtime/control/valkey/server"}, foreign: none},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
-	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/geometry"},
+	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/rank/memory/geometry"},
 		foreign: []string{"go.yaml.in/yaml/v4"}},
 	// Builds a C library; no Go code of ours stands on it but tests.
 	{name: "runtime/softnpu", own: none, foreign: none},
@@ -209,7 +193,7 @@ var rooms = []room{
 	// The front of engines knows HTTP and metrics alone, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},
-	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/geometry", "fsm/register",
+	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl",
 		"runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
@@ -229,7 +213,7 @@ var rooms = []room{
 	// What several drivers stand on: who may come in, names, logs. They know no driver.
 	// Knows by type what of a state may not be told.
 	{name: "runtime/internal/postmortem",
-		own: []string{"effects", "identity", "snapshot", "fsm/draw", "fsm/table"}},
+		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
@@ -255,16 +239,17 @@ var rooms = []room{
 	{name: "...", own: none},
 }
 
-// systems is what one transfer system may stand on: everything below it, but no other system.
-func systems() []string {
-	return with(leaves, "effects", "identity", "protocol", "fsm/memory", "fsm/store", "fsm/link",
-		"fsm/move", "fsm/lease", "fsm/engine")
+// memory is what rooms of pages stand on.
+func memory() []string {
+	return []string{"effects", "protocol", "fsm/prng", "fsm/table", "fsm/rank/kernel/...", "fsm/rank/env", "fsm/rank/memory/..."}
 }
 
-// tables is what who reads or is pushed to stands on beside that: rooms that know no message.
-func tables() []string {
-	return append(systems(), "fsm/bundle", "fsm/deferred", "fsm/ended", "fsm/pending", "fsm/land", "fsm/last", "fsm/loan",
-		"fsm/notice", "fsm/pipeline")
+// peers is what rooms of peers stand on beside that.
+func peers() []string { return append(memory(), "identity", "fsm/rank/peers/...") }
+
+// shared is what all flows stand on.
+func shared() []string {
+	return append(peers(), "fsm/rank/flows/flow", "fsm/rank/flows/engine", "fsm/rank/flows/deferred")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }
@@ -338,7 +323,7 @@ func list(t *testing.T) map[string][]string {
 
 func TestWalls(t *testing.T) {
 	packages := list(t)
-	for _, must := range []string{"effects", "protocol", "fsm/rank", "fsm/memory", "fsm/communicator", "sim", "runtime",
+	for _, must := range []string{"effects", "protocol", "fsm/rank", "fsm/rank/memory", "fsm/communicator", "sim", "runtime",
 		"cmd/kvferry"} {
 		if _, ok := packages[must]; !ok {
 			t.Errorf("there is no package %s: the wall around it stands around nothing", must)
@@ -390,10 +375,10 @@ func TestBreach(t *testing.T) {
 		{"effects", "slices", true},
 		{"effects", "time", false},
 		{"effects", module + "/protocol", false},
-		{"fsm/memory", module + "/protocol", false},
-		{"fsm/store", module + "/fsm/memory", true},
-		{"fsm/pd/push", module + "/fsm/pd/pull", false},
-		{"fsm/rank", module + "/fsm/pd/pull", true},
+		{"fsm/rank/memory/store", module + "/fsm/rank/peers/link", false},
+		{"fsm/rank/memory/store", module + "/fsm/rank/memory", true},
+		{"fsm/rank/flows/push", module + "/fsm/rank/flows/pull", false},
+		{"fsm/rank", module + "/fsm/rank/flows/pull", true},
 		{"fsm/rank", "unsafe", false},
 		{"fsm/rank", "github.com/google/uuid", false},
 		{"protocol", "github.com/google/uuid", false},
@@ -410,7 +395,7 @@ func TestBreach(t *testing.T) {
 		{"runtime/acl", module + "/runtime/plane", false},
 		{"runtime/plane/tcp", module + "/runtime/plane", true},
 		{"runtime/plane/tcp", module + "/runtime/plane/shm", false},
-		{"runtime/plane/tcp", module + "/fsm/memory", false},
+		{"runtime/plane/tcp", module + "/fsm/rank/memory", false},
 		{"runtime/control/zmq", "github.com/pebbe/zmq4", false},
 		{"runtime/control/libzmq", "github.com/pebbe/zmq4", true},
 		{"runtime", module + "/runtime/control/libzmq", false},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 )
 
 // prefixLen is how many chunks a prefix of the benchmarks has: 256,000 tokens at 256 tokens a chunk.
@@ -15,7 +15,7 @@ const prefixLen = 1000
 
 // chunkOf is the hash of a chunk: nothing like that of its neighbour.
 func chunkOf(n int) uint64 {
-	s := draw.New(uint64(n))
+	s := prng.New(uint64(n))
 	return s.Next()
 }
 

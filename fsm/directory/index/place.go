@@ -3,7 +3,7 @@ package index
 import (
 	"math/bits"
 
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 )
 
 // A hider turns a hash and a rank into the place of their row: a keyed order of all numbers of 64 bits. It is a Feistel
@@ -15,7 +15,7 @@ type hider struct {
 }
 
 func newHider(seed uint64) hider {
-	from := draw.New(seed)
+	from := prng.New(seed)
 	h := hider{rank: from.Next()}
 	for i := range h.keys {
 		h.keys[i] = from.Next()
@@ -47,6 +47,6 @@ func (k *hider) hide(hash, rank uint64) uint64 {
 
 // sumOf is what a chunk adds to the sum of its holder: no secret, so that sums of several directories can be compared.
 func sumOf(hash uint64) uint64 {
-	s := draw.New(hash)
+	s := prng.New(hash)
 	return s.Next()
 }

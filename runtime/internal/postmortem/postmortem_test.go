@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 	"github.com/kvferry/kvferry/identity"
 )
 
@@ -18,11 +18,11 @@ func TestSecretsAreNotTold(t *testing.T) {
 	state := struct {
 		key     identity.Key
 		token   identity.Token
-		source  draw.Source
+		source  prng.Source
 		seed    uint64
 		code    effects.Code
 		ordinal uint64
-	}{identity.Key{7, 7}, identity.Token{9, 9}, draw.New(0xdeadbeef), 0xdeadbeef, effects.PeerLost, 5}
+	}{identity.Key{7, 7}, identity.Token{9, 9}, prng.New(0xdeadbeef), 0xdeadbeef, effects.PeerLost, 5}
 	got := string(told(&state, 1<<20))
 	const out = `"left out"`
 	want := `{"key":` + out + `,"token":` + out + `,"source":` + out + `,"seed":` + out +

@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/prng"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/snapshot"
@@ -16,7 +16,7 @@ import (
 var telling = snapshot.Telling{
 	Secret: map[reflect.Type]bool{
 		reflect.TypeFor[identity.Key](): true, reflect.TypeFor[identity.Token](): true,
-		reflect.TypeFor[draw.Source](): true, reflect.TypeFor[draw.Shuffle](): true,
+		reflect.TypeFor[prng.Source](): true, reflect.TypeFor[prng.Shuffle](): true,
 	},
 	Secrets: map[string]bool{"seed": true},
 	Derived: map[reflect.Type]bool{reflect.TypeFor[table.Index](): true},

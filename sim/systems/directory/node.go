@@ -4,12 +4,12 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/draw"
-	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/registrar"
-	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
+	"github.com/kvferry/kvferry/fsm/prng"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/systems/own"
@@ -50,7 +50,7 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 		store: store.New(store.Config{
 			Seed: b.Seed, Entries: pages, Pages: pages, Claims: 1, Classes: 1, Journal: journal(b.Plan),
 		}),
-		pools: memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
+		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
 	}
 	if steady(b.Plan) {
 		n.settled.Count = firstStays

@@ -2,7 +2,7 @@ package layerwise
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/layerwise"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )

@@ -2,8 +2,8 @@ package layerwise
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	ops "github.com/kvferry/kvferry/fsm/layerwise"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"

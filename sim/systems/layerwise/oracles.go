@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/layerwise"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -77,8 +77,8 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 	})
 })
 
-// noRoom checks that a request of which layers find no room at their peer is not given up for that: it goes on when there
-// is some, until its time is over. Half of that is looked at, which no clock of a node is wrong by.
+// noRoom checks that a request of which layers find no room at their peer is not given up for that: it goes on when
+// there is some, until its time is over. Half of that is looked at, which no clock of a node is wrong by.
 func noRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	call.Judged(checkRoom)
 	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {

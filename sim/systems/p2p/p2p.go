@@ -6,8 +6,8 @@ import (
 	"reflect"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/p2p"
 	"github.com/kvferry/kvferry/fsm/rank"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -117,8 +117,8 @@ var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) st
 	return ""
 }})
 
-// secondOf is of how many pages a node's second pool is. An arena has copies of what is in the first alone, so beside one
-// there is none but for fetches.
+// secondOf is of how many pages a node's second pool is. An arena has copies of what is in the first alone, so beside
+// one there is none but for fetches.
 func secondOf(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
 	switch {

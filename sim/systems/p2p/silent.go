@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/link"
-	ops "github.com/kvferry/kvferry/fsm/p2p"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/p2p"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -155,10 +155,10 @@ func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver)
 }
 
 // aloneFor judges a Bring that ends because its peer is left alone: that left a question unanswered and has answered
-// none since, and is left alone for no longer than the most that was said, sixteen times as long as a question may take.
-// How often its trials failed before is not counted here: one may end with the patience of its engine. A trial begins
-// with its Bring, which may have a link or a connection to make first, and others leave the peer alone for as long as
-// a question may take, or until its question ends.
+// none since, and is left alone for no longer than the most that was said, sixteen times as long as a question may
+// take. How often its trials failed before is not counted here: one may end with the patience of its engine. A trial
+// begins with its Bring, which may have a link or a connection to make first, and others leave the peer alone for as
+// long as a question may take, or until its question ends.
 func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if e.Code != effects.BackedOff || b.from == (effects.Addr{}) {
 		return

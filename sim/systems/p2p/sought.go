@@ -6,9 +6,9 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
 	"github.com/kvferry/kvferry/fsm/directory/serve"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/registrar"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"

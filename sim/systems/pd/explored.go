@@ -5,9 +5,9 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/rank"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"

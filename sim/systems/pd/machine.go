@@ -2,8 +2,8 @@ package pd
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/world"
 )

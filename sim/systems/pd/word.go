@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/world"
@@ -58,8 +58,8 @@ func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
-// readDone reads that a read has ended, and how. One that was refused says so with a code: without it the same words say
-// that all was read, so a stranger that repeats it with that field out of order says something new.
+// readDone reads that a read has ended, and how. One that was refused says so with a code: without it the same words
+// say that all was read, so a stranger that repeats it with that field out of order says something new.
 func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullDoneSignal
 	if !protocol.MayBe(b, protocol.TagPullDoneSignal, &WireLimits) || m.Decode(b, &WireLimits) != nil {

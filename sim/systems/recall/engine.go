@@ -2,7 +2,7 @@ package recall
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/pd/recall"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/recall"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"

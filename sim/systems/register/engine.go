@@ -2,8 +2,8 @@ package register
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/geometry"
-	ops "github.com/kvferry/kvferry/fsm/register"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/register"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"

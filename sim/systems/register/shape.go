@@ -1,7 +1,7 @@
 package register
 
 import (
-	"github.com/kvferry/kvferry/fsm/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 )

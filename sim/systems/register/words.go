@@ -2,7 +2,7 @@ package register
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/register"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/systems/pd"

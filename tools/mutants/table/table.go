@@ -9,7 +9,7 @@
 //	  like: 'rule M8; sglang#35049: the first error is taken for the end of all writes.'
 //	  found: seed 13, 412 of 2000 fail
 //	  edits:
-//	    - in: fsm/pd/push.(*Source).stop
+//	    - in: fsm/rank/flows/push.(*Source).stop
 //	      old: p.deliverHeld(e, code)
 //	      new: p.deliver(e, code)
 //

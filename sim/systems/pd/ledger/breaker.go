@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/engine"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -234,8 +234,8 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 	}
 }
 
-// forgotten reports whether a sender may have forgotten that it leaves a receiver alone: it remembers so many addresses,
-// and those that said last that they are full. An outsider's address may be one of them.
+// forgotten reports whether a sender may have forgotten that it leaves a receiver alone: it remembers so many
+// addresses, and those that said last that they are full. An outsider's address may be one of them.
 func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
 	cfg := &pd.Its(n).Cfg
 	places := int(cmp.Or(cfg.Tuning.BreakersPerPeer, 4) * cmp.Or(cfg.PeersMax, 256))

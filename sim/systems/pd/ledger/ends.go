@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
-	links "github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	links "github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"

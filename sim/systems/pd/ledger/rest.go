@@ -2,7 +2,7 @@ package ledger
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	links "github.com/kvferry/kvferry/fsm/link"
+	links "github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/engine"
+	ops "github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -124,8 +124,8 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// understood checks that a message which nobody changed on its way makes sense to whom it comes: no machine refuses what
-// another one says as malformed.
+// understood checks that a message which nobody changed on its way makes sense to whom it comes: no machine refuses
+// what another one says as malformed.
 func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 	malformed := e.Code == effects.Malformed && (e.Fact == effects.FactMalformed || e.Fact == effects.FactAllocRefused)
 	if !malformed {

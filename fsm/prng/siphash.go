@@ -1,0 +1,35 @@
+package prng
+
+import "math/bits"
+
+// prf is SipHash-1-3 of one word: a function that nobody can tell from chance who does not have its key, and that takes
+// a few nanoseconds. (J.-P. Aumasson, D. J. Bernstein: SipHash: a fast short-input PRF. One round for the message and
+// three to finish is the form that hash tables use against attackers.)
+func prf(k0, k1, m uint64) uint64 {
+	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d
+	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573
+	const length = 8 << 56 // The last word says how many bytes there were.
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^m)
+	v0 ^= m
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^length)
+	v0 ^= length
+	v2 ^= 0xff
+	for range 3 {
+		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	}
+	return v0 ^ v1 ^ v2 ^ v3
+}
+
+func sipRound(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
+	v0 += v1
+	v2 += v3
+	v1 = bits.RotateLeft64(v1, 13) ^ v0
+	v3 = bits.RotateLeft64(v3, 16) ^ v2
+	v0 = bits.RotateLeft64(v0, 32)
+	v2 += v1
+	v0 += v3
+	v1 = bits.RotateLeft64(v1, 17) ^ v2
+	v3 = bits.RotateLeft64(v3, 21) ^ v0
+	v2 = bits.RotateLeft64(v2, 32)
+	return v0, v1, v2, v3
+}

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
+// passed by those who ask for little.
+type reserves struct {
+	cfg     reservesConfig `snap:"share"`
+	slab    table.Slab[reserve]
+	waiting table.List // for pages, oldest first
+	shifted bool       // somebody left that queue without pages
+}
+
+// reservesConfig is what reserves need to know.
+type reservesConfig struct {
+	max       uint32           // reserves at a time
+	pages     uint32           // at the most in one
+	pageBytes uint32           // of each
+	patience  effects.Duration // of those that say none
+	// inLine: they wait in one line with peers, who take pages of the same pool. Whoever has that line says whose turn
+	// it is, and what they have is counted as the engine's (class 0).
+	inLine bool
+}
+
+type reserve struct {
+	ticket effects.Ticket
+	count  uint32
+	pages  []effects.Page // empty while it waits
+	timer  kernel.TimerID `snap:"set"`
+}
+
+func (x *reserves) emptied(cfg reservesConfig) reserves {
+	return reserves{cfg: cfg, slab: x.slab.Emptied(int(cfg.max))}
+}
+
+// add handles a Reserve: it waits, at the end of the queue, which may be its front.
+func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
+	most, by := min(x.cfg.pages, v.Filled().Total()), " ("+v.Filled().Key()+")"
+	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
+		most, by = own, " (engine_share_pct)"
+	}
+	switch {
+	case c.Count == 0:
+		TurnDown(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
+		return
+	case c.Patience < 0:
+		TurnDown(v, t, effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
+		return
+	case c.Count > most:
+		TurnDown(v, t, effects.TooLarge, &effects.Why{
+			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most) + by,
+			Remedy: "reserve fewer, or enlarge " + v.Filled().Key(),
+		})
+		return
+	}
+	h, r := x.slab.Add()
+	if r == nil {
+		v.Out.Mark(MarkReservesFull)
+		TurnDown(v, t, effects.TooMany, &effects.Why{
+			Field: "tables.commands", Ours: number(x.slab.Max()) + ", and as many reserves wait or are held",
+			Remedy: "release pages, or raise tables.commands",
+		})
+		return
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = x.cfg.patience
+	}
+	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
+	v.Tickets.Add(t, ref(kindReserve, h))
+	x.slab.PushBack(&x.waiting, h)
+	v.Timers.Set(&r.timer, v.Now.Add(patience), ref(kindReserve, h))
+	if x.cfg.inLine {
+		x.shifted = true // It may be its turn.
+		return
+	}
+	x.admit(v)
+}
+
+// len is the number of reserves, waiting ones included.
+func (x *reserves) len() int { return x.slab.Len() }
+
+// leftLine says, once, that somebody left the queue without pages, or joined the line that it shares with peers: who is
+// behind may get some, or who came.
+func (x *reserves) leftLine() bool {
+	was := x.shifted
+	x.shifted = false
+	return was
+}
+
+// due ends a reserve whose time to wait is over.
+func (x *reserves) due(v *env.Env, h table.Handle) {
+	x.slab.Get(h).timer = 0
+	x.fail(v, h, effects.NoMemory)
+}
+
+// waits says whether a reserve has no pages yet.
+func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
+
+// head is how many pages the first of those who wait asks for, if anybody waits.
+func (x *reserves) head() (pages uint32, ok bool) {
+	if r := x.slab.Get(x.waiting.Front()); r != nil {
+		return r.count, true
+	}
+	return 0, false
+}
+
+// first is the one of those who wait that stands in the line which it shares with peers, and how many pages it asks
+// for; zero if nobody does.
+func (x *reserves) first() (h table.Handle, pages uint32) {
+	if pages, ok := x.head(); ok && x.cfg.inLine {
+		return x.waiting.Front(), pages
+	}
+	return 0, 0
+}
+
+// admit gives pages to those who wait, in order, unless they wait in a line that is another's: as many pages as this
+// step has work for.
+func (x *reserves) admit(v *env.Env) {
+	if x.cfg.inLine {
+		return
+	}
+	for count, ok := x.head(); ok && count <= v.Filled().Free(); count, ok = x.head() {
+		if !v.Work.Left() {
+			v.Out.Mark(MarkReservesCut)
+			return
+		}
+		v.Work.Spend(int(count))
+		x.admitFirst(v, count)
+	}
+}
+
+// grantFirst gives pages to the first, whose turn it is. They must be free, and the engine's share must allow them.
+func (x *reserves) grantFirst(v *env.Env) {
+	count, _ := x.head()
+	v.Pools.Charge(v.Filled(), count)
+	x.admitFirst(v, count)
+}
+
+// admitFirst gives it count pages, which are the engine's until it releases them.
+func (x *reserves) admitFirst(v *env.Env, count uint32) {
+	h := x.waiting.Front()
+	r := x.slab.Get(h)
+	x.slab.Unlink(&x.waiting, h)
+	v.Timers.Stop(&r.timer)
+	r.pages = v.Filled().Take(count, r.pages[:0])
+	for i := range r.pages {
+		v.Filled().Reserve(r.pages[i])
+		r.pages[i].Length = x.cfg.pageBytes // The engine may fill all of it, and lend as much.
+	}
+	v.Out.Publish(r.pages)
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
+}
+
+// fail ends a reserve that waits.
+func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
+	v.Out.Mark(MarkReserveFailed)
+	r := x.slab.Get(h)
+	x.slab.Unlink(&x.waiting, h)
+	x.shifted = true
+	v.Timers.Stop(&r.timer)
+	why := &effects.Why{
+		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
+		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
+	}
+	if x.cfg.inLine && r.count <= v.Filled().Free() {
+		why.Ours = "its turn: the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()) +
+			" are kept for a peer, or beyond the engine's " + number(v.Filled().MostOfOwn()) + " (engine_share_pct)"
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: why})
+	x.remove(v, h, r)
+}
+
+// failFirst ends the first of those that wait, and says whether there was one.
+func (x *reserves) failFirst(v *env.Env, code effects.Code) bool {
+	h := x.waiting.Front()
+	if h != 0 {
+		x.fail(v, h, code)
+	}
+	return h != 0
+}
+
+// release handles a Release. All pages go back or, if a put has one of them, none.
+func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
+	of := v.Tickets.Find(c.Reserved)
+	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
+		TurnDown(v, t, effects.NotFound, &effects.Why{
+			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
+		})
+		return
+	}
+	r := x.slab.Get(of.Subject)
+	for _, p := range r.pages {
+		if v.Filled().Held(p) {
+			v.Out.Mark(MarkReleaseInUse)
+			TurnDown(v, t, effects.Invalid, inUse("Reserved"))
+			return
+		}
+	}
+	for _, p := range r.pages {
+		v.Filled().Unreserve(p)
+		v.Filled().Unref(p)
+	}
+	if x.cfg.inLine {
+		v.Pools.Discharge(v.Filled(), uint32(len(r.pages)))
+	}
+	x.remove(v, of.Subject, r)
+	Agree(v, t)
+}
+
+func (x *reserves) remove(v *env.Env, h table.Handle, r *reserve) {
+	v.Tickets.Remove(r.ticket)
+	r.pages = table.Shed(r.pages)
+	x.slab.Remove(h)
+}

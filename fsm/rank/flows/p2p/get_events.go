@@ -1,0 +1,117 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Step takes a Bring, or what drivers tell of what the requester asked for.
+func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	switch x := ev.(type) {
+	case *effects.Command:
+		if c, ok := x.Body.(*Locate); ok {
+			f.Seeks.locate(e, x.Ticket, c, f.patience(c.Patience))
+			break
+		}
+		f.Take(e, x.Ticket, x.Body.(*Bring))
+	case *effects.Replied:
+		f.replied(e, ref.Kind, ref.Subject, x.Body)
+	case *effects.Unanswered:
+		f.unanswered(e, ref.Kind, ref.Subject, x.Code)
+	case *effects.TransferDone:
+		f.transferred(e, ref.Subject, x)
+	case *effects.Settled:
+		f.settled(e, ref.Subject)
+	default:
+		kernel.Foreign("who wants chunks")
+	}
+}
+
+// Due takes a deadline.
+func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
+	h := ref.Subject
+	if ref.Kind == kindSeek {
+		f.Seeks.rows.Get(h).timer = 0
+		f.Seeks.stop(e, f, h, effects.Expired)
+		return
+	}
+	r := f.gets.Get(h)
+	if ref.Kind == timerAnswer {
+		r.answer = 0
+		f.overdue(e, h, r)
+		return
+	}
+	r.timer = 0
+	code := effects.Expired
+	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTime/3 {
+		f.frozen.Open(e.Now, r.where, code, "", true, 0) // Its engine has less patience than an answer may take.
+	}
+	r.blame(code, outOfTime(r))
+	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == linking && g != link.GateOpen && cause != effects.OK {
+		code = cause // What became of the link says more than the time.
+		r.blameAs(cause, e.Links.Outbound(r.peer).Why())
+	}
+	f.stop(e, h, r, code)
+}
+
+func outOfTime(r *get) effects.Why {
+	w := effects.Why{Field: "Patience", Ours: r.patience.String(), Theirs: "no answer"}
+	switch r.phase {
+	case linking:
+		w.Theirs = "not connected, or busy with what came before"
+	case reading:
+		w.Theirs = "not all arrived"
+	case asking, settling, leaving, telling, keeping, phases:
+	}
+	return w
+}
+
+// Signal takes what rooms tell: a peer's link or its connection changed, or what is read is wanted no more.
+func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	//exhaustive:ignore
+	switch s.Kind {
+	case flow.Changed:
+		(*Keeper)(f).lose(e, ref.Subject)
+		f.pump(e, ref.Subject)
+	case flow.Ended:
+		(*Target)(f).ended(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
+	default:
+		kernel.Foreign("who wants chunks")
+	}
+}
+
+// Abort ends a get early, and says whether there was anything to end.
+func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
+	if ref.Kind == kindSeek {
+		f.Seeks.stop(e, f, ref.Subject, effects.Cancelled)
+		return true
+	}
+	r := f.gets.Get(ref.Subject)
+	if r.delivered {
+		return false
+	}
+	f.stop(e, ref.Subject, r, effects.Cancelled)
+	return true
+}
+
+// stop gives a get its outcome now, wherever it stands; what is under way goes on to its own end without it.
+func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code) {
+	switch r.phase {
+	case linking:
+		f.gets.Unlink(&f.line(r).asks, h)
+		f.deliver(e, r, code)
+		f.end(e, h, r)
+	case asking: // The answer may bring a loan, which then is given back.
+		e.Out.Mark(MarkStopped)
+		f.haunt(e, h, r, code)
+	case reading: // Its pages are stored into until the transfer has settled.
+		e.Out.Mark(MarkStopped)
+		r.read.Cancel(&e.Env)
+		f.deliver(e, r, code)
+	case settling, leaving, telling, keeping, phases:
+		panic("BUG: a get has its outcome before it is finished with")
+	}
+}

@@ -1,0 +1,108 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// How chunks come that stay with their owner until they are fetched: what it lent is kept as an offer is, in the room
+// of those, which reads it and says when nothing of it is left that anybody may read. Then the owner is told.
+
+// A Keeper is a Requester as who keeps what is lent.
+type Keeper Requester
+
+// become keeps what was lent, or ends the get. The right to read counts from before we asked (M4), and is over a guard
+// before the loan is: what lapses is a miss of who fetches.
+func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
+	f := (*Requester)(k)
+	m := &f.reply
+	ends := r.asked.Add(e.Stated(uint64(m.LeaseNS())))
+	r.until = ends.Add(-e.Cfg.LeaseGuard)
+	f.keys = f.keys[:0]
+	for i := range m.HitChunks {
+		f.keys = append(f.keys, r.key(int(r.here+i)))
+	}
+	if e.Now.Add(f.cfg.LeadMin) > r.until {
+		e.Out.Mark(MarkKeptTooLate)
+		r.blame(effects.Expired, *flow.TooLate())
+		f.finish(e, h, r, effects.Expired)
+		return
+	}
+	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
+		e.Out.Mark(MarkKeptFull)
+		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node",
+			Ours:   "as many as may be at a time (" + e.Pool.Key() + ")",
+			Remedy: "fetch sooner, or enlarge " + e.Pool.Key()})
+		f.finish(e, h, r, effects.TooMany)
+		return
+	}
+	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
+	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
+	if p.Fresh() == 0 {
+		e.Out.Mark(MarkCameElsewhere)
+		f.finish(e, h, r, f.whole(r))
+		return
+	}
+	over, _ := e.Links.Of(r.peer).Link()
+	at := protocol.Endpoint{Host: r.where.Host, Port: r.where.InitPort}
+	kept := e.Deferred.Keep(deferred.Kept{
+		Class: own, Peer: r.who, Us: r.us, Operation: r.operation, Grant: r.grant, Request: r.request,
+		Right: lease.Right{Since: r.since, Until: r.until, Over: ends},
+		Asked: deferred.Asked{Of: r.peer, Name: at.String(), Over: over, By: h},
+	}, nil)
+	for i := range p.Spots {
+		if at := &p.Spots[i]; at.Fills() {
+			e.Deferred.Add(&e.Store, kept, p.Hashes[i], f.keys[i], p.Lengths[at.Page], effects.RemotePage{
+				Buffer: effects.BufferID(m.RemoteUUIDs[i]), Index: uint32(m.RemoteIndexes[i]),
+				Generation: effects.Generation(m.Ext.Generations[i]),
+			})
+		}
+	}
+	e.Deferred.Watch(&e.Env, kept, false)
+	r.phase, r.kept = keeping, kept
+	f.gets.PushBack(&f.line(r).kept, h)
+	f.deliver(e, r, f.whole(r))
+}
+
+// lose gives up what is kept of a peer whose link is another one than that over which it was asked, or none.
+func (k *Keeper) lose(e *flow.Env, peer table.Handle) {
+	over, _ := e.Links.Of(peer).Link()
+	for h := k.lines[peer.Slot()].kept.Front(); h != 0; h = k.gets.Next(h) {
+		e.Work.Look()
+		if e.Deferred.LoseAsked(k.gets.Get(h).kept, over, effects.PeerLost) {
+			e.Out.Mark(MarkKeptLost)
+		}
+	}
+}
+
+// GiveBack has peers told of what was kept that is over: all of it was fetched, or lapsed, or nobody wants it, and
+// nothing of ours reads under it.
+func (k *Keeper) GiveBack(e *flow.Env) {
+	f := (*Requester)(k)
+	for _, x := range e.Deferred.Returned() {
+		r := f.gets.Get(x.By)
+		f.gets.Unlink(&f.line(r).kept, x.By)
+		r.kept = 0
+		f.giveBack(e, x.By, r)
+	}
+	e.Deferred.HeardReturned()
+}
+
+// prefix is how many of some chunks, from the first on, are here, or kept for a request that is content with that.
+func prefix(e *flow.Env, mode Mode, request uint64, keys [][]byte) (n uint32) {
+	if mode != Delayed {
+		return e.Readable(keys)
+	}
+	for _, key := range keys {
+		at := e.Store.Find(e.Store.Hash(key), key)
+		if _, ready := e.Store.Ready(at); !ready && !e.Deferred.KeepsFor(&e.Env, &e.Store, at, request) {
+			break
+		}
+		n++
+	}
+	return n
+}

@@ -1,0 +1,288 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// answered handles the answer to a question about chunks.
+func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
+	if protocol.HasTag(body, protocol.TagP2PErrorMsg, &e.Cfg.Wire) && f.fault.Decode(body, &e.Cfg.Wire) == nil {
+		f.failed(e, h, r)
+		return
+	}
+	m := &f.reply
+	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
+		e.Out.Mark(MarkAnswerMalformed)
+		f.senseless(e, h, r, link.Undecodable(err))
+		return
+	}
+	if r.mode == Push {
+		(*Target)(f).pushed(e, h, r)
+		return
+	}
+	if m.HasExt {
+		r.grant = m.Ext.Grant
+	}
+	r.hearCut(m)
+	switch code := effects.CodeFromWire(m.Ext.Code); {
+	case m.HasExt && code != effects.OK:
+		e.Out.Mark(MarkRefused)
+		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
+		f.finish(e, h, r, code)
+	case r.delivered:
+		e.Out.Mark(MarkGhostAnswered)
+		f.giveBack(e, h, r)
+	case !f.met(e, r):
+		// The link went down while the answer was in the mailbox: no read can go over it. The next attempt finds the same
+		// loan, if it is the same life.
+		e.Out.Mark(MarkAnswerAfterLink)
+		r.grant = 0
+		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
+	case m.HitChunks == 0 && r.grant == 0:
+		e.Out.Mark(MarkMiss)
+		f.finish(e, h, r, effects.NotFound)
+	case !f.sensible(e, r):
+		e.Out.Mark(MarkAnswerSenseless)
+		f.senseless(e, h, r, effects.Why{
+			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "a prefix of " + flow.Number(r.size()-int(r.here)) +
+				" keys, under a grant",
+			Theirs: flow.Number(m.HitChunks) + " hits, or such without a page and a generation of a buffer that was listed",
+		})
+	case unwanted(e, r) != effects.OK:
+		f.finish(e, h, r, unwanted(e, r))
+	case r.mode == Delayed:
+		(*Keeper)(f).become(e, h, r)
+	default:
+		f.becomeReading(e, h, r)
+	}
+}
+
+// hearCut takes the word of an answer that its owner has more chunks than it lends or writes at a time. What is missing
+// then is told with the bound.
+func (r *get) hearCut(m *protocol.AscendBatchedLookupAndGetRetMsg) {
+	r.cut = m.HasExt && m.Ext.Code == 0 && len(m.Ext.Reason) > 0 && int(m.HitChunks) < r.size()-int(r.here)
+	if r.cut {
+		r.blame(effects.NotFound, effects.Why{Said: effects.Words(m.Ext.Reason)})
+	}
+}
+
+// failed handles an answer that there is none. Who does not know us is shaken hands with again.
+func (f *Requester) failed(e *flow.Env, h table.Handle, r *get) {
+	why := effects.Why{Field: "P2PErrorMsg.error_code", Theirs: f.fault.Code.String()}
+	if f.fault.Code != protocol.P2PNotIntroduced {
+		e.Out.Mark(MarkFailed)
+		r.blame(effects.Refused, why)
+		f.finish(e, h, r, effects.Refused)
+		return
+	}
+	e.Out.Mark(MarkIntroduceAgain)
+	if f.met(e, r) { // Else its link is another one already.
+		e.Links.Fail(&e.Env, r.peer, effects.Stale, why)
+	}
+	f.again(e, h, r, effects.Stale, why)
+}
+
+// met says whether the link is up to the life that was asked.
+func (f *Requester) met(e *flow.Env, r *get) bool {
+	g, _ := e.Links.Outbound(r.peer).Gate()
+	_, who := e.Links.Of(r.peer).Link()
+	return g == link.GateOpen && who == r.who
+}
+
+// sensible says whether an answer names a page for each chunk that it says is there.
+func (f *Requester) sensible(e *flow.Env, r *get) bool {
+	m, of, n := &f.reply, e.Links.Of(r.peer), int(f.reply.HitChunks)
+	if !m.HasExt || n == 0 || n > r.size()-int(r.here) || m.Ext.Grant == 0 || len(m.RemoteIndexes) != n ||
+		len(m.Ext.Generations) != n {
+		return false
+	}
+	for i, index := range m.RemoteIndexes {
+		buffer, ok := of.Buffer(effects.BufferID(m.RemoteUUIDs[i]))
+		if !ok || index < 0 || index >= int64(buffer.Pages) {
+			return false
+		}
+	}
+	return true
+}
+
+// becomeReading takes pages for what was lent, all or none, and starts the one read. It ends before the loan does, by
+// our clock from before we asked (M4). A chunk that came meanwhile is not read, and what does not fit now is a miss.
+func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
+	m := &f.reply
+	f.keys = f.keys[:0]
+	for i := range m.HitChunks {
+		f.keys = append(f.keys, r.key(int(r.here+i)))
+	}
+	if !f.mayTake(e) || !e.Landings.Room(&e.Env, &e.Store, len(f.keys)) {
+		f.noRoom(e, h, r)
+		return
+	}
+	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
+	if !p.Fits(&e.Env, &e.Store, e.LandsIn(), own) {
+		p.Unplan(&e.Env, &e.Store)
+		f.noRoom(e, h, r)
+		return
+	}
+	if p.Fresh() == 0 {
+		e.Out.Mark(MarkCameElsewhere)
+		f.finish(e, h, r, f.whole(r))
+		return
+	}
+	f.passes(e)
+	r.until = r.asked.Add(e.Stated(uint64(m.LeaseNS())) - e.Cfg.LeaseGuard)
+	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), landing.For{
+		Owner: kernel.OwnerP2PRequester, Class: own, Peer: r.who, Request: r.request, Ends: r.until, Over: r.until,
+	})
+	e.Landings.Undated(&e.Env, x) // The get's deadline, and that of the transfer, end it.
+	f.pairs = f.pairs[:0]
+	for i := range p.Spots {
+		if at := &p.Spots[i]; at.Fills() {
+			f.pairs = append(f.pairs, effects.Pair{Local: pages[at.Page], Remote: effects.RemotePage{
+				Buffer: effects.BufferID(m.RemoteUUIDs[i]), Index: uint32(m.RemoteIndexes[i]),
+				Generation: effects.Generation(m.Ext.Generations[i]),
+			}})
+		}
+	}
+	r.phase, r.into, r.hits = reading, x.ID, m.HitChunks
+	e.Out.Publish(pages)
+	e.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(pages)), ID: uint64(x.ID), Peer: r.who})
+	to, who := e.Links.Of(r.peer).Link()
+	r.read.Begin(&e.Env, effects.Transfer{
+		Link: to, Peer: who, Grant: effects.GrantID(r.grant), Read: true, Pairs: f.pairs, Since: r.since,
+		NotAfter: min(r.deadline, r.until),
+	}, getRef(kindTransfer, h))
+}
+
+// mayTake says whether pages may be taken before those who wait for some. Nobody waits for pages of the device pool.
+func (f *Requester) mayTake(e *flow.Env) bool {
+	if e.LandsIn() != e.Pool {
+		return true
+	}
+	waits, _ := e.Commands.First()
+	return waits == 0 && e.Pending.MayPass(&e.Env, own)
+}
+
+// passes notes that pages are taken, for which others may wait.
+func (f *Requester) passes(e *flow.Env) {
+	if e.LandsIn() == e.Pool {
+		e.Pending.PassedByOwn(&e.Env)
+	}
+}
+
+// noPages says that there is no memory for so many chunks where they would land.
+func noPages(e *flow.Env, keys int) *effects.Why {
+	of := e.LandsIn()
+	if of == e.Pool {
+		return flow.NoPages(&e.Env, keys)
+	}
+	return &effects.Why{
+		Field: "p2p_npu_buffer_size", Ours: flow.Number(of.Free()) + " of " + flow.Number(of.Total()) + " pages free",
+		Theirs: flow.Number(keys) + " chunks",
+		Remedy: "release what was got, ask for fewer at a time, or enlarge p2p_npu_buffer_size",
+	}
+}
+
+// noRoom ends a get for which there is no memory. The next one may fit.
+func (f *Requester) noRoom(e *flow.Env, h table.Handle, r *get) {
+	e.Out.Mark(MarkNoRoom)
+	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
+	f.finish(e, h, r, effects.NoMemory)
+}
+
+// whole is the outcome of a get that brought what its peer has: all that was asked for, or not.
+func (f *Requester) whole(r *get) effects.Code {
+	if int(f.reply.HitChunks)+int(r.here) == r.size() {
+		return effects.OK
+	}
+	return effects.NotFound
+}
+
+// transferred handles the end of the read. The outcome may be old already (deadline, abort): then what came is not
+// taken.
+func (f *Requester) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
+	r := f.gets.Get(h)
+	code := ev.Code
+	switch {
+	case code == effects.PeerLost || code == effects.Stale:
+		if now, _ := e.Links.Of(r.peer).Link(); r.read.Over(now) {
+			e.Links.Fail(&e.Env, r.peer, code, effects.Why{
+				Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone",
+			})
+		}
+	case code == effects.OK && e.Cfg.Leased && ev.At > r.until:
+		// Nobody saw the read: the pages may have been another's by then.
+		e.Out.Mark(MarkReadLate)
+		code = effects.Expired
+	}
+	if code != effects.OK {
+		e.Out.Mark(MarkReadFailed)
+		r.blame(code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: code.String()})
+	}
+	if !r.read.Done(ev) {
+		e.Out.Mark(MarkUnsettled)
+		r.phase = settling
+		e.Landings.Quarantine(&e.Env, e.Landings.Find(r.into))
+		if code == effects.OK {
+			code = effects.Expired
+		}
+		f.deliver(e, r, code)
+		return
+	}
+	if code == effects.OK && !r.delivered {
+		x := e.Landings.Find(r.into)
+		e.Landings.LandAll(&e.Env, &e.Store, x, e.Wanted(x))
+		if int(r.hits)+int(r.here) < r.size() {
+			code = effects.NotFound
+		}
+	}
+	f.landed(e, r)
+	f.finish(e, h, r, code)
+}
+
+// settled handles the late word that nothing stores into the pages any more.
+func (f *Requester) settled(e *flow.Env, h table.Handle) {
+	r := f.gets.Get(h)
+	r.read.Settled()
+	f.landed(e, r)
+	f.giveBack(e, h, r)
+}
+
+// landed ends our own grant: what did not land is nobody's.
+func (f *Requester) landed(e *flow.Env, r *get) {
+	e.Landings.End(&e.Env, &e.Store, e.Landings.Find(r.into))
+	r.into = 0
+}
+
+// finish gives a get its outcome, if it has none, and then its loan back.
+func (f *Requester) finish(e *flow.Env, h table.Handle, r *get, code effects.Code) {
+	f.deliver(e, r, code)
+	f.giveBack(e, h, r)
+}
+
+// giveBack has the peer told that the loan is finished with, so that it need not wait for its end. Nothing of ours
+// reads under it any more.
+func (f *Requester) giveBack(e *flow.Env, h table.Handle, r *get) {
+	if r.grant == 0 {
+		f.end(e, h, r)
+		return
+	}
+	r.phase, r.conn = leaving, 0
+	f.gets.PushBack(&f.line(r).words, h)
+	f.pump(e, r.peer)
+}
+
+// senseless ends a get whose answer makes no sense.
+func (f *Requester) senseless(e *flow.Env, h table.Handle, r *get, why effects.Why) {
+	r.blame(effects.Malformed, why)
+	why.Addr, why.Peer, why.Stage = r.where.Addr(), r.who, effects.StageAsk
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(r.operation), Peer: r.who, Why: &why,
+	})
+	f.finish(e, h, r, effects.Malformed)
+}

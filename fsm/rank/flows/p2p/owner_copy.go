@@ -1,0 +1,187 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/transfer"
+	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A copying is one question whose chunks are copied to the arena, from where they are lent. They are pinned from the
+// step in which it came until all copies have settled, and its one answer goes out then: so nothing is lent that a
+// device may still store into, and nothing that is lent keeps the store from making room.
+type copying struct {
+	asker  effects.Request `snap:"skip"` // of the attempt that came last
+	echo   int64           // its clock, as that says
+	loan   table.Handle    // what is pinned
+	class  int
+	who    effects.Incarnation
+	us     effects.Incarnation
+	copies transfer.Copies
+	whole  int            // so many copies from the first on have not failed
+	timer  kernel.TimerID `snap:"set"` // when its answer is of no use any more
+	code   effects.Code   // why nothing will be lent
+}
+
+// copyings are those of an Owner. They have their places with pushes: both are questions in service.
+type copyings struct {
+	rows  table.Slab[copying]
+	pairs []effects.CopyPair `snap:"scratch"`
+}
+
+// Names of where one stands, as numbers behind those of pushes.
+const (
+	copyRunning  = iota // its copies are on their way
+	copyStopping        // nothing will be lent, and some may still be
+	copyStates
+)
+
+func copyRef(h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerP2POwner, Kind: kindCopy, Subject: h}
+}
+
+// A copier is an Owner as who copies what it lends.
+type copier Owner
+
+// mayServe says whether a peer's question can be in service: no peer has more of those than it leaves.
+func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
+	if p := &o.pushes; p.share.All() >= int(o.cfg.PushesMax) || !p.share.May(class) || !o.loans.May(&e.Env, class) {
+		e.Out.Mark(MarkPushesFull)
+		return effects.TooMany, effects.Why{
+			Field: "p2p_max_concurrent_gets", Ours: flow.Number(o.cfg.PushesMax) + ", and this peer has its share in progress",
+			Remedy: "ask again later, or raise it there",
+		}
+	}
+	return effects.OK, effects.Why{}
+}
+
+// begin begins to copy what was found for a peer, as much as it may have of the arena.
+func (c *copier) begin(e *flow.Env, ev *effects.Received, to loan.For) {
+	o := (*Owner)(c)
+	if code, why := o.mayServe(e, to.Class); code != effects.OK {
+		o.refuse(e, ev, code, why)
+		return
+	}
+	if o.loans.Fits(&e.Env, to.Class) == 0 {
+		e.Out.Mark(MarkArenaFull)
+		o.refuse(e, ev, effects.TooMany, effects.Why{
+			Field: "os_staging_bytes", Ours: flow.Number(e.Arena.Total()) + " pages, and this peer has its share of them",
+			Remedy: "ask again later, or raise it there",
+		})
+		return
+	}
+	m := &o.get
+	h, x := o.copyings.rows.Add()
+	to.Row = h
+	kept, from := o.loans.KeepToCopy(&e.Env, &e.Store, to)
+	*x = copying{
+		asker: ev.Request, echo: m.Ext.Stamps.ClockNS, loan: kept, class: to.Class, who: to.To.Who, us: to.To.Us,
+		copies: x.copies.Reuse(), whole: len(from),
+	}
+	o.pushes.share.Take(to.Class)
+	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.LeaseMax)))
+	if patience == 0 {
+		patience = e.Cfg.LeaseMax
+	}
+	e.Timers.Set(&x.timer, e.Now.Add(patience), copyRef(h))
+	e.Work.Spend(len(from))
+	a := e.OfArena()
+	o.copyings.pairs = x.copies.Begin(&a, from, len(from), copyRef(h), o.copyings.pairs)
+}
+
+// again notes that an operation whose chunks are being copied is asked for again: who asks now has the answer.
+func (c *copier) again(e *flow.Env, ev *effects.Received, h table.Handle) {
+	o := (*Owner)(c)
+	e.Out.Mark(MarkCopyAgain)
+	x := o.copyings.rows.Get(h)
+	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
+}
+
+// ended takes the end of one copy, of one chunk. One that failed is a miss, and so is what follows.
+func (c *copier) ended(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
+	o := (*Owner)(c)
+	x, part := o.copyings.rows.Get(ref.Subject), int(ref.Attempt)
+	a := e.OfArena()
+	if settled {
+		x.copies.Settled(&a, o.loans.Kept(x.loan), part)
+	} else {
+		e.Out.Mark(MarkCopyUnsettled)
+	}
+	if code != effects.OK && part < x.whole {
+		if x.code == effects.OK {
+			e.Out.Mark(MarkCopyFailed)
+		}
+		x.whole = part
+		x.copies.CancelFrom(&a, part+1)
+	}
+	if !x.copies.Touch() {
+		c.finish(e, ref.Subject, x)
+	}
+}
+
+// settled takes the late word that a copy which ended touches nothing any more.
+func (c *copier) settled(e *flow.Env, ref kernel.Ref) {
+	o := (*Owner)(c)
+	x := o.copyings.rows.Get(ref.Subject)
+	a := e.OfArena()
+	x.copies.Settled(&a, o.loans.Kept(x.loan), int(ref.Attempt))
+	if !x.copies.Touch() {
+		c.finish(e, ref.Subject, x)
+	}
+}
+
+// late gives up copies that take longer than their asker waits. What they touch is nobody else's until they settle.
+func (c *copier) late(e *flow.Env, h table.Handle) {
+	o := (*Owner)(c)
+	e.Out.Mark(MarkCopyLate)
+	x := o.copyings.rows.Get(h)
+	x.timer, x.code = 0, effects.Expired
+	a := e.OfArena()
+	x.copies.Cancel(&a)
+}
+
+// finish answers a question whose copies have settled: their prefix that is whole is lent, or it is said why not.
+func (c *copier) finish(e *flow.Env, h table.Handle, x *copying) {
+	o := (*Owner)(c)
+	e.Timers.Stop(&x.timer)
+	gone := e.Links.OfClass(x.class).Gone() || o.loans.Lost(x.loan)
+	switch {
+	case x.code != effects.OK:
+	case gone:
+		x.code = effects.Stale
+	case e.Draining:
+		x.code = effects.Draining
+	case x.whole == 0:
+		x.code = effects.Faulted
+	case !e.Pools.CanLend():
+		x.code = effects.TooMany
+	}
+	ev := effects.Received{Request: x.asker}
+	o.begin(e, x.us, x.echo)
+	if a := e.OfArena(); x.code == effects.OK {
+		l := o.loans.LendCopies(&e.Env, &e.Store, x.loan, x.copies.Keep(&a, x.whole))
+		o.tell(e, l)
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Count: uint32(x.whole), ID: l.Grant(), Peer: x.who})
+	} else {
+		x.copies.Drop(&a)
+		o.loans.Release(&e.Env, &e.Store, x.loan)
+		why := flow.WhyEnded(x.code)
+		if x.code == effects.Faulted || x.code == effects.Expired {
+			*why = effects.Why{Field: "copy to the arena", Ours: x.code.String()}
+		}
+		o.excuse(x.code, why)
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.who})
+	}
+	if gone { // It has no way to what would be lent until it has shaken hands again.
+		e.Out.Mark(MarkNotIntroduced)
+		o.fail(e, &ev, protocol.P2PNotIntroduced)
+	} else {
+		o.say(e, &ev, o.reply.Append(e.Out.Arena()))
+	}
+	o.pushes.share.Give(x.class)
+	x.copies.Shed()
+	o.copyings.rows.Remove(h)
+}

@@ -1,0 +1,299 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A seek is one Bring that names nobody. Directories are asked who has the chunks, and then those that they name, one
+// after the other: each is a get of its own, with a prefix that is longer than what is here by then.
+type seek struct {
+	ticket   effects.Ticket
+	how      Bring // as it was commanded, but for its request and keys
+	locates  bool  // it is a Locate: nobody is asked for anything
+	lookup   []byte
+	keys     []byte
+	ends     []uint32 // ends[i]: where key i ends in keys
+	deadline effects.Time
+	timer    kernel.TimerID `snap:"set"` // the deadline, while no get goes on that has the same
+	from     uint32         // so many of the first chunks were here when directories were asked
+	question table.Handle   // at directories
+	holders  []holder       // whom they named
+	tried    uint32         // of these, so many from the first
+	promised uint32         // how long a prefix the last of these was said to have
+	cut      bool           // that one has more chunks, and gives no more at a time
+	get      table.Handle   // of the one that is asked now; zero: none is
+	code     effects.Code   // what became of the one before
+	why      effects.Why
+}
+
+// Locate asks directories how many of these chunks, from the first on, one other node is said to have: Hits. Where none
+// can be asked it is NotFound. It brings nothing, and promises nothing.
+type Locate struct {
+	Keys     [][]byte
+	Patience effects.Duration // 0: the configured default of a Bring
+}
+
+// IsCommand marks a command body.
+func (*Locate) IsCommand() {}
+
+// Seeks are the Brings of a Requester that name nobody.
+type Seeks struct {
+	rows    table.Slab[seek]
+	ready   table.List // that have heard something
+	lookups registrar.Lookups
+	keys    [][]byte `snap:"scratch"`
+}
+
+func (l *Seeks) emptied(c registrar.Config, most uint32) Seeks {
+	if len(c.Directories) == 0 {
+		most = 0
+	}
+	return Seeks{rows: l.rows.Emptied(int(most)), lookups: l.lookups.Emptied(c), keys: l.keys}
+}
+
+// Len is the number of those that are not over.
+func (l *Seeks) Len() int { return l.rows.Len() }
+
+// Lookups are what is asked of directories.
+func (l *Seeks) Lookups() *registrar.Lookups { return &l.lookups }
+
+// takes says whether a Bring is one: it names nobody, and there are directories.
+func (l *Seeks) takes(c *Bring) bool { return c.From == (Peer{}) && l.lookups.Any() }
+
+// A holder may have so many chunks of a question, from its first on.
+type holder struct {
+	peer   Peer
+	chunks uint32
+}
+
+func (s *seek) size() int { return len(s.ends) }
+
+func (s *seek) key(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = s.ends[i-1]
+	}
+	return s.keys[from:s.ends[i]]
+}
+
+func seekRef(h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerP2PRequester, Kind: kindSeek, Subject: h}
+}
+
+// begin asks directories who has what is not here of a Bring.
+func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, patience effects.Duration, locates bool) (
+	effects.Code, *effects.Why) {
+	if l.rows.Full() {
+		e.Out.Mark(MarkBringsFull)
+		return tooMany(l.rows.Max())
+	}
+	h, s := l.rows.Add()
+	*s = seek{
+		ticket: t, how: *c, locates: locates, lookup: append(s.lookup[:0], c.Request...), keys: s.keys[:0], ends: s.ends[:0],
+		holders:  s.holders[:0],
+		deadline: e.Now.Add(patience), from: here,
+	}
+	s.how.Request, s.how.Keys = nil, nil
+	for _, key := range c.Keys {
+		s.keys = append(s.keys, key...)
+		s.ends = append(s.ends, uint32(len(s.keys)))
+	}
+	e.Tickets.Add(t, seekRef(h))
+	e.Timers.Set(&s.timer, s.deadline, seekRef(h))
+	s.question = l.lookups.Ask(&e.Env, seekRef(h), c.Keys[here:])
+	return effects.OK, nil
+}
+
+// GoOn hears what directories answer and what became of gets, and goes on with who asked, by gets of f. What is left is
+// for the next step: it says whether there is any.
+func (l *Seeks) GoOn(e *flow.Env, f *Requester) (left bool) {
+	for _, a := range l.lookups.Answers() {
+		l.named(e, &a)
+	}
+	l.lookups.HeardAnswers()
+	for h := l.ready.Front(); h != 0; h = l.ready.Front() {
+		if !e.Work.Left() {
+			return true
+		}
+		e.Work.Spend(1)
+		l.rows.Unlink(&l.ready, h)
+		l.next(e, f, h)
+	}
+	return false
+}
+
+// named takes an answer of directories. Who has ended meanwhile hears of none.
+func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
+	s := l.rows.Get(a.Who.Subject)
+	if s == nil {
+		e.Out.Mark(MarkNamedLate)
+		return
+	}
+	e.Timers.Stop(&s.timer)
+	s.question = 0
+	for i := range a.Holders {
+		x := &a.Holders[i]
+		s.holders = append(s.holders, holder{Peer{Host: x.At.Host, InitPort: x.At.Port}, s.from + uint32(x.Chunks)})
+	}
+	if a.Code != effects.OK {
+		e.Out.Mark(MarkNobodyAnswers)
+		s.code, s.why = effects.NotFound, effects.Why{
+			Stage: effects.StageAsk, Field: "controller_reply_url", Theirs: a.Code.String(), Ours: "an answer of a directory",
+			Remedy: "see that one runs there; LMCache's own controller answers with share.vanilla_controller: true only",
+		}
+	}
+	if !s.locates {
+		l.rows.PushBack(&l.ready, a.Who.Subject)
+		return
+	}
+	most := uint32(0)
+	for i := range s.holders {
+		most = max(most, s.holders[i].chunks)
+	}
+	l.finish(e, a.Who.Subject, most)
+}
+
+// locate takes a Locate.
+func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effects.Duration) {
+	code, why := e.CheckKeys(c.Keys)
+	if code == effects.OK {
+		code, why = flow.Waitable("Patience", c.Patience)
+	}
+	switch {
+	case code != effects.OK:
+	case !l.lookups.Any():
+		code, why = effects.Unsupported, &effects.Why{Field: "controller_reply_url", Theirs: "none",
+			Ours: "a directory to ask"}
+	default:
+		code, why = l.begin(e, t, &Bring{Keys: c.Keys}, 0, patience, true)
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+	}
+}
+
+// ended takes the outcome of a get that a seek began.
+func (l *Seeks) ended(h table.Handle, out *effects.Deliver, cut bool) {
+	s := l.rows.Get(h)
+	s.get, s.code, s.cut = 0, out.Code, cut
+	if out.Why != nil {
+		s.why = *out.Why
+	}
+	l.rows.PushBack(&l.ready, h)
+}
+
+// next has the next holder asked that may have more than is here, or gives the seek its outcome.
+func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
+	s := l.rows.Get(h)
+	keys := l.wanted(s)
+	here := prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), keys)
+	if s.tried > 0 && here < s.promised && !s.cut {
+		e.Out.Mark(MarkNamedStale)
+		l.lookups.Forget(keys[s.from:])
+	}
+	switch {
+	case int(here) == len(keys):
+		s.code = effects.OK
+	case e.Draining:
+		s.code = effects.Draining
+	case s.code == effects.Cancelled || e.Abandons.Has(e.Now, e.Store.RequestHash(s.lookup)):
+		s.code = effects.Cancelled
+	case s.code == effects.NoMemory:
+	case e.Now >= s.deadline:
+		s.code = effects.Expired
+	default:
+		crowded := s.code == effects.TooMany
+		s.code = effects.NotFound // Whoever could not be asked, or had less than was said: it costs a miss.
+		if l.asks(e, f, h, here) {
+			return
+		}
+		if crowded && s.code == effects.NotFound {
+			s.code = effects.TooMany // Whoever has it may serve it later.
+		}
+	}
+	l.finish(e, h, here)
+}
+
+// asks begins a get of the next holder, and says whether it did.
+func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) bool {
+	s := l.rows.Get(h)
+	for int(s.tried) < len(s.holders) {
+		x := &s.holders[s.tried]
+		if s.tried++; x.chunks <= here {
+			continue
+		}
+		if f.frozen.LeftAlone(e.Now, whereOf(x.peer), 0) {
+			e.Out.Mark(MarkFrozenPassed)
+			s.why = *f.whyFrozen()
+			s.why.Addr = effects.Addr{Host: x.peer.Host, Port: x.peer.InitPort}
+			continue
+		}
+		s.promised, s.cut = x.chunks, false
+		c := s.how
+		c.From, c.Request, c.Keys, c.Patience = x.peer, s.lookup, l.wanted(s), s.deadline.Sub(e.Now)
+		code, why := f.begin(e, s.ticket, h, &c, here)
+		if code == effects.OK {
+			return true
+		}
+		s.code, s.why = code, *why
+		return false
+	}
+	return false
+}
+
+// wanted are the keys of a seek, until the next ones are asked for.
+func (l *Seeks) wanted(s *seek) [][]byte {
+	l.keys = l.keys[:0]
+	for i := range s.size() {
+		l.keys = append(l.keys, s.key(i))
+	}
+	return l.keys
+}
+
+// finish gives a seek its one outcome.
+func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
+	s := l.rows.Get(h)
+	l.lookups.Cancel(&e.Env, s.question)
+	e.Timers.Stop(&s.timer)
+	if !s.locates {
+		keep(e, l.wanted(s)[:here], e.Store.RequestHash(s.lookup))
+	}
+	out := effects.Deliver{Ticket: s.ticket, Code: s.code, Hits: here}
+	if s.code != effects.OK {
+		why := s.why
+		if why.Stage == effects.StageNone {
+			why.Stage = effects.StageAsk
+		}
+		if s.code == effects.NotFound && why.Field == "" && why.Said == "" {
+			why.Field, why.Theirs = flow.At("Keys", int(here)), "missing"
+		}
+		out.Why = &why
+	}
+	e.Out.Deliver(out)
+	e.Tickets.Remove(s.ticket)
+	s.lookup, s.keys = table.ShedBytes(s.lookup), table.ShedBytes(s.keys)
+	s.ends, s.holders = table.Shed(s.ends), table.Shed(s.holders)
+	l.rows.Remove(h)
+}
+
+// stop gives a seek its outcome for a reason of ours: through its get, where one goes on.
+func (l *Seeks) stop(e *flow.Env, f *Requester, h table.Handle, code effects.Code) {
+	s := l.rows.Get(h)
+	if r := f.gets.Get(s.get); r != nil {
+		f.stop(e, s.get, r, code)
+		return
+	}
+	if l.rows.Listed(h) {
+		l.rows.Unlink(&l.ready, h)
+	}
+	here := uint32(0)
+	if s.code, s.why = code, (effects.Why{}); !s.locates {
+		here = prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), l.wanted(s))
+	}
+	l.finish(e, h, here)
+}

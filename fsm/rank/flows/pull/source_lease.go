@@ -1,0 +1,148 @@
+package pull
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/put"
+	"github.com/kvferry/kvferry/fsm/rank/peers/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// onDone handles a reader's word that it has read, or will not read, what was offered. It is looked for among what is
+// leased; said twice, late, or of another life, it finds nothing.
+func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
+	m := &f.done
+	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
+		e.Out.Mark(MarkDoneMalformed)
+		why := link.Undecodable(err)
+		why.Stage = effects.StageOffer
+		e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
+		return
+	}
+	h := f.pulls.find(&f.puts, m.PullID)
+	p := f.puts.Get(h)
+	if p == nil || !p.lease.Stands() || !p.spokenOf(m) {
+		e.Out.Mark(MarkDoneUnknown)
+		return
+	}
+	if p.phase == sourceOffering || p.phase == sourceWaiting {
+		e.Out.Mark(MarkDoneEarly)
+	}
+	code := effects.OK
+	if m.HasExt {
+		code = effects.CodeFromWire(m.Ext.Code)
+		if code != effects.OK {
+			p.Blame(code, put.Said(m.Ext.Reason))
+		}
+	}
+	p.read = code == effects.OK
+	p.endLease(e)
+	if p.phase == sourceWaiting {
+		f.unqueue(p, h)
+		f.finishUnanswered(e, h, p, code)
+		return
+	}
+	f.answered(e, h, p)
+}
+
+// spokenOf says whether a done is the word of the life to which the put was offered. A plain peer has no names; it
+// has the put's id, which nobody was told but it.
+func (p *outgoing) spokenOf(m *protocol.PullDoneSignal) bool {
+	if p.Who == (effects.Incarnation{}) {
+		return true
+	}
+	return m.HasExt && p.lease.SpokenOfBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
+}
+
+// endLease ends a put's lease by its reader's word.
+func (p *outgoing) endLease(e *flow.Env) {
+	if p.lease.EndByWord(&e.Env, e.Cfg.Leased) {
+		p.leaseOver(e)
+	}
+}
+
+// leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
+func (p *outgoing) leaseOver(e *flow.Env) {
+	if p.Held() {
+		e.Work.Spend(p.Size())
+		p.Return(e)
+	}
+}
+
+// onLeaseOver ends an offer by time alone.
+func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
+	e.Out.Mark(MarkOfferOver)
+	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.TTL.String(), Theirs: "no answer"})
+	if p.lease.EndByTime(&e.Env, e.Cfg.Leased) {
+		p.leaseOver(e)
+	}
+	switch {
+	case p.Delivered():
+		f.answered(e, h, p)
+	case p.phase == sourceWaiting:
+		f.stop(e, h, p, effects.Expired)
+	default:
+		p.deliver(e, effects.Expired)
+	}
+}
+
+// finishUnanswered ends an offer whose answer was lost, but whose reader's last word was not.
+func (f *Source) finishUnanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
+	p.phase = sourceOffered
+	p.deliver(e, p.orRead(e, code))
+	f.answered(e, h, p)
+}
+
+// orRead is the code of a put that would end with another one, but whose reader has everything, whatever became of
+// its answer.
+func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
+	if !p.read {
+		return code
+	}
+	e.Out.Mark(MarkAckLost)
+	p.Sent = uint32(p.Size())
+	return effects.OK
+}
+
+// withdraw gives the put its outcome unless it has one, and takes its offer back as far as that can be done. On
+// leased planes only the reader, who is told, and time can end the lease.
+func (f *Source) withdraw(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
+	if !e.Cfg.Leased {
+		p.endLease(e)
+	}
+	if p.Conn == 0 {
+		p.phase = sourceOffered
+	}
+	p.withdrawn = p.withdrawn || !p.read
+	if !p.Delivered() {
+		p.deliver(e, p.orRead(e, code))
+	}
+	f.answered(e, h, p)
+}
+
+// answered goes on with a put that has its outcome and whose offer no answer is awaited for: it tells the peer if the
+// offer was taken back, waits for the end of the lease, and then is gone.
+func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
+	switch {
+	case p.phase == sourceWithdrawing && p.Conn == 0:
+		f.puts.Over(h, !p.lease.Out())
+	case !p.Delivered() || p.phase == sourceWithdrawing || p.phase == sourceOffering && p.Conn != 0:
+	case p.withdrawn && p.Listens && p.Attempt > 0:
+		p.withdrawn = false
+		e.Out.Mark(MarkWithdrawn)
+		f.becomeWithdrawing(e, h, p)
+	default:
+		f.finish(e, h, p)
+	}
+}
+
+// finish ends a put that has nothing left to say, as soon as nothing of it is leased.
+func (f *Source) finish(e *flow.Env, h table.Handle, p *outgoing) {
+	if p.lease.Out() {
+		e.Timers.Stop(&p.Timer) // that of its errand
+		p.phase, p.Conn = sourceOffered, 0
+		return
+	}
+	f.end(e, h, p)
+}

@@ -1,0 +1,42 @@
+package pull
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/fsm/prng"
+	"github.com/kvferry/kvferry/fsm/rank/flows/put"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Pulls are the ids by which readers speak of offers. Nobody but the reader that was told one knows it.
+type pulls struct {
+	ids    prng.Source
+	byPull table.Index
+}
+
+func (x *pulls) emptied(seed uint64) pulls {
+	return pulls{ids: prng.New(seed), byPull: x.byPull.Emptied()}
+}
+
+// draw gives a put its id, as protocol.NewPullID draws it, without the reader that escapes.
+func (x *pulls) draw(h table.Handle) (id protocol.PullID) {
+	binary.LittleEndian.PutUint64(id[:8], x.ids.Next())
+	binary.LittleEndian.PutUint64(id[8:], x.ids.Next())
+	id[6], id[8] = id[6]&0x0F|0x40, id[8]&0x3F|0x80
+	x.byPull.Add(pullHash(id), h)
+	return id
+}
+
+func (x *pulls) find(puts *put.Table[outgoing, *outgoing], id protocol.PullID) table.Handle {
+	for q := x.byPull.Seek(pullHash(id)); q.Found(); q = x.byPull.Next(q) {
+		if puts.Get(q.Handle()).id == id {
+			return q.Handle()
+		}
+	}
+	return 0
+}
+
+func (x *pulls) forget(id protocol.PullID, h table.Handle) { x.byPull.Remove(pullHash(id), h) }
+
+func pullHash(id protocol.PullID) uint64 { return binary.LittleEndian.Uint64(id[:]) }

@@ -1,0 +1,68 @@
+package pull
+
+import (
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/flows/put"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Lease is that of the put that a read grant is for.
+func (f *Source) Lease(ref kernel.Ref) *lease.Owner { return &f.puts.Get(ref.Subject).lease }
+
+// Extend gives a lease more time, unless this end drains: it is to end.
+func (f *Source) Extend(e *flow.Env, ref kernel.Ref) (lease.Extended, effects.Duration) {
+	most := e.Cfg.LeaseMax
+	if e.Draining {
+		most = 0
+	}
+	return f.Lease(ref).Extend(&e.Env, f.cfg.TTL, most, sourceRef(sourceLease, ref.Subject)), f.cfg.TTL
+}
+
+// Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, that can be
+// leased at a time, and whose keys and pages fit one offer, whose receiver is taken to accept what we do.
+func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax), int(f.cfg.HighWater))
+	offer := put.HeadBytes
+	for i, key := range keys[:most] {
+		offer += len(key) + put.KeyHeadBytes + put.PlaceBytes
+		if offer > cfg.Wire.MessageBytes {
+			return i
+		}
+	}
+	return most
+}
+
+// fitting is Fits, with what says so.
+func (f *Source) fitting(e *flow.Env, keys [][]byte) engine.Fits {
+	fits := put.Fitting(e.Cfg, f.Fits(e.Cfg, keys))
+	if fits.Chunks == int(f.cfg.HighWater) {
+		fits.By = e.Pool.Key() + ", pd_pull_backpressure_reserve_pct"
+	}
+	return fits
+}
+
+// Tables shows the puts; to look at only.
+func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
+
+// State is that of the put that a Ref is for.
+func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	p := f.puts.Get(ref.Subject)
+	switch {
+	case p == nil:
+		return uint16(put.Gone)
+	case p.phase == sourceWithdrawing && p.Conn != 0:
+		return uint16(p.State(put.Confirming))
+	}
+	return uint16(p.State([...]put.State{
+		sourceWaiting: put.Waiting, sourceOffering: put.Offering,
+		sourceOffered: put.Offered, sourceWithdrawing: put.Committing,
+	}[p.phase]))
+}
+
+func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,0 +1,159 @@
+package push
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
+	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
+	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
+)
+
+// How a target answers who pushes layers: as it answers others, with pages that land in bundles
+// (fsm/rank/memory/bundle).
+
+// layers says whether the message at hand is about layers.
+func (t *Target) layers() bool { return t.message.HasExt && t.message.Ext.Layers > 0 }
+
+// check says whether the batch at hand could ever be served.
+func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
+	m := &t.message
+	if code, why := t.checkCarried(e); code != effects.OK {
+		return code, why
+	}
+	if !t.layers() {
+		return e.Check(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
+	}
+	all := &e.Landings.Bundles
+	switch {
+	case all.Layers() == 0:
+		return effects.Unsupported, &effects.Why{
+			Field: "kvf_layers", Ours: "none", Theirs: flow.Number(m.Ext.Layers),
+			Remedy: "set use_layerwise: true at both ends",
+		}
+	case all.Layers() != m.Ext.Layers:
+		return effects.Mismatch, &effects.Why{
+			Field: "kvf_layers", Ours: flow.Number(all.Layers()), Theirs: flow.Number(m.Ext.Layers),
+			Remedy: "run the same model at both ends",
+		}
+	case len(m.Ext.Request) == 0:
+		return effects.Invalid, &effects.Why{Field: "kvf_req", Ours: "the request of the layers", Theirs: "none"}
+	case m.Layout() != e.Cfg.Layout:
+		return effects.Mismatch, &effects.Why{Field: "shape", Ours: "that of a full chunk's layer", Theirs: "another one"}
+	}
+	if code, why := e.CheckBatch(len(m.Keys), int(all.Layers()), m.Layout(), m.LastChunkTokens); code != effects.OK {
+		return code, why
+	}
+	run, first := uint32(0), uint64(0)
+	for i, key := range m.Keys {
+		name, layer, err := all.Name(key, e.Cfg.Wire.KeyBytes)
+		if err == nil && layer >= m.Ext.Layers {
+			return effects.Invalid, &effects.Why{
+				Field: flow.At("keys", i), Ours: "layers below " + flow.Number(m.Ext.Layers), Theirs: flow.Number(layer),
+			}
+		}
+		if err != nil {
+			return effects.Malformed, &effects.Why{Field: flow.At("keys", i), Theirs: effects.Words([]byte(err.Error()))}
+		}
+		if !t.cfg.WholeChunks {
+			continue
+		}
+		switch hash := e.Store.Hash(name); {
+		case run == 0:
+			first = hash
+		case hash != first:
+			return effects.Unsupported, wholeChunks()
+		}
+		run = (run + 1) % m.Ext.Layers
+	}
+	if t.cfg.WholeChunks && (run != 0 || m.Ext.Opened != 0) {
+		return effects.Unsupported, wholeChunks()
+	}
+	return effects.OK, nil
+}
+
+func wholeChunks() *effects.Why {
+	return &effects.Why{
+		Field: "keys", Ours: "all layers of each chunk, one chunk after the other", Theirs: "some of them",
+	}
+}
+
+// chunks has the names of the chunks at hand in Hashes, if these are of layers.
+func (t *Target) chunks(e *flow.Env) {
+	if !t.layers() {
+		return
+	}
+	e.Hashes = e.Hashes[:0]
+	for _, key := range t.message.Keys {
+		if name, _, err := e.Landings.Bundles.Name(key, e.Cfg.Wire.KeyBytes); err == nil {
+			e.Hashes = append(e.Hashes, e.Store.Hash(name))
+		}
+	}
+}
+
+// lose has who waits for the chunks at hand look again: the batch may have waited, and was hoped for.
+func (t *Target) lose(e *flow.Env, code effects.Code) {
+	t.chunks(e)
+	e.LoseAll(e.Hashes, code)
+}
+
+// planLayers finds out what becomes of the layers at hand, and has their pages promised. Without a plan they were
+// refused (done), or wait for room.
+func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer effects.Incarnation, request uint64,
+) (p *landing.Plan, lacks allocqueue.Shortfall, done bool) {
+	m := &t.message
+	of := bundle.Run{Class: class, Peer: peer, Request: request, Epoch: m.Ext.Epoch}
+	who := flow.Asker{To: to, Class: class, Extended: true}
+	if code := e.Landings.Bundles.Enter(&e.Env, &of); code != effects.OK {
+		t.lose(e, code)
+		t.refuse(e, who, len(m.Keys), code, &effects.Why{
+			Field: "kvf_epoch", Theirs: flow.Number(m.Ext.Epoch), Ours: "a later one of this request",
+		})
+		return nil, lacks, true
+	}
+	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &of, &landing.Layers{
+		Keys: m.Keys, LastTokens: m.LastChunkTokens, Operation: m.Ext.Operation,
+		Opened: effects.GrantID(m.Ext.Opened),
+	})
+	if code == effects.TooMany {
+		return nil, lacks, false // It is looked at again when anything became free.
+	}
+	if code != effects.OK {
+		t.lose(e, code)
+		e.Out.Mark(flow.MarkAllocRefused)
+		t.refuse(e, who, len(m.Keys), code, &effects.Why{
+			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk whose layers before came",
+		})
+		return nil, lacks, true
+	}
+	if !e.Landings.FitsLayers(&e.Env, &e.Store, p, class) {
+		e.Landings.UnplanLayers(&e.Env, &e.Store, p)
+		return nil, lacks, false
+	}
+	e.Landings.RedeemLayers(&e.Env, p)
+	return p, lacks, true
+}
+
+// checkCarried says whether what came with t.message is as long as its chunks are. Its sender was told how much may
+// come.
+func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
+	m := &t.message
+	carried := uint64(len(m.Ext.Carried))
+	if carried == 0 {
+		return effects.OK, nil
+	}
+	whole := uint64(len(m.Keys)-1)*e.Cfg.PageBytes + e.Cfg.Layout.TokenBytes()*uint64(m.LastChunkTokens)
+	switch {
+	case t.layers():
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: "none of layers", Theirs: flow.Number(carried)}
+	case carried > uint64(e.Cfg.Carries):
+		return effects.Malformed, &effects.Why{
+			Field: "kvf_bytes", Ours: "at most " + flow.Number(e.Cfg.Carries), Theirs: flow.Number(carried),
+			Remedy: "send no more than kvf_carries of the handshake",
+		}
+	case carried != whole:
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: flow.Number(whole), Theirs: flow.Number(carried)}
+	}
+	return effects.OK, nil
+}

@@ -1,0 +1,101 @@
+package recall
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+)
+
+// What this flow says of a failure, beside its code. All of it is made where something failed.
+
+func recallsFull(most uint32) *effects.Why {
+	return &effects.Why{
+		Field: "tables.recalls", Ours: number(most) + ", and as many are in progress",
+		Remedy: "retry when one has ended, or raise tables.recalls",
+	}
+}
+
+func peersFull(most uint32) *effects.Why {
+	return &effects.Why{
+		Field: "tables.peers", Ours: number(most) + ", and all of them are in use", Remedy: "raise tables.peers",
+	}
+}
+
+func notServed() effects.Why {
+	return effects.Why{
+		Stage: effects.StageAsk, Field: "pd_bidirectional", Theirs: "false",
+		Remedy: "set pd_bidirectional: true and pd_peer_query_port there",
+	}
+}
+
+func notOpened(to effects.Addr, code effects.Code) effects.Why {
+	w := effects.Why{
+		Addr: to, Stage: effects.StageConnect, Field: "pd_peer_query_port", Ours: number(uint32(to.Port)),
+		Remedy: "check that it runs, and that it has pd_bidirectional: true and this pd_peer_query_port",
+	}
+	if w.Theirs = code.String(); code == effects.Unreachable {
+		w.Theirs = "refused"
+	}
+	return w
+}
+
+func outOfTime(r *row) effects.Why {
+	w := effects.Why{Field: "Patience", Ours: r.Patience.String(), Theirs: "no answer"}
+	switch r.phase {
+	case waiting:
+		w.Theirs = "not connected, or busy with what came before"
+	case reading:
+		w.Theirs = "not all arrived"
+	case asking, settling, leaving, telling, phases:
+	}
+	return w
+}
+
+// said is what a peer's code says beside itself: its words, or that it has none.
+func said(reason []byte) effects.Why {
+	if len(reason) == 0 {
+		return effects.Why{Field: "kvf_reason", Theirs: "not given"}
+	}
+	return effects.Why{Said: effects.Words(reason)}
+}
+
+func (p *Peer) words() string {
+	return effects.Words([]byte(p.Host)) + ":" + number(uint32(p.InitPort)) + "," + number(uint32(p.AllocPort)) + "," +
+		number(uint32(p.QueryPort))
+}
+
+func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+
+func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+// stage is how far a recall is.
+func (r *row) stage() effects.Stage {
+	if r.phase == reading || r.phase == settling {
+		return effects.StageTransfer
+	}
+	return effects.StageAsk
+}
+
+// Left counts the recalls that a drain waits for.
+func (f *Source) Left(*flow.Env) int { return f.rows.Len() }
+
+// State is where the recall of a Ref stands; what is about none of them is idle.
+func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if r := f.rows.Get(ref.Subject); r != nil && ref.Kind != kindOpen {
+		return uint16(r.phase) + 1
+	}
+	return 0
+}
+
+// SourceStates is how many there are.
+const SourceStates = int(phases) + 1
+
+// SourceStateNames are their names.
+func SourceStateNames() []string {
+	return []string{
+		"query connection", "recall waiting", "recall asking", "recall reading", "recall settling", "recall leaving",
+		"recall telling",
+	}
+}

@@ -1,0 +1,283 @@
+package register
+
+import (
+	"bytes"
+	"cmp"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A batch is one Finished: blocks that are lent until each rank of one consumer has what it wants of them.
+type batch struct {
+	ticket  effects.Ticket
+	name    name
+	blocks  lists
+	pages   []effects.Page // claimed
+	began   effects.Time
+	ends    effects.Time
+	timer   kernel.TimerID `snap:"set"` // of its lease
+	closing bool           // no write begins any more
+	told    bool           // it has its outcome
+	code    effects.Code   // of the first rank that failed
+	why     effects.Why
+	rows    uint32 // registrations that are its
+	sent    uint32 // pages
+	// Whose it is, from its first registration on.
+	bound     bool
+	engine    []byte
+	request   []byte
+	consumers geometry.Neighbours
+	ranks     []uint32 // that were answered, in that order
+}
+
+// A lender is a Producer, as who has batches.
+type lender Producer
+
+// finished begins with a Finished, or says no at once: then everything is as it was.
+func (p *lender) finished(e *flow.Env, t effects.Ticket, x *Finished) {
+	code, why := p.begin(e, t, x)
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+	}
+}
+
+func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
+	if code, why := checkNames(e, x.Request, x.Transfer, x.Lease); code != effects.OK {
+		return code, why
+	}
+	n := name{transfer: x.Transfer, request: x.Request}
+	if p.unneeded.Has(e.Now, n.remembered(e)) {
+		e.Out.Mark(MarkNotNeeded)
+		e.Out.Deliver(effects.Deliver{Ticket: t, Skipped: 1})
+		return effects.OK, nil
+	}
+	p.found = p.named.find(e, &n, p.batchName, p.found[:0])
+	for _, h := range p.found {
+		if b := p.batches.Get(h); b.name.like(&n) == exact {
+			return effects.Invalid, &effects.Why{
+				Field: "Request", Theirs: effects.Words(x.Request), Ours: "the name of none that is lent already",
+				Remedy: "finish each request once, or end what is lent by Aborted before",
+			}
+		}
+	}
+	if p.batches.Full() {
+		e.Out.Mark(MarkBatchesFull)
+		return effects.TooMany, &effects.Why{
+			Field: "register.batches", Ours: flow.Number(p.batches.Max()) + ", and as many are lent",
+			Remedy: "retry when one has ended, or raise register.batches",
+		}
+	}
+	var code effects.Code
+	var why *effects.Why
+	p.pages, p.blocks = p.pages[:0], p.blocks[:0]
+	here, elsewhere := false, false
+	for _, list := range x.Blocks { // An engine names blocks of all groups at each stage.
+		if len(list.Logical) > 0 && p.cfg.Geometry.Stages > 1 && !hasGroup(p.cfg.Geometry, list.Group) {
+			elsewhere = true
+			continue
+		}
+		here = here || len(list.Logical) > 0
+		p.blocks = append(p.blocks, list)
+	}
+	if here || !elsewhere {
+		if p.pages, code, why = claim(e, &p.whole, p.blocks, p.pages); code != effects.OK {
+			return code, why
+		}
+	}
+	h, b := p.batches.Add()
+	*b = batch{
+		ticket: t, name: b.name, blocks: b.blocks, pages: append(b.pages[:0], p.pages...), began: e.Now,
+		ends: e.Now.Add(cmp.Or(x.Lease, p.cfg.RegistrationLease)), engine: b.engine[:0], request: b.request[:0],
+		ranks: b.ranks[:0],
+	}
+	b.name.keep(x.Transfer, x.Request)
+	b.blocks.keep(p.blocks)
+	p.named.add(e, &b.name, h)
+	e.Tickets.Add(t, producerRef(kindBatch, h))
+	e.Timers.Set(&b.timer, b.ends, producerRef(kindBatch, h))
+	if len(b.pages) > 0 {
+		e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
+	}
+	(*Producer)(p).matchParked(e, h, b)
+	return effects.OK, nil
+}
+
+func (p *lender) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
+
+// extend makes a lease longer, and never shorter. How long it may live in all is bounded.
+func (p *lender) extend(e *flow.Env, h table.Handle, b *batch) {
+	if b.closing {
+		return
+	}
+	until := min(e.Now.Add(p.cfg.extension()), b.began.Add(e.Cfg.LeaseMax))
+	if until <= b.ends {
+		return
+	}
+	b.ends = until
+	e.Timers.Stop(&b.timer)
+	e.Timers.Set(&b.timer, until, producerRef(kindBatch, h))
+}
+
+// abort handles an engine's word that a request will not come.
+func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
+	if code, why := checkNames(e, x.Request, x.Transfer, 0); code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	n := name{transfer: x.Transfer, request: x.Request}
+	p.aborted.Note(e.Now, n.remembered(e), p.cfg.RegisterTimeout)
+	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout) // Who registers may have been told no transfer.
+	p.endNamed(e, &n, effects.Cancelled)
+	p.found = p.parked.find(e, &n, (*Producer)(p).rowName, p.found[:0])
+	for _, h := range p.found { // Nothing that follows looks for names.
+		if p.rows.Get(h) != nil {
+			e.Out.Mark(MarkAborted)
+			(*Producer)(p).conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
+		}
+	}
+	engine.Agree(&e.Env, t)
+}
+
+// endNamed ends the batch of a name, where there is one alone.
+func (p *lender) endNamed(e *flow.Env, n *name, code effects.Code) {
+	p.found = p.named.find(e, n, p.batchName, p.found[:0])
+	h, clear := p.one(n)
+	if h != 0 && clear && !p.batches.Get(h).closing {
+		p.over(e, h, code, effects.Why{})
+	}
+}
+
+// one is which of the batches that were found a name means, and whether that is clear.
+func (p *lender) one(n *name) (is table.Handle, clear bool) {
+	for _, h := range p.found {
+		switch b := p.batches.Get(h); b.name.like(n) {
+		case exact:
+			return h, true
+		case alike:
+			if p.cfg.ExactIDs {
+				continue
+			}
+			clear, is = is == 0, h
+		case unlike:
+		}
+	}
+	return is, clear
+}
+
+// over ends what a batch lends: no write of it begins from now on. Registrations that are not being written are
+// answered; its outcome comes now, and its blocks when nothing reads them.
+func (p *lender) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
+	b := p.batches.Get(h)
+	b.closing = true
+	if b.code == effects.OK {
+		b.code, b.why = code, why
+	}
+	e.Timers.Stop(&b.timer)
+	p.named.remove(e, &b.name, h)
+	if b.rows > 0 {
+		e.Work.Looks(int(p.rows.Slots()))
+		for slot := range p.rows.Slots() {
+			at := p.rows.At(slot)
+			if x := p.rows.Get(at); x != nil && x.batch == h && !x.writes() {
+				(*Producer)(p).conclude(e, at, code, &why)
+			}
+		}
+	}
+	p.outcome(e, h, b)
+}
+
+// outcome gives a batch its outcome, and its blocks with it if nothing reads them.
+func (p *lender) outcome(e *flow.Env, h table.Handle, b *batch) {
+	b.told = true
+	e.Tickets.Remove(b.ticket)
+	d := effects.Deliver{Ticket: b.ticket, Code: b.code, Held: b.rows > 0, Sent: b.sent}
+	if b.code != effects.OK {
+		why := b.why
+		if why.Stage == effects.StageNone {
+			why.Stage = effects.StageTransfer
+		}
+		d.Why = &why
+	}
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactWritten, Code: b.code, Count: b.sent, ID: uint64(b.ticket), Why: d.Why,
+	})
+	if !d.Held {
+		unclaim(e.Pool, b.pages)
+	}
+	e.Out.Deliver(d)
+	if !d.Held {
+		p.forget(h, b)
+	}
+}
+
+func (p *lender) forget(h table.Handle, b *batch) {
+	b.pages = table.Shed(b.pages)
+	b.blocks.shed()
+	p.batches.Remove(h)
+}
+
+// answered notes that a registration of a batch has its end, and ends the batch if it was the last one.
+func (p *lender) answered(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code, why *effects.Why) {
+	b := p.batches.Get(h)
+	b.rows--
+	b.ranks = append(b.ranks, rank)
+	b.sent += pages
+	if code != effects.OK && b.code == effects.OK && !b.closing {
+		b.code = code
+		if why != nil {
+			b.why = *why
+		}
+	}
+	switch {
+	case b.told && b.rows == 0:
+		unclaim(e.Pool, b.pages)
+		e.Out.Return(b.ticket)
+		p.forget(h, b)
+	case !b.closing && b.rows == 0 && uint64(len(b.ranks)) == b.consumers.Len():
+		b.closing = true
+		e.Timers.Stop(&b.timer)
+		p.named.remove(e, &b.name, h)
+		p.outcome(e, h, b)
+	}
+}
+
+// bind says whether a batch may be written to a consumer's rank, whose it is from the first one on.
+func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, request []byte) (effects.Code, *effects.Why) {
+	near, err := geometry.Consumers(own, theirs.Ranks)
+	if err != nil {
+		return unpaired(err)
+	}
+	switch {
+	case !near.Has(0, theirs.Rank):
+		return effects.Mismatch, &effects.Why{
+			Field: "register.tp_rank", Theirs: flow.Number(theirs.Rank),
+			Ours:   "a consumer rank that has a part of this rank's heads",
+			Remedy: "register at the ranks that geometry.Producers names",
+		}
+	case !b.bound:
+		b.bound, b.consumers = true, near
+		b.engine, b.request = append(b.engine[:0], engine...), append(b.request[:0], request...)
+	case !bytes.Equal(b.engine, engine) || !bytes.Equal(b.request, request) || b.consumers != near:
+		e.Out.Mark(MarkOtherConsumer)
+		return effects.Refused, &effects.Why{
+			Field: "request_id", Theirs: effects.Words(request),
+			Ours:   "taken by another one, of engine " + effects.Words(b.engine) + ",",
+			Remedy: "give each transfer a name of its own",
+		}
+	}
+	for _, rank := range b.ranks {
+		if rank == theirs.Rank {
+			e.Out.Mark(MarkRankTwice)
+			return effects.Ended, &effects.Why{
+				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "one that had its answer under another kvf_op,",
+				Remedy: "register a request once at each rank",
+			}
+		}
+	}
+	return effects.OK, nil
+}

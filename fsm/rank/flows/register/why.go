@@ -1,0 +1,99 @@
+package register
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What is said of a failure, beside its code. A field that a user can write is called as the configuration has it.
+
+// keys are the configuration's of what a geometry calls otherwise.
+//
+//kvferry:table
+var keys = [...][2]string{
+	{"ranks", "register.tp_size"}, {"rank", "register.tp_rank"}, {"stages", "register.pp_size"},
+	{"stage", "register.pp_rank"}, {"heads", "register.kv_heads"}, {"cell_heads", "register.cell_heads"},
+	{"layers", "register.layers"}, {"blocks", "register.blocks"}, {"per_logical", "register.blocks_per_logical"},
+	{"block_tokens", "register.block_tokens"},
+}
+
+// unpaired is what is said of an error of geometry's, and with which code.
+func unpaired(err error) (effects.Code, *effects.Why) {
+	x, ok := err.(*geometry.Error) // It is one.
+	if !ok {
+		return effects.Mismatch, &effects.Why{
+			Field: "kvf_geometry", Theirs: err.Error(), Remedy: "make register.* of both engines agree",
+		}
+	}
+	code := effects.Mismatch
+	switch x.Code {
+	case geometry.BadBlocks:
+		code = effects.Invalid
+	case geometry.Uncovered:
+		code = effects.NotFound
+	case geometry.Unsupported:
+		code = effects.Unsupported
+	case geometry.Unusable, geometry.Mismatch:
+	}
+	field := x.Field
+	for _, k := range keys {
+		if k[0] == field {
+			field = k[1]
+		}
+	}
+	if x.Side != "" {
+		field = x.Side + "'s " + field
+	}
+	return code, &effects.Why{Field: field, Theirs: x.Value, Remedy: x.Remedy}
+}
+
+// ended is what is said of what ended with a code, where the code does not say it.
+func ended(code effects.Code) *effects.Why {
+	switch code { //nolint:exhaustive // The others are the same everywhere.
+	case effects.Cancelled:
+		return &effects.Why{
+			Field: "request", Ours: "aborted, or its registration withdrawn,",
+			Remedy: "register the request anew if it is wanted",
+		}
+	case effects.Expired:
+		return tooLate()
+	case effects.Draining:
+		return &effects.Why{Remedy: "route requests to another engine: this rank is shutting down"}
+	}
+	return flow.WhyEnded(code)
+}
+
+// tooLate says that the time of a registration does not suffice for a write.
+func tooLate() *effects.Why {
+	return &effects.Why{
+		Field: "kvf_lease_ns", Ours: "over, or nearly,",
+		Remedy: "give the Register more patience, or raise register.push_registration_timeout",
+	}
+}
+
+// badName says why a request, or a transfer, cannot be called so.
+func badName(field string, name []byte, err error) *effects.Why {
+	w := &effects.Why{
+		Field: field, Theirs: effects.Words(name), Ours: "a name that words on requests can have",
+		Remedy: "use letters, digits, dashes and points alone",
+	}
+	if x, ok := err.(*protocol.DecodeError); ok { // It is one.
+		w.Theirs = x.Found
+		if x.Want != "" {
+			w.Ours = x.Want
+		}
+	}
+	return w
+}
+
+// otherCache says that what two ends know of each other's caches is not the same.
+func otherCache() *effects.Why {
+	return &effects.Why{Field: "kvf_geometry", Theirs: "another one than was heard", Remedy: "shake hands anew"}
+}
+
+// cutIt is what helps where a request has more pages than one registration.
+func cutIt() string {
+	return "raise limits.keys_per_batch at both ends (at most 1048576), or send it in stretches, as several transfers"
+}

@@ -1,0 +1,53 @@
+package allocqueue
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+)
+
+// What was asked on a connection that is gone is condemned with it, and nothing else: neither what was asked on another
+// one, nor what was asked again since.
+func TestWhatALostConnectionAskedFor(t *testing.T) {
+	timers := kernel.NewTimers(4)
+	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
+	p := New(Config{Places: 8, Bytes: 4 << 10, BypassMax: 2}, 2)
+	on := []effects.Conn{7, 7, 8, 7}
+	for i, conn := range on {
+		of := Row{Class: 1, Operation: uint64(i + 1)}
+		wants := []uint64{5, uint64(100 + i)} // one key of all, and one of its own
+		if why := p.Wait(v, of, &effects.Received{Conn: conn}, wants, effects.Second); why != nil {
+			t.Fatalf("request %d cannot wait: %+v", i, why)
+		}
+	}
+	h, _ := p.Find(effects.Incarnation{}, 2)
+	p.Again(h, &effects.Received{Conn: 9}, 1)
+	if p.HangUp(6) || !p.HangUp(7) || p.HangUp(7) {
+		t.Fatal("another connection than 7 has ended")
+	}
+	for i, waits := range []bool{false, true, true, false} {
+		if _, q := p.Find(effects.Incarnation{}, uint64(i+1)); (q != nil) != waits {
+			t.Errorf("that request %d waits is %v", i, q != nil)
+		}
+	}
+	removed := 0
+	for p.RemoveHungUp(v) {
+		removed++
+	}
+	if removed != 2 || p.Len() != 2 || p.callers.slab.Len() != 2 {
+		t.Fatalf("%d requests are out, %d wait, of %d connections; want 2, 2, 2", removed, p.Len(), p.callers.slab.Len())
+	}
+	for i, asked := range []bool{false, true, true, false} {
+		if p.Asked(uint64(100+i)) != asked || !p.Asked(5) {
+			t.Errorf("that the key of request %d is asked for is %v, and that of all %v", i, !asked, p.Asked(5))
+		}
+	}
+	for h := p.First(1); h != 0; h = p.First(1) {
+		p.Remove(v, h)
+	}
+	if p.callers.slab.Len()+p.Len()+p.asked.slab.Len() > 0 || p.Asked(5) {
+		t.Errorf("%d connections, %d requests and %d keys are left", p.callers.slab.Len(), p.Len(), p.asked.slab.Len())
+	}
+}

@@ -1,0 +1,247 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/prng"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+	"pgregory.net/rapid"
+)
+
+// Whatever is taken, granted, landed, quarantined and ended: every page is free
+// exactly when nothing keeps it, no life of a page is given twice, and the counts
+// add up (S5).
+func TestPoolConserves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const total, pool = 6, 1
+		ps := New(4, 2, prng.Shuffle{}, PoolConfig{Pages: 2, Share: 2}, PoolConfig{Pages: total, Share: total})
+		p := ps.Pool(pool)
+		var refs, holds []effects.Page
+		type granted struct {
+			id          effects.GrantID
+			pages       []effects.Page
+			owner       kernel.Ref
+			quarantined bool
+		}
+		owners := uint64(0)
+		owner := func(who kernel.Owner) kernel.Ref {
+			owners++
+			return kernel.Ref{Owner: who, Kind: uint8(owners), Subject: table.Handle(owners), Attempt: owners}
+		}
+		var grants []granted
+		var loans []granted
+		lives := map[effects.Generation]bool{}
+		born := func(t *rapid.T, pages []effects.Page) {
+			for _, pg := range pages {
+				if pg.Pool != pool {
+					t.Fatalf("page of pool %d given by pool %d", pg.Pool, pool)
+				}
+				if lives[pg.Generation] {
+					t.Fatalf("generation %d given twice", pg.Generation)
+				}
+				lives[pg.Generation] = true
+			}
+		}
+		drop := func(from *[]effects.Page, t *rapid.T) effects.Page {
+			if len(*from) == 0 {
+				t.Skip("none")
+			}
+			i := rapid.IntRange(0, len(*from)-1).Draw(t, "which")
+			pg := (*from)[i]
+			*from = append((*from)[:i:i], (*from)[i+1:]...)
+			return pg
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				n := rapid.Uint32Range(1, 3).Draw(t, "n")
+				if n > p.Free() {
+					t.Skip("full")
+				}
+				pages := p.Take(n, nil)
+				born(t, pages)
+				refs = append(refs, pages...)
+			},
+			"hold": func(t *rapid.T) {
+				if len(refs) == 0 {
+					t.Skip("none")
+				}
+				pg := rapid.SampledFrom(refs).Draw(t, "page")
+				p.Hold(pg)
+				holds = append(holds, pg)
+			},
+			"unhold": func(t *rapid.T) { p.Unhold(drop(&holds, t)) },
+			"unref":  func(t *rapid.T) { p.Unref(drop(&refs, t)) },
+			"grant": func(t *rapid.T) {
+				lengths := make([]uint32, rapid.IntRange(1, 3).Draw(t, "n"))
+				if !ps.Fits(p, 1, uint32(len(lengths))) {
+					t.Skip("does not fit")
+				}
+				whose := owner(kernel.OwnerPushTarget)
+				id, pages := ps.Grant(p, 1, lengths, whose)
+				born(t, pages)
+				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})
+			},
+			"lend": func(t *rapid.T) {
+				if len(refs) == 0 || !ps.CanLend() {
+					t.Skip("none")
+				}
+				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
+				whose := owner(kernel.OwnerPullSource)
+				loans = append(loans, granted{id: ps.Lend(pages, whose), owner: whose, pages: pages})
+			},
+			"return": func(t *rapid.T) {
+				if len(loans) == 0 {
+					t.Skip("none")
+				}
+				if rapid.Bool().Draw(t, "quarantine") {
+					ps.Quarantine(loans[0].id)
+				}
+				ps.End(loans[0].id)
+				if open, _ := ps.GrantIs(loans[0].id); open {
+					t.Fatal("a loan that ended is still there")
+				}
+				if ps.Owner(loans[0].id) != (kernel.Ref{}) {
+					t.Fatal("a loan that ended is still somebody's")
+				}
+				loans = loans[1:]
+			},
+			"land": func(t *rapid.T) {
+				if len(grants) == 0 {
+					t.Skip("none")
+				}
+				g := &grants[rapid.IntRange(0, len(grants)-1).Draw(t, "grant")]
+				if len(g.pages) == 0 {
+					t.Skip("all landed")
+				}
+				pg := g.pages[0]
+				if _, ok := ps.Land(g.id+1<<slotBits, pg); ok {
+					t.Fatal("landed under a grant that was never given")
+				}
+				if _, ok := ps.Land(g.id, effects.Page{Index: pg.Index, Generation: pg.Generation}); ok {
+					t.Fatal("a page of another pool landed")
+				}
+				if _, ok := ps.Land(g.id, pg); !ok {
+					t.Fatal("a granted page did not land")
+				}
+				if _, ok := ps.Land(g.id, pg); ok {
+					t.Fatal("a page landed twice")
+				}
+				g.pages = g.pages[1:]
+				refs = append(refs, pg)
+			},
+			"quarantine": func(t *rapid.T) {
+				for i := range grants {
+					if !grants[i].quarantined {
+						ps.Quarantine(grants[i].id)
+						grants[i].quarantined = true
+						return
+					}
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(grants) == 0 {
+					t.Skip("none")
+				}
+				i := rapid.IntRange(0, len(grants)-1).Draw(t, "grant")
+				g := grants[i]
+				if freed := ps.End(g.id); int(freed) != len(g.pages) {
+					t.Fatalf("freed %d pages, want %d", freed, len(g.pages))
+				}
+				grants = append(grants[:i:i], grants[i+1:]...)
+			},
+			"": func(t *rapid.T) {
+				kept := map[uint32]bool{}
+				for _, pg := range append(append([]effects.Page(nil), refs...), holds...) {
+					kept[pg.Index] = true
+				}
+				for _, l := range loans {
+					kept[l.pages[0].Index] = true
+				}
+				if int(p.Lent()) != len(loans) {
+					t.Fatalf("%d lent, want %d", p.Lent(), len(loans))
+				}
+				for _, g := range append(append([]granted(nil), grants...), loans...) {
+					if ps.Owner(g.id) != g.owner {
+						t.Fatalf("grant %d is said to be of %v, want %v", g.id, ps.Owner(g.id), g.owner)
+					}
+				}
+				var inForce, quarantined int
+				for _, g := range grants {
+					for _, pg := range g.pages {
+						kept[pg.Index] = true
+					}
+					if g.quarantined {
+						quarantined += len(g.pages)
+					} else {
+						inForce += len(g.pages)
+					}
+				}
+				if int(p.Free())+len(kept) != total {
+					t.Fatalf("%d free and %d kept of %d", p.Free(), len(kept), total)
+				}
+				granted, ended, all := int(p.Granted()), int(p.Quarantined()), int(ps.ClassUse(1))
+				if granted != inForce || ended != quarantined || all != inForce+quarantined {
+					t.Fatalf("granted %d quarantined %d class %d, want %d and %d", granted, ended, all, inForce, quarantined)
+				}
+			},
+		})
+	})
+}
+
+// A double release is our own defect, and is found at once.
+func TestDoubleReleasePanics(t *testing.T) {
+	ps := New(1, 1, prng.Shuffle{}, PoolConfig{Pages: 2})
+	p := ps.Pool(0)
+	pages := p.Take(1, nil)
+	p.Unref(pages[0])
+	defer func() {
+		if recover() == nil {
+			t.Error("the second release went unnoticed")
+		}
+	}()
+	p.Unref(pages[0])
+}
+
+// A page of another pool is none of this one's, whatever its index and generation.
+func TestPoolsAreApart(t *testing.T) {
+	ps := New(1, 1, prng.Shuffle{}, PoolConfig{Pages: 2}, PoolConfig{Pages: 2})
+	a, b := ps.Pool(0), ps.Pool(1)
+	ours, theirs := a.Take(1, nil)[0], b.Take(1, nil)[0]
+	if ours.Index != theirs.Index || ours.Generation != theirs.Generation || ours == theirs {
+		t.Fatalf("%v and %v", ours, theirs)
+	}
+	if !a.Lives(ours) || a.Lives(theirs) || !b.Lives(theirs) || b.Lives(ours) {
+		t.Error("a page lives in a pool that is not its own")
+	}
+	if a.Taken() != 1 || a.Free() != 1 {
+		t.Errorf("%d taken and %d free of 2", a.Taken(), a.Free())
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the other pool's page was released here")
+		}
+	}()
+	a.Unref(theirs)
+}
+
+// Of grants no class has more than it leaves, however small they are; what ends makes room again.
+func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
+	p := New(8, 3, prng.Shuffle{}, PoolConfig{Pages: 32, Share: 32})
+	take := func(class int) (ids []effects.GrantID) {
+		for p.Fits(p.Pool(0), class, 1) {
+			id, _ := p.Grant(p.Pool(0), class, []uint32{1}, kernel.Ref{})
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	first, second := take(1), take(2)
+	if len(first) != 4 || len(second) != 2 {
+		t.Fatalf("the first class has %d grants of eight, the second %d; want 4 and 2", len(first), len(second))
+	}
+	p.End(first[0])
+	if !p.Fits(p.Pool(0), 2, 1) {
+		t.Error("what the first gave up is not the second's")
+	}
+}

@@ -1,0 +1,87 @@
+package staging
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+)
+
+// OnTransferDone handles the end of a read. What ended after our right to read is not
+// believed, whatever the device says (rule M4).
+func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *effects.TransferDone) {
+	f := p.fetches.Get(ref.Subject)
+	s := &f.sources[ref.Attempt]
+	code := ev.Code
+	switch {
+	case code != effects.OK:
+		v.Out.Mark(MarkReadFailed)
+	case ev.At > of.NotAfter(s.ID):
+		v.Out.Mark(MarkReadLate)
+		code = effects.Expired
+	}
+	if ev.Settled {
+		p.settle(f, s)
+	} else {
+		if code == effects.OK {
+			panic("BUG: a read ended well, but may go on")
+		}
+		v.Out.Mark(MarkReadUnsettled)
+		s.done = true
+	}
+	if code != effects.OK {
+		p.fail(v, ref.Subject, f, code, s.why("read", code.String()))
+	}
+	p.pump(v, of, ref.Subject, f)
+	p.tidy(v, ref.Subject, f)
+}
+
+// OnSettled handles the late word that a read touches nothing any more.
+func (p *Pipeline) OnSettled(v *env.Env, ref kernel.Ref) {
+	f := p.fetches.Get(ref.Subject)
+	p.settle(f, &f.sources[ref.Attempt])
+	p.tidy(v, ref.Subject, f)
+}
+
+func (p *Pipeline) settle(f *fetch, s *source) {
+	s.read = 0
+	b := &f.halves[(s.batch-1)&1]
+	if b.reads--; b.reads > 0 {
+		return
+	}
+	b.state = full
+	if f.delivered {
+		p.retire(f, b)
+	}
+}
+
+// OnScattered handles the end of a scatter: its half is empty again.
+func (p *Pipeline) OnScattered(v *env.Env, of Rights, ref kernel.Ref, ev *effects.Scattered) {
+	h := ref.Subject
+	f := p.fetches.Get(h)
+	p.retire(f, &f.halves[f.scattered&1])
+	f.scattered++
+	if f.held {
+		v.Out.Mark(MarkScatteredLate)
+		f.held = false
+		v.Out.Return(f.ticket)
+	}
+	switch {
+	case f.delivered:
+	case ev.Code != effects.OK:
+		v.Out.Mark(MarkScatterFailed)
+		p.fail(v, h, f, ev.Code, effects.Why{
+			Stage: effects.StageScatter, Field: "result of Scatter", Ours: ev.Code.String(),
+			Remedy: "compute the rest; what Scatter returned says why",
+		})
+	case f.scattered == f.loaded && int(f.next) == len(f.items):
+		p.deliver(v, h, f, effects.OK, nil)
+	default:
+		p.pump(v, of, h, f)
+	}
+	p.tidy(v, h, f)
+}
+
+// Source is what a read is of: one that ended as PeerLost or Stale has shown its link to be of no use.
+func (p *Pipeline) Source(ref kernel.Ref) Source {
+	return p.fetches.Get(ref.Subject).sources[ref.Attempt].Source
+}

@@ -1,0 +1,188 @@
+package link
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The hello of LMCache's HIXL transfer channel, with our extensions, server side.
+
+// helloIn is the memory of its messages.
+type helloIn struct {
+	init    protocol.HixlInitRequest     `snap:"scratch"`
+	mem     protocol.HixlMemInfoRequest  `snap:"scratch"`
+	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
+	side    protocol.P2PInitSideMsg      `snap:"scratch"`
+	ready   protocol.HixlReadyRequest    `snap:"scratch"`
+	offered [][]byte                     `snap:"scratch"`
+}
+
+// A question is a message on the init channel, while it is answered.
+type question struct {
+	hearing
+	ev *effects.Received
+}
+
+// OnInit answers a message on the init channel. busy counts what is kept for each class. Replaced says whose class it
+// took.
+func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
+	if ev.Request == 0 {
+		return
+	}
+	q, m, wire := question{l.hearing(v), ev}, &l.in.hello, &l.cfg.Wire
+	tag, err := protocol.PeekTag(ev.Body, wire)
+	if err == nil {
+		// Nothing else is said here by a client. Renewals are for senders.
+		//exhaustive:ignore
+		switch tag {
+		case protocol.TagHixlInitRequest:
+			if err = m.init.Decode(ev.Body, wire); err == nil {
+				q.welcome(busy)
+				return
+			}
+		case protocol.TagHixlReadyRequest:
+			if err = m.ready.Decode(ev.Body, wire); err == nil {
+				// Ready speaks of an engine connection, which only such planes have.
+				if l.cfg.Bearer {
+					ok := protocol.HixlReadyResponse{OK: true}
+					q.answer(ok.Append(v.Out.Arena()))
+				} else {
+					q.turnAwayPlain(m.ready.LocalID)
+				}
+				return
+			}
+		case protocol.TagHixlMemInfoRequest:
+			if err = m.mem.Decode(ev.Body, wire); err == nil {
+				q.list()
+				return
+			}
+		case protocol.TagP2PInitSideMsg:
+			if len(l.cfg.Lookup) == 0 {
+				v.Out.Mark(MarkSharesNothing)
+				q.turnAway(effects.FactHelloRefused, effects.Unsupported, effects.Why{
+					Field: "enable_p2p", Ours: "false", Theirs: "asks what is shared", Remedy: "set it, or ask another one",
+				})
+				return
+			}
+			if err = m.side.Decode(ev.Body, wire); err == nil {
+				where := protocol.P2PInitSideRetMsg{PeerLookupURL: l.cfg.Lookup}
+				q.answer(where.Append(v.Out.Arena()))
+				return
+			}
+		}
+	}
+	if theirs := protocol.Speaker(ev.Body, wire); theirs != "" {
+		v.Out.Mark(MarkOtherKind)
+		q.turnAway(effects.FactHelloRefused, effects.Unsupported, l.cfg.otherKind(theirs))
+		return
+	}
+	v.Out.Mark(MarkInitMalformed)
+	why := Undecodable(err)
+	if err == nil {
+		why = effects.Why{Field: "message", Ours: "a handshake", Theirs: tag.String()}
+	}
+	q.turnAway(effects.FactMalformed, effects.Malformed, why)
+}
+
+// RefuseInit answers what is nothing that a client says to us.
+func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
+	if ev.Request != 0 {
+		v.Out.Mark(MarkInitMalformed)
+		why := effects.Why{Field: "pd_role", Ours: "sender", Theirs: "sender", Remedy: "send to receivers alone"}
+		if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
+			why = l.cfg.otherKind(theirs)
+		}
+		q := question{l.hearing(v), ev}
+		q.turnAway(effects.FactMalformed, effects.Unsupported, why)
+	}
+}
+
+// welcome answers a hello.
+func (q *question) welcome(busy []uint32) {
+	init, cfg, v := &q.in.hello.init, q.cfg, q.v
+	m := protocol.HixlInitResponse{EngineID: []byte(cfg.LocalID)}
+	if init.HasExt {
+		m.HasExt = true
+		cfg.hello(&m.Ext, effects.Incarnation{})
+		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: init.Ext.Stamps.ClockNS}
+		code, why := cfg.judge(&init.Ext, true)
+		if code == effects.OK {
+			if h := q.admit(effects.Incarnation(init.Ext.Incarnation), busy); h == 0 {
+				code, why = effects.TooMany, effects.Why{
+					Field: "tables.peers", Ours: strconv.Itoa(int(cfg.PeersMax)) + ", all in use,",
+					Remedy: "raise tables.peers of the receiver, or retry",
+				}
+			} else {
+				q.said(h, q.ev.Conn, init.Ext.Stamps.ClockNS)
+				g := q.rows.get(h)
+				g.met(init.LocalID, init.Ext.Caps)
+				g.geometry = append(g.geometry[:0], init.Ext.Geometry...)
+				q.in.hello.offered = cfg.blobs(q.in.hello.offered, g.who, g.us)
+				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), q.in.hello.offered
+			}
+		}
+		if code != effects.OK {
+			v.Out.Mark(MarkHelloRefused)
+			why.Name, why.Stage = effects.Words(init.LocalID), effects.StageHello
+			why.Peer = effects.Incarnation(init.Ext.Incarnation)
+			q.note(effects.FactHelloRefused, code, &why)
+			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
+		}
+	} else if cfg.Bearer {
+		v.Out.Mark(MarkPlainHello)
+	} else {
+		// A plain peer would now connect an engine that we do not have.
+		q.turnAwayPlain(init.LocalID)
+		return
+	}
+	q.answer(m.Append(v.Out.Arena()))
+}
+
+// list takes the asker's buffers and answers with ours.
+func (q *question) list() {
+	mem, mems := &q.in.hello.mem, &q.in.hello.mems
+	switch g := q.on(q.ev.Conn); {
+	case g != nil:
+		g.listed(q.v, q.cfg, mem)
+	case mem.HasExt || !q.cfg.Bearer:
+		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
+		// only where planes serve them.
+		q.v.Out.Mark(MarkInitMalformed)
+		q.turnAway(effects.FactMalformed, effects.Refused, effects.Why{
+			Name: effects.Words(mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
+		})
+		return
+	}
+	mems.Buffers = q.cfg.buffers(mems.Buffers)
+	mems.HasExt = mem.HasExt
+	mems.Stamps = protocol.Stamps{ClockNS: int64(q.v.Now), EchoNS: mem.Stamps.ClockNS}
+	q.answer(mems.Append(q.v.Out.Arena()))
+}
+
+// answer replies with a message that was just appended to the step's arena.
+func (q *question) answer(arena []byte) {
+	q.v.Out.Reply(effects.Reply{Request: q.ev.Request, Body: q.v.Out.Cut(arena)})
+}
+
+// turnAway answers that a step of the handshake failed, and tells why at both ends.
+func (q *question) turnAway(as effects.Fact, code effects.Code, why effects.Why) {
+	why.Stage = effects.StageHello
+	q.note(as, code, &why)
+	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason()}
+	q.answer(m.Append(q.v.Out.Arena()))
+}
+
+func (q *question) note(as effects.Fact, code effects.Code, why *effects.Why) {
+	q.v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(q.ev.Conn), Peer: why.Peer, Why: why})
+}
+
+// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
+func (q *question) turnAwayPlain(name []byte) {
+	q.v.Out.Mark(MarkPlainHelloRefused)
+	why := q.cfg.otherKind("lmcache, transfer_channel hixl")
+	why.Name = effects.Words(name)
+	q.turnAway(effects.FactHelloRefused, effects.Unsupported, why)
+}

@@ -1,0 +1,74 @@
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// incarnations are the one table of both directions, and where links lead to.
+type incarnations struct {
+	rows   table.Slab[Incarnation]
+	byLink table.Index // of rows that are linked
+	lost   bool        // a link was given up since LostWay was asked
+}
+
+func (t *incarnations) emptied(max int) incarnations {
+	return incarnations{rows: t.rows.Emptied(max), byLink: t.byLink.Emptied()}
+}
+
+func (t *incarnations) get(h table.Handle) *Incarnation { return t.rows.Get(h) }
+
+// enter gives an incarnation a row, of which there is one: a direction has no more than PeersMax. Attempts at links go
+// on from those of the row's last life, so that no completion is taken for another's.
+func (t *incarnations) enter(who, us effects.Incarnation, peer table.Handle) table.Handle {
+	h, x := t.rows.Add()
+	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], peer: peer,
+		geometry: x.geometry[:0]}
+	if x.inbound() {
+		x.link.attempt++
+	}
+	return h
+}
+
+// exit gives the row back. Nothing refers to it any more.
+func (t *incarnations) exit(h table.Handle) { t.rows.Remove(h) }
+
+// made notes the link to the pages of a row. Whoever calls it has checked that the import was of the present attempt.
+func (t *incarnations) made(row table.Handle, id effects.Link) {
+	k := &t.get(row).link
+	k.state, k.id = linked, id
+	t.byLink.Add(uint64(id), row)
+}
+
+// drop gives up the link to the pages of a row, if there is one. Nothing can arrive over it any more.
+func (t *incarnations) drop(v *env.Env, row table.Handle) {
+	k := &t.get(row).link
+	if k.id != 0 {
+		t.byLink.Remove(uint64(k.id), row)
+		v.Out.Drop(k.id)
+		t.lost = true
+	}
+	k.state, k.id = unlinked, 0
+}
+
+// behind is the row that a link leads to, or zero.
+func (t *incarnations) behind(link effects.Link) table.Handle {
+	for p := t.byLink.Seek(uint64(link)); p.Found(); p = t.byLink.Next(p) {
+		if t.get(p.Handle()).link.id == link {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// Leads says whether a link stands.
+func Leads(l *Links, link effects.Link) bool { return l.rows.behind(link) != 0 }
+
+// ofClass is the row of a class, or zero.
+func (t *incarnations) ofClass(class int) table.Handle { return t.rows.At(int32(class) - 1) }
+
+func classOf(row table.Handle) int { return int(row.Slot()) + 1 }
+
+// firstPlain is the class of the first peer without our extensions.
+func (t *incarnations) firstPlain() int { return t.rows.Max() + 1 }

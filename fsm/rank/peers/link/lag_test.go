@@ -1,0 +1,55 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+)
+
+// A driver that completes nothing is not asked for ever more: attempts stop until some of the former
+// ones have completed, and then go on. (Found by sim explore, scope push-late-crash.)
+func TestLaggingDriver(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	for range 100 {
+		at, ok := r.timers.Next()
+		if !ok {
+			t.Fatal("a wanted peer waits for nothing")
+		}
+		r.now = at
+		r.do(func(v *env.Env) {
+			ref, _ := r.timers.Pop(r.now)
+			if ref.Owner != kernel.OwnerLink {
+				t.Fatalf("a deadline of owner %d", ref.Owner)
+			}
+			r.links.OnTimer(v, ref)
+		})
+	}
+	if got := uint32(len(r.opens)); got != leftoversMax+1 || r.corrs.Len() > Owed(peersMax, leftoversMax) {
+		t.Fatalf("%d attempts with %d completions outstanding; want %d and at most %d",
+			got, r.corrs.Len(), leftoversMax+1, Owed(peersMax, leftoversMax))
+	}
+	r.wantState(h, Backoff)
+
+	// Nobody wants it for a while, and yet it cannot go: what it is owed would be forgotten.
+	r.links.Unwant(h)
+	if r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2}) == 0 ||
+		r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2}) != 0 || r.want(where) != h {
+		t.Fatal("a peer with many completions outstanding gave up its place")
+	}
+
+	r.opens = r.opens[:leftoversMax+1] // Those of h1.
+	for range leftoversMax {
+		r.opened(effects.Unreachable)
+	}
+	for state := Backoff; state != Opening; state, _ = r.links.Outbound(h).State() {
+		at, _ := r.timers.Next()
+		r.now = at
+		r.do(func(v *env.Env) {
+			ref, _ := r.timers.Pop(r.now)
+			r.links.OnTimer(v, ref)
+		})
+	}
+}

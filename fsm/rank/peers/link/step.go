@@ -1,0 +1,25 @@
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
+)
+
+// Step takes what became of what this room asked for.
+func (l *Links) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
+	switch ev := ev.(type) {
+	case *effects.Opened:
+		l.OnOpened(v, ref, ev)
+	case *effects.Replied:
+		l.OnReplied(v, ref, ev.Body)
+	case *effects.Unanswered:
+		l.OnUnanswered(v, ref, ev.Code)
+	case *effects.ConnLost:
+		l.OnConnLost(v, ref)
+	case *effects.Imported:
+		l.OnImported(v, ref, ev)
+	default:
+		kernel.Foreign("who keeps links")
+	}
+}

@@ -1,0 +1,252 @@
+package link
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What this room says of a failure, beside its code. All of it is made where something failed.
+
+// Why says why the last attempt to reach a peer failed, or its link; nil if it is well.
+func (p *Outbound) Why() *effects.Why { return p.why }
+
+// Stage is how far the handshake with a peer is.
+func (p *Outbound) Stage() effects.Stage { return p.state.stage() }
+
+// Addr is where a peer says hello, which is how people know it.
+func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
+
+// explain fills in what the room knows of a failure: who, and how far the handshake was.
+func (p *Outbound) explain(who effects.Incarnation, w *effects.Why) *effects.Why {
+	w.Addr, w.Peer = p.where.Addr(), who
+	if w.Stage == effects.StageNone {
+		w.Stage = p.state.stage()
+	}
+	return w
+}
+
+func (s State) stage() effects.Stage {
+	switch s {
+	case Opening:
+		return effects.StageConnect
+	case Greeting:
+		return effects.StageHello
+	case Importing:
+		return effects.StagePlane
+	case Listing:
+		return effects.StageBuffers
+	case Idle, Ready, Backoff:
+	}
+	return effects.StageLink
+}
+
+// isAddress reports whether a host is written as an IP address, and not as a name: only an IPv6 address has a colon,
+// and the last part of a name is never a number.
+func isAddress(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	_, err := strconv.ParseUint(last, 10, 8)
+	return strings.Contains(host, ":") || err == nil
+}
+
+// notOpened says why a connection to a host could not be made. A name may be wrong before a port is: a driver does not
+// tell a machine which of both it was, and has it in its log.
+func notOpened(host string, code effects.Code) effects.Why {
+	w := effects.Why{Stage: effects.StageConnect, Field: "connection"}
+	switch {
+	case code != effects.Unreachable:
+		w.Ours = code.String()
+	case isAddress(host):
+		w.Theirs = "refused"
+	default:
+		w.Theirs = "refused, or its name has no address,"
+		w.Remedy = "check the spelling of the host, and that its name has an address here (the log says if it has none); " +
+			"then that it runs, and ports and transfer_channel of both ends"
+	}
+	return w
+}
+
+// laneNotOpened says why a connection to the port of a lane could not be made. The peer is known by the address of its
+// handshake, which succeeded: without the port its reader would look at the one that is well.
+func laneNotOpened(at effects.Addr, channel effects.Channel, code effects.Code) effects.Why {
+	w := notOpened(at.Host, code)
+	w.Field = "connection to port " + strconv.Itoa(int(at.Port))
+	if code == effects.Unreachable && (channel == effects.ChannelAlloc || channel == effects.ChannelRegister) {
+		w.Theirs = "refused"
+		w.Remedy = "handshakes are answered at this peer's other port: check its pd_peer_alloc_port"
+	}
+	return w
+}
+
+// NoAnswer says that a peer let a question wait for too long.
+func NoAnswer(waited effects.Duration) effects.Why {
+	return effects.Why{Field: "link.request_timeout", Ours: waited.String(), Theirs: "no answer"}
+}
+
+// NoHello says that somebody listens where a hello went, and let it wait for too long.
+func NoHello(field string, waited effects.Duration) effects.Why {
+	return effects.Why{
+		Stage: effects.StageHello, Field: field, Ours: waited.String(), Theirs: "no answer to a hello",
+		Remedy: "somebody listens there, but does not answer: look what it is. LMCache with another transfer_channel " +
+			"(nixl, mooncake, hccl) does so, and then answers nobody until it is restarted: run kvferry at both ends. If " +
+			"it is kvferry, it is busy or stopped: raise " + field,
+	}
+}
+
+// noAnswer says what a stage of a handshake that took too long waited for.
+func (p *Outbound) noAnswer(waited effects.Duration) effects.Why {
+	if p.state == Greeting {
+		return NoHello("link.request_timeout", waited)
+	}
+	return NoAnswer(waited)
+}
+
+// HungUp says that a question got no answer, because its connection was closed or lost.
+func HungUp(code effects.Code, waited effects.Duration) effects.Why {
+	if code == effects.Closed || code == effects.Expired {
+		return NoAnswer(waited) // It was our patience that was over.
+	}
+	return effects.Why{Field: "connection", Theirs: "ended before an answer came"}
+}
+
+// noPlane says why no plane leads to a peer: none of ours that it has too, or none that could be connected.
+func (c *Config) noPlane(tried string, theirs [][]byte) effects.Why {
+	if tried == "" {
+		return effects.Why{Field: "transfer_channel", Ours: listed(c.PlaneNames), Theirs: listed(theirs)}
+	}
+	return effects.Why{Field: "transfer_channel", Ours: tried}
+}
+
+func listed(names [][]byte) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	var all []string
+	for _, n := range names {
+		all = append(all, effects.Words(n))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Undecodable says what is wrong with a peer's bytes.
+func Undecodable(err error) effects.Why {
+	var e *protocol.DecodeError
+	if !errors.As(err, &e) {
+		return effects.Why{}
+	}
+	// What it was and what it should be belong together: the one is of the bytes, the other of a type.
+	w, more := effects.Why{Field: e.Message}, ""
+	for _, part := range [...]struct{ before, text string }{{"", e.Found}, {"want ", e.Want}} {
+		if part.text != "" && more != "" {
+			more += ", "
+		}
+		if part.text != "" {
+			more += part.before + part.text
+		}
+	}
+	w.Theirs = e.Code.String()
+	if more != "" {
+		w.Theirs = effects.Words([]byte(w.Theirs + " (" + more + ")"))
+	}
+	if e.Field != "" {
+		w.Field = strings.TrimPrefix(w.Field+"."+e.Field, ".")
+	}
+	w.Field = effects.Words([]byte(w.Field))
+	if w.Field == "" {
+		w.Field = "message"
+	}
+	return w
+}
+
+// Differ says in what the layouts of two ends differ first, or that they do not.
+func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
+	const remedy = "make model, dtype and chunk_size of both ends agree"
+	switch {
+	case ours.Dtype != theirs.Dtype:
+		return effects.Why{
+			Field: "layout.dtype", Ours: ours.Dtype.String(), Theirs: theirs.Dtype.String(), Remedy: remedy,
+		}, true
+	case ours.Format != theirs.Format:
+		return effects.Why{
+			Field: "layout.fmt", Ours: ours.Format.String(), Theirs: theirs.Format.String(), Remedy: remedy,
+		}, true
+	case ours.Shape != theirs.Shape:
+		return effects.Why{
+			Field: "layout.shape", Ours: ours.Shape.String(), Theirs: theirs.Shape.String(), Remedy: remedy,
+		}, true
+	}
+	return effects.Why{}, false
+}
+
+// holds says whether pages of the second layout hold whole chunks of which so many layers have the first each.
+func holds(layer protocol.Layout, layerBytes uint64, layers uint32, chunk protocol.Layout, chunkBytes uint64) bool {
+	whole, _, ok := layer.Whole(layers)
+	return ok && whole == chunk && chunkBytes == layerBytes*uint64(layers) && chunkBytes <= math.MaxUint32
+}
+
+// putsTogether says whether a peer has pages for all layers of a chunk, and we one for each. takesFrom is the same seen
+// from there.
+func (c *Config) putsTogether(ext *protocol.HelloExt) bool {
+	return c.Layers > 0 && ext.Layers == 0 && holds(c.Layout, c.PageBytes, c.Layers, ext.Layout, ext.PageBytes)
+}
+
+func (c *Config) takesFrom(ext *protocol.HelloExt) bool {
+	return c.Layers == 0 && ext.Layers > 0 && holds(ext.Layout, ext.PageBytes, ext.Layers, c.Layout, c.PageBytes)
+}
+
+// judge says whether both ends fit, by the same rule on both sides. A page for each layer fits one of all layers if who
+// has that is called: whoever calls puts chunks together.
+func (c *Config) judge(ext *protocol.HelloExt, called bool) (effects.Code, effects.Why) {
+	if ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax {
+		return effects.Unsupported, effects.Why{
+			Field: "kvf_proto", Ours: versions(VersionMin, VersionMax), Theirs: versions(ext.ProtoMin, ext.ProtoMax),
+			Remedy: "upgrade the older side",
+		}
+	}
+	if called && c.takesFrom(ext) || !called && c.putsTogether(ext) {
+		return named(ext)
+	}
+	if w, differ := Differ(c.Layout, ext.Layout); differ {
+		if w.Field == "layout.shape" && (ext.Layers > 0) != (c.Layers > 0) { // Which is why.
+			w = layersDiffer(c.Layers, ext.Layers, "set use_layerwise to the same at both ends")
+		}
+		return effects.Mismatch, w
+	}
+	if ext.PageBytes != c.PageBytes {
+		return effects.Mismatch, pagesDiffer(c.PageBytes, ext.PageBytes)
+	}
+	if ext.Layers != c.Layers && ext.Layers > 0 && c.Layers > 0 {
+		return effects.Mismatch, layersDiffer(c.Layers, ext.Layers, "run the same model at both ends")
+	}
+	return named(ext)
+}
+
+// named comes last, because who refuses a hello gives no name, and fits or not all the same.
+func named(ext *protocol.HelloExt) (effects.Code, effects.Why) {
+	if ext.Incarnation == (protocol.UUID{}) {
+		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
+	}
+	return effects.OK, effects.Why{}
+}
+
+func layersDiffer(ours, theirs uint32, remedy string) effects.Why {
+	return effects.Why{
+		Field: "kvf_layers", Ours: strconv.FormatUint(uint64(ours), 10), Theirs: strconv.FormatUint(uint64(theirs), 10),
+		Remedy: remedy,
+	}
+}
+
+func pagesDiffer(ours, theirs uint64) effects.Why {
+	return effects.Why{
+		Field: "kvf_page_bytes", Ours: strconv.FormatUint(ours, 10), Theirs: strconv.FormatUint(theirs, 10),
+		Remedy: "make model, dtype and chunk_size of both ends agree",
+	}
+}
+
+func versions(first, last uint32) string {
+	return strconv.FormatUint(uint64(first), 10) + " to " + strconv.FormatUint(uint64(last), 10)
+}

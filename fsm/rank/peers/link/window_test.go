@@ -1,0 +1,93 @@
+package link
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// takes is the lane's connection, if one more request may go on it.
+func (r *rig) takes(h table.Handle, lane Lane) (c effects.Conn) {
+	r.do(func(v *env.Env) { c = r.links.Take(v, h, lane) })
+	return c
+}
+
+// The smaller of what both ends said is how many requests are in flight on the alloc lane; who says nothing means one.
+// Commits stay in lockstep. A hello has not a byte more where there is no window.
+func TestWindowIsTheSmallerOne(t *testing.T) {
+	for _, c := range []struct{ ours, theirs, want uint16 }{
+		{0, 0, 1}, {1, 1, 1}, {0, 16, 1}, {1, 16, 1}, {16, 0, 1}, {16, 1, 1}, {16, 16, 16}, {2, 16, 2}, {16, 3, 3},
+	} {
+		r := newRig(t)
+		r.links.cfg.Window, r.peer.cfg.Window = c.ours, c.theirs
+		h := r.want(where)
+		r.opened(effects.OK)
+		if said := bytes.Contains(r.bodies[0], []byte("kvf_window")); said != (c.ours > 1) {
+			t.Fatalf("%+v: the hello says a window: %v", c, said)
+		}
+		r.answered(func(answer []byte) []byte {
+			if said := bytes.Contains(answer, []byte("kvf_window")); said != (c.theirs > 1) {
+				t.Fatalf("%+v: the answer says a window: %v", c, said)
+			}
+			return answer
+		})
+		r.imported(effects.OK, 5)
+		r.answered(nil)
+		for lane, want := range map[Lane]uint16{LaneAlloc: c.want, LaneCommit: 1} {
+			r.takes(h, lane)
+			e, conn := r.opened(effects.OK)
+			if max(e.Window, 1) != want {
+				t.Fatalf("%+v: lane %d is opened with a window of %d", c, lane, e.Window)
+			}
+			for i := range want {
+				if got := r.takes(h, lane); got != conn {
+					t.Fatalf("%+v: request %d of lane %d goes on %d", c, i, lane, got)
+				}
+			}
+			if r.takes(h, lane) != 0 {
+				t.Fatalf("%+v: lane %d takes more than %d requests", c, lane, want)
+			}
+			r.untake(h, lane, conn)
+			if r.takes(h, lane) != conn || r.takes(h, lane) != 0 {
+				t.Fatalf("%+v: an answer on lane %d makes not room for one", c, lane)
+			}
+		}
+	}
+}
+
+// A window is what one incarnation said: whoever comes back says it again, or has none; and no number is too large.
+func TestWindowIsOfOneIncarnation(t *testing.T) {
+	r := newRig(t)
+	r.links.cfg.Window, r.peer.cfg.Window = 16, 16
+	h := r.ready(5)
+	r.takes(h, LaneAlloc)
+	if e, _ := r.opened(effects.OK); e.Window != 16 {
+		t.Fatalf("a window of %d", e.Window)
+	}
+	for _, c := range []struct {
+		says uint32
+		want uint16
+	}{{0, 0}, {1 << 16, 16}, {1<<32 - 1, 16}, {1, 0}} {
+		r.do(func(v *env.Env) { r.links.Fail(v, h, effects.PeerLost, effects.Why{}) })
+		r.tick()
+		r.opened(effects.OK)
+		r.answered(func(answer []byte) []byte {
+			var m protocol.HixlInitResponse
+			if err := m.Decode(answer, &r.links.cfg.Wire); err != nil {
+				t.Fatal(err)
+			}
+			m.Ext.Window = c.says
+			return m.Append(nil)
+		})
+		r.imported(effects.OK, 6)
+		r.answered(nil)
+		r.takes(h, LaneAlloc)
+		if e, _ := r.opened(effects.OK); e.Window != c.want {
+			t.Fatalf("one who says %d is opened with a window of %d", c.says, e.Window)
+		}
+	}
+}
