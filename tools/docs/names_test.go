@@ -15,7 +15,7 @@ import (
 var (
 	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	inline = regexp.MustCompile("`([^`\n]+)`")
-	isFile = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|patch|c)$`)
+	isFile = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|yaml|c)$`)
 	isDir  = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
 	isName = regexp.MustCompile(`^(?:\w+\.)?(\w+)\.([A-Z]\w*)$`)
 	isTest = regexp.MustCompile(`^((Test|Fuzz|Benchmark|Example)[A-Z]|test_)\w*$`)
@@ -25,7 +25,7 @@ var (
 // Files, folders and tests that documents name exist.
 func TestFilesAndTestsThatDocumentsName(t *testing.T) {
 	files, funcs := []string{}, map[string]bool{}
-	for _, end := range []string{".go", ".txt", ".md", ".patch", ".c", ".py"} {
+	for _, end := range []string{".go", ".txt", ".md", ".yaml", ".c", ".py"} {
 		for file, text := range sources(t, ".", end) {
 			files = append(files, "/"+strings.TrimPrefix(file, "./"))
 			for _, m := range tests.FindAllStringSubmatch(text, -1) {
@@ -141,19 +141,23 @@ var (
 	rule    = regexp.MustCompile(`\b[Rr]ules? (M[0-9])`)
 )
 
-// Rules that comments cite are stated in docs/safety.md.
+// Rules that comments and mutants cite are stated in docs/safety.md.
 func TestRulesThatCommentsCite(t *testing.T) {
 	safety, cited := read(t, "docs/safety.md"), 0
-	for file, text := range sources(t, ".", ".go") {
-		for _, c := range comment.FindAllString(text, -1) {
-			for _, m := range rule.FindAllStringSubmatch(c, -1) {
-				if cited++; !strings.Contains(safety, "**"+m[1]+", ") {
-					t.Errorf("%s cites rule %s, which docs/safety.md does not have", file, m[1])
-				}
+	check := func(file, text string) {
+		for _, m := range rule.FindAllStringSubmatch(text, -1) {
+			if cited++; !strings.Contains(safety, "**"+m[1]+", ") {
+				t.Errorf("%s cites rule %s, which docs/safety.md does not have", file, m[1])
 			}
 		}
 	}
-	if cited < 20 {
+	for file, text := range sources(t, ".", ".go") {
+		for _, c := range comment.FindAllString(text, -1) {
+			check(file, c)
+		}
+	}
+	check("sim/mutants.yaml", read(t, "sim/mutants.yaml"))
+	if cited < 100 {
 		t.Errorf("only %d rules are cited", cited)
 	}
 }

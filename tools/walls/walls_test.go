@@ -228,6 +228,8 @@ var rooms = []room{
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	// Runs the command of two commits, so it must not be compiled against the code of either.
 	{name: "tools/guard", own: none, foreign: none},
+	// Runs seeds for tools/mutants, which builds it once for each defect.
+	{name: "tools/mutants/seek", own: []string{"sim"}, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
