@@ -494,7 +494,7 @@ guard: ## Compare what the machines do with what is kept: event logs of 1,000 se
 	CGO_ENABLED=0 $(GO) run ./tools/guard check
 
 .PHONY: mutants
-mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
+mutants: ## Put each known defect (sim/mutants.yaml) back, one at a time; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
 .PHONY: scopes
@@ -503,8 +503,8 @@ scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.tx
 	KVFERRY_SCOPES=$(MOST) $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
 
 .PHONY: regressions
-regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their list (docs/mutants.md).
-	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -list docs/mutants.md
+regressions: ## As mutants, and write the kept plans of the known defects anew (sim/testdata/regressions).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.
