@@ -272,6 +272,25 @@ $(PY)/ready: python/package.lock
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
 
+# ---- the documentation as a site ----
+
+override SITE := $(CACHE)/site
+
+.PHONY: docs
+docs: $(SITE)/venv/ready ## Build the documentation as a site into .cache/site/site; a broken link fails.
+	cd tools/site && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
+	cd tools/site && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
+	$(SITE)/venv/bin/python tools/site/build.py . $(SITE)
+
+# To change it: cd tools/site && uv pip compile --generate-hashes --universal --python-version 3.11 --no-annotate \
+#     site.in -o site.lock
+$(SITE)/venv/ready: tools/site/site.lock $(PY)/ready
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; \
+		sys.exit(sys.version_info < (3, 11) and f"PYTHON is {v}, too old for Zensical: name one of 3.11 or newer")'
+	PYTHON=$(PYTHON) tools/venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
 # ---- libnixl ----
 
 override NIXL := $(CACHE)/nixl

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 var (
@@ -34,22 +33,6 @@ func TestLinksOfDocuments(t *testing.T) {
 			}
 			if anchor != "" && !slices.Contains(anchors(docs[file]), anchor) {
 				t.Errorf("%s links to %s, and %s has no such heading", doc, m[1], file)
-			}
-		}
-	}
-}
-
-// Lines of documents fit a screen. Text in fences is for pasting and has any length.
-func TestLinesOfDocuments(t *testing.T) {
-	const columns = 140
-	for doc, text := range documents(t) {
-		at, fenced := 0, false
-		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "```") {
-				fenced = !fenced
-			}
-			if at++; !fenced && utf8.RuneCountInString(strings.TrimRight(line, "\n")) > columns {
-				t.Errorf("%s:%d has more than %d columns: break it, or make a row of a table an item of a list", doc, at, columns)
 			}
 		}
 	}

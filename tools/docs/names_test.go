@@ -15,7 +15,7 @@ import (
 var (
 	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	inline = regexp.MustCompile("`([^`\n]+)`")
-	isFile = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|yaml|c)$`)
+	isFile = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|c)$`)
 	isDir  = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
 	isName = regexp.MustCompile(`^(?:\w+\.)?(\w+)\.([A-Z]\w*)$`)
 	isTest = regexp.MustCompile(`^((Test|Fuzz|Benchmark|Example)[A-Z]|test_)\w*$`)
@@ -25,7 +25,7 @@ var (
 // Files, folders and tests that documents name exist.
 func TestFilesAndTestsThatDocumentsName(t *testing.T) {
 	files, funcs := []string{}, map[string]bool{}
-	for _, end := range []string{".go", ".txt", ".md", ".yaml", ".c", ".py"} {
+	for _, end := range []string{".go", ".txt", ".md", ".c", ".py"} {
 		for file, text := range sources(t, ".", end) {
 			files = append(files, "/"+strings.TrimPrefix(file, "./"))
 			for _, m := range tests.FindAllStringSubmatch(text, -1) {

@@ -226,16 +226,17 @@ var rooms = []room{
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
 	// held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
-	// Runs the command of two commits, so it must not be compiled against the code of either.
-	{name: "tools/guard", own: none, foreign: none},
 	// Runs seeds for tools/mutants, which builds it once for each defect.
 	{name: "tools/mutants/seek", own: []string{"sim"}, foreign: none},
+	// Runs the command of two commits, so it must not be compiled against the code of either.
+	{name: "tools/guard", own: none, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
 	// What tests of machines play their transcripts by; no machine may reach it.
 	{name: "tools/transcript", own: []string{"effects"}, foreign: []string{"github.com/cockroachdb/datadriven"}},
 	{name: "tools/...", own: []string{"tools/..."}},
+	{name: "examples/...", own: []string{"effects", "runtime/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
 	{name: "...", own: none},
