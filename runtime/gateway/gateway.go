@@ -88,7 +88,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 	if err := g.open(); err != nil {
 		return nil, err // What an agent that stays might reach of the decoy stays, too: address space.
 	}
-	g.env.Leased.Protect(g)
+	g.env.Leased.AddExpeller(g)
 	go g.run()
 	return g, nil
 }
@@ -240,6 +240,6 @@ func (g *Gateway) leave() {
 }
 
 var (
-	_ plane.Plane = (*Gateway)(nil)
-	_ plane.Guard = (*Gateway)(nil)
+	_ plane.Plane    = (*Gateway)(nil)
+	_ plane.Expeller = (*Gateway)(nil)
 )

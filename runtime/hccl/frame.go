@@ -64,9 +64,9 @@ type welcome struct {
 	boot    [16]byte
 	link    comm.Link // what carries the bytes, as the target reckons
 	rank    comm.Rank
-	serves  []plane.Served // one pool or two
-	regions uint8          // that the target binds to each communicator
-	proof   [16]byte       // that the target has the token, and heard this hello
+	serves  []plane.ServedPool // one pool or two
+	regions uint8              // that the target binds to each communicator
+	proof   [16]byte           // that the target has the token, and heard this hello
 }
 
 // accept answers the offer of an epoch.
@@ -160,7 +160,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = append(b, w.boot[:]...)
 	b = appendRank(append(b, byte(w.link)), w.rank)
 	for i := range servedMax { // What is not there is all zero.
-		s := plane.Served{}
+		s := plane.ServedPool{}
 		if i < len(w.serves) {
 			s = w.serves[i]
 		}
@@ -178,7 +178,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 }
 
 // parseServed reads a pool of a welcome; one without pages is none.
-func parseServed(b []byte) (s plane.Served, err error) {
+func parseServed(b []byte) (s plane.ServedPool, err error) {
 	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
 		PageBytes: binary.LittleEndian.Uint64(b[20:])}
 	s.Region = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
