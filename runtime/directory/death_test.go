@@ -30,7 +30,7 @@ func serveAlone(file string) error {
 	if err != nil {
 		return err
 	}
-	opener := valkey.Beside(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream})
+	opener := valkey.WithLog(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream})
 	if _, err := directory.Open(cfg, opener, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ const flushPatience = time.Second
 // servers are the sockets of each set, in its order.
 func servers(cfg *config.Directory) (all []control.Server) {
 	add := func(ch effects.Channel, port uint16) {
-		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, TellLost: true})
+		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, ReportLost: true})
 	}
 	for _, m := range cfg.Monitors {
 		add(effects.ChannelFeed, m.Pull)

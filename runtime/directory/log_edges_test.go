@@ -38,7 +38,7 @@ func TestLogThatLosesEntries(t *testing.T) {
 	a.tell(a.operations("admit", 3, 4))
 	b.finds("a", 4, 1, 2, 3, 4)
 	server.Kill()
-	server.Again()
+	server.Restart()
 	server.Follow(copied)
 	server.Lead()
 	a.tell(a.operations("admit", 4, 5))
@@ -98,7 +98,7 @@ func file(ca, cert, key string) string {
 
 // The log may be reached by TLS, with certificates of both.
 func TestLogByTLS(t *testing.T) {
-	ring := valkeytest.NewRing(t)
+	ring := valkeytest.NewKeyFiles(t)
 	server := valkeytest.StartEncrypted(t, ring)
 	more := file(ring.CA, ring.Cert, ring.Key)
 	first := sharesBy(t, freePorts(t, 1), server.Addr(), more, slog.DiscardHandler)
@@ -186,7 +186,7 @@ func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
 // A server that wants another password, whose key is no stream, or that speaks TLS where the directory does not or with
 // others, is told of with what to change; the directory serves by itself meanwhile.
 func TestLogThatRefuses(t *testing.T) {
-	ring, other := valkeytest.NewRing(t), valkeytest.NewRing(t)
+	ring, other := valkeytest.NewKeyFiles(t), valkeytest.NewKeyFiles(t)
 	text := func(t *testing.T) *valkeytest.Server {
 		s := valkeytest.Start(t)
 		s.Do("SET", "kvferry:directory", "1")

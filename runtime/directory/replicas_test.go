@@ -30,11 +30,11 @@ func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *director
 	}
 	c := valkey.Config{Stream: cfg.Shared.Stream, Password: cfg.Shared.Password}
 	if cfg.Shared.TLS {
-		if c.TLS, err = valkey.Encrypted(cfg.Shared.CA, cfg.Shared.Cert, cfg.Shared.Key); err != nil {
+		if c.TLS, err = valkey.TLSConfig(cfg.Shared.CA, cfg.Shared.Cert, cfg.Shared.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d, err := directory.Open(cfg, valkey.Beside(zmq.Config{}.Opener(), c), slog.New(says))
+	d, err := directory.Open(cfg, valkey.WithLog(zmq.Config{}.Opener(), c), slog.New(says))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestDirectoriesShareALog(t *testing.T) {
 	a.tell(a.operations("admit", 4, 4, 5))
 	c.finds("a", 2, 4, 5)
 	b.finds("a", 2, 1, 2)
-	server.Again()
+	server.Restart()
 	a.lives("log is gone", b, 1, 2, 4, 5)
 
 	a.tell(a.message("DeRegisterMsg", a.listens()[:4]...))

@@ -147,7 +147,7 @@ type side struct {
 // openSide opens one; port 0 is one that is free. It returns the port.
 func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side, uint16, error) {
 	s := &side{g: g, agent: a, metadata: metadata, ready: make(chan struct{})}
-	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, GuestsMax: g.sideGuests, Servers: []control.Server{
+	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, MaxInbound: g.sideGuests, Servers: []control.Server{
 		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
 	}})
 	if err != nil {

@@ -100,7 +100,7 @@ func TestSideChannelsAreBounded(t *testing.T) {
 	bounds := make(chan int, 8)
 	oursBy(t, func(env control.Env) (control.Transport, error) {
 		if len(env.Servers) > 0 {
-			bounds <- env.GuestsMax
+			bounds <- env.MaxInbound
 		}
 		return zmq.Config{}.Opener()(env)
 	})

@@ -74,12 +74,12 @@ func TestBoundsHaveTheirCodes(t *testing.T) {
 		t.Errorf("second conn of one: %s", got.Code)
 	}
 	fits := strings.Repeat("x", 4096)
-	client.WantUnanswered(client.Ask(conn, fits+"x"), effects.TooLarge)
-	if got := client.Tell(conn, fits+"x"); got != effects.TooLarge {
+	client.WantUnanswered(client.SendRequest(conn, fits+"x"), effects.TooLarge)
+	if got := client.PostMessage(conn, fits+"x"); got != effects.TooLarge {
 		t.Errorf("post that is too large: %s", got)
 	}
-	corr := client.Ask(conn, fits)
-	server.Answer(server.Asked(fits).Request, "ok")
+	corr := client.SendRequest(conn, fits)
+	server.SendReply(server.AwaitReceived(fits).Request, "ok")
 	client.WantReply(corr, "ok")
 	for range 3 {
 		client.Close(conn)
@@ -104,7 +104,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
 			[]string{`"a;b"`, "IP address"}},
 		{control.Server{Channel: 20, Addr: local}, effects.Invalid, []string{"init, alloc", "heartbeat"}},
-		{control.Server{Channel: effects.ChannelFeed, Addr: local, TellLost: true}, effects.Unsupported,
+		{control.Server{Channel: effects.ChannelFeed, Addr: local, ReportLost: true}, effects.Unsupported,
 			[]string{"channel feed", "lost connections", "control.transport: zmq"}},
 	} {
 		// The first server is fine and must be let go again.
@@ -139,7 +139,7 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
-	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), GuestsMax: 4})
+	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), MaxInbound: 4})
 	var e *control.Error
 	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "GuestsMax 4") {
 		t.Errorf("a bound that libzmq cannot keep: got %v", err)
@@ -153,11 +153,11 @@ func TestOldestRequestGivesWay(t *testing.T) {
 	corrs := map[string]effects.Corr{}
 	requests := map[string]effects.Request{}
 	for _, body := range []string{"a", "b", "c"} {
-		corrs[body] = client.Ask(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
-		requests[body] = server.Asked(body).Request
+		corrs[body] = client.SendRequest(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
+		requests[body] = server.AwaitReceived(body).Request
 	}
 	for _, body := range []string{"a", "b", "c"} {
-		server.Answer(requests[body], body)
+		server.SendReply(requests[body], body)
 	}
 	client.WantReply(corrs["b"], "b")
 	client.WantReply(corrs["c"], "c")
@@ -171,7 +171,7 @@ func TestMissingBoundsAreTold(t *testing.T) {
 	var lines logtest.Lines
 	controltest.Start(t, libzmq.Config{Log: lines.Logger()}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
-	if said := lines.With("bounds neither the connections of peers"); len(said) != 1 ||
+	if said := lines.With("bounds neither inbound connections"); len(said) != 1 ||
 		!strings.Contains(said[0], "control.transport: zmq") {
 		t.Errorf("logged %q", said)
 	}
@@ -189,18 +189,18 @@ func TestUnaskedAnswers(t *testing.T) {
 		}
 		return got[0]
 	}
-	one := client.Ask(conn, "one")
+	one := client.SendRequest(conn, "one")
 	first := asked("one")
-	plaintest.Say(t, router, first, "", "to one")
-	plaintest.Say(t, router, first, "", "to one, again")
+	plaintest.SendFrames(t, router, first, "", "to one")
+	plaintest.SendFrames(t, router, first, "", "to one, again")
 	client.WantReply(one, "to one")
 	until(t, func() bool { return client.Stats().Unrequested == 1 })
-	two := client.Ask(conn, "two")
+	two := client.SendRequest(conn, "two")
 	second := asked("two")
 	if second == first {
 		t.Error("the connection is still there")
 	}
-	plaintest.Say(t, router, second, "", "to two")
+	plaintest.SendFrames(t, router, second, "", "to two")
 	client.WantReply(two, "to two")
 }
 
@@ -210,7 +210,7 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 	router, addr := plaintest.Server(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.DialMany(effects.ChannelAlloc, 2, addr)
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	var got [2][]string
 	for i := range got {
 		var err error
@@ -218,20 +218,20 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 			t.Fatalf("asked %q, %v", got[i], err)
 		}
 	}
-	plaintest.Say(t, router, got[0][0], "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
-	plaintest.Say(t, router, got[1][0], got[1][1], "", "to two")
+	plaintest.SendFrames(t, router, got[0][0], "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
+	plaintest.SendFrames(t, router, got[1][0], got[1][1], "", "to two")
 	client.WantReply(two, "to two")
 	if n := client.Stats().Unrequested; n != 1 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
-	plaintest.Say(t, router, got[0][0], "", "to whom")
+	plaintest.SendFrames(t, router, got[0][0], "", "to whom")
 	client.WantUnanswered(one, effects.Malformed)
-	three := client.Ask(conn, "three")
+	three := client.SendRequest(conn, "three")
 	again, err := router.RecvMessage(0)
 	if err != nil || len(again) != 4 || again[0] == got[0][0] {
 		t.Fatalf("asked %q, %v", again, err)
 	}
-	plaintest.Say(t, router, again[0], again[1], "", "to three")
+	plaintest.SendFrames(t, router, again[0], again[1], "", "to three")
 	client.WantReply(three, "to three")
 }
 
@@ -241,7 +241,7 @@ func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
 		libzmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
 	conn := client.Dial(effects.ChannelProxy, mute(t))
 	for i := range 2 {
-		if got := client.Tell(conn, "note"); got != effects.Refused {
+		if got := client.PostMessage(conn, "note"); got != effects.Refused {
 			t.Errorf("post %d: %s, want %s", i, got, effects.Refused)
 		}
 	}
@@ -256,10 +256,10 @@ func TestWaitingIsBounded(t *testing.T) {
 	for range 2 {
 		client.Transport.Post(&effects.Post{Corr: 100, Conn: one, Body: []byte("x")})
 	}
-	if got := client.Tell(one, "x"); got != effects.Refused {
+	if got := client.PostMessage(one, "x"); got != effects.Refused {
 		t.Errorf("a word beyond those of a Conn: %s", got)
 	}
-	if got := client.Tell(other, strings.Repeat("x", 4095)); got != effects.Refused {
+	if got := client.PostMessage(other, strings.Repeat("x", 4095)); got != effects.Refused {
 		t.Errorf("bytes beyond those of all: %s", got)
 	}
 	client.Close(one)
@@ -290,13 +290,13 @@ func TestPeerThatComesBackIsAsked(t *testing.T) {
 		t.Errorf("logged %q", said)
 	}
 	first := start()
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "there?")
-	first.Answer(first.Asked("there?").Request, "yes")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "there?")
+	first.SendReply(first.AwaitReceived("there?").Request, "yes")
 	client.WantReply(corr, "yes")
 	first.Stop()
 	second := start()
-	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
-	second.Answer(second.Asked("and now?").Request, "me")
+	corr = client.SendRequest(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.SendReply(second.AwaitReceived("and now?").Request, "me")
 	client.WantReply(corr, "me")
 }
 
@@ -312,8 +312,8 @@ func TestSilentNameServer(t *testing.T) {
 		}}.Opener())
 	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit, Addr: effects.Addr{Host: "silent.example", Port: 7}})
 	until(t, func() bool { return looked.Load() == 1 })
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "ping")
-	server.Answer(server.Asked("ping").Request, "pong")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "ping")
+	server.SendReply(server.AwaitReceived("ping").Request, "pong")
 	client.WantReply(corr, "pong")
 	client.Stop()
 	controltest.Await(t, client.Recorder, func(e *effects.Opened) bool { return e.Corr == 1000 && e.Code == effects.Closed })
@@ -332,8 +332,8 @@ func TestWhereClientsComeFrom(t *testing.T) {
 	conns := map[effects.Conn]int{}
 	for i, socket := range []*zmq4.Socket{named, named, plain, plain} {
 		body := fmt.Sprint("question ", i)
-		plaintest.Say(t, socket, body)
-		got := server.Asked(body)
+		plaintest.SendFrames(t, socket, body)
+		got := server.AwaitReceived(body)
 		conns[got.Conn]++
 		if got.Origin == 0 {
 			t.Errorf("question %d has no origin", i)
@@ -341,8 +341,8 @@ func TestWhereClientsComeFrom(t *testing.T) {
 		if from := server.Caller(got.Conn); socket == plain && from != loopback {
 			t.Errorf("question %d comes from %v", i, from)
 		}
-		server.Answer(got.Request, body)
-		plaintest.Hear(t, socket, body)
+		server.SendReply(got.Request, body)
+		plaintest.WantFrames(t, socket, body)
 	}
 	if len(conns) != 3 {
 		t.Errorf("the Conns are %v, want two of one question and one of two", conns)
@@ -357,7 +357,7 @@ func TestManyFramesOfTooManyBytes(t *testing.T) {
 	server, addr := serve(t, effects.ChannelMeta)
 	dealer := plaintest.Client(t, zmq4.DEALER, addr)
 	part := strings.Repeat("x", 1<<20)
-	plaintest.Say(t, dealer, "", part, part)
+	plaintest.SendFrames(t, dealer, "", part, part)
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == 1 })
 	if len(got.Body) != 0 {
 		t.Fatalf("it has a body of %d bytes", len(got.Body))

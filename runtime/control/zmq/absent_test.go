@@ -57,12 +57,12 @@ func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
 		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
 		conn := client.Dial(channel, addr)
 		if !channel.Asks() {
-			client.Tell(conn, "anybody?")
-			server.Asked("anybody?")
+			client.PostMessage(conn, "anybody?")
+			server.AwaitReceived("anybody?")
 			continue
 		}
-		corr := client.Ask(conn, "anybody?")
-		server.Answer(server.Asked("anybody?").Request, "me")
+		corr := client.SendRequest(conn, "anybody?")
+		server.SendReply(server.AwaitReceived("anybody?").Request, "me")
 		client.WantReply(corr, "me")
 	}
 }
@@ -76,13 +76,13 @@ func TestPeerThatComesBackIsAsked(t *testing.T) {
 	first := start()
 	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
 	patient := client.Dial(effects.ChannelInit, addr)
-	corr := client.Ask(patient, "there?")
-	first.Answer(first.Asked("there?").Request, "yes")
+	corr := client.SendRequest(patient, "there?")
+	first.SendReply(first.AwaitReceived("there?").Request, "yes")
 	client.WantReply(corr, "yes")
 	first.Stop()
 	second := start()
-	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
-	second.Answer(second.Asked("and now?").Request, "me")
+	corr = client.SendRequest(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.SendReply(second.AwaitReceived("and now?").Request, "me")
 	client.WantReply(corr, "me")
 }
 
@@ -92,7 +92,7 @@ func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
 		client := controltest.Start(t, zmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
 		conn := client.Dial(channel, mute(t))
 		for i := range 2 {
-			if got := client.Tell(conn, "note"); got != effects.Refused {
+			if got := client.PostMessage(conn, "note"); got != effects.Refused {
 				t.Errorf("%s: post %d: %s, want %s", channel, i, got, effects.Refused)
 			}
 		}

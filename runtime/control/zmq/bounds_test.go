@@ -30,6 +30,6 @@ func TestOutboxKeepsNoMemory(t *testing.T) {
 	if cap(o.bytes) != 0 || !o.send(nil) {
 		t.Errorf("it keeps %d bytes", cap(o.bytes))
 	}
-	o.calm()
+	o.waitForRoom()
 	writers.Wait()
 }

@@ -108,7 +108,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 			conn := client.Dial(effects.ChannelInit, h.addr)
 			s := h.opens().greets("ROUTER")
 			for i := range 3 {
-				corr := client.Ask(conn, "question")
+				corr := client.SendRequest(conn, "question")
 				if i > 0 {
 					s = h.opens().greets("ROUTER")
 				}
@@ -127,13 +127,13 @@ func TestAnswersWithoutEnd(t *testing.T) {
 					t.Errorf("%d bytes took %d of ours", sent, after.TotalAlloc-before.TotalAlloc)
 				}
 			}
-			corr := client.Ask(conn, "and now")
+			corr := client.SendRequest(conn, "and now")
 			s = h.opens().greets("ROUTER")
 			s.hears("and now")
 			s.says("", "an answer")
 			client.WantReply(corr, "an answer")
-			lines.await(t, "cannot be taken")
-			said := lines.With("a connection to a peer is ended")
+			lines.await(t, "is malformed")
+			said := lines.With("a connection to a peer has ended")
 			if len(said) != 1 || !strings.Contains(said[0], "from="+h.Addr().String()) {
 				t.Errorf("logged %q, want one line", said)
 			}
@@ -150,20 +150,20 @@ func TestUnaskedAnswers(t *testing.T) {
 	client, h := controltest.Start(t, config.Opener()), settle(t)
 	conn := client.Dial(effects.ChannelAlloc, h.addr)
 	s := h.opens().greets("REP")
-	corr := client.Ask(conn, "one")
+	corr := client.SendRequest(conn, "one")
 	s.hears("one")
 	s.says("", "first")
 	client.WantReply(corr, "first")
 	s.says("", "second")
 	s.ends()
-	corr = client.Ask(conn, "two")
+	corr = client.SendRequest(conn, "two")
 	s = h.opens().greets("REP")
 	s.hears("two")
 	s.says("", "third")
 	client.WantReply(corr, "third")
-	lines.await(t, "nobody asked for")
+	lines.await(t, "no request in flight")
 	if n := client.Stats().Unrequested; n != 1 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
 }
 
@@ -192,14 +192,14 @@ func TestQuestionEndsWithItsConnection(t *testing.T) {
 		func(s *stranger) {}, // It answers no ping.
 	} {
 		if i == 0 {
-			client.Ask(conn, "lost")
+			client.SendRequest(conn, "lost")
 		}
 		s := h.opens().greets("ROUTER")
 		s.hears("lost")
 		end(s)
 		corr := effects.Corr(i + 2)
 		client.WantUnanswered(corr, effects.PeerLost)
-		if got := client.Ask(conn, "lost"); got != corr+1 {
+		if got := client.SendRequest(conn, "lost"); got != corr+1 {
 			t.Fatalf("corr %d", got)
 		}
 	}
@@ -267,7 +267,7 @@ func TestToldIsTaken(t *testing.T) {
 	s := h.opens().greets("PULL")
 	told := 0
 	for word := strings.Repeat("x", size); told < 1000; told++ {
-		if code := client.Tell(conn, word); code != effects.OK {
+		if code := client.PostMessage(conn, word); code != effects.OK {
 			if code != effects.Refused {
 				t.Errorf("told: %s", code)
 			}
@@ -288,8 +288,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	config := zmq.Config{MaxMessage: 4096, QueueBytes: 4096, QueueCommands: 3, HighWater: 2, ConnectTimeout: time.Hour}
 	client, addr := controltest.Start(t, config.Opener()), mute(t)
 	asks, tells := client.Dial(effects.ChannelInit, addr), client.Dial(effects.ChannelProxy, addr)
-	large := client.Ask(asks, strings.Repeat("x", 4096))
-	if got := client.Tell(tells, "x"); got != effects.Refused {
+	large := client.SendRequest(asks, strings.Repeat("x", 4096))
+	if got := client.PostMessage(tells, "x"); got != effects.Refused {
 		t.Errorf("a byte beyond those of all: %s", got)
 	}
 	client.Close(asks)
@@ -297,12 +297,12 @@ func TestWaitingIsBounded(t *testing.T) {
 	for range 2 {
 		client.Transport.Post(&effects.Post{Corr: 100, Conn: tells, Body: []byte("x")})
 	}
-	if got := client.Tell(tells, "x"); got != effects.Refused {
+	if got := client.PostMessage(tells, "x"); got != effects.Refused {
 		t.Errorf("a word beyond those of a Conn: %s", got)
 	}
 	other := client.Dial(effects.ChannelProxy, addr)
 	client.Transport.Post(&effects.Post{Corr: 100, Conn: other, Body: []byte("x")})
-	if got := client.Tell(other, "x"); got != effects.Refused {
+	if got := client.PostMessage(other, "x"); got != effects.Refused {
 		t.Errorf("a message beyond those of all: %s", got)
 	}
 }
@@ -313,7 +313,7 @@ func TestLingerIsBounded(t *testing.T) {
 	client, h := controltest.Start(t, config.Opener()), settle(t)
 	conn := client.Dial(effects.ChannelProxy, h.addr)
 	s := h.opens().greets("PULL")
-	if code := client.Tell(conn, "word"); code != effects.OK {
+	if code := client.PostMessage(conn, "word"); code != effects.OK {
 		t.Fatal(code)
 	}
 	client.Stop()

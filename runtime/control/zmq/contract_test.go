@@ -27,8 +27,8 @@ func TestContractPolling(t *testing.T) {
 	controltest.Run(t, polling.Opener(), "127.0.0.1")
 }
 
-func TestLastWordsArrive(t *testing.T) {
-	controltest.LastWords(t, zmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
+func TestPostedMessagesArriveBeforeShutdown(t *testing.T) {
+	controltest.PostedBeforeShutdown(t, zmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
 }
 
 func TestContractIPv6(t *testing.T) {

@@ -33,10 +33,10 @@ func TestSilentNameServer(t *testing.T) {
 	<-asked
 	conn := client.Dial(effects.ChannelInit, addr)
 	for range 10 {
-		corr := client.Ask(conn, "ping")
+		corr := client.SendRequest(conn, "ping")
 		request := controltest.Await(t, server.Recorder,
 			func(ev *effects.Received) bool { return int(ev.Request) == int(corr)-1 }).Request
-		server.Answer(request, "pong")
+		server.SendReply(request, "pong")
 		client.WantReply(corr, "pong")
 	}
 	if len(asked) != 0 {
@@ -80,8 +80,8 @@ func TestNamesThatChange(t *testing.T) {
 		}}.Opener())
 	addr.Host = "decode.example"
 	ask := func(server *controltest.End, question string) {
-		corr := client.Ask(client.Dial(effects.ChannelInit, addr), question)
-		server.Answer(server.Asked(question).Request, "here")
+		corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
+		server.SendReply(server.AwaitReceived(question).Request, "here")
 		client.WantReply(corr, "here")
 	}
 	ask(old, "before")

@@ -34,7 +34,7 @@ func TestPongsDoNotPileUp(t *testing.T) {
 	if _, err := s.Write(question); err != nil {
 		t.Fatal(err)
 	}
-	server.Answer(server.Asked("and now").Request, "the end")
+	server.SendReply(server.AwaitReceived("and now").Request, "the end")
 	pongs, tail := 0, make([]byte, 0, 1<<16)
 	buf := make([]byte, 32<<10)
 	for !bytes.HasSuffix(tail, []byte("the end")) {
@@ -71,7 +71,7 @@ func TestWhoTakesNoAnswersIsNotRead(t *testing.T) {
 				break
 			}
 			done[got.Request] = true
-			server.Answer(got.Request, strings.Repeat("x", answer))
+			server.SendReply(got.Request, strings.Repeat("x", answer))
 		}
 		if most = max(most, int(int64(len(done))-read/answer)); most > 24 {
 			t.Fatalf("%d answers wait for one who takes none", most)
@@ -123,13 +123,13 @@ func TestEnvelopesAreShort(t *testing.T) {
 		}
 	}
 	ask(255, "short")
-	server.Answer(server.Asked("short").Request, "here")
+	server.SendReply(server.AwaitReceived("short").Request, "here")
 	answered(strings.Repeat("h", 255), "", "here")
 	ask(256, "long")
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool {
 		return len(ev.Body) == 0 || string(ev.Body) == "long"
 	})
-	server.Answer(got.Request, "no")
+	server.SendReply(got.Request, "no")
 	answered("no")
 	lines.await(t, "more than 255 bytes in a frame")
 }

@@ -60,7 +60,7 @@ func TestFramesOfQuestions(t *testing.T) {
 			client, h := controltest.Start(t, zmq.Config{}.Opener()), settle(t)
 			conn := client.DialMany(c.channel, c.window, h.addr)
 			s := h.opens().greets("ROUTER")
-			corr := client.Ask(conn, string(c.asked))
+			corr := client.SendRequest(conn, string(c.asked))
 			s.gets(c.wire...)
 			s.says(c.answer...)
 			client.WantReply(corr, string(c.reply))
@@ -75,7 +75,7 @@ func TestBodiesOfPartsAreWhole(t *testing.T) {
 	h.opens().greets("ROUTER")
 	whole := effects.AppendPart(nil, []byte("part"))
 	for _, body := range [][]byte{nil, whole[:len(whole)-1], append(slices.Clone(whole), 1), slices.Repeat(whole, 65)} {
-		client.WantUnanswered(client.Ask(conn, string(body)), effects.Invalid)
+		client.WantUnanswered(client.SendRequest(conn, string(body)), effects.Invalid)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 	client, h := controltest.Start(t, config.Opener()), settle(t)
 	conn := client.DialMany(effects.ChannelAlloc, 4, h.addr)
 	s := h.opens().greets("ROUTER")
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	s.gets(id1, "", "one")
 	s.gets(id2, "", "two")
 	s.says(id2, "", "to two")
@@ -96,12 +96,12 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 	s.says("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
 	s.says(id1, "", "to one")
 	client.WantReply(one, "to one")
-	three := client.Ask(conn, "three")
+	three := client.SendRequest(conn, "three")
 	s.gets(id3, "", "three")
 	s.says(id3, "", "to three")
 	client.WantReply(three, "to three")
 	if n := client.Stats().Unrequested; n != 3 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
 	lines.await(t, "is dropped")
 }
@@ -119,14 +119,14 @@ func TestAnswersWithoutID(t *testing.T) {
 			client, h := controltest.Start(t, config.Opener()), settle(t)
 			conn := client.DialMany(effects.ChannelAlloc, 2, h.addr)
 			s := h.opens().greets("ROUTER")
-			one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+			one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 			s.gets(id1, "", "one")
 			s.gets(id2, "", "two")
 			s.says(frames...)
 			s.ends()
 			client.WantUnanswered(one, effects.Malformed)
 			client.WantUnanswered(two, effects.Malformed)
-			three := client.Ask(conn, "three")
+			three := client.SendRequest(conn, "three")
 			s = h.opens().greets("ROUTER")
 			s.gets(id3, "", "three")
 			s.says(id3, "", "to three")
@@ -144,7 +144,7 @@ func TestQuestionsThatWaitOutliveAConnection(t *testing.T) {
 	client, h := controltest.Start(t, config.Opener()), settle(t)
 	conn := client.DialMany(effects.ChannelAlloc, 4, h.addr)
 	s := h.opens() // It shakes no hands: what is asked waits.
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	_ = s.Close()
 	s = h.opens().greets("ROUTER")
 	s.gets(id1, "", "one")
@@ -152,7 +152,7 @@ func TestQuestionsThatWaitOutliveAConnection(t *testing.T) {
 	_ = s.Close()
 	client.WantUnanswered(one, effects.PeerLost)
 	client.WantUnanswered(two, effects.PeerLost)
-	three := client.Ask(conn, "three")
+	three := client.SendRequest(conn, "three")
 	s = h.opens().greets("ROUTER")
 	s.gets(id3, "", "three")
 	s.says(id3, "", "to three")
@@ -170,7 +170,7 @@ func TestLookupsAreAnswered(t *testing.T) {
 		if string(got.Body) != "question" {
 			t.Fatalf("it heard %q", got.Body)
 		}
-		server.Answer(got.Request, "answer")
+		server.SendReply(got.Request, "answer")
 		s.gets(append(slices.Clone(envelope), "answer")...)
 	}
 }
@@ -181,11 +181,11 @@ func TestPartsAreServed(t *testing.T) {
 	s := knock(t, addr).greets("DEALER")
 	body := effects.AppendPart(effects.AppendPart(nil, []byte("a")), nil)
 	s.says("name", "", "a", "")
-	asked := server.Asked(string(body))
-	server.Answer(asked.Request, string(body[:len(body)-1]))
+	asked := server.AwaitReceived(string(body))
+	server.SendReply(asked.Request, string(body[:len(body)-1]))
 	s.says("", "a", "")
 	got := controltest.Await(t, server.Recorder, func(e *effects.Received) bool { return e.Request == asked.Request+1 })
-	server.Answer(got.Request, string(body))
+	server.SendReply(got.Request, string(body))
 	s.gets("", "a", "")
 	if n := server.Stats().RepliesDropped; n != 1 {
 		t.Errorf("%d answers were dropped", n)

@@ -68,8 +68,8 @@ func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.
 func isServed(t testing.TB, server *controltest.End, addr effects.Addr, question string) {
 	t.Helper()
 	client := controltest.Start(t, zmq.Config{}.Opener())
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), question)
-	server.Answer(server.Asked(question).Request, "here")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
+	server.SendReply(server.AwaitReceived(question).Request, "here")
 	client.WantReply(corr, "here")
 }
 
@@ -100,12 +100,12 @@ func TestMessagesWithoutEnd(t *testing.T) {
 
 // Silent connections take each other's places, not those of peers that speak.
 func TestSilentConnections(t *testing.T) {
-	server, addr, lines := guarded(t, zmq.Config{StrangersPerAddress: 20, MaxGuests: 100}, effects.ChannelInit)
+	server, addr, lines := guarded(t, zmq.Config{HandshakingPerAddress: 20, MaxInbound: 100}, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
 	ask := func(question string) {
-		corr := client.Ask(conn, question)
-		server.Answer(server.Asked(question).Request, "here")
+		corr := client.SendRequest(conn, question)
+		server.SendReply(server.AwaitReceived(question).Request, "here")
 		client.WantReply(corr, "here")
 	}
 	ask("before")
@@ -116,7 +116,7 @@ func TestSilentConnections(t *testing.T) {
 	ask("meanwhile")
 	isServed(t, server, addr, "and somebody new")
 	silent[0].ends()
-	if got := server.Stats(); got.Guests > 30 || got.GuestsEvicted < 150 {
+	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
 	lines.await(t, "said nothing gives way")
@@ -127,19 +127,19 @@ func TestSilentConnections(t *testing.T) {
 
 // Those that shook hands and say nothing more give way as well, those that wait for an answer do not.
 func TestIdleConnections(t *testing.T) {
-	server, addr, _ := guarded(t, zmq.Config{MaxGuests: 40, GuestsPerAddress: 30}, effects.ChannelInit)
+	server, addr, _ := guarded(t, zmq.Config{MaxInbound: 40, InboundPerAddress: 30}, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "slow")
-	request := server.Asked("slow").Request
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "slow")
+	request := server.AwaitReceived("slow").Request
 	var idle []*stranger
 	for range 100 {
 		idle = append(idle, knock(t, addr).greets("REQ"))
 	}
 	idle[0].ends()
 	isServed(t, server, addr, "somebody new")
-	server.Answer(request, "at last")
+	server.SendReply(request, "at last")
 	client.WantReply(corr, "at last")
-	if got := server.Stats(); got.Guests > 30 || got.GuestsEvicted < 60 {
+	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 60 {
 		t.Errorf("stats %+v", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	slow.ends()
 	dead := knock(t, addr).greets("REQ") // It answers no ping.
 	dead.ends()
-	if n := server.Stats().GuestsExpired; n == 0 {
+	if n := server.Stats().InboundExpired; n == 0 {
 		t.Error("no stranger was counted")
 	}
 	lines.await(t, "said nothing that makes sense")
@@ -193,7 +193,7 @@ func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
 			func(ev *effects.Received) bool { return string(ev.Body) == "greedy" }); n > len(done)+16 {
 			t.Fatalf("%d questions are in hand, %d answered", n, len(done))
 		}
-		server.Answer(got.Request, "")
+		server.SendReply(got.Request, "")
 		done[got.Request] = true
 	}
 }
@@ -202,7 +202,7 @@ func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
 func TestGuestsOfOneTransportOfSeveral(t *testing.T) {
 	const most = 6
 	server := controltest.Start(t, func(env control.Env) (control.Transport, error) {
-		env.GuestsMax = most
+		env.MaxInbound = most
 		return zmq.Config{}.Opener()(env)
 	}, control.Server{Channel: effects.ChannelInit, Addr: local})
 	addr := server.Servers()[0].Addr
