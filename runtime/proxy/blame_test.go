@@ -55,7 +55,7 @@ func TestBadRequestsCostNobodyElseAnEngine(t *testing.T) {
 			p.healthWait = patience
 			for i := range engines {
 				want(t, post(t, p, "/v1/completions", badPrompt), http.StatusOK, "answer")
-				until(t, "the engine is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+				until(t, "the engine is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
 			}
 			for i := range engines {
 				if p.prefills.rests(i) {
@@ -84,7 +84,7 @@ func TestDecodeThatBreaksOffAndIsWell(t *testing.T) {
 	})
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Rest = time.Hour })
 	_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", completion).Body)
-	until(t, "it is not judged", func() bool { return p.judged.Load() == 1 })
+	until(t, "it is not judged", func() bool { return p.failuresChecked.Load() == 1 })
 	if p.decodes.rests(0) {
 		t.Error("it rests")
 	}
@@ -126,7 +126,7 @@ func TestTrialByABadRequest(t *testing.T) {
 		f.failed(0, now, now, 0)
 		until(t, "it rests on", func() bool { return !f.rests(0) })
 		_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", badPrompt).Body)
-		until(t, kind+" is left out on", func() bool { return p.judged.Load() == 1 })
+		until(t, kind+" is left out on", func() bool { return p.failuresChecked.Load() == 1 })
 		if f.take(time.Now(), false, nil) != 0 {
 			t.Errorf("the %s engine is left out", kind)
 		}
@@ -144,7 +144,7 @@ func TestWantOfFilesIsNoFailureOfAnEngine(t *testing.T) {
 		if p.prefills.rests(0) || p.decodes.rests(0) {
 			t.Errorf("%v has an engine rest", lack)
 		}
-		if got := p.askHealth(t.Context(), p.decodes.urls[0]); got != unknown {
+		if got := p.getHealth(t.Context(), p.decodes.urls[0]); got != undecided {
 			t.Errorf("%v is a verdict: %d", lack, got)
 		}
 	}

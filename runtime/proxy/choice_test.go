@@ -29,7 +29,7 @@ func TestComputed(t *testing.T) {
 		`{"prompt": "x", "prompt_embeds": "AA"}`:   "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), completions)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
@@ -48,7 +48,7 @@ func TestComputed(t *testing.T) {
 		`{"messages": 1, "messages": [{"content": [{"type": "prompt_embeds"}]}]}`:                  "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), chat)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
@@ -61,7 +61,7 @@ func TestComputed(t *testing.T) {
 		`{"input": [{"role": "user", "content": [{"type": "prompt_embeds", "data": "A"}]}]}`: "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), responses)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
@@ -73,7 +73,7 @@ func TestDeepMessages(t *testing.T) {
 	body := `{"messages": ` + strings.Repeat(`[{"content": `, deep) + `"` + strings.Repeat("x", 4<<20) + `"` +
 		strings.Repeat(`}]`, deep) + `}`
 	r, err := parse([]byte(body), chat)
-	if got := r.computed(); got != "prompt_embeds" || err != nil {
+	if got := r.uncachedField(); got != "prompt_embeds" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -163,8 +163,8 @@ func FuzzBody(f *testing.F) {
 			}
 		}
 		for _, r.api = range apis {
-			r.computed()
-			_ = r.refused()
+			r.uncachedField()
+			_ = r.refusal()
 		}
 		r.api = chat
 		first, err := r.forPrefill("r", d)

@@ -228,11 +228,11 @@ func TestIdentify(t *testing.T) {
 	for given, kept := range map[string]bool{"a-1": true, "": false, strings.Repeat("x", 96): true,
 		strings.Repeat("x", 97): false, "a b": false, "\x01": false, "é": false} {
 		r := &http.Request{Header: http.Header{idHeader: {given}}}
-		if got := identify(r); (got == given) != kept || len(got) == 0 {
+		if got := requestID(r); (got == given) != kept || len(got) == 0 {
 			t.Errorf("%q becomes %q", given, got)
 		}
 	}
-	if first := identify(&http.Request{}); first == identify(&http.Request{}) {
+	if first := requestID(&http.Request{}); first == requestID(&http.Request{}) {
 		t.Error("two requests have one name")
 	}
 }
@@ -243,7 +243,7 @@ func TestBodiesAreNotCopied(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r, err := parse(body, completions)
-	if err != nil || r.computed() != "" {
+	if err != nil || r.uncachedField() != "" {
 		t.Fatal(err)
 	}
 	first, err := r.forPrefill("r", Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}})

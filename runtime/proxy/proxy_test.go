@@ -140,7 +140,7 @@ func TestPrefillRests(t *testing.T) {
 			if rest > 0 {
 				until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
 			} else {
-				until(t, "it is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+				until(t, "it is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
 			}
 		}
 		if got := prefill.completions(); got != 1 && rest > 0 || got != 3 && rest == 0 {
@@ -276,9 +276,9 @@ func TestHealthAndModels(t *testing.T) {
 	const all = `{"prefills":{"up":1,"of":1},"decodes":{"up":1,"of":1}}`
 	want(t, get(p, "/health"), http.StatusOK, all)
 	for i, since := range []time.Duration{-time.Hour, healthFor} { // It was asked in time, and too long ago.
-		p.checked.mu.Lock()
-		p.checked.at = time.Now().Add(-since)
-		p.checked.mu.Unlock()
+		p.lastHealth.mu.Lock()
+		p.lastHealth.at = time.Now().Add(-since)
+		p.lastHealth.mu.Unlock()
 		want(t, get(p, "/health"), http.StatusOK, all)
 		if n := len(decode.all()); n != 1+i {
 			t.Errorf("the engine was asked %d times, want %d", n, 1+i)

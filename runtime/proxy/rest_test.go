@@ -292,11 +292,11 @@ func TestTrial(t *testing.T) {
 	if turns.take(begun, false, nil) != 0 || turns.take(begun.Add(time.Minute-1), false, nil) != -1 {
 		t.Error("a second request is to find out what a first one has not yet")
 	}
-	turns.left(0, now.Add(-1), begun) // Begun before it failed.
+	turns.clientLeft(0, now.Add(-1), begun) // Begun before it failed.
 	if turns.take(begun, false, nil) != -1 {
 		t.Error("who left had to find out nothing")
 	}
-	turns.left(0, begun, begun.Add(1))
+	turns.clientLeft(0, begun, begun.Add(1))
 	if turns.take(begun.Add(1), false, nil) != 0 || turns.take(begun.Add(1), false, nil) != -1 {
 		t.Error("nobody finds out what the one that left was to, or more than one does")
 	}
