@@ -177,7 +177,7 @@ func printFigures(w io.Writer, d *directory.Directory, asJSON bool) error {
 	if !ok {
 		return errors.New("the directory has ended")
 	}
-	told, down := d.Told()
+	told, down := d.Replicated()
 	x := directoryFigures{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes, told, down}
 	if asJSON {
 		return json.NewEncoder(w).Encode(x)

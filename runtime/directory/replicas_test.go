@@ -70,7 +70,7 @@ func TestDirectoriesShareALog(t *testing.T) {
 	a.register()
 	a.tell(a.operations("admit", 0, 1, 2, 3))
 	b.finds("a", 3, 1, 2, 3)
-	if told, down := second.Told(); told != 1 || down {
+	if told, down := second.Replicated(); told != 1 || down {
 		t.Errorf("by the other one it knows %d workers, down: %v", told, down)
 	}
 

@@ -10,7 +10,7 @@ import (
 // Complete is c with its defaults.
 func Complete(tb testing.TB, c Config) Config {
 	tb.Helper()
-	c, err := c.complete()
+	c, err := c.withDefaults()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestNotesThatWait(t *testing.T) {
 			before := g.Stats().Heard
 			most := uint64(notesBytes/(length+noteBytes) + 1)
 			for range most + 1 {
-				e.heard(n)
+				e.takeNote(n)
 			}
 			if got := g.Stats().Heard.OK - before.OK; got == 0 || got > most {
 				t.Errorf("%d notes of %d bytes wait; want at most %d", got, length, most)
@@ -47,7 +47,7 @@ func TestNotesThatWait(t *testing.T) {
 		}
 	}
 	g := standing()
-	(&end{g: g}).heard(libnixl.Notice{Bytes: make([]byte, 1<<20+1)})
+	(&end{g: g}).takeNote(libnixl.Notice{Bytes: make([]byte, 1<<20+1)})
 	if got := g.Stats().Heard; got != (Results{Failed: 1}) {
 		t.Errorf("of a note that is too long: %v", got)
 	}
@@ -67,7 +67,7 @@ func TestWhatNoAgentDoes(t *testing.T) {
 	if got := len(g.inbox.Happened()); got != 3 {
 		t.Errorf("the machine hears %d times; want 3", got)
 	}
-	g.counted(&job{bytes: 9}, effects.PeerLost)
+	g.countWrite(&job{bytes: 9}, effects.PeerLost)
 	if got := g.Stats(); got.Writes != failed || got.Bytes != 0 {
 		t.Errorf("of a transfer that failed: %v", got)
 	}
