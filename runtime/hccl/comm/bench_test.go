@@ -32,7 +32,7 @@ func BenchmarkBatch(b *testing.B) {
 						return err
 					}
 					e.comm.mu.Lock()
-					if err := e.comm.ready(e.stream, descs); err != nil {
+					if err := e.comm.checkBatch(e.stream, descs); err != nil {
 						return err
 					}
 					e.comm.fill(descs)
