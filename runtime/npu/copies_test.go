@@ -210,7 +210,7 @@ func TestCopiesBesideOneThatHangs(t *testing.T) {
 // One that a track has taken, and not begun yet, is in the device's hands: who cancels it then hears how it ends.
 func TestCopiesThatWereTaken(t *testing.T) {
 	b := newBox()
-	c := newCopies(&pools{sink: b}, newYard(nil, 0))
+	c := newCopies(&pools{sink: b}, newWorkQueue(nil, 0))
 	c.waiting[1] = &job{}
 	c.cancel(1)
 	if len(b.events) > 0 {

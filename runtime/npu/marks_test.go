@@ -53,7 +53,7 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	copy(r.from.Bytes(), content)
 	ended := make(chan error, 1)
 	if err := r.p.d.context.Do(func(t *acl.Thread) error {
-		if err := r.stream.Copy(t, r.p.of(page), r.from.Range(0, uint64(page.Length))); err != nil {
+		if err := r.stream.Copy(t, r.p.rangeOf(page), r.from.Range(0, uint64(page.Length))); err != nil {
 			return err
 		}
 		if err := r.p.d.Filled(t, r.stream, r.p.regions(page)); err != nil {
@@ -126,7 +126,7 @@ func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
 	reader, page := newReader(t, p), effects.Page{Index: 4, Length: testPageBytes}
 	r.control("faults done:of=copy,hang=1")
 	if err := p.d.context.Do(func(t *acl.Thread) error {
-		if err := reader.stream.Copy(t, p.of(page), reader.from.All()); err != nil {
+		if err := reader.stream.Copy(t, p.rangeOf(page), reader.from.All()); err != nil {
 			return err
 		}
 		return p.d.Filled(t, reader.stream, p.regions(page))

@@ -175,7 +175,7 @@ func TestRangesAreOfThePools(t *testing.T) {
 	p := node(t, d, testEnv(newBox(), true))
 	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Index: arenaPages + 5, Length: 1}} {
 		got, err := d.Range(device.Page{Address: p.Address(page), Bytes: page.Length})
-		if err != nil || got != p.of(page) {
+		if err != nil || got != p.rangeOf(page) {
 			t.Errorf("%+v is at %+v, %v", page, got, err)
 		}
 	}

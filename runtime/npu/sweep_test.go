@@ -52,7 +52,7 @@ func copied(t *testing.T, d *Device) (failed error) {
 	fine := true
 	for i := range uint32(copies) {
 		err := d.context.Do(func(t *acl.Thread) error {
-			return t.Upload(p.of(pair(i, testPageBytes).From), pattern(testPageBytes, i))
+			return t.Upload(p.rangeOf(pair(i, testPageBytes).From), pattern(testPageBytes, i))
 		})
 		failed = errors.Join(failed, err)
 		p.Copy(&effects.Copy{Corr: effects.Corr(i), Pairs: []effects.CopyPair{pair(i, testPageBytes)}})
@@ -105,7 +105,7 @@ func scatters(t *testing.T, d *Device) (failed error) {
 		if stream, err = t.NewStream(acl.StreamOptions{}); err != nil {
 			return err
 		}
-		if err := stream.Fill(t, p.of(page), 7); err != nil {
+		if err := stream.Fill(t, p.rangeOf(page), 7); err != nil {
 			return err
 		}
 		if err := d.Filled(t, stream, p.regions(page)); err != nil {
