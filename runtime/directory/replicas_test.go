@@ -14,13 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/directory"
 )
 
-// shares starts a directory by a file, which shares the log that a server keeps.
+// shares starts a directory from a file; it shares the log that a server keeps.
 func shares(t *testing.T, file string, server *valkeytest.Server) *directory.Directory {
 	t.Helper()
 	return sharesBy(t, file, server.Addr(), "", slog.DiscardHandler)
 }
 
-// sharesBy is that with more in its file, as cmd/kvferry does it.
+// sharesBy is shares with additional keys in the file.
 func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *directory.Directory {
 	t.Helper()
 	cfg, err := config.ParseDirectory("directory.yaml",
@@ -42,7 +42,7 @@ func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *director
 	return d
 }
 
-// lives sends heartbeats of a worker that has these chunks, and syncs if it is asked to, until another one finds them.
+// lives sends heartbeats of a worker that has these chunks, and syncs on request, until another worker finds them.
 func (w *worker) lives(id string, asker *worker, keys ...uint64) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -60,7 +60,7 @@ func (w *worker) lives(id string, asker *worker, keys ...uint64) {
 	}
 }
 
-// A worker tells one directory, and all know it: also where that one dies, or the log.
+// A worker reports to one directory, and all know it, even after that one, or the log, has died.
 func TestDirectoriesShareALog(t *testing.T) {
 	server := valkeytest.Start(t)
 	files := []string{freePorts(t, 1), freePorts(t, 1)}

@@ -35,7 +35,7 @@ type end struct {
 // begin makes an agent in another goroutine, because that takes tens of milliseconds, and reports it to the machine.
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
 	if g.over { // leave already waits for all agents
-		g.count(func(s *Stats) { s.Made.add(false) })
+		g.count(func(s *Stats) { s.AgentsMade.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Made(now, a, 0, effects.Closed, &g.out) })
 		return
 	}
@@ -54,7 +54,7 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 			stays = e.close()
 		}
 		g.inbox.Push(func(now effects.Time) {
-			g.count(func(s *Stats) { s.Made.add(err == nil) })
+			g.count(func(s *Stats) { s.AgentsMade.add(err == nil) })
 			code := effects.OK
 			if stays != nil {
 				g.keepMemory(a, stays)
@@ -84,7 +84,7 @@ func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) 
 	}
 	g.ends[a] = e
 	g.count(func(s *Stats) {
-		s.Made.add(true)
+		s.AgentsMade.add(true)
 		s.Agents++
 	})
 	g.wg.Add(1)
@@ -207,7 +207,7 @@ const (
 func (e *end) takeNote(n libnixl.Notice) {
 	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteBytes)
 	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesBytes
-	g.count(func(s *Stats) { s.Heard.add(fits) })
+	g.count(func(s *Stats) { s.NotesReceived.add(fits) })
 	if !fits {
 		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
 		return
@@ -223,7 +223,7 @@ func (e *end) takeNote(n libnixl.Notice) {
 func (g *Gateway) load(l machine.Load) {
 	e := g.ends[l.Agent]
 	if e == nil {
-		g.count(func(s *Stats) { s.Loaded.add(false) })
+		g.count(func(s *Stats) { s.AgentsLoaded.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, "", effects.Closed, &g.out) })
 		return
 	}
@@ -237,7 +237,7 @@ func (g *Gateway) load(l machine.Load) {
 			g.seldom.Warn("an agent's metadata cannot be loaded", "", "err", err)
 			code = effects.Faulted
 		}
-		g.count(func(s *Stats) { s.Loaded.add(err == nil) })
+		g.count(func(s *Stats) { s.AgentsLoaded.add(err == nil) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, name, code, &g.out) })
 	})
 }
@@ -247,14 +247,14 @@ func (g *Gateway) say(s machine.Say) {
 	e := g.ends[s.Agent]
 	unsaid := func(now effects.Time) { g.m.Unsaid(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
-		g.count(func(n *Stats) { n.Said.add(false) })
+		g.count(func(n *Stats) { n.NotesSent.add(false) })
 		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
 		g.inbox.Push(unsaid)
 		return
 	}
 	e.orders.Push(func(effects.Time) {
 		err := e.agent.Notify(s.To, s.Body)
-		g.count(func(n *Stats) { n.Said.add(err == nil) })
+		g.count(func(n *Stats) { n.NotesSent.add(err == nil) })
 		if err != nil {
 			g.seldom.Warn("a note cannot be sent", s.To, "bytes", len(s.Body), "err", err)
 			g.inbox.Push(unsaid)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Complete is c with its defaults.
+// Complete returns c with its defaults.
 func Complete(tb testing.TB, c Config) Config {
 	tb.Helper()
 	c, err := c.withDefaults()
@@ -17,5 +17,5 @@ func Complete(tb testing.TB, c Config) Config {
 	return c
 }
 
-// ShareOf is how many connections each side channel of c may have in a process that may open limit files.
+// ShareOf returns how many connections each side channel of c may have in a process that may open limit files.
 func ShareOf(c *Config, limit int) int { return c.shareOf(limit, slog.New(slog.DiscardHandler)) }

@@ -97,7 +97,7 @@ func (a *sideClient) finish(now effects.Time, corr effects.Corr, body []byte, co
 		return
 	}
 	delete(a.requests, corr)
-	a.g.count(func(s *Stats) { s.Asked.add(code == effects.OK) })
+	a.g.count(func(s *Stats) { s.RequestsSent.add(code == effects.OK) })
 	q.timer.Stop()
 	if q.conn != 0 {
 		a.transport.Close(q.conn)
@@ -170,7 +170,7 @@ func (s *side) Post(ev effects.Event) {
 	question, rest, _ := effects.CutPart(r.Body)
 	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
 	ok = ok && len(rest) == 0
-	s.g.count(func(n *Stats) { n.Served.add(ok) })
+	s.g.count(func(n *Stats) { n.RequestsServed.add(ok) })
 	if !ok {
 		s.g.seldom.Warn("a side channel received a malformed request", "", "bytes", len(r.Body))
 		return

@@ -13,15 +13,15 @@ type Stats struct {
 	Producers, Consumers int // engines that write to this node now, and that this node writes to
 	Agents               int // our agents that exist now, including the front's
 
-	Asked    Results // requests of ours to side channels of engines
-	Served   Results // requests of engines to side channels of ours
-	Made     Results // agents of ours that were made
-	Loaded   Results // agents of engines that ours loaded
-	Heard    Results // notes of engines; a failed one was too long, or too many waited
-	Said     Results // notes of ours
-	Writes   Results // transfers to engines
-	Bytes    uint64  // of successful transfers
-	Expelled uint64  // peers whose agents were destroyed to revoke their grants
+	RequestsSent   Results // requests of ours to side channels of engines
+	RequestsServed Results // requests of engines to side channels of ours
+	AgentsMade     Results // agents of ours that were made
+	AgentsLoaded   Results // agents of engines that ours loaded
+	NotesReceived  Results // notes of engines; a failed one was too long, or too many waited
+	NotesSent      Results // notes of ours
+	Writes         Results // transfers to engines
+	Bytes          uint64  // of successful transfers
+	Expelled       uint64  // peers whose agents were destroyed to revoke their grants
 }
 
 // Results counts one operation by its outcome.
@@ -38,8 +38,8 @@ func (r *Results) add(ok bool) {
 // String returns all counts by name; of operations the successful and the failed ones.
 func (s Stats) String() string {
 	return fmt.Sprintf("producers=%d consumers=%d agents=%d asked=%v served=%v made=%v loaded=%v heard=%v said=%v "+
-		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.Asked, s.Served, s.Made, s.Loaded, s.Heard,
-		s.Said, s.Writes, s.Bytes, s.Expelled)
+		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed, s.AgentsMade, s.AgentsLoaded, s.NotesReceived,
+		s.NotesSent, s.Writes, s.Bytes, s.Expelled)
 }
 
 // String returns the successful and the failed ones.

@@ -146,7 +146,7 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 	}
 }
 
-func TestOldestRequestGivesWay(t *testing.T) {
+func TestOldestRequestIsEvicted(t *testing.T) {
 	server := controltest.Start(t, libzmq.Config{MaxRequests: 2}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
 	client := controltest.Start(t, libzmq.Config{}.Opener())
@@ -166,8 +166,8 @@ func TestOldestRequestGivesWay(t *testing.T) {
 	}
 }
 
-// A server says in the log which bounds it lacks.
-func TestMissingBoundsAreTold(t *testing.T) {
+// A server logs which bounds it lacks.
+func TestMissingBoundsAreLogged(t *testing.T) {
 	var lines logtest.Lines
 	controltest.Start(t, libzmq.Config{Log: lines.Logger()}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
@@ -177,8 +177,8 @@ func TestMissingBoundsAreTold(t *testing.T) {
 	}
 }
 
-// In lockstep a second answer to one question is not taken for the answer to the next: the connection goes with it.
-func TestUnaskedAnswers(t *testing.T) {
+// In lockstep a second reply to one request is not taken for the reply to the next: the connection is replaced.
+func TestRepliesWithoutRequest(t *testing.T) {
 	router, addr := plaintest.Server(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
@@ -204,9 +204,9 @@ func TestUnaskedAnswers(t *testing.T) {
 	client.WantReply(two, "to two")
 }
 
-// With ids an answer that nobody asked for is dropped and counted, and the connection goes on; one without an id ends
-// all questions of the connection.
-func TestAnswersUnderForeignIDs(t *testing.T) {
+// On a Conn with ids a reply without a request is dropped and counted, and the connection continues. A reply without an
+// id ends all requests of the connection.
+func TestRepliesWithUnknownIDs(t *testing.T) {
 	router, addr := plaintest.Server(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.DialMany(effects.ChannelAlloc, 2, addr)
@@ -235,8 +235,8 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 	client.WantReply(three, "to three")
 }
 
-// What no connection has taken was not handed over, whatever queue would have room for it.
-func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
+// A message that no connection has taken is not handed over, even if a queue would have room for it.
+func TestPostToMutePeerIsRefused(t *testing.T) {
 	client := controltest.Start(t,
 		libzmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
 	conn := client.Dial(effects.ChannelProxy, mute(t))
@@ -247,8 +247,8 @@ func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
 	}
 }
 
-// What waits is bounded for each Conn and for all.
-func TestWaitingIsBounded(t *testing.T) {
+// Waiting messages are bounded for each Conn and for all together.
+func TestPendingMessagesAreBounded(t *testing.T) {
 	config := libzmq.Config{MaxMessage: 4096, QueueBytes: 4096, HighWater: 2, ConnectTimeout: time.Hour,
 		Linger: time.Millisecond}
 	client, addr := controltest.Start(t, config.Opener()), mute(t)
@@ -276,7 +276,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-func TestPeerThatComesBackIsAsked(t *testing.T) {
+func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	addr := absent(t)
 	start := func() *controltest.End {
 		return controltest.Start(t, libzmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
@@ -300,7 +300,7 @@ func TestPeerThatComesBackIsAsked(t *testing.T) {
 	client.WantReply(corr, "me")
 }
 
-// A name server that says nothing holds up whoever asks for its names, and nobody else: libzmq looks nothing up.
+// A name server that does not answer delays only connections to its names, because libzmq resolves none.
 func TestSilentNameServer(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	var looked atomic.Int32
@@ -319,9 +319,9 @@ func TestSilentNameServer(t *testing.T) {
 	controltest.Await(t, client.Recorder, func(e *effects.Opened) bool { return e.Corr == 1000 && e.Code == effects.Closed })
 }
 
-// A server knows where its clients come from. Of a client that named itself each question is one of its own, because
-// another one may have connected under the name since.
-func TestWhereClientsComeFrom(t *testing.T) {
+// A server knows the addresses of its clients. Each request of a client that named its own socket has a Conn of its
+// own, because another process may have connected under that name since.
+func TestClientAddresses(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	loopback := netip.MustParseAddr("127.0.0.1")
 	named, plain := plaintest.Socket(t, zmq4.REQ), plaintest.Client(t, zmq4.REQ, addr)
@@ -352,7 +352,7 @@ func TestWhereClientsComeFrom(t *testing.T) {
 	}
 }
 
-// A message whose frames are too large together is answered as no question, though each of them may come.
+// A message whose frames are too large together gets a reply like a malformed request, although each frame is allowed.
 func TestManyFramesOfTooManyBytes(t *testing.T) {
 	server, addr := serve(t, effects.ChannelMeta)
 	dealer := plaintest.Client(t, zmq4.DEALER, addr)

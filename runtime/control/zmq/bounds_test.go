@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What waited for a slow reader leaves no memory behind.
+// An outbox that was full for a slow reader frees its buffer afterwards.
 func TestOutboxKeepsNoMemory(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()

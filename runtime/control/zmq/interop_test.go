@@ -21,8 +21,8 @@ func TestPlainSockets(t *testing.T) {
 	plaintest.Run(t, zmq.Config{}.Opener())
 }
 
-// Whoever asks too much is answered as whoever asks nothing, in place of being left.
-func TestQuestionsThatAreTooLargeAreAnswered(t *testing.T) {
+// A request that is too large gets a reply like an empty one, instead of none.
+func TestOversizedRequestsGetReplies(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
 	dealer := plaintest.Client(t, zmq4.DEALER, addr)
 	plaintest.SendFrames(t, dealer, "", strings.Repeat("x", 2<<20))
@@ -37,7 +37,7 @@ func TestQuestionsThatAreTooLargeAreAnswered(t *testing.T) {
 	}
 }
 
-// A Conn is one connection, whatever its client calls itself.
+// A Conn stands for one connection, whatever name the client gave its socket.
 func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	conns := map[effects.Conn]bool{}

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// A name server that says nothing holds up who asks for its names, and nobody else.
+// A name server that does not answer delays only connections to its names.
 func TestSilentNameServer(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	asked := make(chan struct{}, 100)
@@ -67,7 +67,7 @@ func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 	}
 }
 
-// A name whose address changes leads new connections to the new address, at once if nobody is at the old one.
+// A name whose address changes leads new connections to the new address, at once if nothing listens at the old one.
 func TestNamesThatChange(t *testing.T) {
 	old, addr := serve(t, effects.ChannelInit)
 	var moved atomic.Bool

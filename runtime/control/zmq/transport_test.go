@@ -21,10 +21,10 @@ func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Add
 	return end, end.Servers()[0].Addr
 }
 
-// oneWay are the channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
+// oneWay lists channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
 var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone, effects.ChannelFeed}
 
-func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
+func TestReplyToGonePeerIsCounted(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
@@ -50,7 +50,7 @@ func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
 	}
 }
 
-func TestOldestRequestGivesWay(t *testing.T) {
+func TestOldestRequestIsEvicted(t *testing.T) {
 	server := controltest.Start(t, zmq.Config{MaxRequests: 2}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
 	client := controltest.Start(t, zmq.Config{}.Opener())
@@ -118,7 +118,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// LMCache's example files bind localhost. ZeroMQ binds addresses; peers are told the name all the same.
+// LMCache's example files bind localhost. ZeroMQ binds addresses; peers still get the name.
 func TestHostNamesAreBound(t *testing.T) {
 	named := control.Server{Channel: effects.ChannelAlloc, Addr: effects.Addr{Host: "localhost"}}
 	server := controltest.Start(t, zmq.Config{}.Opener(), named)
