@@ -15,27 +15,27 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// An end is an agent of ours, with the goroutine that asks it. The agent is that goroutine's alone.
+// An end is one agent of ours with its goroutine, which alone uses the agent.
 type end struct {
-	g      *Gateway
-	number machine.Agent
-	orders epochs.Inbox
-	side   *side        // nil: nobody asks about it
-	leaves bool         // the machine's goroutine's: it was told to go
-	notes  atomic.Int64 // bytes of those that wait for the machine
+	g         *Gateway
+	number    machine.Agent
+	orders    epochs.Inbox
+	side      *side        // nil: no engine asks about this agent
+	dismissed bool         // it was told to end; belongs to the machine's goroutine
+	notes     atomic.Int64 // bytes of notes that wait for the machine
 
-	agent   *libnixl.Agent
-	memory  *libnixl.Memory
-	flights []*job // that are being written, in order; the first ones have a batch under way
-	strays  []*libnixl.Transfer
-	failed  bool // nothing is written by it any more
-	over    bool
+	agent    *libnixl.Agent
+	memory   *libnixl.Memory
+	jobs     []*job // in order; the first ones have batches in flight
+	unclosed []*libnixl.Transfer
+	failed   bool // nothing more is written by this agent
+	over     bool
 }
 
-// begin makes an agent aside, as that takes tens of milliseconds, and tells the machine.
+// begin makes an agent in another goroutine, because that takes tens of milliseconds, and reports it to the machine.
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
-	if g.over { // All agents are waited for already.
-		g.count(func(s *Stats) { s.Made.add(false) })
+	if g.over { // leave already waits for all agents
+		g.count(func(s *Stats) { s.AgentsMade.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Made(now, a, 0, effects.Closed, &g.out) })
 		return
 	}
@@ -46,7 +46,7 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 			port, err = e.serve(0)
 		}
 		if err == nil {
-			g.wg.Add(1) // Before the machine's goroutine could wait for all.
+			g.wg.Add(1) // before the machine's goroutine can wait for all agents
 			go e.run()
 		}
 		var stays error
@@ -54,10 +54,10 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 			stays = e.close()
 		}
 		g.inbox.Push(func(now effects.Time) {
-			g.count(func(s *Stats) { s.Made.add(err == nil) })
+			g.count(func(s *Stats) { s.AgentsMade.add(err == nil) })
 			code := effects.OK
 			if stays != nil {
-				g.stays(a, stays)
+				g.keepMemory(a, stays)
 			}
 			if err != nil {
 				g.log.Warn("an agent cannot be made", "err", err)
@@ -73,7 +73,7 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 	})
 }
 
-// makeEnd makes one that is there at once.
+// makeEnd makes an agent at once.
 func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) (*end, error) {
 	e, err := g.newEnd(a, regions)
 	if err != nil {
@@ -84,7 +84,7 @@ func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) 
 	}
 	g.ends[a] = e
 	g.count(func(s *Stats) {
-		s.Made.add(true)
+		s.AgentsMade.add(true)
 		s.Agents++
 	})
 	g.wg.Add(1)
@@ -92,6 +92,7 @@ func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) 
 	return e, nil
 }
 
+// newEnd makes an agent and registers the regions with it.
 func (g *Gateway) newEnd(a machine.Agent, regions []plane.Region) (*end, error) {
 	name := fmt.Sprintf("kvf-%x-%d", g.env.Incarnation, a)
 	agent, err := g.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: g.cfg.params()})
@@ -111,7 +112,7 @@ func (g *Gateway) newEnd(a machine.Agent, regions []plane.Region) (*end, error) 
 	return e, nil
 }
 
-// serve opens the side channel that says how the agent is reached.
+// serve opens the side channel that tells engines how to reach the agent.
 func (e *end) serve(port uint16) (uint16, error) {
 	metadata, err := e.agent.Metadata()
 	if err != nil {
@@ -121,37 +122,38 @@ func (e *end) serve(port uint16) (uint16, error) {
 	return port, err
 }
 
-// close destroys the agent; nil says that it has no part in anything any more.
+// close destroys the agent. If it returns nil, nothing can reach memory through the agent any more.
 func (e *end) close() error {
 	if e.side != nil {
 		e.side.close()
 	}
 	var err error
-	for _, j := range e.flights {
-		for _, f := range j.flying {
+	for _, j := range e.jobs {
+		for _, f := range j.inFlight {
 			err = errors.Join(err, f.Close())
 		}
-		j.flying = nil
+		j.inFlight = nil
 	}
-	for _, t := range e.strays {
+	for _, t := range e.unclosed {
 		err = errors.Join(err, t.Close())
 	}
 	if e.memory != nil {
 		err = errors.Join(err, e.memory.Close())
 	}
 	if err != nil {
-		return err // The agent would not be let go.
+		return err // the agent could not be destroyed
 	}
 	return e.agent.Close()
 }
 
-// Pauses between two looks at an agent: short while something goes on, then longer. Nobody says when a note will come.
+// Pauses between two polls of an agent: short while something happens, then longer. libnixl signals no arrival of
+// notes.
 const (
 	shortPause = 50 * time.Microsecond
 	longPause  = 2 * time.Millisecond
 )
 
-// run asks the agent until it is to go.
+// run polls the agent until it is told to end.
 func (e *end) run() {
 	defer e.g.wg.Done()
 	pause := shortPause
@@ -169,7 +171,7 @@ func (e *end) run() {
 		if e.over {
 			break
 		}
-		if e.look() {
+		if e.poll() {
 			pause = shortPause
 		} else {
 			pause = min(2*pause, longPause)
@@ -178,8 +180,8 @@ func (e *end) run() {
 	}
 }
 
-// look carries on what the agent has under way, and says whether anything came of it.
-func (e *end) look() bool {
+// poll continues what the agent has in flight. It reports whether anything happened.
+func (e *end) poll() bool {
 	if e.failed {
 		return false
 	}
@@ -189,23 +191,23 @@ func (e *end) look() bool {
 		return true
 	}
 	for _, n := range notices {
-		e.heard(n)
+		e.takeNote(n)
 	}
 	return e.write() || len(notices) > 0
 }
 
-// Notes to one agent wait for the machine, up to so many bytes and one note more; each counts as if it had some more.
-// Anybody sends them, and the library bounds nothing.
+// Notes to one agent that wait for the machine are bounded: by notesBytes and one note more. Each note counts as
+// noteBytes more than it has. Any process may send notes, and the library bounds nothing.
 const (
 	notesBytes = 64 << 20
 	noteBytes  = 512
 )
 
-// heard gives the machine a note, if that can be one and not too many wait.
-func (e *end) heard(n libnixl.Notice) {
+// takeNote passes a note to the machine, unless it is too long or too many wait.
+func (e *end) takeNote(n libnixl.Notice) {
 	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteBytes)
 	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesBytes
-	g.count(func(s *Stats) { s.Heard.add(fits) })
+	g.count(func(s *Stats) { s.NotesReceived.add(fits) })
 	if !fits {
 		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
 		return
@@ -217,11 +219,11 @@ func (e *end) heard(n libnixl.Notice) {
 	})
 }
 
-// load has the agent know another one.
+// load makes an agent of ours load the metadata of an engine's agent and connect to it.
 func (g *Gateway) load(l machine.Load) {
 	e := g.ends[l.Agent]
 	if e == nil {
-		g.count(func(s *Stats) { s.Loaded.add(false) })
+		g.count(func(s *Stats) { s.AgentsLoaded.add(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, "", effects.Closed, &g.out) })
 		return
 	}
@@ -235,7 +237,7 @@ func (g *Gateway) load(l machine.Load) {
 			g.seldom.Warn("an agent's metadata cannot be loaded", "", "err", err)
 			code = effects.Faulted
 		}
-		g.count(func(s *Stats) { s.Loaded.add(err == nil) })
+		g.count(func(s *Stats) { s.AgentsLoaded.add(err == nil) })
 		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, name, code, &g.out) })
 	})
 }
@@ -245,14 +247,14 @@ func (g *Gateway) say(s machine.Say) {
 	e := g.ends[s.Agent]
 	unsaid := func(now effects.Time) { g.m.Unsaid(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
-		g.count(func(n *Stats) { n.Said.add(false) })
+		g.count(func(n *Stats) { n.NotesSent.add(false) })
 		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
 		g.inbox.Push(unsaid)
 		return
 	}
 	e.orders.Push(func(effects.Time) {
 		err := e.agent.Notify(s.To, s.Body)
-		g.count(func(n *Stats) { n.Said.add(err == nil) })
+		g.count(func(n *Stats) { n.NotesSent.add(err == nil) })
 		if err != nil {
 			g.seldom.Warn("a note cannot be sent", s.To, "bytes", len(s.Body), "err", err)
 			g.inbox.Push(unsaid)
@@ -260,7 +262,7 @@ func (g *Gateway) say(s machine.Say) {
 	})
 }
 
-// destroy has an agent go.
+// destroy makes an agent end.
 func (g *Gateway) destroy(a machine.Agent) {
 	if e := g.ends[a]; e != nil {
 		g.dismiss(e)
@@ -271,31 +273,32 @@ func (g *Gateway) destroy(a machine.Agent) {
 
 // dismiss ends an agent, once.
 func (g *Gateway) dismiss(e *end) {
-	if e.leaves {
+	if e.dismissed {
 		return
 	}
-	e.leaves = true
+	e.dismissed = true
 	e.orders.Push(func(effects.Time) {
 		e.over = true
-		open := e.flights
+		open := e.jobs
 		err := e.close()
-		g.inbox.Push(func(now effects.Time) { g.parted(now, e, open, err) })
+		g.inbox.Push(func(now effects.Time) { g.onClosed(now, e, open, err) })
 	})
 }
 
-// stays notes that an agent could not be destroyed. It may have the pool registered for ever.
-func (g *Gateway) stays(a machine.Agent, err error) {
+// keepMemory records that an agent could not be destroyed. It may have the pool registered until the process ends, so
+// the memory must stay (rule M4 in docs/safety.md).
+func (g *Gateway) keepMemory(a machine.Agent, err error) {
 	g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
 	g.left = errors.Join(g.left,
 		fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w", a, err))
 }
 
-// parted takes an agent's end, or that it has none.
-func (g *Gateway) parted(now effects.Time, e *end, open []*job, err error) {
+// onClosed handles the end of an agent, or that it could not be destroyed.
+func (g *Gateway) onClosed(now effects.Time, e *end, open []*job, err error) {
 	code := effects.OK
 	if err != nil {
 		code = effects.Faulted
-		g.stays(e.number, err)
+		g.keepMemory(e.number, err)
 	} else {
 		delete(g.ends, e.number)
 	}

@@ -12,24 +12,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// Control opens the node's control transport, with the gateway before it.
+// Control returns an opener of the node's control transport: the transport that inner opens, wrapped by the gateway.
 func (g *Gateway) Control(inner control.Opener) control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		t, err := inner(env)
 		if err != nil {
 			return nil, err
 		}
-		return &border{Transport: t, g: g}, nil
+		return &router{Transport: t, g: g}, nil
 	}
 }
 
-// A border sends what is for plain engines to the machine, and all else on.
-type border struct {
+// A router is a control transport that sends messages for plain engines to the machine, and all others to the wrapped
+// transport.
+type router struct {
 	control.Transport
 	g *Gateway
 }
 
-func (b *border) Open(e *effects.Open) {
+func (b *router) Open(e *effects.Open) {
 	if !machine.IsPlain(e.Addr) {
 		b.Transport.Open(e)
 		return
@@ -44,7 +45,7 @@ func (b *border) Open(e *effects.Open) {
 	})
 }
 
-func (b *border) Close(c effects.Conn) {
+func (b *router) Close(c effects.Conn) {
 	if !machine.Ours(c) {
 		b.Transport.Close(c)
 		return
@@ -52,7 +53,7 @@ func (b *border) Close(c effects.Conn) {
 	b.g.inbox.Push(func(effects.Time) { b.g.m.Close(c, &b.g.out) })
 }
 
-func (b *border) Send(e *effects.Send) {
+func (b *router) Send(e *effects.Send) {
 	if !machine.Ours(e.Conn) {
 		b.Transport.Send(e)
 		return
@@ -68,7 +69,7 @@ func (b *border) Send(e *effects.Send) {
 	})
 }
 
-func (b *border) Post(e *effects.Post) {
+func (b *router) Post(e *effects.Post) {
 	if !machine.Ours(e.Conn) {
 		b.Transport.Post(e)
 		return
@@ -79,7 +80,7 @@ func (b *border) Post(e *effects.Post) {
 	})
 }
 
-func (b *border) Reply(e *effects.Reply) {
+func (b *router) Reply(e *effects.Reply) {
 	if !machine.Ours(e.Request) {
 		b.Transport.Reply(e)
 		return
@@ -88,12 +89,12 @@ func (b *border) Reply(e *effects.Reply) {
 	b.g.inbox.Push(func(now effects.Time) { b.g.m.Reply(now, &x, &b.g.out) })
 }
 
-func (b *border) Caller(c effects.Conn) netip.Addr {
+func (b *router) Caller(c effects.Conn) netip.Addr {
 	if machine.Ours(c) {
 		return netip.Addr{}
 	}
 	return b.Transport.Caller(c)
 }
 
-// Shutdown is the inner one's: what is with engines ends when the plane closes, which follows.
-func (b *border) Shutdown(ctx context.Context) error { return b.Transport.Shutdown(ctx) }
+// Shutdown ends the wrapped transport. Exchanges with engines end when the plane closes, which follows.
+func (b *router) Shutdown(ctx context.Context) error { return b.Transport.Shutdown(ctx) }

@@ -13,33 +13,33 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A yard runs jobs on a few tracks, first come, first served. Its goroutines end when nothing waits. The queue has
-// no bound of its own: who fills it has one.
-type yard struct {
+// A workQueue runs jobs on a few tracks, in order. Its goroutines end when no job waits. It has no bound of its own,
+// because its callers bound their jobs.
+type workQueue struct {
 	context *acl.Context
-	hurry   context.Context // has ended: nobody waits for what runs
+	hurry   context.Context // canceled once no caller waits for the results of running jobs
 	rush    context.CancelFunc
-	stop    chan struct{} // closed: what cannot be ended is left
+	stop    chan struct{} // closed when streams that cannot be destroyed are to be given up
 
 	mu      sync.Mutex
 	waiting []*job
 	free    []*track
-	lost    []*track      // that could not be quietened
-	running int           // jobs, each on a track
-	closed  bool          // no job begins any more
-	idle    chan struct{} // made by close; closed when none runs
+	lost    []*track      // tracks that could not be quietened
+	running int           // number of running jobs, each on a track
+	closed  bool          // no further job begins
+	idle    chan struct{} // made by close; closed when no job runs
 }
 
-// A job has one of its functions called, once.
+// A job is one piece of work. Exactly one of its functions is called, once.
 type job struct {
 	// run does the job and reports whether the track is quiet.
 	run func(*track) bool
-	// refuse says that it will not be done.
+	// refuse reports that the job will not be done.
 	refuse func()
 }
 
-func newYard(c *acl.Context, tracks int) *yard {
-	y := &yard{context: c, stop: make(chan struct{})}
+func newWorkQueue(c *acl.Context, tracks int) *workQueue {
+	y := &workQueue{context: c, stop: make(chan struct{})}
 	y.hurry, y.rush = context.WithCancel(context.Background())
 	for range tracks {
 		y.free = append(y.free, &track{context: c})
@@ -47,8 +47,8 @@ func newYard(c *acl.Context, tracks int) *yard {
 	return y
 }
 
-// open makes all streams now, so that it is known whether there are as many.
-func (y *yard) open(t *acl.Thread) error {
+// open makes all streams now, to find out whether the device has as many.
+func (y *workQueue) open(t *acl.Thread) error {
 	for _, k := range y.free {
 		if err := k.open(t); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (y *yard) open(t *acl.Thread) error {
 }
 
 // add runs a job when a track is free. It does not block.
-func (y *yard) add(j *job) {
+func (y *workQueue) add(j *job) {
 	y.mu.Lock()
 	if y.closed {
 		y.mu.Unlock()
@@ -75,8 +75,8 @@ func (y *yard) add(j *job) {
 	}
 }
 
-// remove takes a job back, and reports whether it had not begun.
-func (y *yard) remove(j *job) bool {
+// remove takes a job out of the queue, and reports whether it had not begun.
+func (y *workQueue) remove(j *job) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	i := slices.Index(y.waiting, j)
@@ -88,7 +88,7 @@ func (y *yard) remove(j *job) bool {
 }
 
 // work runs jobs on a track until none waits, or the track is lost.
-func (y *yard) work(k *track) {
+func (y *workQueue) work(k *track) {
 	for quiet := true; ; {
 		y.mu.Lock()
 		if !quiet {
@@ -112,10 +112,10 @@ func (y *yard) work(k *track) {
 	}
 }
 
-// close refuses the jobs that wait, waits for those that run, until ctx ends, then cuts them short and waits for their
-// streams, for patience; and closes all streams. An error says that some work may go on. It may be called
+// close refuses the jobs that wait, and waits for the running ones until ctx ends. Then it cuts them short, waits for
+// their streams for patience, and closes all streams. After an error some work may go on, and close may be called
 // again.
-func (y *yard) close(ctx context.Context, patience time.Duration) error {
+func (y *workQueue) close(ctx context.Context, patience time.Duration) error {
 	y.mu.Lock()
 	waiting, first := y.waiting, !y.closed
 	y.waiting, y.closed = nil, true
@@ -136,8 +136,8 @@ func (y *yard) close(ctx context.Context, patience time.Duration) error {
 	return y.clear()
 }
 
-// wait waits for the jobs that run, with less and less patience. After it they end by themselves.
-func (y *yard) wait(ctx context.Context, idle <-chan struct{}, patience time.Duration) {
+// wait waits for the running jobs, in stages of less and less time. Jobs that are left end by themselves.
+func (y *workQueue) wait(ctx context.Context, idle <-chan struct{}, patience time.Duration) {
 	select {
 	case <-idle:
 		return
@@ -153,8 +153,8 @@ func (y *yard) wait(ctx context.Context, idle <-chan struct{}, patience time.Dur
 	}
 }
 
-// clear closes the streams of all tracks. No job runs.
-func (y *yard) clear() error {
+// clear closes the streams of all tracks. No job must be running.
+func (y *workQueue) clear() error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	var errs []error

@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// stranger is a connection that says whatever a test wants.
+// stranger is a connection on which a test can send any bytes.
 type stranger struct {
 	t  testing.TB
 	in *bufio.Reader
@@ -32,7 +32,7 @@ func knock(t testing.TB, addr effects.Addr) *stranger {
 	return &stranger{t: t, in: bufio.NewReader(conn), Conn: conn}
 }
 
-// greets shakes hands as a socket of that type.
+// greets completes a handshake as a socket of that type.
 func (s *stranger) greets(kind string) *stranger {
 	s.t.Helper()
 	if _, err := s.Write(zmtp.AppendReady(zmtp.AppendGreeting(nil), kind)); err != nil {
@@ -64,17 +64,17 @@ func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.
 	return end, end.Servers()[0].Addr, lines
 }
 
-// isServed demands that an honest peer is answered.
+// isServed checks that a well-behaved peer gets replies.
 func isServed(t testing.TB, server *controltest.End, addr effects.Addr, question string) {
 	t.Helper()
 	client := controltest.Start(t, zmq.Config{}.Opener())
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), question)
-	server.Answer(server.Asked(question).Request, "here")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
+	server.SendReply(server.AwaitReceived(question).Request, "here")
 	client.WantReply(corr, "here")
 }
 
-// A message without end ends its connection after a bounded number of bytes, and one line says so.
-func TestMessagesWithoutEnd(t *testing.T) {
+// A message without an end ends its connection after a bounded number of bytes, and is logged once.
+func TestEndlessMessages(t *testing.T) {
 	const message = 64 << 10
 	server, addr, lines := guarded(t, zmq.Config{MaxMessage: message}, effects.ChannelInit)
 	for i, size := range []int{0, 100, 100_000} {
@@ -98,14 +98,14 @@ func TestMessagesWithoutEnd(t *testing.T) {
 	}
 }
 
-// Silent connections take each other's places, not those of peers that speak.
+// Silent connections take each other's slots, not those of peers that send requests.
 func TestSilentConnections(t *testing.T) {
-	server, addr, lines := guarded(t, zmq.Config{StrangersPerAddress: 20, MaxGuests: 100}, effects.ChannelInit)
+	server, addr, lines := guarded(t, zmq.Config{HandshakingPerAddress: 20, MaxInbound: 100}, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
 	ask := func(question string) {
-		corr := client.Ask(conn, question)
-		server.Answer(server.Asked(question).Request, "here")
+		corr := client.SendRequest(conn, question)
+		server.SendReply(server.AwaitReceived(question).Request, "here")
 		client.WantReply(corr, "here")
 	}
 	ask("before")
@@ -116,7 +116,7 @@ func TestSilentConnections(t *testing.T) {
 	ask("meanwhile")
 	isServed(t, server, addr, "and somebody new")
 	silent[0].ends()
-	if got := server.Stats(); got.Guests > 30 || got.GuestsEvicted < 150 {
+	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
 	lines.await(t, "said nothing gives way")
@@ -125,26 +125,26 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// Those that shook hands and say nothing more give way as well, those that wait for an answer do not.
+// Connections that completed their handshake and stay idle give way, too; those that wait for a reply do not.
 func TestIdleConnections(t *testing.T) {
-	server, addr, _ := guarded(t, zmq.Config{MaxGuests: 40, GuestsPerAddress: 30}, effects.ChannelInit)
+	server, addr, _ := guarded(t, zmq.Config{MaxInbound: 40, InboundPerAddress: 30}, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "slow")
-	request := server.Asked("slow").Request
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "slow")
+	request := server.AwaitReceived("slow").Request
 	var idle []*stranger
 	for range 100 {
 		idle = append(idle, knock(t, addr).greets("REQ"))
 	}
 	idle[0].ends()
 	isServed(t, server, addr, "somebody new")
-	server.Answer(request, "at last")
+	server.SendReply(request, "at last")
 	client.WantReply(corr, "at last")
-	if got := server.Stats(); got.Guests > 30 || got.GuestsEvicted < 60 {
+	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 60 {
 		t.Errorf("stats %+v", got)
 	}
 }
 
-// Whoever does not get on with it is not waited for.
+// A connection that makes no progress is closed.
 func TestSlowConnectionsEnd(t *testing.T) {
 	server, addr, lines := guarded(t, zmq.Config{Handshake: 20 * time.Millisecond, MessageTimeout: 20 * time.Millisecond,
 		Heartbeat: 10 * time.Millisecond, HeartbeatTimeout: 20 * time.Millisecond}, effects.ChannelInit)
@@ -157,14 +157,14 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	slow.ends()
 	dead := knock(t, addr).greets("REQ") // It answers no ping.
 	dead.ends()
-	if n := server.Stats().GuestsExpired; n == 0 {
+	if n := server.Stats().InboundExpired; n == 0 {
 		t.Error("no stranger was counted")
 	}
 	lines.await(t, "said nothing that makes sense")
 }
 
-// Wrong kinds of peers are told in the log what they met.
-func TestPeersOfAnotherKind(t *testing.T) {
+// Peers of a wrong socket type are logged with the type that they met.
+func TestPeersOfWrongType(t *testing.T) {
 	_, addr, lines := guarded(t, zmq.Config{}, effects.ChannelInit)
 	http := knock(t, addr)
 	_, _ = http.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -176,8 +176,8 @@ func TestPeersOfAnotherKind(t *testing.T) {
 	lines.await(t, "cannot talk to a ROUTER")
 }
 
-// One connection has a bounded number of questions in the machine's hands; the others wait on the wire.
-func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
+// One connection has a bounded number of requests in the machine's hands; further ones wait on the wire.
+func TestRequestsOfOneConnectionAreBounded(t *testing.T) {
 	server, addr, _ := guarded(t, zmq.Config{}, effects.ChannelInit)
 	s := knock(t, addr).greets("DEALER")
 	for range 100 {
@@ -193,16 +193,16 @@ func TestQuestionsOfOneConnectionAreBounded(t *testing.T) {
 			func(ev *effects.Received) bool { return string(ev.Body) == "greedy" }); n > len(done)+16 {
 			t.Fatalf("%d questions are in hand, %d answered", n, len(done))
 		}
-		server.Answer(got.Request, "")
+		server.SendReply(got.Request, "")
 		done[got.Request] = true
 	}
 }
 
-// A program that has several transports says how many connections of peers each may have.
-func TestGuestsOfOneTransportOfSeveral(t *testing.T) {
+// A program with several transports sets how many inbound connections each may have.
+func TestInboundBoundOfSeveralTransports(t *testing.T) {
 	const most = 6
 	server := controltest.Start(t, func(env control.Env) (control.Transport, error) {
-		env.GuestsMax = most
+		env.MaxInbound = most
 		return zmq.Config{}.Opener()(env)
 	}, control.Server{Channel: effects.ChannelInit, Addr: local})
 	addr := server.Servers()[0].Addr

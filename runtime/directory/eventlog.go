@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory"
 )
 
-// events are how a line about each begins. Workers come and go; the others are lines that somebody may have to act on.
+// events holds the log line of each event. Workers join and leave at level info; a line at level warn may need an
+// action of the operator.
 var events = map[directory.Event]struct {
 	level  slog.Level
 	text   string
@@ -17,32 +18,32 @@ var events = map[directory.Event]struct {
 	directory.Renewed: {slog.LevelInfo, "a worker registered again", ""},
 	directory.Met:     {slog.LevelInfo, "a worker is known by its heartbeat", ""},
 	directory.Left:    {slog.LevelInfo, "a worker deregistered", ""},
-	directory.WentSilent: {slog.LevelWarn, "a worker was silent and is forgotten",
-		"look whether it runs; if it does, have it send heartbeats more often (lmcache_worker_heartbeat_time), or raise " +
+	directory.WentSilent: {slog.LevelWarn, "a worker was silent and is dropped",
+		"check that it runs; if it does, have it send heartbeats more often (lmcache_worker_heartbeat_time), or raise " +
 			"lmcache_worker_timeout"},
-	directory.Parted: {slog.LevelWarn, "a worker has had no connection for long and is forgotten",
-		"look whether it runs; have it send heartbeats (lmcache_worker_heartbeat_time), or set health_check_interval: -1"},
-	directory.GaveWay: {slog.LevelWarn, "a worker without a connection is forgotten, because others need its place",
+	directory.Parted: {slog.LevelWarn, "a worker has had no connection for long and is dropped",
+		"check that it runs; have it send heartbeats (lmcache_worker_heartbeat_time), or set health_check_interval: -1"},
+	directory.GaveWay: {slog.LevelWarn, "a worker without a connection is dropped, because the table is full",
 		"if they are all yours, raise directory.workers or directory.instances"},
 	directory.OrderLost: {slog.LevelInfo, "operations of a worker are missing, and it is asked for a full sync", ""},
 	directory.SyncBegan: {slog.LevelInfo, "a full sync began", ""},
 	directory.SyncTaken: {slog.LevelInfo, "a full sync is complete", ""},
 	directory.SyncGivenUp: {slog.LevelWarn, "a full sync did not go on",
-		"the worker is asked again; look whether it is overloaded"},
-	directory.LeftOut: {slog.LevelWarn, "chunks of a worker are not remembered",
+		"the worker is asked again; check whether it is overloaded"},
+	directory.LeftOut: {slog.LevelWarn, "chunks of a worker are not recorded: the tables are full",
 		"raise directory.chunks or directory.holders"},
-	directory.Wanted: {slog.LevelInfo, "what another directory told of a worker is missing, and asked for anew", ""},
+	directory.Wanted: {slog.LevelInfo, "a report of another directory is missing and is requested again", ""},
 	directory.LogDown: {slog.LevelWarn, "the log does not answer, and what other directories know may be missing",
-		"look whether the server at directory.log runs and can be reached"},
+		"check that the server at directory.log runs and can be reached"},
 	directory.LogAnswers: {slog.LevelInfo, "the log answers again", ""},
 	directory.LogShort: {slog.LevelWarn, "entries of the log were gone before they were read, and are asked for anew",
 		"raise directory.log_bytes, unless the server was restarted or emptied"},
-	directory.Faded: {slog.LevelInfo, "what a worker told before operations were missing is not believed any more",
+	directory.Faded: {slog.LevelInfo, "old reports of a worker with missing operations are dropped",
 		"have it send heartbeats, so that it can be asked for a full sync"},
 }
 
-// observed writes what the machine notes: a line for each cause and instance in a while.
-func (d *Directory) observed(o *effects.Observe) {
+// observe logs an event of the machine, once in a while for each event and instance.
+func (d *Directory) observe(o *effects.Observe) {
 	e, known := events[directory.Event(o.ID)]
 	if o.Fact != effects.FactDirectory || !known {
 		return

@@ -8,9 +8,10 @@ import (
 	"os"
 )
 
-// Encrypted is how a server is spoken to by TLS: it shows a certificate for its host's name that ca vouches for, a file
-// in PEM; empty: the system does. cert and key are files of a certificate for servers that want one; empty: none.
-func Encrypted(ca, cert, key string) (*tls.Config, error) {
+// TLSConfig returns the TLS configuration for a server. The server must show a certificate for its host's name that is
+// signed by an authority in the PEM file ca (empty: by one that the system trusts). cert and key are the files of a
+// client certificate for servers that require one; both empty: none.
+func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)

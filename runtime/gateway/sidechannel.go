@@ -17,23 +17,23 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An asking asks side channels. It is the machine's goroutine's, but for Post.
-type asking struct {
+// A sideClient sends requests to side channels of engines. It belongs to the machine's goroutine, except for Post.
+type sideClient struct {
 	g         *Gateway
 	transport control.Transport
-	questions map[effects.Corr]*sideQuestion
+	requests  map[effects.Corr]*sideRequest
 	last      effects.Corr
 }
 
-type sideQuestion struct {
+type sideRequest struct {
 	number uint64
 	body   []byte
 	conn   effects.Conn // 0: not open yet
 	timer  *time.Timer
 }
 
-func (g *Gateway) openSides() (*asking, error) {
-	a := &asking{g: g, questions: map[effects.Corr]*sideQuestion{}}
+func (g *Gateway) openSides() (*sideClient, error) {
+	a := &sideClient{g: g, requests: map[effects.Corr]*sideRequest{}}
 	var err error
 	if a.transport, err = g.cfg.Sides(control.Env{Sink: a, Log: g.log}); err != nil {
 		return nil, fmt.Errorf("the side channels' transport: %w", err)
@@ -41,35 +41,35 @@ func (g *Gateway) openSides() (*asking, error) {
 	return a, nil
 }
 
-func (a *asking) ask(number uint64, to effects.Addr, body []byte) {
+func (a *sideClient) ask(number uint64, to effects.Addr, body []byte) {
 	a.last++
 	corr := a.last
-	a.questions[corr] = &sideQuestion{number: number, body: effects.AppendPart(nil, body),
+	a.requests[corr] = &sideRequest{number: number, body: effects.AppendPart(nil, body),
 		timer: time.AfterFunc(a.g.cfg.Limits.SideTimeout, func() {
-			a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
+			a.g.inbox.Push(func(now effects.Time) { a.finish(now, corr, nil, effects.Unreachable) })
 		})}
 	if err := libnixl.CheckReach(to.Host, a.g.cfg.TrustedNetwork); err != nil {
-		// Its agent could not be reached, either.
+		// its agent could not be reached either
 		a.g.seldom.Warn("an engine is not asked", to.Host, "port", to.Port, "err", err)
-		a.g.inbox.Push(func(now effects.Time) { a.ends(now, corr, nil, effects.Unreachable) })
+		a.g.inbox.Push(func(now effects.Time) { a.finish(now, corr, nil, effects.Unreachable) })
 		return
 	}
 	a.transport.Open(&effects.Open{Corr: corr, Channel: effects.ChannelMeta, Addr: to})
 }
 
 // Post implements control.Sink.
-func (a *asking) Post(ev effects.Event) {
+func (a *sideClient) Post(ev effects.Event) {
 	a.g.inbox.Push(func(now effects.Time) {
 		switch ev := ev.(type) {
 		case *effects.Opened:
-			q := a.questions[ev.Corr]
+			q := a.requests[ev.Corr]
 			switch {
 			case q == nil:
 				if ev.Code == effects.OK {
 					a.transport.Close(ev.Conn)
 				}
 			case ev.Code != effects.OK:
-				a.ends(now, ev.Corr, nil, ev.Code)
+				a.finish(now, ev.Corr, nil, ev.Code)
 			default:
 				q.conn = ev.Conn
 				a.transport.Send(&effects.Send{Corr: ev.Corr, Conn: ev.Conn, Body: q.body})
@@ -77,26 +77,27 @@ func (a *asking) Post(ev effects.Event) {
 		case *effects.Replied:
 			hello, rest, ok := effects.CutPart(ev.Body)
 			clock, rest, has := effects.CutPart(rest)
-			// The reference reads two parts, and takes no other answer.
+			// the reference implementation reads two parts and accepts no other reply
 			if c := (protocol.NixlClock{}); !ok || !has || len(rest) > 0 || c.Decode(clock, &a.g.cfg.Wire) != nil {
-				a.ends(now, ev.Corr, nil, effects.Malformed)
+				a.finish(now, ev.Corr, nil, effects.Malformed)
 				return
 			}
-			a.ends(now, ev.Corr, hello, effects.OK)
+			a.finish(now, ev.Corr, hello, effects.OK)
 		case *effects.Unanswered:
-			a.ends(now, ev.Corr, nil, ev.Code)
+			a.finish(now, ev.Corr, nil, ev.Code)
 		default:
 		}
 	})
 }
 
-func (a *asking) ends(now effects.Time, corr effects.Corr, body []byte, code effects.Code) {
-	q := a.questions[corr]
+// finish reports the result of a request to the machine, once.
+func (a *sideClient) finish(now effects.Time, corr effects.Corr, body []byte, code effects.Code) {
+	q := a.requests[corr]
 	if q == nil {
 		return
 	}
-	delete(a.questions, corr)
-	a.g.count(func(s *Stats) { s.Asked.add(code == effects.OK) })
+	delete(a.requests, corr)
+	a.g.count(func(s *Stats) { s.RequestsSent.add(code == effects.OK) })
 	q.timer.Stop()
 	if q.conn != 0 {
 		a.transport.Close(q.conn)
@@ -105,15 +106,16 @@ func (a *asking) ends(now effects.Time, corr effects.Corr, body []byte, code eff
 }
 
 const (
-	// An engine asks by one connection for each of its ranks, which it closes when it has its answer.
-	sideGuestsMin, sideGuestsMax = 4, 2 * ranksMax
-	// The limit of open files that is assumed where the system does not tell it.
+	// An engine asks over one connection for each of its ranks, and closes it when it has its reply.
+	sideConnsFloor, sideConnsCeiling = 4, 2 * ranksMax
+	// the limit of open files that is assumed if the system does not report one
 	filesUnknown = 1024
 	filesOfAgent = 15
 )
 
-// shareFiles returns how many connections each side channel may have, so that all of them together have a quarter of
-// the files that the process may open. There is one for each agent that engines write to, and one for the front.
+// shareFiles returns how many connections each side channel may have, so that all of them together take a quarter of
+// the files that the process may open. There is one side channel for each agent that engines write to, and one for the
+// front.
 func (c *Config) shareFiles(log *slog.Logger) int {
 	limit, _, err := door.Room()
 	if err != nil {
@@ -123,19 +125,19 @@ func (c *Config) shareFiles(log *slog.Logger) int {
 	return c.shareOf(limit, log)
 }
 
-// shareOf is shareFiles in a process that may open limit files.
+// shareOf is shareFiles for a process that may open limit files.
 func (c *Config) shareOf(limit int, log *slog.Logger) int {
 	sides := 1 + int(c.Limits.Engines)*int(c.Limits.Agents)
 	share := limit / 4 / sides
-	if agents := 2 * int(c.Limits.Engines) * filesOfAgent; share < sideGuestsMin || agents > limit/4 {
+	if agents := 2 * int(c.Limits.Engines) * filesOfAgent; share < sideConnsFloor || agents > limit/4 {
 		log.Warn("this process may open few files for the engines that the gateway may have", "files_max", limit,
 			"side_channels_max", sides, "files_of_agents_max", agents, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower gateway.engines and gateway.agents")
 	}
-	return min(max(share, sideGuestsMin), sideGuestsMax)
+	return min(max(share, sideConnsFloor), sideConnsCeiling)
 }
 
-// A side is the side channel of one agent.
+// A side is the side channel of one of our agents.
 type side struct {
 	g         *Gateway
 	agent     machine.Agent
@@ -144,10 +146,10 @@ type side struct {
 	ready     chan struct{} // closed when transport is set
 }
 
-// openSide opens one; port 0 is one that is free. It returns the port.
+// openSide opens a side channel and returns its port; port 0 lets the system choose one.
 func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side, uint16, error) {
 	s := &side{g: g, agent: a, metadata: metadata, ready: make(chan struct{})}
-	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, GuestsMax: g.sideGuests, Servers: []control.Server{
+	t, err := g.cfg.Sides(control.Env{Sink: s, Log: g.log, MaxInbound: g.sideConnsMax, Servers: []control.Server{
 		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
 	}})
 	if err != nil {
@@ -158,7 +160,7 @@ func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side
 	return s, t.Servers()[0].Addr.Port, nil
 }
 
-// Post implements control.Sink. It waits for nobody.
+// Post implements control.Sink. It never blocks for long.
 func (s *side) Post(ev effects.Event) {
 	r, ok := ev.(*effects.Received)
 	if !ok || r.Request == 0 {
@@ -168,9 +170,9 @@ func (s *side) Post(ev effects.Event) {
 	question, rest, _ := effects.CutPart(r.Body)
 	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
 	ok = ok && len(rest) == 0
-	s.g.count(func(n *Stats) { n.Served.add(ok) })
+	s.g.count(func(n *Stats) { n.RequestsServed.add(ok) })
 	if !ok {
-		s.g.seldom.Warn("a side channel was asked something else", "", "bytes", len(r.Body))
+		s.g.seldom.Warn("a side channel received a malformed request", "", "bytes", len(r.Body))
 		return
 	}
 	clock := protocol.NixlClock{Seconds: time.Duration(plane.Now()).Seconds()}

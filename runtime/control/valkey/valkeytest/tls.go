@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// A Ring is files of an authority, and of a certificate for 127.0.0.1 with its key that it vouches for.
-type Ring struct{ CA, Cert, Key string }
+// KeyFiles names the files of a certificate authority, and of a certificate for 127.0.0.1 that it signed, with its key.
+type KeyFiles struct{ CA, Cert, Key string }
 
-// NewRing makes one of its own.
-func NewRing(t testing.TB) Ring {
+// NewKeyFiles makes a new authority with one certificate.
+func NewKeyFiles(t testing.TB) KeyFiles {
 	t.Helper()
 	dir := t.TempDir()
-	r := Ring{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	r := KeyFiles{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
 	caKey, errCA := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err = errors.Join(errCA, err); err != nil {
@@ -52,9 +52,9 @@ func write(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// StartEncrypted starts a server that speaks TLS alone, as one of that ring, and takes no clients but of it. Do, Follow
-// and Lead do not reach it.
-func StartEncrypted(t testing.TB, r Ring) *Server {
+// StartEncrypted starts a server that speaks only TLS, with these files, and requires client certificates of the same
+// authority. Do, Follow and Lead cannot reach it.
+func StartEncrypted(t testing.TB, r KeyFiles) *Server {
 	t.Helper()
 	return start(t, func(port uint16) []string {
 		return []string{"--port", "0", "--tls-port", strconv.Itoa(int(port)), "--tls-cert-file", r.Cert, "--tls-key-file",

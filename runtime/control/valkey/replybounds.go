@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// What one reply may be. The client's library makes room for as much as a server says that it will send, and would take
-// the process down with it.
+// Bounds of one reply. The client library allocates as much memory as a server announces, so a malicious length would
+// end the process.
 const (
 	replyBytes = 64 << 20
 	replyParts = 1 << 16 // of one list
 	replyDepth = 8       // of lists in lists
-	lengthMax  = 24      // of the line that says a length
+	lengthMax  = 24      // of the line that announces a length
 )
 
-// dialer connects to servers, by TLS if config is not nil, and bounds their replies.
+// dialer returns a function that connects to servers, by TLS if config is not nil, and bounds their replies.
 func dialer(limit time.Duration, config *tls.Config) func(context.Context, string, string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: limit}
 	return func(ctx context.Context, network, at string) (net.Conn, error) {
@@ -32,29 +32,30 @@ func dialer(limit time.Duration, config *tls.Config) func(context.Context, strin
 		if err != nil {
 			return nil, err
 		}
-		return &bounded{Conn: conn}, nil
+		return &boundedConn{Conn: conn}, nil
 	}
 }
 
-// A bounded connection reads no reply that is beyond what one may be. One goroutine reads it.
-type bounded struct {
+// A boundedConn fails when a reply exceeds the bounds. One goroutine reads it.
+type boundedConn struct {
 	net.Conn
 	size int64   // of the reply so far
-	skip int64   // bytes of a text, and its line's end
+	skip int64   // bytes left of a text and its line's end
 	line []byte  // the beginning of the line that is being read
-	open []int64 // parts that are missing in each list that has begun
+	open []int64 // for each list that has begun, how many of its parts are missing
 }
 
 // Read implements net.Conn.
-func (b *bounded) Read(to []byte) (int, error) {
+func (b *boundedConn) Read(to []byte) (int, error) {
 	n, err := b.Conn.Read(to)
-	if wrong := b.look(to[:n]); wrong != nil {
+	if wrong := b.check(to[:n]); wrong != nil {
 		return 0, errors.Join(wrong, b.Close())
 	}
 	return n, err
 }
 
-func (b *bounded) look(came []byte) error {
+// check follows the structure of the received bytes and returns an error if a bound is exceeded.
+func (b *boundedConn) check(came []byte) error {
 	for len(came) > 0 {
 		n := int(min(b.skip, int64(len(came))))
 		if n == 0 {
@@ -65,13 +66,13 @@ func (b *bounded) look(came []byte) error {
 			}
 			b.line = append(b.line, came[:min(n, lengthMax-len(b.line))]...)
 			if whole {
-				if err := b.begun(bytes.TrimRight(b.line, "\r\n")); err != nil {
+				if err := b.startPart(bytes.TrimRight(b.line, "\r\n")); err != nil {
 					return err
 				}
 				b.line = b.line[:0]
 			}
 		} else if b.skip -= int64(n); b.skip == 0 {
-			b.ended()
+			b.endPart()
 		}
 		if b.size += int64(n); b.size > replyBytes {
 			return fmt.Errorf("a reply has more than %d bytes", replyBytes)
@@ -84,16 +85,16 @@ func (b *bounded) look(came []byte) error {
 	return nil
 }
 
-// begun takes the line with which a part begins; most are no more than that.
-func (b *bounded) begun(line []byte) error {
+// startPart takes the line with which a part begins. Most parts consist of that line only.
+func (b *boundedConn) startPart(line []byte) error {
 	if len(line) == 0 || line[0] != '$' && line[0] != '*' {
-		b.ended()
+		b.endPart()
 		return nil
 	}
 	n, err := strconv.ParseInt(string(line[1:]), 10, 64)
 	switch {
 	case err != nil, line[0] == '$' && n > replyBytes, line[0] == '*' && n > replyParts:
-		return fmt.Errorf("a part of a reply begins with %q; at most %d bytes, or a list of %d, are taken", line, replyBytes,
+		return fmt.Errorf("a part of a reply begins with %q; the limits are %d bytes and lists of %d", line, replyBytes,
 			replyParts)
 	case n >= 0 && line[0] == '$':
 		b.skip = n + 2
@@ -102,13 +103,13 @@ func (b *bounded) begun(line []byte) error {
 			return fmt.Errorf("a reply has lists in more than %d lists", replyDepth)
 		}
 	default:
-		b.ended()
+		b.endPart()
 	}
 	return nil
 }
 
-// ended is the end of a part, and of each list whose last one it is.
-func (b *bounded) ended() {
+// endPart notes the end of a part, and of each list whose last part it is.
+func (b *boundedConn) endPart() {
 	for i := len(b.open) - 1; i >= 0; i-- {
 		if b.open[i]--; b.open[i] > 0 {
 			return

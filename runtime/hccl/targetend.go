@@ -2,16 +2,16 @@
 
 package hccl
 
-// An ourEnd is a target's end of one communicator: a goroutine that makes it, and takes it away when the target's
-// machine says so.
-type ourEnd struct {
+// A targetEnd is the target's end of one communicator, with the goroutine that makes it and, when the target's machine
+// says so, destroys it.
+type targetEnd struct {
 	in     *incoming
 	number uint64        // of its epoch
-	leave  chan struct{} // closed when the end is to go away
+	leave  chan struct{} // closed when the end is to be destroyed
 }
 
-// lead makes our end, keeps it until it is to go, and takes it away.
-func (l *ourEnd) lead(root []byte) {
+// run makes the end, keeps it until leave is closed, and destroys it.
+func (l *targetEnd) run(root []byte) {
 	p := l.in.plane
 	e, gone, err := p.makeEnd(&l.in.pair, l.number, root, false)
 	if err != nil {
@@ -27,4 +27,4 @@ func (l *ourEnd) lead(root []byte) {
 }
 
 // Leave implements epochs.End.
-func (l *ourEnd) Leave() { close(l.leave) }
+func (l *targetEnd) Leave() { close(l.leave) }

@@ -33,7 +33,7 @@ func (o *outgoing) Say(s communicator.Say) {
 	o.Tell(frame)
 }
 
-// rootInfo makes root info if the ends use it and this one is to make it.
+// rootInfo makes root info if the ends use it and this end is the one that makes it.
 func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	if !p.cfg.RootInfo || pair.rank != 0 {
 		return nil, nil
@@ -45,7 +45,7 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// Form implements epochs.Hands: it makes the communicator of an epoch and prepares it.
+// Form implements epochs.Hands: it makes and prepares the communicator of an epoch.
 func (o *outgoing) Form(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
@@ -68,7 +68,7 @@ func (o *outgoing) Form(epoch uint64) {
 	})
 }
 
-// formingCode is how an import ends whose communicator cannot be formed.
+// formingCode returns the code of an import whose communicator cannot be made.
 func formingCode(err error) effects.Code {
 	if errors.Is(err, acl.Link) || errors.Is(err, acl.Timeout) {
 		return effects.Unreachable
@@ -76,8 +76,8 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// Submit implements epochs.Hands: it puts a batch into the stream. The clock is read right before, on the thread that
-// does it.
+// Submit implements epochs.Hands: it puts a batch into the stream. The clock is read right before that, on the same
+// thread, so that no batch starts after NotAfter.
 func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
 	epoch, how := o.Epoch(), communicator.Broken
 	o.descs = o.descs[:0]
@@ -99,7 +99,7 @@ func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch)
 		if err := move(thread, e.stream, o.descs); err != nil {
 			return err
 		}
-		if err := o.filled(thread, e.stream, read); err != nil {
+		if err := o.callFilled(thread, e.stream, read); err != nil {
 			return err
 		}
 		err := e.stream.Notify(thread, func(err error) {
@@ -128,8 +128,8 @@ func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch)
 	return how
 }
 
-// filled tells who wants to know what the batch in the stream reads into.
-func (o *outgoing) filled(t *acl.Thread, s *acl.Stream, read bool) error {
+// callFilled calls Config.Filled with the memory that the batch in the stream reads into.
+func (o *outgoing) callFilled(t *acl.Thread, s *acl.Stream, read bool) error {
 	if !read || o.plane.cfg.Filled == nil {
 		return nil
 	}
@@ -140,8 +140,8 @@ func (o *outgoing) filled(t *acl.Thread, s *acl.Stream, read bool) error {
 	return o.plane.cfg.Filled(t, s, memory)
 }
 
-// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and tells the machine when that is
-// proven, or cannot be.
+// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and reports to the machine when
+// that is proven or that it cannot be.
 func (o *outgoing) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.end
 	o.end = nil

@@ -9,7 +9,7 @@ import (
 )
 
 func TestFilesOfTLS(t *testing.T) {
-	r := valkeytest.NewRing(t)
+	r := valkeytest.NewKeyFiles(t)
 	for name, c := range map[string]struct{ ca, cert, key, says string }{
 		"none":              {},
 		"all":               {r.CA, r.Cert, r.Key, ""},
@@ -20,7 +20,7 @@ func TestFilesOfTLS(t *testing.T) {
 		"another's key":     {"", r.CA, r.Key, "directory.log_key " + r.Key},
 		"a file of nothing": {"", r.Cert, "/dev/null", "directory.log_key /dev/null"},
 	} {
-		switch tls, err := valkey.Encrypted(c.ca, c.cert, c.key); {
+		switch tls, err := valkey.TLSConfig(c.ca, c.cert, c.key); {
 		case c.says == "" &&
 			(err != nil || (tls.RootCAs == nil) != (c.ca == "") || (len(tls.Certificates) == 0) != (c.cert == "")):
 			t.Errorf("%s: %+v, %v", name, tls, err)
