@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // findSeed runs seeds, one if no number is given, until all properties that are named were broken, or any if none is.
@@ -51,7 +52,7 @@ type search struct {
 	first      uint64
 	n          int
 	properties []string
-	own        []sim.Property // watched beside those of docs/safety.md
+	own        []oracle.Oracle // judge beside those of docs/safety.md
 }
 
 // run returns the first failure of each property that broke before the search was over, by seed. Seeds are begun in
@@ -70,7 +71,7 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 		if enough {
 			return nil
 		}
-		r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Properties: s.own})
+		r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.own})
 		if err != nil || r.Failure == nil {
 			return err
 		}
