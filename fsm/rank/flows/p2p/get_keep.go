@@ -27,13 +27,13 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 		f.keys = append(f.keys, r.key(int(r.here+i)))
 	}
 	if e.Now.Add(f.cfg.LeadMin) > r.until {
-		e.Out.Mark(MarkKeptTooLate)
+		e.Out.Mark(Marks.KeptTooLate)
 		r.blame(effects.Expired, *flow.TooLate())
 		f.finish(e, h, r, effects.Expired)
 		return
 	}
 	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
-		e.Out.Mark(MarkKeptFull)
+		e.Out.Mark(Marks.KeptFull)
 		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node",
 			Ours:   "as many as may be at a time (" + e.Pool.Key() + ")",
 			Remedy: "fetch sooner, or enlarge " + e.Pool.Key()})
@@ -43,7 +43,7 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
 	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
 	if p.Fresh() == 0 {
-		e.Out.Mark(MarkCameElsewhere)
+		e.Out.Mark(Marks.CameElsewhere)
 		f.finish(e, h, r, f.whole(r))
 		return
 	}
@@ -74,7 +74,7 @@ func (k *Keeper) lose(e *flow.Env, peer table.Handle) {
 	for h := k.lines[peer.Slot()].kept.Front(); h != 0; h = k.gets.Next(h) {
 		e.Work.Look()
 		if e.Deferred.LoseAsked(k.gets.Get(h).kept, over, effects.PeerLost) {
-			e.Out.Mark(MarkKeptLost)
+			e.Out.Mark(Marks.KeptLost)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (t *Target) lay(e *flow.Env, h table.Handle, r *get) bool {
 	t.withdraw(e, r)
 	r.into = 0
 	if f.keys = r.all(f.keys); int(e.Readable(f.keys)) == r.size() {
-		e.Out.Mark(MarkCameElsewhere)
+		e.Out.Mark(Marks.CameElsewhere)
 		t.unasked(e, h, r, effects.OK)
 		return false
 	}
@@ -99,7 +99,7 @@ func (r *get) all(into [][]byte) [][]byte {
 // noPages ends a get that could not ask: there is no memory for what it asks for.
 func (t *Target) noPages(e *flow.Env, h table.Handle, r *get) {
 	f := (*Requester)(t)
-	e.Out.Mark(MarkNoRoom)
+	e.Out.Mark(Marks.NoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	t.unasked(e, h, r, effects.NoMemory)
 }
@@ -117,7 +117,7 @@ func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
 	f := (*Requester)(t)
 	m := &f.reply
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
-		e.Out.Mark(MarkAnswerSenseless)
+		e.Out.Mark(Marks.AnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
 			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.Number(r.size()-int(r.here)) +
 				" hits, of who was asked",
@@ -130,7 +130,7 @@ func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
 	}
 	code := effects.CodeFromWire(m.Ext.Code)
 	if code != effects.OK {
-		e.Out.Mark(MarkRefused)
+		e.Out.Mark(Marks.Refused)
 		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
 	}
 	r.hearCut(m)
@@ -145,10 +145,10 @@ func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
 	r.into = 0
 	switch {
 	case r.delivered:
-		e.Out.Mark(MarkGhostAnswered)
+		e.Out.Mark(Marks.GhostAnswered)
 	case code == effects.OK:
 		if f.keys = r.all(f.keys); int(e.Readable(f.keys)) < r.size() {
-			e.Out.Mark(MarkMiss)
+			e.Out.Mark(Marks.Miss)
 			code = effects.NotFound
 		}
 	}

@@ -66,7 +66,7 @@ func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 			Remedy: "name each rank of the producer that has the request, or raise register.producers",
 		}
 	case x.wishes.Full() || x.rows.Len()+len(to) > x.rows.Max():
-		e.Out.Mark(MarkErrandsFull)
+		e.Out.Mark(Marks.ErrandsFull)
 		code, why = effects.TooMany, &effects.Why{
 			Field: "register.expected", Ours: flow.Number(x.rows.Max()) + ", less what is expected already",
 			Theirs: flow.Number(len(to)) + " more",
@@ -245,7 +245,7 @@ func (c *errander) kept(e *flow.Env, peer table.Handle, body []byte, code effect
 	}
 	l.tells, l.conn = false, 0
 	if code != effects.OK {
-		e.Out.Mark(MarkKeepFailed)
+		e.Out.Mark(Marks.KeepFailed)
 	}
 	if code == effects.Stale {
 		(*Consumer)(c).introduce(e, peer, l.who)
