@@ -269,6 +269,25 @@ $(PY)/ready: python/package.lock
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
 
+# ---- the documentation as a site ----
+
+override SITE := $(CACHE)/site
+
+.PHONY: docs
+docs: $(SITE)/venv/ready ## Build the documentation as a site into .cache/site/site; a broken link fails.
+	cd tools/site && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
+	cd tools/site && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
+	$(SITE)/venv/bin/python tools/site/build.py . $(SITE)
+
+# To change it: cd tools/site && uv pip compile --generate-hashes --universal --python-version 3.11 --no-annotate \
+#     site.in -o site.lock
+$(SITE)/venv/ready: tools/site/site.lock $(PY)/ready
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; \
+		sys.exit(sys.version_info < (3, 11) and f"PYTHON is {v}, too old for Zensical: name one of 3.11 or newer")'
+	PYTHON=$(PYTHON) tools/venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
 # ---- libnixl ----
 
 override NIXL := $(CACHE)/nixl
@@ -475,7 +494,7 @@ guard: ## Compare what the machines do with what is kept: event logs of 1,000 se
 	CGO_ENABLED=0 $(GO) run ./tools/guard check
 
 .PHONY: mutants
-mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
+mutants: ## Put each known defect (sim/mutants.yaml) back, one at a time; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
 .PHONY: scopes
@@ -484,8 +503,8 @@ scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.tx
 	KVFERRY_SCOPES=$(MOST) $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
 
 .PHONY: regressions
-regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their list (docs/mutants.md).
-	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -list docs/mutants.md
+regressions: ## As mutants, and write the kept plans of the known defects anew (sim/testdata/regressions).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.

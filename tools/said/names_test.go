@@ -16,7 +16,7 @@ import (
 var (
 	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	inline  = regexp.MustCompile("`([^`\n]+)`")
-	isFile  = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|patch|c)$`)
+	isFile  = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|yaml|c)$`)
 	isDir   = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
 	isName  = regexp.MustCompile(`^(?:\w+\.)?(\w+)\.([A-Z]\w*)$`)
 	isTest  = regexp.MustCompile(`^((Test|Fuzz|Benchmark|Example)[A-Z]|test_)\w*$`)
@@ -39,7 +39,7 @@ func documents(t *testing.T) map[string]string {
 // Files, folders and tests that documents name are there: who moves one finds here who speaks of it.
 func TestWhatDocumentsName(t *testing.T) {
 	files, funcs := []string{}, map[string]bool{}
-	for _, end := range []string{".go", ".txt", ".md", ".patch", ".c", ".py"} {
+	for _, end := range []string{".go", ".txt", ".md", ".yaml", ".c", ".py"} {
 		for file, text := range sources(t, ".", end) {
 			files = append(files, "/"+strings.TrimPrefix(file, "./"))
 			for _, m := range tests.FindAllStringSubmatch(text, -1) {

@@ -76,9 +76,10 @@ func TestRulesThatAreCited(t *testing.T) {
 			look(file, c)
 		}
 	}
-	for file, text := range sources(t, "sim/mutants", ".patch") {
-		head, _, _ := strings.Cut(text, "\n--- ")
-		look(file, head)
+	for _, entry := range strings.Split(read(t, "sim/mutants.yaml"), "\n- name: ") {
+		name, text, _ := strings.Cut(entry, "\n")
+		head, _, _ := strings.Cut(text, "\n  edits:")
+		look("mutant "+name, head)
 	}
 	if cited < 100 {
 		t.Errorf("only %d rules are cited", cited)

@@ -226,6 +226,8 @@ var rooms = []room{
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
 	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
+	// Runs seeds for tools/mutants, which builds it once for each defect.
+	{name: "tools/mutants/seek", own: []string{"sim"}, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
