@@ -74,10 +74,10 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
 	case flow.Changed:
-		(*Keeper)(f).lose(e, ref.Subject)
+		f.loseKept(e, ref.Subject)
 		f.pump(e, ref.Subject)
 	case flow.Ended:
-		(*Target)(f).ended(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
+		f.grantEnded(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
 	default:
 		kernel.Foreign("who wants chunks")
 	}
@@ -105,10 +105,10 @@ func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code)
 		f.deliver(e, r, code)
 		f.end(e, h, r)
 	case asking: // The answer may bring a loan, which then is given back.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		f.haunt(e, h, r, code)
 	case reading: // Its pages are stored into until the transfer has settled.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code)
 	case settling, leaving, telling, keeping, phases:

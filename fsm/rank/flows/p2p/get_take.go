@@ -47,12 +47,12 @@ func (f *Requester) patience(asked effects.Duration) effects.Duration {
 func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code,
 	*effects.Why) {
 	if f.gets.Full() {
-		e.Out.Mark(MarkBringsFull)
+		e.Out.Mark(Marks.BringsFull)
 		return tooMany(f.gets.Max())
 	}
 	where := whereOf(c.From)
 	if f.frozen.LeftAlone(e.Now, where, 0) {
-		e.Out.Mark(MarkFrozenPassed)
+		e.Out.Mark(Marks.FrozenPassed)
 		return effects.BackedOff, f.whyFrozen()
 	}
 	peer := e.Links.Want(&e.Env, where)
@@ -179,7 +179,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	}
 	r.delivered = true
 	e.Timers.Stop(&r.timer)
-	(*Target)(f).withdraw(e, r)
+	f.withdrawGrant(e, r)
 	f.keys = r.all(f.keys)
 	hits := prefix(e, r.mode, r.request, f.keys)
 	keep(e, f.keys[:hits], r.request)

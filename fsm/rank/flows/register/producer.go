@@ -69,9 +69,9 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Command:
 		switch body := x.Body.(type) {
 		case *Finished:
-			(*lender)(p).finished(e, x.Ticket, body)
+			p.lend(e, x.Ticket, body)
 		case *Aborted:
-			(*lender)(p).abort(e, x.Ticket, body)
+			p.abortNamed(e, x.Ticket, body)
 		}
 	case *effects.Received:
 		p.received(e, x)
@@ -90,8 +90,8 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	if ref.Kind == kindBatch {
 		b := p.batches.Get(h)
 		b.timer = 0
-		e.Out.Mark(MarkLeaseOver)
-		(*lender)(p).over(e, h, effects.Expired, effects.Why{
+		e.Out.Mark(Marks.LeaseOver)
+		p.closeBatch(e, h, effects.Expired, effects.Why{
 			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
 			Theirs: "not registered by every rank",
 			Remedy: "look whether the consumer got the request, have it Expect what waits, or raise it",
@@ -100,7 +100,7 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	}
 	x := p.rows.Get(h)
 	x.timer = 0
-	e.Out.Mark(MarkParkedLong)
+	e.Out.Mark(Marks.ParkedLong)
 	p.conclude(e, h, effects.Expired, &effects.Why{
 		Field: "kvf_patience_ns", Ours: "over, and nothing was finished for it,",
 		Remedy: "look whether the producer got the request, or raise register.push_registration_timeout",
@@ -120,7 +120,7 @@ func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if p.batches.Get(ref.Subject).closing {
 		return false
 	}
-	(*lender)(p).over(e, ref.Subject, effects.Cancelled, effects.Why{})
+	p.closeBatch(e, ref.Subject, effects.Cancelled, effects.Why{})
 	return true
 }
 
@@ -156,7 +156,7 @@ func (p *Producer) ClassLeft(class int) { p.said.Left(class) }
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	why := ended(effects.Draining)
 	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
-		(*lender)(p).over(e, h, effects.Draining, *why)
+		p.closeBatch(e, h, effects.Draining, *why)
 	}
 	if h := p.rows.At(slot); p.rows.Get(h) != nil && !p.rows.Get(h).writes() {
 		p.conclude(e, h, effects.Draining, why)
@@ -170,7 +170,7 @@ func (p *Producer) Lost(e *flow.Env, peer effects.Incarnation) {
 	for slot := range p.rows.Slots() {
 		h := p.rows.At(slot)
 		if x := p.rows.Get(h); x != nil && x.who == peer && !x.writes() {
-			e.Out.Mark(MarkAskerLost)
+			e.Out.Mark(Marks.AskerLost)
 			p.conclude(e, h, effects.PeerLost, flow.Cut())
 		}
 	}
