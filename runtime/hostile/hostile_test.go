@@ -62,13 +62,13 @@ func TestHostile(t *testing.T) {
 	before := runtime.GOMAXPROCS(4 * runtime.NumCPU())
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) { f.play(t) })
+		t.Run(f.name, func(t *testing.T) { f.play(t, testing.Short()) })
 	}
 	t.Cleanup(report)
 }
 
-func (f *fault) play(t *testing.T) {
-	if f.slow && testing.Short() {
+func (f *fault) play(t *testing.T, short bool) {
+	if f.slow && short {
 		t.Skip("it is done without -short")
 	}
 	amount, rounds := f.short, 20
@@ -113,7 +113,7 @@ func (f *fault) play(t *testing.T) {
 	switch {
 	case r.Failed > 0 || r.Wrong > 0:
 		t.Errorf("%d of %d honest puts failed, %d bytes are wrong: %s", r.Failed, r.Puts, r.Wrong, h.why+after.why)
-	case r.MemoryMiB > cmp.Or(f.memoryMiB, memoryMiB) && !testing.Short(): // The race detector takes more.
+	case r.MemoryMiB > cmp.Or(f.memoryMiB, memoryMiB) && !short: // The race detector takes more.
 		t.Errorf("it took %.0f MiB, more than %.0f", r.MemoryMiB, f.memoryMiB)
 	case r.Files > r.FilesMax-filesKept && !f.usesUp:
 		t.Errorf("%d of %d files are open", r.Files, r.FilesMax)
