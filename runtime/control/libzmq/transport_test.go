@@ -310,7 +310,8 @@ func TestSilentNameServer(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}.Opener())
-	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit, Addr: effects.Addr{Host: "silent.example", Port: 7}})
+	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit,
+		Addr: effects.Addr{Host: "silent.example", Port: 7}})
 	until(t, func() bool { return looked.Load() == 1 })
 	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "ping")
 	server.SendReply(server.AwaitReceived("ping").Request, "pong")
