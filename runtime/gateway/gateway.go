@@ -89,7 +89,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 		// the decoy's address space stays reserved, because an agent that could not be destroyed may still reach it
 		return nil, err
 	}
-	g.env.Leased.Protect(g)
+	g.env.Leased.AddExpeller(g)
 	go g.run()
 	return g, nil
 }
@@ -242,6 +242,6 @@ func (g *Gateway) leave() {
 }
 
 var (
-	_ plane.Plane = (*Gateway)(nil)
-	_ plane.Guard = (*Gateway)(nil)
+	_ plane.Plane    = (*Gateway)(nil)
+	_ plane.Expeller = (*Gateway)(nil)
 )

@@ -64,7 +64,7 @@ type welcome struct {
 	boot    [16]byte
 	link    comm.Link // what carries the bytes, as the target sees it
 	rank    comm.Rank
-	serves  []plane.Served // one pool or two
+	serves  []plane.ServedPool // one pool or two
 	regions uint8          // number of regions that the target binds to each communicator
 	proof   [16]byte       // that the target has the token and received this hello
 }
@@ -160,7 +160,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = append(b, w.boot[:]...)
 	b = appendRank(append(b, byte(w.link)), w.rank)
 	for i := range servedMax { // fields of an absent pool are zero
-		s := plane.Served{}
+		s := plane.ServedPool{}
 		if i < len(w.serves) {
 			s = w.serves[i]
 		}
@@ -178,7 +178,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 }
 
 // parseServed parses one pool of a welcome; a pool without pages is absent.
-func parseServed(b []byte) (s plane.Served, err error) {
+func parseServed(b []byte) (s plane.ServedPool, err error) {
 	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
 		PageBytes: binary.LittleEndian.Uint64(b[20:])}
 	s.Region = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}

@@ -42,7 +42,7 @@ func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
 	p, h := in.plane, in.hello
 	in.Log = in.Log.With("by", in.link)
 	mapped = in.link == comm.HCCS
-	if mapped && slices.ContainsFunc(p.pool.All(), func(s plane.Served) bool { return s.Host }) {
+	if mapped && slices.ContainsFunc(p.pool.Pools(), func(s plane.ServedPool) bool { return s.Host }) {
 		return mapped, effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set " +
 			"HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
 	}
@@ -58,7 +58,7 @@ func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
 func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
 	p := in.plane
 	w := welcome{
-		code: code, from: p.env.Incarnation, boot: p.boot, link: in.link, rank: p.cfg.Rank, serves: p.pool.All(),
+		code: code, from: p.env.Incarnation, boot: p.boot, link: in.link, rank: p.cfg.Rank, serves: p.pool.Pools(),
 		regions: uint8(len(p.regions)),
 	}
 	if token != nil {

@@ -23,7 +23,7 @@ import (
 type Plane struct {
 	cfg      Config
 	env      plane.Env
-	pool     *plane.Leased
+	pool     *plane.LeasedPool
 	ctx      *acl.Context
 	lib      *comm.Library
 	regions  []*comm.Region
@@ -85,7 +85,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		Revoked: p.listRevoked,
 		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
 	})
-	p.pool.Protect(p.arrivals)
+	p.pool.AddExpeller(p.arrivals)
 	p.arrivals.Serve(listener)
 	return p, nil
 }

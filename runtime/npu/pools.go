@@ -22,7 +22,7 @@ type pools struct {
 	d       *Device
 	log     *slog.Logger
 	all     []*pool // the engine's pool, and the second one if there is one
-	leased  *plane.Leased
+	leased  *plane.LeasedPool
 	sink    plane.Sink
 	copies  *copies
 	scatter *workQueue
@@ -90,15 +90,15 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 // lease makes the table of leases over the pools, all of which peers can reach.
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[0]
-	c := plane.LeasedConfig{
+	c := plane.LeasedPoolConfig{
 		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(),
 		Sink: env.Sink,
 	}
 	if env.Second != nil {
 		second := p.all[1]
-		c.Second = plane.Second{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
+		c.Second = plane.SecondPool{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
 	}
-	p.leased, err = plane.NewLeased(c)
+	p.leased, err = plane.NewLeasedPool(c)
 	return err
 }
 
@@ -106,7 +106,7 @@ func (p *pools) lease(env device.Env) (err error) {
 func (p *pools) Name() string { return p.d.Name() }
 
 // Leased implements device.Device.
-func (p *pools) Leased() *plane.Leased { return p.leased }
+func (p *pools) Leased() *plane.LeasedPool { return p.leased }
 
 // Address implements device.Device.
 func (p *pools) Address(page effects.Page) uintptr {

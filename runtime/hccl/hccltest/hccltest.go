@@ -135,11 +135,11 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 		tb.Helper()
 		n := r.node(tb, id)
 		served := n.alloc(tb, o.Host, uint64(pages)*pageBytes)
-		var second plane.Second
+		var second plane.SecondPool
 		if o.Second {
-			second = plane.Second{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.alloc(tb, !o.Host, pageBytes)}
+			second = plane.SecondPool{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.alloc(tb, !o.Host, pageBytes)}
 		}
-		pool, err := plane.NewLeased(plane.LeasedConfig{
+		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Served: served, Second: second, Sink: sink,
 		})
 		if err != nil {

@@ -12,25 +12,26 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// # Permits to read
+// # Read permits
 //
-// Peers of the same host read a pool without a word to its process, so the pool shows them what they may read, in
-// memory that they map read-only: a record for each grant to read that stands, and for each page how many bytes of it
-// are under any of them. A reader compares the grant's word with the grant's id beside the page's generation, before
-// and after each page's copy, as a target compares the permit of a push (see permit.go, with "revoke" for "cancel" and
-// "the reader" for T). Revoke changes the word, with a full barrier, before it says Revoked: a copy that passes was
-// made of bytes that nobody stored into from its first load to its last.
+// Peers on the same host read a pool without involving its owner's process. The owner therefore shows them what they
+// may read, in memory that they map read-only: one record for each read lease that stands, and for each page the
+// number of its bytes that read leases cover. A reader compares the word of the lease with the lease's id, and the
+// generation of the page with the generation that it was promised, both before and after it copies a page. This is
+// how the target of a push compares the push's permit; the argument in permit.go holds here, too, with "revoke" for
+// "cancel" and "the reader" for T. Revoke changes the word, with a full barrier, before it posts Revoked. So a copy
+// that passes both comparisons consists of bytes that nobody stored into from its first load to its last.
 //
-// Any number of reads may be under way under one grant: the word is the grant's, and no reader changes anything.
+// Any number of reads may be in flight under one lease: the word belongs to the lease, and readers change nothing.
 //
-// A record stands where the low 16 bits of the grant's id say, which no two grants that are in force have in common. It
-// also names the peer that was granted, and a reader takes another's grant for refused. That keeps order among honest
-// processes; there is no wall in it, for whoever has mapped the pool may look at all of it. Therefore only processes of
-// the same user are let map it.
+// The low 16 bits of a grant's id give the place of its record; no two grants in force have these bits in common. The
+// record also names the peer of the lease, and a reader treats another peer's lease as refused. That keeps order
+// among honest processes but is no protection: a process that has mapped the pool can read all of it. Therefore only
+// processes of the same user are allowed to map it.
 //
-//	word                        of
-//	3s, 3s+1, 3s+2              the grant in slot s: its id, zero if there is none; its peer
-//	3*2^16 and on, 32 bits each a page: its bytes under grants to read, zero if there is none
+//	words                       contents
+//	3s, 3s+1, 3s+2              the lease in slot s: its id (zero if there is none) and its peer
+//	3*2^16 and on, 32 bits each a page: its bytes under read leases, zero if there are none
 
 const (
 	readSlots      = 1 << 16
@@ -39,14 +40,14 @@ const (
 	readTableBytes = readSlots * readSlotWords * 8
 )
 
-// readPermits are the words of one pool. Its methods are not safe for concurrent use.
+// readPermits are the read permits of one pool. The methods are not safe for concurrent use.
 type readPermits struct {
 	file  *os.File
 	mem   []byte
 	table readTable
 }
 
-// readTable views the words, of a pool or of a peer's.
+// A readTable views the words of the read permits, of this node's pool or of a peer's.
 type readTable struct {
 	slots   []uint64
 	lengths []uint32
@@ -61,7 +62,7 @@ func readTableOf(mem []byte, pages uint32) readTable {
 
 func readPermitsBytes(pages uint32) uint64 { return readTableBytes + uint64(pages)*4 }
 
-// slot is a grant's record.
+// slot returns the record of a lease.
 func (t readTable) slot(id effects.GrantID) []uint64 {
 	at := int(id&readSlotMask) * readSlotWords
 	return t.slots[at : at+readSlotWords]
@@ -75,7 +76,7 @@ func newReadPermits(pages uint32) (*readPermits, error) {
 	return &readPermits{file: file, mem: mem, table: readTableOf(mem, pages)}, nil
 }
 
-// issue lets a peer read under a grant. The slot must be free.
+// issue lets a peer read under a lease. The slot must be free.
 func (r *readPermits) issue(id effects.GrantID, peer effects.Incarnation) {
 	slot := r.table.slot(id)
 	if was := atomic.LoadUint64(&slot[0]); was != 0 {
@@ -86,15 +87,18 @@ func (r *readPermits) issue(id effects.GrantID, peer effects.Incarnation) {
 	atomic.StoreUint64(&slot[0], uint64(id))
 }
 
-// withdraw ends an issued permit: no copy that is in progress anywhere, or begun later, will pass under the grant.
+// withdraw ends an issued permit: no copy under this lease passes its comparisons any more, whether the copy is in
+// progress anywhere or begins later.
 func (r *readPermits) withdraw(id effects.GrantID) { publish(&r.table.slot(id)[0], 0) }
 
-// lend says how many bytes of a page are under grants to read.
-func (r *readPermits) lend(index, length uint32) {
+// setLentBytes publishes how many bytes of a page are under read leases.
+func (r *readPermits) setLentBytes(index, length uint32) {
 	atomic.StoreUint32(&r.table.lengths[index], length)
 }
 
-func (r *readPermits) lent(index uint32) uint32 { return atomic.LoadUint32(&r.table.lengths[index]) }
+func (r *readPermits) lentBytes(index uint32) uint32 {
+	return atomic.LoadUint32(&r.table.lengths[index])
+}
 
 func (r *readPermits) close() error {
 	if err := syscall.Munmap(r.mem); err != nil {
@@ -103,13 +107,14 @@ func (r *readPermits) close() error {
 	return r.file.Close()
 }
 
-// PeerReadPermits are those of a peer's pool, mapped read-only.
+// PeerReadPermits are the read permits of a peer's pool, mapped read-only.
 type PeerReadPermits struct {
 	mem   []byte
 	table readTable
 }
 
-// MapReadPermits checks and maps the permits of a peer's pool of so many pages. It closes nothing: fd is the caller's.
+// MapReadPermits checks and maps the read permits of a peer's pool that has so many pages. It does not close fd,
+// which belongs to the caller.
 func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 	size, _, err := sealedSize(fd)
 	if err != nil {
@@ -125,9 +130,10 @@ func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 	return &PeerReadPermits{mem, readTableOf(mem, pages)}, nil
 }
 
-// Permit is the permit of a grant to reader for length bytes of a page. Codes: Withdrawn: no such grant stands, or no
-// grant covers the page; Refused: it is another peer's; TooLarge: fewer bytes are granted. Whether the page is under
-// this very grant is not looked at: whoever was offered it has it from the owner. The index must be within the mapping.
+// Permit returns the permit of a lease that lets reader read length bytes of a page. Codes: OK; Withdrawn: no such
+// lease stands, or no lease covers the page; Refused: another peer has the lease; TooLarge: fewer bytes are leased.
+// Permit does not check that this very lease covers the page: a reader that was offered the page learned its lease
+// from the owner. The index must lie within the mapping.
 func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index,
 	length uint32) (Permit, effects.Code) {
 	slot := p.table.slot(id)
@@ -136,7 +142,9 @@ func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation,
 		atomic.LoadUint64(&slot[2]) == binary.NativeEndian.Uint64(reader[8:])
 	lent := atomic.LoadUint32(&p.table.lengths[index])
 	switch {
-	case id == 0 || !permit.stands(): // Looked at last: until here it was the record of this grant, if it is.
+	// The permit is checked last, because the record may have been another lease's before: if it stands now, the
+	// loads above saw this lease's record.
+	case id == 0 || !permit.stands():
 		return permit, effects.Withdrawn
 	case !mine:
 		return permit, effects.Refused

@@ -28,10 +28,10 @@ func (s *leasedSink) Post(ev effects.Event) {
 	s.revoked = append(s.revoked, ev.(*effects.Revoked).Grant)
 }
 
-func newLeasedPool(t *testing.T) (*Leased, *leasedSink) {
+func newLeasedPool(t *testing.T) (*LeasedPool, *leasedSink) {
 	t.Helper()
 	sink := &leasedSink{}
-	l, err := NewLeased(LeasedConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: sink,
+	l, err := NewLeasedPool(LeasedPoolConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: sink,
 		Served: Region{Base: 0x1000, Bytes: 4096}})
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func newLeasedPool(t *testing.T) (*Leased, *leasedSink) {
 func TestLeasedRevokesWhenEveryPlaneHasProof(t *testing.T) {
 	l, sink := newLeasedPool(t)
 	a, b := &leasedGuard{}, &leasedGuard{}
-	l.Protect(a)
-	l.Protect(b)
+	l.AddExpeller(a)
+	l.AddExpeller(b)
 	peer := effects.Incarnation{1}
 	const grant = 5<<16 | 3
 	a.asked = func() {
@@ -69,7 +69,7 @@ func TestLeasedRevokesWhenEveryPlaneHasProof(t *testing.T) {
 func TestLeasedHasNobodyToExpel(t *testing.T) {
 	l, sink := newLeasedPool(t)
 	g := &leasedGuard{}
-	l.Protect(g)
+	l.AddExpeller(g)
 	l.Grant(&effects.Grant{ID: 1<<16 | 1})                               // to nobody
 	l.Grant(&effects.Grant{ID: 2<<16 | 2, Peer: effects.Incarnation{1}}) // ended by its holder's word, and
 	l.Grant(&effects.Grant{ID: 3<<16 | 2, Peer: effects.Incarnation{2}}) // its place taken by another
@@ -88,7 +88,7 @@ func TestLeasedHasNobodyToExpel(t *testing.T) {
 func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
 	l, _ := newLeasedPool(t)
 	peer, other := effects.Incarnation{1}, effects.Incarnation{2}
-	for n := range effects.GrantID(revokedMax + 10) {
+	for n := range effects.GrantID(maxRevoked + 10) {
 		who := peer
 		if n%2 == 1 {
 			who = other
@@ -97,17 +97,17 @@ func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
 		l.Grant(&effects.Grant{ID: id, Peer: who})
 		l.Revoke(id)
 	}
-	if ids, more := l.Revoked(peer); len(ids) != revokedMax/2 || !more {
+	if ids, more := l.Revoked(peer); len(ids) != maxRevoked/2 || !more {
 		t.Fatalf("%d remembered, and others: %v", len(ids), more)
 	}
 	if ids, more := l.Revoked(effects.Incarnation{3}); len(ids) != 0 || more {
 		t.Fatalf("of a peer of whom nothing was taken back %d are remembered, and others: %v", len(ids), more)
 	}
-	for n := range revokedMax + 1 { // As many peers, each with something that is forgotten.
-		l.forget(effects.Incarnation{9, byte(n), byte(n >> 8)})
+	for n := range maxRevoked + 1 { // As many peers, each with something that is forgotten.
+		l.dropRevoked(effects.Incarnation{9, byte(n), byte(n >> 8)})
 	}
-	if _, more := l.Revoked(effects.Incarnation{3}); !more || len(l.forgot) > 0 {
-		t.Fatalf("%d peers are remembered as those of whom something is not; others: %v", len(l.forgot), more)
+	if _, more := l.Revoked(effects.Incarnation{3}); !more || len(l.droppedPeers) > 0 {
+		t.Fatalf("%d peers are remembered as those of whom something is not; others: %v", len(l.droppedPeers), more)
 	}
 }
 
@@ -123,12 +123,12 @@ func TestLeasedAddresses(t *testing.T) {
 	if r := l.Regions(); len(r) != 1 || r[0] != l.Served() {
 		t.Fatalf("regions %v", r)
 	}
-	for _, bad := range []LeasedConfig{
+	for _, bad := range []LeasedPoolConfig{
 		{Pages: 4, PageBytes: 100, Served: Region{Bytes: 4096}},
 		{Pages: 41, PageBytes: 100, Served: Region{Bytes: 4096}, Sink: &leasedSink{}},
 		{PageBytes: 100, Served: Region{Bytes: 4096}, Sink: &leasedSink{}},
 	} {
-		if _, err := NewLeased(bad); !errors.Is(err, ErrInvalid) {
+		if _, err := NewLeasedPool(bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -136,10 +136,10 @@ func TestLeasedAddresses(t *testing.T) {
 
 // A second pool's pages are numbered behind the first one's, and lie in memory of their own. Peers know it by another name.
 func TestLeasedSecondPool(t *testing.T) {
-	c := LeasedConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: &leasedSink{},
+	c := LeasedPoolConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: &leasedSink{},
 		Served: Region{Host: true, Base: 0x1000, Bytes: 400},
-		Second: Second{Buffer: effects.BufferID{8}, Pages: 2, Region: Region{Base: 0x8000, Bytes: 200}}}
-	l, err := NewLeased(c)
+		Second: SecondPool{Buffer: effects.BufferID{8}, Pages: 2, Region: Region{Base: 0x8000, Bytes: 200}}}
+	l, err := NewLeasedPool(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestLeasedSecondPool(t *testing.T) {
 	if l.Has(effects.Page{Pool: 1, Index: 6}) {
 		t.Error("a page behind both pools")
 	}
-	all := l.All()
+	all := l.Pools()
 	if len(all) != 2 || all[0].ID != c.Buffer || all[0].Region != c.Served || all[1].ID != c.Second.Buffer ||
 		all[1].Region != c.Second.Region || all[1].Pages != 2 || all[1].PageBytes != 100 {
 		t.Errorf("peers reach %+v", all)
@@ -162,8 +162,8 @@ func TestLeasedSecondPool(t *testing.T) {
 	short, twin := c, c
 	short.Second.Region.Bytes = 199
 	twin.Second.Buffer = c.Buffer
-	for _, bad := range []LeasedConfig{short, twin} {
-		if _, err := NewLeased(bad); !errors.Is(err, ErrInvalid) {
+	for _, bad := range []LeasedPoolConfig{short, twin} {
+		if _, err := NewLeasedPool(bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad.Second, err)
 		}
 	}

@@ -25,26 +25,26 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	defer p.Close()
 	const id = 1<<48 - 1
 	pages := lent(p, id, alice, 3)
-	one, code := p.Loan(alice, id, pages)
+	one, code := p.ClaimRead(alice, id, pages)
 	if code != effects.OK {
 		t.Fatal(code)
 	}
-	two, _ := p.Loan(alice, id, pages[:1])
+	two, _ := p.ClaimRead(alice, id, pages[:1])
 	if one.Hold(2) == nil || one.Hold(0) == nil || two.Hold(0) == nil {
 		t.Fatal("a hold under a grant in force failed")
 	}
 	p.Revoke(id)
-	for i, l := range []*Loan{one, two, one} {
+	for i, l := range []*ReadClaim{one, two, one} {
 		if n := sink.revoked(id); n != 0 {
 			t.Fatalf("revoked with %d holders inside", 3-i)
 		}
 		if l.Hold(0) != nil {
 			t.Fatal("a hold succeeded after Revoke")
 		}
-		if _, code := p.Loan(alice, id, pages); code != effects.Withdrawn {
+		if _, code := p.ClaimRead(alice, id, pages); code != effects.Withdrawn {
 			t.Fatalf("a read under a grant that ends: %s", code)
 		}
-		l.Unhold()
+		l.Release()
 	}
 	if n := sink.revoked(id); n != 1 {
 		t.Fatalf("revoked %d times after the last holder left", n)
@@ -72,15 +72,15 @@ func TestRetract(t *testing.T) {
 		t.Fatal("a grant to read in force has no permit")
 	}
 	for range 2 {
-		p.Retract()
+		p.RevokeAll()
 	}
 	if permit.stands() {
 		t.Error("who reads by itself may go on")
 	}
-	if _, code := p.Loan(alice, 5, pages); code != effects.Withdrawn {
+	if _, code := p.ClaimRead(alice, 5, pages); code != effects.Withdrawn {
 		t.Errorf("a read: %s", code)
 	}
-	if _, code := p.Claim(bob, 6, stored); code != effects.Withdrawn {
+	if _, code := p.ClaimWrite(bob, 6, stored); code != effects.Withdrawn {
 		t.Errorf("a push: %s", code)
 	}
 	for id := effects.GrantID(5); id <= 7; id++ {
@@ -125,11 +125,11 @@ func TestLoansAreChecked(t *testing.T) {
 		{"a bearer grant", effects.Incarnation{}, 8, []effects.Page{{Index: 2, Length: 100, Generation: 7}},
 			effects.Withdrawn},
 	} {
-		if _, code := p.Loan(c.peer, c.id, c.pages); code != c.want {
+		if _, code := p.ClaimRead(c.peer, c.id, c.pages); code != c.want {
 			t.Errorf("%s: %s, want %s", c.name, code, c.want)
 		}
 	}
-	if _, code := p.Claim(alice, 5, pages); code != effects.Withdrawn {
+	if _, code := p.ClaimWrite(alice, 5, pages); code != effects.Withdrawn {
 		t.Errorf("a push under a grant to read: %s", code)
 	}
 	p.Revoke(8)
@@ -197,7 +197,7 @@ func TestLoansAgainstModel(t *testing.T) {
 		p.Publish(pages[:])
 		type held struct {
 			grant effects.GrantID
-			loan  *Loan
+			loan  *ReadClaim
 		}
 		var (
 			id      effects.GrantID
@@ -233,7 +233,7 @@ func TestLoansAgainstModel(t *testing.T) {
 					}
 				}
 				for i := range want {
-					if got := p.reads.lent(uint32(i)); got != want[i] {
+					if got := p.readPermits.lentBytes(uint32(i)); got != want[i] {
 						rt.Fatalf("%d bytes of page %d are said to be lent; want %d", got, i, want[i])
 					}
 				}
@@ -247,7 +247,7 @@ func TestLoansAgainstModel(t *testing.T) {
 			"loan": func(rt *rapid.T) {
 				g := anyGrant(rt)
 				i, given := covers[g]
-				l, code := p.Loan(alice, g, pages[i:i+1])
+				l, code := p.ClaimRead(alice, g, pages[i:i+1])
 				if (code == effects.OK) != (given && !revoked[g]) {
 					rt.Fatalf("a loan under grant %d, given %v, revoked %v: %s", g, given, revoked[g], code)
 				}
@@ -268,7 +268,7 @@ func TestLoansAgainstModel(t *testing.T) {
 				if len(holds) > 0 {
 					h := holds[0]
 					holds = holds[1:]
-					h.loan.Unhold()
+					h.loan.Release()
 				}
 			},
 			"revoke": func(rt *rapid.T) {

@@ -31,11 +31,11 @@ func TestPoolsAreFilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !overcommit {
-			<-pool.filling.done
-			if err := fillTables(pool.mem[:1]); err != nil {
+			<-pool.filler.done
+			if err := populateTables(pool.mem[:1]); err != nil {
 				t.Skipf("this kernel fills no page tables: %v", err)
 			}
-		} else if pool.filling != nil {
+		} else if pool.filler != nil {
 			t.Error("a pool that is taken when it is touched is filled")
 		}
 		all, before := pages*pageBytes/os.Getpagesize(), faults(t)
@@ -57,12 +57,12 @@ func TestCloseEndsFilling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool.filling.end()
+	pool.filler.stop()
 	begun, ended := make(chan struct{}), make(chan struct{})
-	pool.filling = &filling{done: make(chan struct{})}
+	pool.filler = &tableFiller{done: make(chan struct{})}
 	go func() {
-		defer close(pool.filling.done)
-		for close(begun); !pool.filling.over.Load(); {
+		defer close(pool.filler.done)
+		for close(begun); !pool.filler.stopped.Load(); {
 			goruntime.Gosched()
 		}
 		if pool.mem == nil {
@@ -77,13 +77,13 @@ func TestCloseEndsFilling(t *testing.T) {
 		}
 	}()
 	<-ended
-	<-pool.filling.done
+	<-pool.filler.done
 }
 
 // Whoever closes a pool waits for one piece at most.
 func TestFillingEnds(t *testing.T) {
 	begun, goOn, pieces := make(chan struct{}), make(chan struct{}), 0
-	f := startFilling(make([]byte, 3*fillBytes), func(b []byte) error {
+	f := startTableFiller(make([]byte, 3*fillBytes), func(b []byte) error {
 		if pieces++; pieces == 1 {
 			close(begun)
 			<-goOn
@@ -91,20 +91,20 @@ func TestFillingEnds(t *testing.T) {
 		return nil
 	})
 	<-begun
-	f.over.Store(true)
+	f.stopped.Store(true)
 	close(goOn)
-	f.end()
+	f.stop()
 	if pieces != 1 {
 		t.Errorf("%d pieces were filled", pieces)
 	}
 	pieces = 0
-	f = startFilling(make([]byte, 2*fillBytes+1), func(b []byte) error { pieces += len(b); return nil })
+	f = startTableFiller(make([]byte, 2*fillBytes+1), func(b []byte) error { pieces += len(b); return nil })
 	<-f.done
-	if f.end(); pieces != 2*fillBytes+1 {
+	if f.stop(); pieces != 2*fillBytes+1 {
 		t.Errorf("%d bytes were filled", pieces)
 	}
 	pieces = 0
-	f = startFilling(make([]byte, 2*fillBytes), func([]byte) error { pieces++; return errors.New("an older kernel") })
+	f = startTableFiller(make([]byte, 2*fillBytes), func([]byte) error { pieces++; return errors.New("an older kernel") })
 	<-f.done
 	if pieces != 1 {
 		t.Errorf("an error is asked for %d times", pieces)
@@ -125,7 +125,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if <-pool.filling.done; !filled {
+				if <-pool.filler.done; !filled {
 					const madvDontNeed = 4 // The memory is the file's, and stays.
 					if err := syscall.Madvise(pool.mem, madvDontNeed); err != nil {
 						b.Fatal(err)
