@@ -141,7 +141,7 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 	}
 	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), MaxInbound: 4})
 	var e *control.Error
-	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "GuestsMax 4") {
+	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "MaxInbound 4") {
 		t.Errorf("a bound that libzmq cannot keep: got %v", err)
 	}
 }
