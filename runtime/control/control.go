@@ -110,7 +110,7 @@ type Stats struct {
 	RepliesDropped  uint64 // replies whose request is unknown or already answered, or whose peer is gone or does not read
 	RequestsEvicted uint64 // unanswered requests that were dropped because their table was full
 
-	Guests         uint64 // inbound connections that are open now
+	InboundConns   uint64 // inbound connections that are open now
 	InboundEvicted uint64 // inbound connections closed to make room for others
 	InboundExpired uint64 // inbound connections closed because they completed no handshake, or no message, in time
 	InboundRefused uint64 // inbound connections refused because a bound was reached or no file was left

@@ -38,7 +38,8 @@ func TestStats(t *testing.T) {
 	}
 	p.until("written", func() bool { return len(r.Done()) > 0 })
 	s := g.Stats()
-	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.RequestsSent.OK == 0 || s.AgentsLoaded.OK == 0 || s.NotesSent.OK == 0 ||
+	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.RequestsSent.OK == 0 ||
+		s.AgentsLoaded.OK == 0 || s.NotesSent.OK == 0 ||
 		s.NotesReceived.OK == 0 || s.Writes != (gateway.Results{}) || s.Bytes != 0 {
 		t.Errorf("of an engine that writes here: %v", s)
 	}
@@ -59,7 +60,8 @@ func TestStats(t *testing.T) {
 		s.Bytes != layers*2*blockBytes {
 		t.Errorf("of an engine that is written to: %v", s)
 	}
-	if s.RequestsSent.Failed+s.RequestsServed.Failed+s.AgentsMade.Failed+s.AgentsLoaded.Failed+s.NotesReceived.Failed+s.NotesSent.Failed > 0 {
+	if s.RequestsSent.Failed+s.RequestsServed.Failed+s.AgentsMade.Failed+s.AgentsLoaded.Failed+
+		s.NotesReceived.Failed+s.NotesSent.Failed > 0 {
 		t.Errorf("something failed: %v", s)
 	}
 	if got := s.String(); !strings.Contains(got, "writes=1/0 bytes=") {

@@ -217,8 +217,8 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[servedMax*servedBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
 	if n := len(w.serves); n == 0 || w.regions == 0 || n == servedMax && w.serves[0].ID == w.serves[1].ID {
-		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names", framing.ErrMalformed,
-			n, w.regions)
+		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names",
+			framing.ErrMalformed, n, w.regions)
 	}
 	return w, nil
 }

@@ -68,7 +68,7 @@ type Config struct {
 func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		if env.MaxInbound > 0 {
-			return nil, unbounded(fmt.Sprintf("GuestsMax %d", env.MaxInbound), "libzmq bounds no connections")
+			return nil, unbounded(fmt.Sprintf("MaxInbound %d", env.MaxInbound), "libzmq bounds no connections")
 		}
 		if c.Log == nil {
 			c.Log = env.Log

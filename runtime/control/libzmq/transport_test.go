@@ -141,7 +141,7 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 	}
 	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), MaxInbound: 4})
 	var e *control.Error
-	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "GuestsMax 4") {
+	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "MaxInbound 4") {
 		t.Errorf("a bound that libzmq cannot keep: got %v", err)
 	}
 }
@@ -310,7 +310,8 @@ func TestSilentNameServer(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}.Opener())
-	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit, Addr: effects.Addr{Host: "silent.example", Port: 7}})
+	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit,
+		Addr: effects.Addr{Host: "silent.example", Port: 7}})
 	until(t, func() bool { return looked.Load() == 1 })
 	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "ping")
 	server.SendReply(server.AwaitReceived("ping").Request, "pong")

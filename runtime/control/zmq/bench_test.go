@@ -132,7 +132,8 @@ func BenchmarkBare(b *testing.B) {
 func askTransport(b *testing.B, open control.Opener, body []byte) func() error {
 	b.Helper()
 	serverEvents, clientEvents := make(events, 64), make(events, 64)
-	server, err := open(control.Env{Servers: []control.Server{{Channel: effects.ChannelInit, Addr: local}}, Sink: serverEvents})
+	server, err := open(control.Env{Sink: serverEvents,
+		Servers: []control.Server{{Channel: effects.ChannelInit, Addr: local}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func TestSilentConnections(t *testing.T) {
 	ask("meanwhile")
 	isServed(t, server, addr, "and somebody new")
 	silent[0].ends()
-	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 150 {
+	if got := server.Stats(); got.InboundConns > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
 	lines.await(t, "said nothing gives way")
@@ -139,7 +139,7 @@ func TestIdleConnections(t *testing.T) {
 	isServed(t, server, addr, "somebody new")
 	server.SendReply(request, "at last")
 	client.WantReply(corr, "at last")
-	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 60 {
+	if got := server.Stats(); got.InboundConns > 30 || got.InboundEvicted < 60 {
 		t.Errorf("stats %+v", got)
 	}
 }
@@ -210,7 +210,7 @@ func TestInboundBoundOfSeveralTransports(t *testing.T) {
 		knock(t, addr)
 	}
 	isServed(t, server, addr, "somebody new") // After all of them were let in.
-	if got := server.Stats(); got.Guests > most {
-		t.Errorf("there are %d connections, of at most %d", got.Guests, most)
+	if got := server.Stats(); got.InboundConns > most {
+		t.Errorf("there are %d connections, of at most %d", got.InboundConns, most)
 	}
 }

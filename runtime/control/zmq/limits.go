@@ -28,8 +28,8 @@ func (c *Config) fitOpenFiles() error {
 	}
 	if c.MaxInbound > inboundLimit {
 		return &control.Error{Code: effects.TooMany,
-			What: fmt.Sprintf("MaxGuests %d with %d files that this process may open", c.MaxInbound, limit),
-			Remedy: fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE) to %d, or set MaxGuests to at most %d",
+			What: fmt.Sprintf("MaxInbound %d with %d files that this process may open", c.MaxInbound, limit),
+			Remedy: fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE) to %d, or set MaxInbound to at most %d",
 				2*c.MaxInbound, inboundLimit)}
 	}
 	if c.InboundPerAddress == 0 || c.InboundPerAddress > c.MaxInbound {

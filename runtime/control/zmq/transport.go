@@ -160,7 +160,7 @@ func (t *transport) Stats() control.Stats {
 		Unrequested:     t.stats.unrequested.Load(),
 		RepliesDropped:  t.stats.repliesDropped.Load(),
 		RequestsEvicted: t.stats.requestsEvicted.Load(),
-		Guests:          uint64(d.Guests),
+		InboundConns:    uint64(d.Guests),
 		InboundEvicted:  d.Evicted,
 		InboundExpired:  d.Expired,
 		InboundRefused:  d.Refused + d.NoFiles,
