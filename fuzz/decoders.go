@@ -13,7 +13,8 @@ import (
 )
 
 // One target for each decoder of a message. What it accepts means the same after being encoded again, by us and by
-// other encoders; what it refuses is told by an error that points into the bytes.
+// other encoders, and msgpack/v5 reads the same fields from it; what it refuses is named by an error that points into the
+// bytes.
 var (
 	AllocRequest        = decoder("AllocRequest", protocol.TagAllocRequest)
 	AllocResponse       = decoder("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
@@ -64,7 +65,8 @@ func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
 	if text(used) != text(m) {
 		return fmt.Errorf("a fresh receiver holds %s, a used one %s", text(m), text(used))
 	}
-	if tag, err := peek(b); err != nil || !slices.Contains(tags, tag) {
+	tag, err := peek(b)
+	if err != nil || !slices.Contains(tags, tag) {
 		return fmt.Errorf("PeekTag: %v, %v", tag, err)
 	}
 	encoded := m.Append(nil)
@@ -80,6 +82,9 @@ func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
 	}
 	if isJSON(b) {
 		b = encoded
+	}
+	if err := compare(b, tag, m); err != nil {
+		return err
 	}
 	return checkForeign(b, m, again)
 }

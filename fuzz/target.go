@@ -48,10 +48,7 @@ func Targets() []Target { return slices.Clone(all) }
 var all = []Target{
 	AgentAttach, AgentCall, AgentFrames, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse,
 	ControllerControl, ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers,
-	DifferentialAllocRequest, DifferentialAllocResponse, DifferentialCacheQueryRequest,
-	DifferentialCacheQueryResponse, DifferentialControllerFeed, DifferentialEndRequest, DifferentialP2PGet,
-	DifferentialP2PGetReply, DifferentialPullDoneSignal, DifferentialPullReadyDoneAck, DifferentialPullReadyNotif,
-	DifferentialRenewRequest, DifferentialRenewResponse, EndRequest, EndResponse, Endpoint, HixlInitRequest,
+	EndRequest, EndResponse, Endpoint, HixlInitRequest,
 	HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest, HixlReadyResponse, Key, Memory,
 	Nixl, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID, PullReadyDoneAck, PullReadyNotif,
 	RenewRequest, RenewResponse, SharedLog,

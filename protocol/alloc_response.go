@@ -61,16 +61,17 @@ func ParseReplyForm(s string) (ReplyForm, bool) {
 type AllocResponse struct {
 	// Form is set by Decode as far as the bytes tell: by the tag, and for AllocResponse by the order of the fields. Both
 	// asynchronous forms decode as FormAsync2.
-	Form          ReplyForm
-	AlreadySent   []int64 // already_sent_indexes: indexes into the request's keys; the range is unchecked
-	RemoteIndexes []int64 // remote_indexes: page indexes; the range is unchecked
-	RemoteUUIDs   []UUID  // remote_buffer_uuids: FormAscend only; as long as RemoteIndexes, which Decode checks
-	// AllocFailed (alloc_failed) is true if the batch got no pages. Only FormAscend has it on the wire; for the other
+	Form ReplyForm `wire:"-"`
+	// AlreadySent is indexes into the request's keys; the range is unchecked.
+	AlreadySent   []int64 `wire:"already_sent_indexes,optional"`
+	RemoteIndexes []int64 `wire:"remote_indexes"`                         // page indexes; the range is unchecked
+	RemoteUUIDs   []UUID  `wire:"remote_buffer_uuids,len=remote_indexes"` // FormAscend only
+	// AllocFailed is true if the batch got no pages. Only FormAscend has it on the wire; for the other
 	// forms Decode sets it when any page index is negative.
-	AllocFailed bool
+	AllocFailed bool `wire:"alloc_failed,optional"`
 
-	HasExt bool
-	Ext    AllocReplyExt
+	HasExt bool          `wire:"-"`
+	Ext    AllocReplyExt `wire:",ext"`
 }
 
 // AllocReplyExt is the extension of an AllocResponse.

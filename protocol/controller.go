@@ -35,8 +35,8 @@ type ErrorMsg struct {
 //wire:tag TagHealthWorkerMsg HealthWorkerMsg &controlSchemas[5] &WorkerControlMsg{Kind: t}
 //wire:tag TagCheckFinishWorkerMsg CheckFinishWorkerMsg &controlSchemas[6] &WorkerControlMsg{Kind: t}
 type WorkerControlMsg struct {
-	Kind    Tag    // one of the tags from TagClearWorkerMsg to TagCheckFinishWorkerMsg
-	EventID []byte // worker_event_id
+	Kind    Tag    `wire:"-"` // one of the tags from TagClearWorkerMsg to TagCheckFinishWorkerMsg
+	EventID []byte `wire:"worker_event_id"`
 }
 
 // controlEventID is the place of the field in each of controlSchemas.

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// A schema is what a decoder declares about one map: its fields in wire order, and which of them
-// have no default.
+// A schema declares the fields of one map, in wire order, and which of them are required.
 type schema struct {
 	name     string
 	title    string   // of a map inside messages, in text for people
@@ -25,17 +24,17 @@ type schema struct {
 //	}
 //	w.close()
 //
-// It finds each entry's declared field, skips the unknown ones, and refuses the second of a kind.
+// It finds the declared field of each entry, skips unknown entries, and refuses a field that is given twice.
 type fields struct {
 	r      *reader
 	schema *schema
 	depth  int    // of the values in this map; 2 in the message itself
 	at     int    // index of the field whose value is to be read next
 	from   int    // where the map begins in the payload
-	expect int    // index of the field that an honest encoder sends next
+	expect int    // index of the field that most encoders send next
 	left   int    // entries not yet read
 	seen   uint64 // bit i: names[i] was given
-	extra  []byte // name of the first field that the schema has not
+	extra  []byte // name of the first field that is not in the schema
 }
 
 func (w *fields) open() {
@@ -43,7 +42,7 @@ func (w *fields) open() {
 	w.left = w.r.mapHeader()
 }
 
-// next moves to the next declared field other than the tag; its value is the caller's to read.
+// next moves to the next declared field other than the tag. The caller reads its value.
 func (w *fields) next() bool {
 	r := w.r
 	for w.left > 0 && r.ok() {
@@ -80,9 +79,9 @@ func (w *fields) next() bool {
 	return false
 }
 
-// guess takes the name of the field that an honest encoder sends next, if it is what comes. Fields come in
-// declared order nearly always, with some left out, and a name that equals a declared one needs no check of its own.
-// It returns -1, and takes nothing, for everything else.
+// guess reads the name of a field if it is one of those that follow the field before in the schema, and returns its
+// index. Otherwise it returns -1 and reads nothing. Nearly all encoders write fields in declared order and leave some
+// out, and a name that equals a declared one needs no check of its encoding.
 func (w *fields) guess() int {
 	r := w.r
 	if r.off >= len(r.b) || r.lim.StringBytes < shortString {
@@ -100,7 +99,7 @@ func (w *fields) guess() int {
 	return -1
 }
 
-// shortString is the longest that has the short form.
+// shortString is the length of the longest string in the short form.
 const shortString = 31
 
 // find returns -1 for an unknown name.
@@ -113,7 +112,7 @@ func (w *fields) find(name []byte) int {
 	return -1
 }
 
-// skipUnknown keeps the peer's name out of the error unless there is one.
+// skipUnknown skips the value of an unknown field, whose name is in the error if there is one.
 func (w *fields) skipUnknown(name []byte) {
 	if w.r.skip(w.depth); !w.r.ok() && w.r.err.Field == "" {
 		w.r.err.Field = quote(name)
@@ -122,7 +121,7 @@ func (w *fields) skipUnknown(name []byte) {
 
 func (w *fields) has(i int) bool { return w.seen&(1<<i) != 0 }
 
-// close demands the fields that have no default.
+// close refuses the message if a required field is missing.
 func (w *fields) close() {
 	w.demand(w.schema.required &^ w.seen)
 	if w.r.ok() {
@@ -130,7 +129,7 @@ func (w *fields) close() {
 	}
 }
 
-// demand refuses the message for the first of the fields that are missing, if any is.
+// demand refuses the message for the first of these fields, if there is one.
 func (w *fields) demand(missing uint64) {
 	if missing != 0 && w.r.ok() {
 		w.r.field = w.schema.names[bits.TrailingZeros64(missing)]
@@ -173,10 +172,10 @@ func (w *fields) offset(field string) int {
 	return len(w.r.b)
 }
 
-// name takes the name of a field.
+// name reads the name of a field.
 func (r *reader) name() []byte { return r.text() }
 
-// tagValue takes the value of the tag field, one that is known.
+// tagValue reads the value of the tag field, which must be a known tag.
 func (r *reader) tagValue() Tag {
 	at := r.off
 	name := r.text()
@@ -192,8 +191,8 @@ func (r *reader) failMissingTag() {
 	r.fail(DecodeMissingTag, r.off, "no such field", "")
 }
 
-// findTag looks ahead for the tag and takes nothing. Every encoder puts it first; elsewhere it is
-// legal, and costs a walk. The tag comes before all else, because it decides what the fields mean.
+// findTag finds the tag and reads nothing else. Encoders write it first; anywhere else it is legal and costs a walk
+// over the message. It is read before all other fields, because it decides what they mean.
 func (r *reader) findTag() (tag Tag, at int) {
 	from := r.off
 	for n := r.mapHeader(); n > 0 && r.ok() && tag == TagNone; n-- {
@@ -214,7 +213,7 @@ func (r *reader) findTag() (tag Tag, at int) {
 	return tag, at
 }
 
-// begins says whether the message begins with this tag, as every encoder writes it. It takes nothing.
+// begins reports whether the message begins with this tag in the form of all encoders. It reads nothing.
 func (r *reader) begins(with Tag) bool {
 	from := r.off
 	does := r.mapHeader() > 0 && r.take(tagField) && r.take(with.String())

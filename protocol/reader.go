@@ -7,12 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// A reader takes msgpack values off the front of a payload, each checked against the bytes that
-// are left before anything is done with it.
+// A reader reads msgpack values from the front of a payload. It checks each length against the remaining bytes before
+// it uses it.
 //
-// The first failure sticks: every later call returns a zero value and moves nothing, so a decoder
-// reads straight through and asks once, at the end. Loops over claimed counts also ask ok, to
-// stop early.
+// The first failure is kept: every later call returns a zero value and reads nothing, so a decoder needs to look for a
+// failure only once, at the end. Loops over counts from the payload call ok in order to stop early.
 type reader struct {
 	b       []byte
 	off     int
@@ -22,10 +21,10 @@ type reader struct {
 	err     *DecodeError
 }
 
-// open starts on a payload and refuses an empty or over-long one.
+// open returns a reader of a payload, and refuses an empty or too long one.
 func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
 
-// openAs is open for a message of a name that is not a map.
+// openAs is open for a message that has no tag, or is no map; errors name the message and want.
 func openAs(b []byte, lim *Limits, message, want string) reader {
 	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
@@ -39,7 +38,7 @@ func openAs(b []byte, lim *Limits, message, want string) reader {
 
 func (r *reader) ok() bool { return r.err == nil }
 
-// result is what a Decode returns; it avoids the nil pointer in a non-nil error.
+// result returns the failure as an error, or nil: a nil *DecodeError in an error would not be nil.
 func (r *reader) result() error {
 	if r.err != nil {
 		return r.err
@@ -66,7 +65,7 @@ func (r *reader) failType(at int, want string) {
 	r.fail(DecodeWrongType, at, typeName(r.b[at]), want)
 }
 
-// end demands that the payload is used up.
+// end refuses bytes behind the message.
 func (r *reader) end() {
 	if r.ok() && r.off != len(r.b) {
 		r.field = ""
@@ -74,7 +73,7 @@ func (r *reader) end() {
 	}
 }
 
-// lead returns the first byte of the next value without taking it.
+// lead returns the first byte of the next value without reading it.
 func (r *reader) lead() (byte, bool) {
 	if r.err != nil {
 		return 0, false
@@ -86,7 +85,7 @@ func (r *reader) lead() (byte, bool) {
 	return r.b[r.off], true
 }
 
-// number takes the big-endian number of width bytes that follows the lead byte, and both.
+// number reads the lead byte and the big-endian number of width bytes that follows it.
 func (r *reader) number(width int) (uint64, bool) {
 	b := r.b[r.off+1:]
 	if len(b) < width {
@@ -106,7 +105,7 @@ func (r *reader) number(width int) (uint64, bool) {
 	}
 }
 
-// span takes n bytes that a header at byte at has claimed. The slice is never nil.
+// span reads n bytes, as many as the header at byte at states. The slice is not nil unless that fails.
 func (r *reader) span(at int, n uint64) []byte {
 	if n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
@@ -117,7 +116,7 @@ func (r *reader) span(at int, n uint64) []byte {
 	return r.b[from:r.off:r.off]
 }
 
-// str takes a UTF-8 string of at most limit bytes; the slice is a view.
+// str reads a UTF-8 string of at most limit bytes; the slice is a view.
 func (r *reader) str(limit int, limitName string) []byte {
 	at := r.off
 	c, ok := r.lead()
@@ -150,7 +149,7 @@ func (r *reader) str(limit int, limitName string) []byte {
 	return s
 }
 
-// ascii is the check that nearly every string passes.
+// ascii reports whether s is ASCII, as nearly every string is; it is faster than the check of UTF-8.
 func ascii(s []byte) bool {
 	const high = 0x8080808080808080
 	for len(s) >= 8 {
@@ -166,7 +165,7 @@ func ascii(s []byte) bool {
 	return all < utf8.RuneSelf
 }
 
-// take takes a string in the short form that is known beforehand, or nothing.
+// take reads the string s in its short form and reports true, or reads nothing.
 func (r *reader) take(s string) bool {
 	end := r.off + 1 + len(s)
 	if len(s) > min(shortString, r.lim.StringBytes) || end > len(r.b) ||
@@ -177,7 +176,7 @@ func (r *reader) take(s string) bool {
 	return true
 }
 
-// text takes a string under the general limit.
+// text reads a string under the general limit.
 func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
 
 // bin reads a bin of at most limit bytes; the slice is a view.
@@ -216,7 +215,7 @@ func (r *reader) boolean() bool {
 	return c == 0xc3
 }
 
-// integer takes any integer: its value if it is not negative, else its two's complement.
+// integer reads any integer and returns its value, or its two's complement if it is negative.
 func (r *reader) integer() (v uint64, negative bool) {
 	c, ok := r.lead()
 	switch {
@@ -242,16 +241,16 @@ func (r *reader) integer() (v uint64, negative bool) {
 	return 0, false
 }
 
-// uint takes an integer within [0, most], which is 127 at least.
-func (r *reader) uint(most uint64) uint64 {
+// uint reads an integer from 0 to limit, which is at least 127.
+func (r *reader) uint(limit uint64) uint64 {
 	at := r.off
-	if r.err == nil && at < len(r.b) && r.b[at] < 0x80 { // Most are small.
+	if r.err == nil && at < len(r.b) && r.b[at] < 0x80 { // Most numbers are small.
 		r.off++
 		return uint64(r.b[at])
 	}
 	v, negative := r.integer()
-	if negative || v > most {
-		r.fail(DecodeOutOfRange, at, integerText(v, negative), "0 to "+strconv.FormatUint(most, 10))
+	if negative || v > limit {
+		r.fail(DecodeOutOfRange, at, integerText(v, negative), "0 to "+strconv.FormatUint(limit, 10))
 		return 0
 	}
 	return v
@@ -283,11 +282,11 @@ func (r *reader) uuid() UUID {
 	return u
 }
 
-// arrayHeader takes the header of a list under the general limit.
+// arrayHeader reads the header of a list under the general limit.
 func (r *reader) arrayHeader() int { return r.arrayUpTo(r.lim.ArrayLen, "ArrayLen") }
 
-// arrayUpTo takes the header of an array of at most limit elements, each of which has at least one
-// byte present.
+// arrayUpTo reads the header of an array of at most limit elements. It refuses more elements than bytes remain, because
+// each has at least one byte.
 func (r *reader) arrayUpTo(limit int, limitName string) int {
 	n, at := r.count(0x90, 0xdc, "array")
 	if n > uint64(len(r.b)-r.off) {
@@ -309,10 +308,11 @@ func (r *reader) fixedArray(n int) {
 	}
 }
 
-// mapHeader takes the header of a declared map, whose entries have at least two bytes each present.
+// mapHeader reads the header of a declared map. It refuses more entries than half the remaining bytes, because each
+// entry has at least two bytes.
 func (r *reader) mapHeader() int { return r.mapUpTo(r.lim.MapLen, "MapLen") }
 
-// mapUpTo takes the header of a map of at most limit entries.
+// mapUpTo reads the header of a map of at most limit entries.
 func (r *reader) mapUpTo(limit int, limitName string) int {
 	n, at := r.count(0x80, 0xde, "map")
 	if 2*n > uint64(len(r.b)-r.off) {
@@ -326,7 +326,7 @@ func (r *reader) mapUpTo(limit int, limitName string) int {
 	return int(n)
 }
 
-// count takes the header of an array or a map: a short form of 16 lead bytes from fix, and wide
+// count reads the header of an array or a map: a short form of 16 lead bytes from fix, and wide
 // forms of 2 and 4 bytes from wide.
 func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 	at = r.off
@@ -348,7 +348,7 @@ func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 	return 0, at
 }
 
-// atMost names a bound and where it is set.
+// atMost describes a limit and the field of Limits that sets it.
 func atMost(limit int, name string) string {
 	if name == "" { // a bound of the protocol
 		return "at most " + strconv.Itoa(limit)

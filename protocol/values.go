@@ -8,8 +8,7 @@ import (
 	"strconv"
 )
 
-// The values that several messages share: formats, shapes, dtypes and lists of numbers. What is
-// left out when zero is the extension fields', whose absence means zero.
+// The values that several messages share: formats, shapes, dtypes and lists.
 
 func (r *reader) format() Format {
 	at := r.off
@@ -48,8 +47,8 @@ func appendShape(b []byte, s Shape) []byte {
 	return b
 }
 
-// keys appends a list of cache-engine keys to vs; each is a view. What a list claims, here and below,
-// is claimed by as many bytes, so room for all of it at once is a small multiple of the input.
+// keys appends a list of cache-engine keys to vs; each is a view. Growing vs at once by the stated length is safe, here
+// and below, because arrayUpTo refuses more elements than there are bytes: the memory is a small multiple of the input.
 func (r *reader) keys(vs [][]byte) [][]byte {
 	n := r.arrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
@@ -109,7 +108,7 @@ func (r *reader) int64s(vs []int64) []int64 {
 	return vs
 }
 
-// float takes a number. A narrower one, and an integer, is widened, as the peers do.
+// float reads a number. Narrower floats and integers are widened, as the peers do.
 func (r *reader) float() float64 {
 	c, ok := r.lead()
 	switch {
