@@ -21,7 +21,7 @@ func (o *own) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the r
 func (o *own) Abort(*flow.Env, kernel.Ref) bool          { return false }
 func (o *own) Left(*flow.Env) int                        { return 0 }
 func (o *own) Tables(table.Visit)                        {}
-func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return uint16(Draining) }
 
 // Due ends a drain that took too long, in this step or when its pass has ended.
 func (o *own) Due(*flow.Env, kernel.Ref) { o.drain.timer, o.drain.late = 0, true }
@@ -41,7 +41,7 @@ func (l *links) Left(*flow.Env) int                        { return 0 }
 func (l *links) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	peer := (*link.Links)(l).Outbound(ref.Subject)
 	if peer == nil {
-		return uint16(linkStates)
+		return uint16(link.Backoff) + 1
 	}
 	state, _ := peer.State()
 	return uint16(state)

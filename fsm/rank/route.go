@@ -3,7 +3,6 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
@@ -66,15 +65,9 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 			r.pullTarget.LinkLost(e, class, x.Link)
 		}
 	}
-	if r.cfg.Shares {
-		(*p2p.Target)(&r.p2pRequester).Lost(e, x.Peer)
-	}
 	silent := x.Link == 0 && !r.cfg.Leased
-	if r.cfg.registers() {
-		r.consumer.Lost(e, x.Peer)
-		if silent {
-			r.producer.Lost(e, x.Peer)
-		}
+	for _, of := range r.flows.watchers {
+		r.owner(of).(flow.PeerWatcher).PeerLost(e, x.Peer, silent)
 	}
 	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {
 		r.peerLost(e, class, silent)

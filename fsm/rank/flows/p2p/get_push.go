@@ -174,9 +174,9 @@ func (t *Target) withdraw(e *flow.Env, r *get) {
 	}
 }
 
-// Lost takes pages back that a peer was granted which is gone, on fenced planes: it cannot write any more. Whoever
+// PeerLost takes pages back that a peer was granted which is gone, on fenced planes: it cannot write any more. Whoever
 // asked may ask again, with others.
-func (t *Target) Lost(e *flow.Env, peer effects.Incarnation) {
+func (t *Target) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	f := (*Requester)(t)
 	for slot := range f.gets.Slots() {
 		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.into != 0 && r.who == peer {
