@@ -272,7 +272,6 @@ func (r *Rank) registerFlows() {
 		{cfg.Role.Receives(), kernel.OwnerEndTarget, false},
 		{cfg.Shares, kernel.OwnerP2POwner, false},
 		{cfg.Shares, kernel.OwnerP2PRequester, true},
-		{cfg.Shares, kernel.OwnerP2PTarget, false},
 	} {
 		if x.is {
 			r.register(x.of, x.calls)
