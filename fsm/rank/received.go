@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onReceived hands a message to the room or the flow that serves its channel and, where several do, its tag. Each allocation
-// request and each offer is answered, at once or when there is memory.
+// onReceived hands a message to the room or the flow that serves its channel and, where several do, its tag. Each
+// allocation request and each offer is answered, at once or when there is memory.
 func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	if x.Channel == effects.ChannelInit {
 		r.onInit(e, x)
@@ -30,7 +30,8 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 	v := &e.Env
 	switch role := r.cfg.Role; {
-	case role.Sends() && x.Request != 0 && protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
+	case role.Sends() && x.Request != 0 &&
+		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
 	case role.Receives():
 		r.links.OnInit(v, x, r.busy())
 		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.

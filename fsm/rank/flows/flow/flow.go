@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Flow is what each flow implements. The rank registers its flows in a fixed order, and finds by type assertion which of
-// the interfaces below a flow implements besides: [Commander], [Server], [Target], [Lender], [ClassKeeper], [Busier],
+// A Flow is what each flow implements. The rank registers its flows in a fixed order, and finds by type assertion which
+// of the interfaces below a flow implements besides: [Commander], [Server], [Target], [Lender], [ClassKeeper], [Busier],
 // [LinkWaiter], [PeerWatcher], [LossSweeper], [DrainSweeper] and [Continuer]. Flows are called in that order.
 type Flow interface {
 	// Step takes the completion of the effect, or the end of the grant, that Ref was given for.
@@ -34,8 +34,8 @@ type Cold interface {
 	State(r *Rooms, ref kernel.Ref) uint16
 }
 
-// Passive has the methods of a Flow that has no timers, no tickets and no tables of its own, and receives no signals. Such
-// a flow embeds it.
+// Passive has the methods of a Flow that has no timers, no tickets and no tables of its own, and receives no signals.
+// Such a flow embeds it.
 type Passive struct{}
 
 // Due panics: the flow has set no timer.

@@ -60,8 +60,8 @@ func (o *Owner) reached(class int, code effects.Code) {
 	}
 }
 
-// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left for
-// the next step.
+// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left
+// for the next step.
 func (o *Owner) Continue(e *flow.Env) (left bool) {
 	p := &o.pushes
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
