@@ -4,83 +4,51 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
-	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
-	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 )
 
-// What our engine commands: each command is checked, and then is its room's or its flow's.
-
+// onCommand hands a command of the engine to the room or the flow that takes it, or refuses it.
 func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
-	v := &e.Env
-	if d, ok := x.Body.(*Drain); ok {
-		r.onDrain(e, x.Ticket, d)
+	switch c := x.Body.(type) {
+	case *Drain:
+		r.onDrain(e, x.Ticket, c)
 		return
-	}
-	if c, ok := x.Body.(*engine.Abort); ok {
+	case *engine.Abort:
 		r.onAbort(e, x.Ticket, c)
 		return
 	}
+	for _, of := range r.flows.commanders {
+		if r.owner(of).(flow.Commander).Command(e, x) {
+			return
+		}
+	}
 	if r.cfg.registers() {
-		onRegistering(r, e, x)
+		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
+			Field: "register", Ours: "true: the pool is the engine's own", Theirs: "a command for pages of ours",
+			Remedy: "send it to a node without register",
+		})
 		return
 	}
 	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(e, x) {
 		return
 	}
-	// A command of another role, or of somebody else's machine.
-	v.Out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported, Why: &effects.Why{
+	e.Out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported, Why: &effects.Why{
 		Stage: effects.StageCommand, Field: "pd_role", Theirs: r.cfg.Role.String(), Ours: "the other one for this command",
 		Remedy: "send the command to the right node",
 	}})
 }
 
-// onRegistering handles a command of a rank whose engine registers blocks. It has no other.
-func onRegistering(r *Rank, e *flow.Env, x *effects.Command) {
-	switch x.Body.(type) {
-	case *register.Register, *register.Expect, *register.NotNeeded:
-		r.consumer.Step(e, kernel.Ref{}, x)
-	case *register.Finished, *register.Aborted:
-		r.producer.Step(e, kernel.Ref{}, x)
-	default:
-		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
-			Field: "register", Ours: "true: the pool is the engine's own", Theirs: "a command for pages of ours",
-			Remedy: "send it to a node without register",
-		})
-	}
-}
-
-// onSend handles a command of the sending side, and says whether it is one.
+// onSend handles a command of a sender's rooms, and reports whether it is one.
 func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Reserve:
 		r.commands.OnReserve(&e.Env, x.Ticket, c, e.Draining)
 	case *engine.Release:
 		r.commands.OnRelease(&e.Env, x.Ticket, c)
-	case *engine.Put:
-		if r.cfg.Pull {
-			r.pullSource.Step(e, kernel.Ref{}, x)
-		} else {
-			r.pushSource.Step(e, kernel.Ref{}, x)
-		}
-	case *end.End:
-		r.endSource.Step(e, kernel.Ref{}, x)
-	case *layerwise.Begin, *layerwise.Save, *layerwise.Preempt, *layerwise.Finish, *layerwise.Drop:
-		if !r.cfg.layers() {
-			return false
-		}
-		r.layers.Step(e, kernel.Ref{}, x)
-	case *recall.Recall:
-		if !r.cfg.Recalls {
-			return false
-		}
-		r.recallSource.Take(e, x.Ticket, c)
 	default:
 		return false
 	}
@@ -100,7 +68,7 @@ func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	engine.Agree(&e.Env, t)
 }
 
-// onReceive handles a command of the receiving side, and says whether it is one.
+// onReceive handles a command of a receiver's rooms, and reports whether it is one.
 func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Get:
@@ -113,15 +81,13 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 		r.onAbandon(e, x.Ticket, c)
 	case *p2p.Bring, *p2p.Locate, *engine.Store, *engine.Share, *engine.Withdraw:
 		r.onShared(e, x)
-	case *engine.Fetch, *engine.GiveUp:
-		r.pullTarget.Step(e, kernel.Ref{}, x)
 	default:
 		return false
 	}
 	return true
 }
 
-// onShared handles a command about what peers share.
+// onShared handles a command about chunks that peers share.
 func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 	if !r.cfg.Shares {
 		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
@@ -130,8 +96,6 @@ func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 		return
 	}
 	switch c := x.Body.(type) {
-	case *p2p.Bring, *p2p.Locate:
-		r.p2pRequester.Step(e, kernel.Ref{}, x)
 	case *engine.Store:
 		r.onStore(e, x.Ticket, c)
 	case *engine.Share:

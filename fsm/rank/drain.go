@@ -43,7 +43,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 
 // left counts what a drain waits for.
 func (r *Rank) left(e *flow.Env) (n int) {
-	for _, of := range r.flows {
+	for _, of := range r.flows.all {
 		n += r.owner(of).Left(e)
 	}
 	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e) + r.registrar.Left()

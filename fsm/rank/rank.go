@@ -58,10 +58,9 @@ type Rank struct {
 	links        link.Links
 	breakers     link.Breakers
 	commands     engine.Engine
-	flows        []kernel.Owner `snap:"share"` // that it has
-	callers      []kernel.Owner `snap:"share"` // of these, those that hear when a peer that is called changed
-	pushSource   push.Source    // absent if Config.Pull
-	pullSource   pull.Source    // absent if not
+	flows        registry    `snap:"share"`
+	pushSource   push.Source // absent if Config.Pull
+	pullSource   pull.Source // absent if not
 	renewals     lease.Renewals
 	rooms        flow.Rooms // of targets; in each rank
 	pushTarget   push.Target
@@ -179,7 +178,6 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = former.breakers.Emptied(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
-		r.has(kernel.OwnerPullSource, true)
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
 			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(),
 			// LMCache's receivers know a sender by its done address.
@@ -187,14 +185,11 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		}, cfg.PeersMax, sends)
 		r.pushSource = former.pushSource.Emptied(0, 0, 0, 0) // It is not there, and keeps memory for one that will be.
 	} else {
-		r.has(kernel.OwnerPushSource, true)
 		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.carried(), cfg.PeersMax, sends)
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{}, 0, 0)
 	}
 	classes, secret := r.links.Classes(), source.Next()
 	r.rooms = emptied(&former.rooms, &cfg, pageBytes, classes, secret)
-	r.has(kernel.OwnerPushTarget, false)
-	r.has(kernel.OwnerPullTarget, false)
 	r.pushTarget = former.pushTarget.Emptied(push.TargetConfig{
 		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
 		WholeChunks: cfg.WholeChunks,
@@ -208,31 +203,23 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		own := recall.Config{
 			RecallsMax: cfg.RecallsMax, Timeout: cfg.RecallTimeout, RequestIDMax: cfg.RequestIDMax,
 		}
-		r.has(kernel.OwnerRecallSource, true)
-		r.has(kernel.OwnerRecallTarget, false)
 		r.recallSource = former.recallSource.Emptied(own, cfg.asksPeers())
 		r.recallTarget = former.recallTarget.Emptied(loan.Config{
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
 		}, classes)
 	}
 	if cfg.layers() {
-		r.has(kernel.OwnerLayers, true)
 		r.layers = former.layers.Emptied(layerwise.Config{
 			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
 		})
 	}
 	if cfg.tells() {
-		r.has(kernel.OwnerEndSource, false)
 		r.endSource = former.endSource.Emptied(end.Config{
 			EndsMax: cfg.RequestsMax, PeersMax: cfg.PeersMax, Timeout: cfg.PutTimeout,
 		})
 	}
 	r.consumer = former.consumer.Emptied(&r.cfg.Registering, cfg.consumersPeers())
 	r.producer = former.producer.Emptied(&r.cfg.Registering, classes)
-	if cfg.registers() {
-		r.has(kernel.OwnerConsumer, true)
-		r.has(kernel.OwnerProducer, false)
-	}
 	find := cfg.Directory
 	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
 		find.Seed, find.Worker.Incarnation = source.Next(), r.incarnation
@@ -240,8 +227,6 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.registrar = former.registrar.Emptied(find)
 	if cfg.Shares {
-		r.has(kernel.OwnerP2POwner, false)
-		r.has(kernel.OwnerP2PRequester, true)
 		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
 			ReceiverID: cfg.LocalID, BringsMax: cfg.BringsMax, Timeout: cfg.BringTimeout, LookupTime: cfg.LookupTimeout,
 			RequestIDMax: cfg.RequestIDMax, Directory: find, Keeps: cfg.Keeps, LeadMin: cfg.LeadMin, Seed: secret,
@@ -254,20 +239,49 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			},
 		}, classes)
 	}
+	r.registerFlows()
 	return r, nil
+}
+
+// registerFlows registers the flows that the configuration asks for, in the order in which they are called.
+func (r *Rank) registerFlows() {
+	cfg := &r.cfg
+	if !cfg.answers() {
+		// Leases of recalls are swept first. A pass looks at that table also where there are none, because a look more or
+		// less decides where passes are cut, which the simulator's kept plans depend on.
+		r.flows.lossSweeps = append(r.flows.lossSweeps, kernel.OwnerNone)
+	}
+	if cfg.registers() { // The pool is the engine's own, and no other flow touches its pages.
+		r.register(kernel.OwnerConsumer, true)
+		r.register(kernel.OwnerProducer, false)
+		return
+	}
+	for _, x := range [...]struct {
+		is    bool
+		of    kernel.Owner
+		calls bool
+	}{
+		{cfg.Role.Sends() && cfg.Pull, kernel.OwnerPullSource, true},
+		{cfg.Role.Sends() && !cfg.Pull, kernel.OwnerPushSource, true},
+		{cfg.Role.Receives(), kernel.OwnerPushTarget, false},
+		{cfg.Role.Receives(), kernel.OwnerPullTarget, false},
+		{cfg.asks(), kernel.OwnerRecallSource, true},
+		{cfg.answers(), kernel.OwnerRecallTarget, false},
+		{cfg.layers(), kernel.OwnerLayers, true},
+		{cfg.tells(), kernel.OwnerEndSource, false},
+		{cfg.Role.Receives(), kernel.OwnerEndTarget, false},
+		{cfg.Shares, kernel.OwnerP2POwner, false},
+		{cfg.Shares, kernel.OwnerP2PRequester, true},
+	} {
+		if x.is {
+			r.register(x.of, x.calls)
+		}
+	}
 }
 
 // spoken is an address as peers are told it.
 func spoken(a effects.Addr) []byte {
 	return []byte(protocol.Endpoint{Host: a.Host, Port: a.Port}.String())
-}
-
-// has notes that the rank has a flow, which calls peers or does not.
-func (r *Rank) has(of kernel.Owner, calls bool) {
-	r.flows = append(r.flows, of)
-	if calls {
-		r.callers = append(r.callers, of)
-	}
 }
 
 // Limits are the rank's credits.

@@ -9,54 +9,42 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onReceived routes a message by its channel and, where two sides share one, by its tag.
+// onReceived hands a message to the room or the flow that serves its channel and, where several do, its tag. Each
+// allocation request and each offer is answered, at once or when there is memory.
 func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
+	if x.Channel == effects.ChannelInit {
+		r.onInit(e, x)
+		return
+	}
+	by, ok := r.server(x)
+	switch {
+	case !ok:
+		unserved(&e.Env, x)
+	case x.Channel == effects.ChannelAlloc && x.Request == 0: // No answer is expected.
+	default:
+		by.Receive(e, x)
+	}
+}
+
+// onInit handles a handshake or a renewal.
+func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 	v := &e.Env
 	switch role := r.cfg.Role; {
-	case x.Channel == effects.ChannelRegister && r.cfg.registers():
-		r.producer.Step(e, kernel.Ref{}, x)
-	case x.Channel != effects.ChannelInit && r.cfg.registers():
-		unserved(v, x)
-	case x.Channel == effects.ChannelQuery && r.cfg.answers():
-		r.recallTarget.Step(e, kernel.Ref{}, x)
-	case (x.Channel == effects.ChannelLookup || x.Channel == effects.ChannelPeerDone) && r.cfg.Shares:
-		r.p2pOwner.Step(e, kernel.Ref{}, x)
-	case x.Channel == effects.ChannelDone && role.Sends():
-		r.pullSource.Step(e, kernel.Ref{}, x)
-	case x.Channel == effects.ChannelAlloc && role.Receives():
-		r.onAsked(e, x)
-	case x.Channel == effects.ChannelInit && role.Sends() && x.Request != 0 &&
+	case role.Sends() && x.Request != 0 &&
 		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
-	case x.Channel == effects.ChannelInit && role.Receives():
+	case role.Receives():
 		r.links.OnInit(v, x, r.busy())
 		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.
-			r.pullTarget.ClassLeft(e, class)
-			if r.cfg.Shares {
-				r.p2pOwner.ClassLeft(class)
-			}
-			if r.cfg.registers() {
-				r.producer.ClassLeft(class)
+			for _, of := range r.flows.keepers {
+				r.owner(of).(flow.ClassKeeper).ClassLeft(e, class)
 			}
 			r.rooms.Landings.Left(class)
 			r.rooms.Ended.Left(class)
 		}
-	case x.Channel == effects.ChannelInit && x.Request != 0:
+	case x.Request != 0:
 		r.links.RefuseInit(v, x)
 	default:
 		unserved(v, x)
-	}
-}
-
-// onAsked handles a request for pages or an offer. Every one is answered, at once or when there is memory.
-func (r *Rank) onAsked(e *flow.Env, x *effects.Received) {
-	switch {
-	case x.Request == 0:
-	case protocol.HasTag(x.Body, protocol.TagEndRequest, &r.cfg.Wire):
-		r.endTarget.Take(e, x)
-	case protocol.HasTag(x.Body, protocol.TagPullReadyNotif, &r.cfg.Wire):
-		r.pullTarget.Step(e, kernel.Ref{}, x)
-	default:
-		r.pushTarget.Step(e, kernel.Ref{}, x)
 	}
 }
 
@@ -110,17 +98,11 @@ func unserved(v *env.Env, e *effects.Received) {
 	})
 }
 
-// busy counts what is kept for each class beside its pages, as receivers do, and what is leased to it.
+// busy counts the rows that are kept for each class beside its pages, such as leases.
 func (r *Rank) busy() []uint32 {
 	all := r.rooms.Busy()
-	if r.cfg.answers() {
-		r.recallTarget.Loans().Busy(all)
-	}
-	if r.cfg.Shares {
-		r.p2pOwner.Loans().Busy(all)
-	}
-	if r.cfg.registers() {
-		r.producer.Busy(all)
+	for _, of := range r.flows.busiers {
+		r.owner(of).(flow.Busier).Busy(all)
 	}
 	return all
 }

@@ -21,7 +21,7 @@ func (drainFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("th
 func (drainFlow) Abort(*flow.Env, kernel.Ref) bool          { return false }
 func (drainFlow) Left(*flow.Env) int                        { return 0 }
 func (drainFlow) Tables(table.Visit)                        {}
-func (drainFlow) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+func (drainFlow) State(*flow.Rooms, kernel.Ref) uint16      { return uint16(Draining) }
 
 // Due ends a drain that took too long, in this step or when its pass has ended.
 func (d drainFlow) Due(*flow.Env, kernel.Ref) { d.rank.drain.timer, d.rank.drain.late = 0, true }
@@ -36,11 +36,11 @@ func (linkFlow) Signal(*flow.Env, kernel.Ref, flow.Signal)            { kernel.F
 func (linkFlow) Abort(*flow.Env, kernel.Ref) bool                     { return false }
 func (linkFlow) Left(*flow.Env) int                                   { return 0 }
 
-// State returns the state of the peer, or linkStates if there is none.
+// State returns the state of the peer, or the one behind the last if there is none.
 func (l linkFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	peer := l.Outbound(ref.Subject)
 	if peer == nil {
-		return uint16(linkStates)
+		return uint16(link.Backoff) + 1
 	}
 	state, _ := peer.State()
 	return uint16(state)

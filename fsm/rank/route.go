@@ -65,15 +65,9 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 			r.pullTarget.LinkLost(e, class, x.Link)
 		}
 	}
-	if r.cfg.Shares {
-		r.p2pRequester.LoseWriter(e, x.Peer)
-	}
 	silent := x.Link == 0 && !r.cfg.Leased
-	if r.cfg.registers() {
-		r.consumer.Lost(e, x.Peer)
-		if silent {
-			r.producer.Lost(e, x.Peer)
-		}
+	for _, of := range r.flows.watchers {
+		r.owner(of).(flow.PeerWatcher).PeerLost(e, x.Peer, silent)
 	}
 	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {
 		r.peerLost(e, class, silent)

@@ -37,8 +37,10 @@ func (r *Rank) settle(e *flow.Env) {
 		}
 		r.onReached(e, reached)
 	}
-	pushes := r.cfg.Shares && r.p2pOwner.GoOn(e)
-	pushes = r.cfg.registers() && r.producer.GoOn(e) || pushes
+	continues := false
+	for _, of := range r.flows.continuers {
+		continues = r.owner(of).(flow.Continuer).Continue(e) || continues
+	}
 	if receives {
 		r.pullTarget.GoOn(e)
 		r.rooms.Wake(v)
@@ -54,7 +56,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.registrar.Pump(v, &r.rooms.Store)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || pushes || bundles
+	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || continues || bundles
 }
 
 // serve serves the requests that wait for memory, as long as pages become free or requests at the front give up; anyway
@@ -103,7 +105,7 @@ func tellCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 			break
 		}
 		budget--
-		for _, of := range r.callers {
+		for _, of := range r.flows.callers {
 			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
 		}
 	}

@@ -13,58 +13,62 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
-	"github.com/kvferry/kvferry/fsm/rank/peers/link"
-	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Situation is the state of what an event is about: of the put whose transfer ended,
-// of the link whose connection broke, of the grant that landed. Those who want to know
-// what was tried count situations by event; nothing else may depend on them.
+// A Situation is the state of the row that an event is about: of the put whose transfer ended, of the link whose
+// connection broke, of the grant that landed. The simulator counts situations by event to see what was tried. Nothing
+// else may depend on them.
 type Situation uint8
 
-// Situations, by whose the states are.
+// Situations of events that are about no row.
 const (
-	Running  Situation = iota // the event is about nothing that has a state
-	Draining                  // likewise, of a rank that drains
-
-	situationLink     = Situation(2)
-	linkStates        = Situation(link.Backoff) + 1
-	situationPut      = situationLink + linkStates + 1           // the last of links: none
-	situationEngine   = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
-	situationWaits    = situationEngine + Situation(engine.States)
-	situationGrant    = situationWaits + Situation(waitsStates)
-	situationRead     = situationGrant + Situation(push.TargetStates)
-	situationFetch    = situationRead + Situation(pull.TargetStates)
-	situationRecall   = situationFetch + Situation(staging.Situations)
-	situationLeased   = situationRecall + Situation(recall.SourceStates)
-	situationLent     = situationLeased + Situation(loan.States)
-	situationBrought  = situationLent + Situation(p2p.OwnerStates)
-	situationLayers   = situationBrought + Situation(p2p.RequesterStates)
-	situationReceives = situationLayers + Situation(layerwise.States)
-	situationWrites   = situationReceives + Situation(register.ConsumerStates)
-	situationEnds     = situationWrites + Situation(register.ProducerStates)
-	// Situations is how many there are.
-	Situations = situationEnds + Situation(end.States)
+	Running  Situation = iota
+	Draining           // likewise, of a rank that drains
 )
+
+// stateSets are the states of all rows, in the order of their situations, and the owners whose rows have them.
+//
+//kvferry:table
+var stateSets = [...]struct {
+	side   string
+	states []string
+	owners []kernel.Owner
+}{
+	{"", []string{"running", "draining"}, []kernel.Owner{kernel.OwnerRank}},
+	{"", []string{"link idle", "link opening", "link greeting", "link importing", "link listing", "link ready",
+		"link backoff", "no link"}, []kernel.Owner{kernel.OwnerLink}},
+	{"sender's ", put.StateNames(), []kernel.Owner{kernel.OwnerPushSource, kernel.OwnerPullSource}},
+	{"sender's ", engine.StateNames()[1:], []kernel.Owner{kernel.OwnerEngine}}, // the first is a put's, too: gone
+	{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"},
+		[]kernel.Owner{kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles}},
+	{"receiver's ", push.TargetStateNames(), []kernel.Owner{kernel.OwnerPushTarget, kernel.OwnerP2PTarget}},
+	{"receiver's ", pull.TargetStateNames(),
+		[]kernel.Owner{kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred}},
+	{"pipeline's ", staging.SituationNames(), []kernel.Owner{kernel.OwnerPipeline}},
+	{"sender's ", recall.SourceStateNames(), []kernel.Owner{kernel.OwnerRecallSource}},
+	{"receiver's ", recall.TargetStateNames(), []kernel.Owner{kernel.OwnerRecallTarget}},
+	{"owner's ", p2p.OwnerStateNames(), []kernel.Owner{kernel.OwnerP2POwner}},
+	{"requester's ", p2p.RequesterStateNames(), []kernel.Owner{kernel.OwnerP2PRequester}},
+	{"sender's ", layerwise.StateNames(), []kernel.Owner{kernel.OwnerLayers}},
+	{"consumer's ", register.ConsumerStateNames(), []kernel.Owner{kernel.OwnerConsumer}},
+	{"producer's ", register.ProducerStateNames(), []kernel.Owner{kernel.OwnerProducer}},
+	{"sender's ", end.StateNames(), []kernel.Owner{kernel.OwnerEndSource}},
+}
 
 // situationOf is where the states of each owner begin.
 //
 //kvferry:table
-var situationOf = [kernel.Owners]Situation{
-	kernel.OwnerRank: Draining, kernel.OwnerLink: situationLink, kernel.OwnerEngine: situationEngine,
-	kernel.OwnerGets: situationWaits, kernel.OwnerStore: situationWaits, kernel.OwnerPending: situationWaits,
-	kernel.OwnerPushSource: situationPut, kernel.OwnerPullSource: situationPut,
-	kernel.OwnerPushTarget: situationGrant,
-	kernel.OwnerPullTarget: situationRead, kernel.OwnerNotices: situationRead, kernel.OwnerLease: situationRead,
-	kernel.OwnerDeferred: situationRead, kernel.OwnerPipeline: situationFetch,
-	kernel.OwnerRecallSource: situationRecall, kernel.OwnerRecallTarget: situationLeased,
-	kernel.OwnerP2POwner: situationLent, kernel.OwnerP2PRequester: situationBrought,
-	kernel.OwnerP2PTarget: situationGrant,
-	kernel.OwnerBundles:   situationWaits, kernel.OwnerLayers: situationLayers,
-	kernel.OwnerConsumer: situationReceives, kernel.OwnerProducer: situationWrites,
-	kernel.OwnerEndSource: situationEnds,
-}
+var situationOf = func() (first [kernel.Owners]Situation) {
+	n := 0
+	for _, set := range stateSets {
+		for _, of := range set.owners {
+			first[of] = Situation(n)
+		}
+		n += len(set.states)
+	}
+	return first
+}()
 
 // What waits in the rooms of targets and is no flow's.
 const (
@@ -74,34 +78,13 @@ const (
 	waitsAsk
 	waitsClaimed
 	waitsBundle
-	waitsStates
 )
 
-// SituationNames are the names of the situations, in their order.
-func SituationNames() []string {
-	names := []string{"running", "draining", "link idle", "link opening", "link greeting", "link importing",
-		"link listing", "link ready", "link backoff", "no link"}
-	for _, of := range []struct {
-		who    string
-		states []string
-	}{
-		{"sender's ", put.StateNames()},
-		{"sender's ", engine.StateNames()[1:]},
-		{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"}},
-		{"receiver's ", push.TargetStateNames()},
-		{"receiver's ", pull.TargetStateNames()},
-		{"pipeline's ", staging.SituationNames()},
-		{"sender's ", recall.SourceStateNames()},
-		{"receiver's ", recall.TargetStateNames()},
-		{"owner's ", p2p.OwnerStateNames()},
-		{"requester's ", p2p.RequesterStateNames()},
-		{"sender's ", layerwise.StateNames()},
-		{"consumer's ", register.ConsumerStateNames()},
-		{"producer's ", register.ProducerStateNames()},
-		{"sender's ", end.StateNames()},
-	} {
-		for _, state := range of.states {
-			names = append(names, of.who+state)
+// SituationNames returns the names of the situations, in their order.
+func SituationNames() (names []string) {
+	for _, set := range stateSets {
+		for _, state := range set.states {
+			names = append(names, set.side+state)
 		}
 	}
 	return names
@@ -168,11 +151,11 @@ func (r *Rank) grant(id effects.GrantID) Situation {
 	open, quarantined := r.pools.GrantIs(id)
 	switch {
 	case quarantined:
-		return situationGrant + Situation(push.GrantQuarantined)
+		return situationOf[kernel.OwnerPushTarget] + Situation(push.GrantQuarantined)
 	case open:
-		return situationGrant + Situation(push.GrantOpen)
+		return situationOf[kernel.OwnerPushTarget] + Situation(push.GrantOpen)
 	}
-	return situationWaits + waitsGone
+	return situationOf[kernel.OwnerGets] + waitsGone
 }
 
 func (r *Rank) stateOf(c effects.Corr) Situation {
@@ -196,19 +179,19 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
 		if is := r.rooms.Fetches.Pipeline().SituationOf(c.Target); is != staging.Gone {
-			return situationFetch + Situation(is)
+			return situationOf[kernel.OwnerPipeline] + Situation(is)
 		}
 		return r.state(r.tickets.Find(c.Target))
 	case *engine.Release:
 		if ref := r.tickets.Find(c.Reserved); ref.Owner != kernel.OwnerGets && ref.Owner != kernel.OwnerDeferred {
 			return r.state(ref)
 		}
-		return situationPut + Situation(put.Gone)
+		return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
 	case *engine.Unpin:
 		if ref := r.tickets.Find(c.Got); ref.Owner == kernel.OwnerGets {
 			return r.state(ref)
 		}
-		return situationWaits + waitsGone
+		return situationOf[kernel.OwnerGets] + waitsGone
 	}
 	return r.itself()
 }
@@ -217,13 +200,16 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 func (r *Rank) state(ref kernel.Ref) Situation {
 	if ref.Owner == kernel.OwnerNone {
 		if !r.cfg.Role.Sends() {
-			return situationWaits + waitsGone
+			return situationOf[kernel.OwnerGets] + waitsGone
 		}
-		return situationPut + Situation(put.Gone)
+		return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
 	}
 	is := r.owner(ref.Owner).State(&r.rooms, ref)
-	if ref.Owner == kernel.OwnerEngine && is == uint16(engine.Gone) {
-		return situationPut + Situation(put.Gone)
+	if ref.Owner == kernel.OwnerEngine {
+		if is == uint16(engine.Gone) {
+			return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
+		}
+		is--
 	}
 	return situationOf[ref.Owner] + Situation(is)
 }

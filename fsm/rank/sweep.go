@@ -41,10 +41,10 @@ type sweeps struct {
 	unreached link.Reached // what the pass of that kind is about; those behind it wait in the links' room
 }
 
-// tablesOf is how many tables a pass of each kind goes over.
+// tablesOf is how many tables of the rooms a pass of each kind goes over, beside those of flows.
 //
 //kvferry:table
-var tablesOf = [sweepKinds]uint8{sweepLost: 3, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10, sweepHungUp: 1}
+var tablesOf = [sweepKinds]uint8{sweepLost: 2, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10, sweepHungUp: 1}
 
 // under says whether any pass is under way.
 func (s *sweeps) under() bool {
@@ -77,11 +77,11 @@ func (r *Rank) sweep(e *flow.Env) {
 func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	s, kind := &r.sweeps, r.sweeps.turn
 	tables := tablesOf[kind]
-	if kind == sweepLost && r.cfg.Shares {
-		tables++
-	}
-	if kind == sweepDrained && r.cfg.registers() {
-		tables += 2
+	switch kind {
+	case sweepLost:
+		tables += uint8(len(r.flows.lossSweeps))
+	case sweepDrained:
+		tables += uint8(len(r.flows.drainSweeps))
 	}
 	layered := r.cfg.Layers > 0 && (kind == sweepLost || kind == sweepAbandoned || kind == sweepDrained)
 	if layered {
@@ -128,11 +128,10 @@ func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	e.Ended.Lost(class)
 	if silent {
 		e.Pending.Lose(class)
-		if r.cfg.answers() {
-			r.recallTarget.Loans().Lose(class)
-		}
-		if r.cfg.Shares {
-			r.p2pOwner.Loans().Lose(class)
+		for _, of := range r.flows.lossSweeps {
+			if of != kernel.OwnerNone {
+				r.owner(of).(flow.LossSweeper).Condemn(class)
+			}
 		}
 	}
 	r.sweeps.of[sweepLost].Want()
@@ -149,17 +148,20 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 			e.Landings.RevokeLost(&e.Env, x)
 		}
 		return kernel.NextSlot
-	case 2:
-		return r.recallTarget.Loans().LostAt(&e.Env, slot)
-	case 4:
-		return r.p2pOwner.Loans().LostAt(&e.Env, slot)
+	case 3:
+		if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
+			e.Out.Mark(allocqueue.Marks.RequesterLost)
+			e.Work.Spend(1)
+			r.refuse(e, h, effects.Stale, flow.Cut())
+		}
+		return kernel.At(slot < e.Pending.Slots())
 	}
-	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
-		e.Out.Mark(allocqueue.Marks.RequesterLost)
-		e.Work.Spend(1)
-		r.refuse(e, h, effects.Stale, flow.Cut())
+	// The first flow is swept before the requests that wait, and the others are swept after them.
+	of := r.flows.lossSweeps[max(0, int(table)-3)]
+	if of == kernel.OwnerNone {
+		return kernel.NextTable
 	}
-	return kernel.At(slot < e.Pending.Slots())
+	return r.owner(of).(flow.LossSweeper).LostAt(e, slot)
 }
 
 // sweepLayers ends what is condemned of chunks that come or go layer by layer: bundles, and in a drain runs.
@@ -169,19 +171,14 @@ func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
 		kind == sweepAbandoned && e.Abandons.Ordered(all.Request(h))) {
 		e.Landings.EndBundle(&e.Env, &e.Store, h)
 	}
-	more := kind == sweepDrained && r.cfg.layers() && r.layers.DrainAt(e, slot)
+	more := kind == sweepDrained && r.cfg.layers() && r.layers.DrainRunAt(e, slot)
 	return kernel.At(slot < all.Slots() || more)
 }
 
 // onReached tells who waits for a link that it is there, or cannot be had.
 func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
-	s := flow.Signal{Kind: flow.Reached, Class: reached.Class, Code: reached.Code}
-	r.pullTarget.Signal(e, kernel.Ref{}, s)
-	if r.cfg.Shares {
-		r.p2pOwner.Signal(e, kernel.Ref{}, s)
-	}
-	if r.cfg.registers() {
-		r.producer.Signal(e, kernel.Ref{}, s)
+	for _, of := range r.flows.linkWaiters {
+		r.owner(of).(flow.LinkWaiter).Reached(e, reached.Class, reached.Code)
 	}
 	if reached.Code != effects.OK {
 		r.sweeps.unreached = reached
@@ -304,10 +301,8 @@ func (r *Rank) sweepDrained(e *flow.Env, table uint8, slot int32) (at kernel.Whe
 		return kernel.At(e.Store.LetGoAt(slot, &e.Env))
 	case 10:
 		at = kernel.Front(e.Store.LetGoFirst(&e.Env))
-	case 11:
-		return kernel.At(r.consumer.DrainAt(e, slot))
 	default:
-		return kernel.At(r.producer.DrainAt(e, slot))
+		return kernel.At(r.owner(r.flows.drainSweeps[table-11]).(flow.DrainSweeper).DrainAt(e, slot))
 	}
 	if at == kernel.SameSlot {
 		e.Work.Spend(1)

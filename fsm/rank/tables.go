@@ -21,7 +21,7 @@ func (r *Rank) Tables(visit table.Visit) {
 	r.commands.Tables(visit)
 	visit("breakers", r.breakers.Len(), table.Bounded)
 	r.owner(kernel.OwnerPending).Tables(visit)
-	for _, of := range r.flows {
+	for _, of := range r.flows.all {
 		r.owner(of).Tables(visit)
 	}
 }

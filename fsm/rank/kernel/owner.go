@@ -37,6 +37,7 @@ const (
 	OwnerConsumer
 	OwnerProducer
 	OwnerEndSource
+	OwnerEndTarget
 	Owners
 )
 

@@ -34,7 +34,7 @@ var (
 	pointConjunction = coverage.Section(int(conjunctions),
 		func(i int) string { return "conjunction " + Conjunction(i).String() })
 	// situations of a machine by the events given
-	pointStep    = coverage.Section(int(rank.Situations)*eventKinds, stepName)
+	pointStep    = coverage.Section(len(rank.SituationNames())*eventKinds, stepName)
 	PointJudged  = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("judged ", i) })
 	PointVoid    = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("void ", i) })
 	pointForeign = coverage.Section(int(scribes)*tagsMax, func(i int) string { // messages that foreign encoders write

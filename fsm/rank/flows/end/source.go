@@ -83,8 +83,6 @@ func (f *Source) Emptied(cfg Config) Source {
 // Step takes a command, or what became of what this flow asked for.
 func (f *Source) Step(e *flow.Env, of kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
-	case *effects.Command:
-		f.take(e, ev.Ticket, ev.Body.(*End))
 	case *effects.Opened:
 		f.opened(e, of.Subject, ev)
 	case *effects.ConnLost:
@@ -309,6 +307,15 @@ func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	return code, effects.Why{Said: effects.Words(m.Reason)}
 }
 
+// Command takes an End.
+func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
+	c, ok := x.Body.(*End)
+	if ok {
+		f.take(e, x.Ticket, c)
+	}
+	return ok
+}
+
 // Due takes a deadline.
 func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	h := of.Subject
@@ -400,8 +407,6 @@ const (
 	wayConnecting
 	wayTelling
 	wayWaiting
-	// States is how many there are.
-	States
 )
 
 // StateNames are their names.

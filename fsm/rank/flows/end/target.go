@@ -4,18 +4,30 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
+	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // A Target takes senders' words on how requests ended. It keeps nothing: the room of requests does.
 type Target struct {
+	flow.Passive
 	ask   protocol.EndRequest  `snap:"scratch"`
 	reply protocol.EndResponse `snap:"scratch"`
 }
 
-// Take handles an EndRequest. Every one is confirmed, also what is not believed: to say it again would change nothing.
-func (t *Target) Take(e *flow.Env, ev *effects.Received) {
+// Step panics: a target asks for no effects.
+func (t *Target) Step(*flow.Env, kernel.Ref, effects.Event) {
+	kernel.Foreign("the target of ended requests")
+}
+
+// Serves reports that the target takes EndRequests.
+func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagEndRequest, c == effects.ChannelAlloc
+}
+
+// Receive handles an EndRequest. Every one is confirmed, also what is not believed: to say it again would change nothing.
+func (t *Target) Receive(e *flow.Env, ev *effects.Received) {
 	m := &t.ask
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {

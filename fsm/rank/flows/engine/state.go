@@ -18,7 +18,6 @@ const (
 	RequestTold
 	ProxyOpening
 	ProxyOpen
-	States
 )
 
 // StateNames are the names of the states, in their order.

@@ -135,34 +135,34 @@ func ref(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLayers, Kind: kind, Subject: h}
 }
 
-// Step takes a command.
-func (f *Source) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
-	x, ok := ev.(*effects.Command)
-	if !ok {
-		kernel.Foreign("who pushes layers")
-	}
+// Step panics: what is carried for this flow is reported through [flow.Env.Told].
+func (f *Source) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the source of layers") }
+
+// Command takes a Begin, Save, Preempt, Finish or Drop.
+func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	code, why := effects.OK, (*effects.Why)(nil)
 	switch c := x.Body.(type) {
 	case *Begin:
 		code, why = f.begin(e, x.Ticket, c)
 	case *Save:
 		f.save(e, x.Ticket, c)
-		return
+		return true
 	case *Preempt:
 		code, why = f.preempt(e, c)
 	case *Finish:
 		f.take(e, x.Ticket, c)
-		return
+		return true
 	case *Drop:
 		code, why = f.drop(e, c)
 	default:
-		kernel.Foreign("who pushes layers")
+		return false
 	}
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, x.Ticket, code, why)
-		return
+		return true
 	}
 	engine.Agree(&e.Env, x.Ticket)
+	return true
 }
 
 func (f *Source) hash(id []byte) uint64 { return table.Hash(f.cfg.Seed, id) }
@@ -432,8 +432,8 @@ func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
 	return true
 }
 
-// DrainAt ends the run at a slot if it has no Finish, and says whether there is such a slot.
-func (f *Source) DrainAt(e *flow.Env, slot int32) bool {
+// DrainRunAt ends the run at a slot if it has no Finish, and says whether there is such a slot.
+func (f *Source) DrainRunAt(e *flow.Env, slot int32) bool {
 	h := f.runs.At(slot)
 	if r := f.runs.Get(h); r != nil && r.finish == 0 {
 		e.Out.Mark(Marks.RunDrained)
@@ -463,7 +463,6 @@ const (
 	runComputing
 	runFailed
 	runFinishing
-	States
 )
 
 // StateNames are their names.

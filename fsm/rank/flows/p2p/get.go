@@ -227,9 +227,6 @@ func (f *Requester) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16(r.phase) + 1
 }
 
-// RequesterStates is how many there are.
-const RequesterStates = int(phases) + 2
-
 // RequesterStateNames are their names.
 func RequesterStateNames() []string {
 	return []string{

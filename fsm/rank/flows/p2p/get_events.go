@@ -11,12 +11,6 @@ import (
 // Step takes a Bring, or what drivers tell of what the requester asked for.
 func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
-	case *effects.Command:
-		if c, ok := x.Body.(*Locate); ok {
-			f.Seeks.locate(e, x.Ticket, c, f.patience(c.Patience))
-			break
-		}
-		f.Take(e, x.Ticket, x.Body.(*Bring))
 	case *effects.Replied:
 		f.replied(e, ref.Kind, ref.Subject, x.Body)
 	case *effects.Unanswered:
@@ -28,6 +22,19 @@ func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	default:
 		kernel.Foreign("who wants chunks")
 	}
+}
+
+// Command takes a Bring or a Locate.
+func (f *Requester) Command(e *flow.Env, x *effects.Command) bool {
+	switch c := x.Body.(type) {
+	case *Bring:
+		f.take(e, x.Ticket, c)
+	case *Locate:
+		f.Seeks.locate(e, x.Ticket, c, f.patience(c.Patience))
+	default:
+		return false
+	}
+	return true
 }
 
 // Due takes a deadline.

@@ -170,9 +170,9 @@ func (f *Requester) withdrawGrant(e *flow.Env, r *get) {
 	}
 }
 
-// LoseWriter takes back the pages that a lost peer was granted. On fenced planes it cannot write any more, and a get
+// PeerLost takes back the pages that a lost peer was granted. On fenced planes it cannot write any more, and a get
 // may ask again with other pages.
-func (f *Requester) LoseWriter(e *flow.Env, peer effects.Incarnation) {
+func (f *Requester) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	for slot := range f.gets.Slots() {
 		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.into != 0 && r.who == peer {
 			f.withdrawGrant(e, r)

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Take begins with a Bring, or says no at once: then everything is as it was.
-func (f *Requester) Take(e *flow.Env, t effects.Ticket, c *Bring) {
+// take begins a Bring, or refuses it at once and changes nothing.
+func (f *Requester) take(e *flow.Env, t effects.Ticket, c *Bring) {
 	code, why := f.check(e, c)
 	if code == effects.OK {
 		here := prefix(e, c.Mode, e.Store.RequestHash(c.Request), c.Keys)

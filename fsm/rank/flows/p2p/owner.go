@@ -11,6 +11,7 @@ import (
 
 // An Owner is who is asked for chunks: it says what there is, and lends it, in one step.
 type Owner struct {
+	flow.Passive
 	cfg      OwnerConfig `snap:"share"`
 	loans    loan.Loans
 	pushes   pushes
@@ -56,11 +57,9 @@ func copiesOf(cfg *OwnerConfig) uint32 {
 // Loans are what is out.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-// Step takes a message, the proof that nobody reads under a loan any more, or what became of a write or a copy.
+// Step takes the proof that nobody reads under a loan any more, or what became of a write or a copy.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
-	case *effects.Received:
-		o.onReceived(e, x)
 	case *effects.TransferDone:
 		o.written(e, ref.Subject, x)
 	case *effects.CopyDone:
@@ -90,16 +89,25 @@ func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// Signal is told how an attempt ended to reach the pages of a peer.
-func (o *Owner) Signal(_ *flow.Env, _ kernel.Ref, s flow.Signal) {
-	if s.Kind != flow.Reached {
-		kernel.Foreign("who is asked for chunks")
-	}
-	o.reached(s.Class, s.Code)
+// Serves reports that the owner takes lookups and the ends of loans.
+func (o *Owner) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagNone, c == effects.ChannelLookup || c == effects.ChannelPeerDone
 }
 
-// Abort has nothing to end: no command of ours is answered here.
-func (o *Owner) Abort(*flow.Env, kernel.Ref) bool { return false }
+// Receive takes such a message.
+func (o *Owner) Receive(e *flow.Env, x *effects.Received) { o.onReceived(e, x) }
+
+// Reached handles how an attempt to reach the pages of a peer ended.
+func (o *Owner) Reached(_ *flow.Env, class int, code effects.Code) { o.reached(class, code) }
+
+// Busy adds the loans of each class.
+func (o *Owner) Busy(all []uint32) { o.loans.Busy(all) }
+
+// Condemn marks the loans of a class as lost.
+func (o *Owner) Condemn(class int) { o.loans.Lose(class) }
+
+// LostAt takes the loan at a slot back if it is lost.
+func (o *Owner) LostAt(e *flow.Env, slot int32) kernel.Where { return o.loans.LostAt(&e.Env, slot) }
 
 // Left counts what a drain waits for: each loan ends in time.
 func (o *Owner) Left(*flow.Env) int { return o.loans.Len() }
@@ -121,9 +129,6 @@ func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	}
 	return o.loans.State(ref)
 }
-
-// OwnerStates is how many there are.
-const OwnerStates = loan.States + int(pushPhases) + copyStates
 
 // OwnerStateNames are the names of its states.
 func OwnerStateNames() []string {

@@ -60,9 +60,9 @@ func (o *Owner) reached(class int, code effects.Code) {
 	}
 }
 
-// GoOn writes what waited for a link, or answers that it waited in vain. What is left is for the next step: it says
-// whether there is any.
-func (o *Owner) GoOn(e *flow.Env) (left bool) {
+// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left
+// for the next step.
+func (o *Owner) Continue(e *flow.Env) (left bool) {
 	p := &o.pushes
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
 		if !e.Work.Left() {
@@ -152,4 +152,4 @@ func (o *Owner) buried(e *flow.Env, ev *effects.Received, who effects.Incarnatio
 }
 
 // ClassLeft handles that a class is another peer's from now on.
-func (o *Owner) ClassLeft(class int) { o.pushes.said.Left(class) }
+func (o *Owner) ClassLeft(_ *flow.Env, class int) { o.pushes.said.Left(class) }

@@ -107,10 +107,6 @@ func (p *outgoing) lane() link.Lane {
 // Step takes a Put, a reader's done, or what became of what this flow asked for.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
-	case *effects.Command:
-		f.take(e, ev.Ticket, ev.Body.(*engine.Put))
-	case *effects.Received:
-		f.onDone(e, ev)
 	case *effects.Replied:
 		f.onReplied(e, ref, ev.Body)
 	case *effects.Unanswered:
@@ -125,6 +121,23 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
+// Command takes a Put.
+func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
+	c, ok := x.Body.(*engine.Put)
+	if ok {
+		f.take(e, x.Ticket, c)
+	}
+	return ok
+}
+
+// Serves reports that the source takes the ends of offers.
+func (f *Source) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagNone, c == effects.ChannelDone
+}
+
+// Receive takes the end of an offer.
+func (f *Source) Receive(e *flow.Env, x *effects.Received) { f.onDone(e, x) }
+
 // Signal is told that an outbound peer changed, who waits for it goes on; or that a reader said, beside a renewal, that
 // it reads no more of what is leased.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
@@ -135,7 +148,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p := f.puts.Get(ref.Subject)
 		p.endLease(e)
 		f.answered(e, ref.Subject, p)
-	case flow.Reached, flow.Refused, flow.Ended:
+	case flow.Refused, flow.Ended:
 		kernel.Foreign("who offers")
 	}
 }

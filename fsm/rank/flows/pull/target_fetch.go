@@ -9,16 +9,17 @@ import (
 
 // What our engine asks of offers: that it has them, that it does not want them, and whether it may go on.
 
-// command handles a Fetch or a GiveUp.
-func (t *Target) command(e *flow.Env, ev *effects.Command) {
-	switch c := ev.Body.(type) {
+// Command takes a Fetch or a GiveUp.
+func (t *Target) Command(e *flow.Env, x *effects.Command) bool {
+	switch c := x.Body.(type) {
 	case *engine.Fetch:
-		t.fetch(e, ev.Ticket, c)
+		t.fetch(e, x.Ticket, c)
 	case *engine.GiveUp:
-		t.giveUp(e, ev.Ticket, c)
+		t.giveUp(e, x.Ticket, c)
 	default:
-		kernel.Foreign("who reads")
+		return false
 	}
+	return true
 }
 
 // fetch begins with a Fetch.

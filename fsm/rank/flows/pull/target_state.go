@@ -23,7 +23,6 @@ const (
 	RenewAsking
 	OfferKept
 	FetchWaiting
-	TargetStates
 )
 
 // TargetStateNames are their names, in their order.

@@ -5,18 +5,15 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // What a target is told, by whose it is: its own reads, or what it asked for through the rooms that nobody else has
 // rows in: renewals, notices, offers kept for later, fetches.
 
-// Step takes an offer, a Fetch or a GiveUp, or what became of what this flow asked for.
+// Step takes what became of what this flow asked for.
 func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
-	case *effects.Received:
-		t.onOffer(e, ev)
-	case *effects.Command:
-		t.command(e, ev)
 	case *effects.Opened:
 		if ref.Owner == kernel.OwnerLease {
 			t.renewOpened(e, ref, ev)
@@ -55,6 +52,17 @@ func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
+// Serves reports that the target takes offers.
+func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagPullReadyNotif, c == effects.ChannelAlloc
+}
+
+// Receive takes an offer.
+func (t *Target) Receive(e *flow.Env, x *effects.Received) { t.onOffer(e, x) }
+
+// Reached handles how an attempt to reach the pages of a peer ended.
+func (t *Target) Reached(e *flow.Env, class int, code effects.Code) { t.reached(e, class, code) }
+
 // Due handles a deadline of this flow, or of those rooms.
 func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
 	//exhaustive:ignore
@@ -81,16 +89,13 @@ func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// Signal is told that an offer that waits waits in vain, that a read is to end for a reason of ours, or that the link
-// to a peer's pages is there or cannot be had.
+// Signal is told that an offer that waits waits in vain, or that a read is to end for a reason of ours.
 func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	switch s.Kind {
 	case flow.Refused:
 		t.refuseWaiting(e, ref.Subject, s.Code, s.Why)
 	case flow.Ended:
 		t.stopReading(e, e.Landings.At(ref.Subject.Slot()), s.Code)
-	case flow.Reached:
-		t.reached(e, s.Class, s.Code)
 	case flow.Changed, flow.LeaseEnded:
 		kernel.Foreign("who reads")
 	}

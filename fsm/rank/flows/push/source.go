@@ -105,8 +105,6 @@ func (p *outgoing) lane() link.Lane {
 // Step takes a Put, or what became of what this flow asked for.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
-	case *effects.Command:
-		f.take(e, ev.Ticket, ev.Body.(*engine.Put))
 	case *effects.Replied:
 		f.onReplied(e, ref, ev.Body)
 	case *effects.Unanswered:
@@ -160,6 +158,15 @@ func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 		e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(sourceDeadline, h))
 	}
 	f.pump(e, p.Peer)
+}
+
+// Command takes a Put.
+func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
+	c, ok := x.Body.(*engine.Put)
+	if ok {
+		f.take(e, x.Ticket, c)
+	}
+	return ok
 }
 
 // Signal is told that an outbound peer changed: who waits for it goes on.

@@ -33,11 +33,9 @@ func (t *Target) Emptied(cfg TargetConfig) Target {
 	return Target{cfg: cfg, message: t.message, reply: t.reply}
 }
 
-// Step takes an AllocRequest, or what becomes of a grant.
+// Step takes what becomes of a grant.
 func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
-	case *effects.Received:
-		t.onAlloc(e, ev)
 	case *effects.Landed:
 		t.onLanded(e, ev)
 	case *effects.Revoked:
@@ -46,6 +44,14 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 		kernel.Foreign("who is pushed to")
 	}
 }
+
+// Serves reports that the target takes each message of the alloc channel that is no other flow's.
+func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagNone, c == effects.ChannelAlloc
+}
+
+// Receive takes an AllocRequest.
+func (t *Target) Receive(e *flow.Env, x *effects.Received) { t.onAlloc(e, x) }
 
 // Due ends a grant whose time is over.
 func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
@@ -59,7 +65,7 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		t.refuseWaiting(e, ref.Subject, s.Code, s.Why)
 	case flow.Ended:
 		e.Landings.Revoke(&e.Env, e.Landings.At(ref.Subject.Slot()))
-	case flow.Changed, flow.LeaseEnded, flow.Reached:
+	case flow.Changed, flow.LeaseEnded:
 		kernel.Foreign("who is pushed to")
 	}
 }

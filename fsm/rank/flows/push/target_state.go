@@ -13,7 +13,6 @@ type TargetState uint16
 const (
 	GrantOpen TargetState = iota
 	GrantQuarantined
-	TargetStates
 )
 
 // TargetStateNames are their names, in their order.

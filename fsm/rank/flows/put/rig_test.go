@@ -224,7 +224,7 @@ func (r *rig) put(from effects.Ticket, change func(*engine.Put)) effects.Ticket 
 		change(&c)
 	}
 	t := r.ticket()
-	r.do(func(e *flow.Env) { r.source.Step(e, kernel.Ref{}, &effects.Command{Ticket: t, Body: &c}) })
+	r.do(func(e *flow.Env) { r.source.Command(e, &effects.Command{Ticket: t, Body: &c}) })
 	return t
 }
 

@@ -16,7 +16,6 @@ const (
 	Offering
 	Offered
 	delivered
-	States = 2*delivered - Waiting
 )
 
 // StateNames are the names of the states, in their order.

@@ -86,8 +86,17 @@ func (r *row) key(i int) []byte {
 // Len is the number of recalls that are not over.
 func (f *Source) Len() int { return f.rows.Len() }
 
-// Take begins with a Recall, or says no at once: then everything is as it was.
-func (f *Source) Take(e *flow.Env, t effects.Ticket, c *Recall) {
+// Command takes a Recall.
+func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
+	c, ok := x.Body.(*Recall)
+	if ok {
+		f.take(e, x.Ticket, c)
+	}
+	return ok
+}
+
+// take begins a Recall, or refuses it at once and changes nothing.
+func (f *Source) take(e *flow.Env, t effects.Ticket, c *Recall) {
 	if code, why := f.check(e, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, &why)
 		return

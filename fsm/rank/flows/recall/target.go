@@ -11,6 +11,7 @@ import (
 
 // A Target is who is recalled from: it says what there is, and lends it, in one step.
 type Target struct {
+	flow.Passive
 	loans loan.Loans
 
 	ask   protocol.CacheQueryRequest  `snap:"scratch"`
@@ -29,11 +30,9 @@ func (f *Target) Loans() *loan.Loans { return &f.loans }
 // Due takes the end of a lease's time.
 func (f *Target) Due(e *flow.Env, ref kernel.Ref) { f.loans.Due(&e.Env, &e.Store, ref) }
 
-// Step takes a question, and the proof that nobody reads under a lease any more.
+// Step takes the proof that nobody reads under a lease any more.
 func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	switch x := ev.(type) {
-	case *effects.Received:
-		f.onQuery(e, x)
+	switch ev.(type) {
 	case *effects.Revoked:
 		f.loans.Revoked(&e.Env, &e.Store, ref)
 	default:
@@ -41,13 +40,22 @@ func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Signal is never given.
-func (f *Target) Signal(*flow.Env, kernel.Ref, flow.Signal) {
-	panic("BUG: recall.Target is told of what it has nothing to do with")
+// Serves reports that the target takes queries of what it has.
+func (f *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagNone, c == effects.ChannelQuery
 }
 
-// Abort has nothing to end: no command of ours is answered here.
-func (f *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
+// Receive takes such a query.
+func (f *Target) Receive(e *flow.Env, x *effects.Received) { f.onQuery(e, x) }
+
+// Busy adds the leases of each class.
+func (f *Target) Busy(all []uint32) { f.loans.Busy(all) }
+
+// Condemn marks the leases of a class as lost.
+func (f *Target) Condemn(class int) { f.loans.Lose(class) }
+
+// LostAt takes the lease at a slot back if it is lost.
+func (f *Target) LostAt(e *flow.Env, slot int32) kernel.Where { return f.loans.LostAt(&e.Env, slot) }
 
 // Left counts what a drain waits for: each lease ends in time.
 func (f *Target) Left(*flow.Env) int { return f.loans.Len() }

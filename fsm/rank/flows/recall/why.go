@@ -89,9 +89,6 @@ func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return 0
 }
 
-// SourceStates is how many there are.
-const SourceStates = int(phases) + 1
-
 // SourceStateNames are their names.
 func SourceStateNames() []string {
 	return []string{

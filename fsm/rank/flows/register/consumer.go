@@ -145,15 +145,6 @@ func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
 // Step takes a command, or what becomes of what was asked for.
 func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
-	case *effects.Command:
-		switch body := x.Body.(type) {
-		case *Register:
-			c.take(e, x.Ticket, body)
-		case *Expect:
-			c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
-		case *NotNeeded:
-			c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
-		}
 	case *effects.Replied:
 		switch ref.Kind {
 		case kindAsk:
@@ -179,6 +170,21 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	default:
 		kernel.Foreign("who has blocks written into")
 	}
+}
+
+// Command takes a Register, an Expect or a NotNeeded.
+func (c *Consumer) Command(e *flow.Env, x *effects.Command) bool {
+	switch body := x.Body.(type) {
+	case *Register:
+		c.take(e, x.Ticket, body)
+	case *Expect:
+		c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
+	case *NotNeeded:
+		c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
+	default:
+		return false
+	}
+	return true
 }
 
 // Due takes a deadline.
@@ -257,9 +263,9 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	return slot < max(c.receptions.Slots(), c.errands.wishes.Slots())
 }
 
-// Lost handles that a peer's link to our pages is gone. On fenced planes it cannot write any more: what it was granted
+// PeerLost handles that a peer's link to our pages is gone. On fenced planes it cannot write any more: what it was granted
 // is taken back, and what it was to write will not come.
-func (c *Consumer) Lost(e *flow.Env, peer effects.Incarnation) {
+func (c *Consumer) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	if e.Cfg.Leased {
 		return
 	}
@@ -296,9 +302,6 @@ func (c *Consumer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	}
 	return 0
 }
-
-// ConsumerStates is how many there are.
-const ConsumerStates = int(partPhases) + 4
 
 // ConsumerStateNames are their names.
 func ConsumerStateNames() []string {

@@ -256,9 +256,9 @@ func (p *Producer) reached(class int, code effects.Code) {
 	}
 }
 
-// GoOn writes what waited for a link, or answers that it waited in vain. What is left is for the next step: it says
-// whether there is any.
-func (p *Producer) GoOn(e *flow.Env) (left bool) {
+// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left
+// for the next step.
+func (p *Producer) Continue(e *flow.Env) (left bool) {
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
 		if !e.Work.Left() {
 			return true

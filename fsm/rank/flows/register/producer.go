@@ -12,6 +12,7 @@ import (
 
 // A Producer writes what is finished into blocks that are registered for it.
 type Producer struct {
+	flow.Passive
 	cfg      *Settings     `snap:"share"`
 	whole    geometry.Plan `snap:"share"` // all pages of ours
 	own      []uint64      `snap:"share"` // Numbers of ours
@@ -63,18 +64,9 @@ func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
 	return e
 }
 
-// Step takes a command, a message, or what becomes of a write.
+// Step takes what becomes of a write.
 func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
-	case *effects.Command:
-		switch body := x.Body.(type) {
-		case *Finished:
-			p.lend(e, x.Ticket, body)
-		case *Aborted:
-			p.abortNamed(e, x.Ticket, body)
-		}
-	case *effects.Received:
-		p.received(e, x)
 	case *effects.TransferDone:
 		p.written(e, ref.Subject, x)
 	case *effects.Settled:
@@ -83,6 +75,27 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		kernel.Foreign("who writes what is finished")
 	}
 }
+
+// Command takes a Finished or an Aborted.
+func (p *Producer) Command(e *flow.Env, x *effects.Command) bool {
+	switch body := x.Body.(type) {
+	case *Finished:
+		p.lend(e, x.Ticket, body)
+	case *Aborted:
+		p.abortNamed(e, x.Ticket, body)
+	default:
+		return false
+	}
+	return true
+}
+
+// Serves reports that the producer takes registrations.
+func (p *Producer) Serves(c effects.Channel) (protocol.Tag, bool) {
+	return protocol.TagNone, c == effects.ChannelRegister
+}
+
+// Receive takes a registration.
+func (p *Producer) Receive(e *flow.Env, x *effects.Received) { p.received(e, x) }
 
 // Due takes a deadline.
 func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
@@ -107,13 +120,8 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	})
 }
 
-// Signal is told how an attempt ended to reach the pages of a peer.
-func (p *Producer) Signal(_ *flow.Env, _ kernel.Ref, s flow.Signal) {
-	if s.Kind != flow.Reached {
-		kernel.Foreign("who writes what is finished")
-	}
-	p.reached(s.Class, s.Code)
-}
+// Reached handles how an attempt to reach the pages of a peer ended.
+func (p *Producer) Reached(_ *flow.Env, class int, code effects.Code) { p.reached(class, code) }
 
 // Abort ends a batch early, and says whether there was anything to end.
 func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
@@ -150,7 +158,7 @@ func (p *Producer) Busy(all []uint32) {
 }
 
 // ClassLeft handles that a class is another peer's from now on.
-func (p *Producer) ClassLeft(class int) { p.said.Left(class) }
+func (p *Producer) ClassLeft(_ *flow.Env, class int) { p.said.Left(class) }
 
 // DrainAt ends what is at a slot, for a drain, and says whether there are more.
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
@@ -164,8 +172,11 @@ func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	return slot < max(p.batches.Slots(), p.rows.Slots())
 }
 
-// Lost handles that a peer is gone: what it registered and nothing writes yet, it does not want any more.
-func (p *Producer) Lost(e *flow.Env, peer effects.Incarnation) {
+// PeerLost handles that a peer is gone: what it registered and nothing writes yet, it does not want any more.
+func (p *Producer) PeerLost(e *flow.Env, peer effects.Incarnation, silent bool) {
+	if !silent {
+		return
+	}
 	e.Work.Looks(int(p.rows.Slots()))
 	for slot := range p.rows.Slots() {
 		h := p.rows.At(slot)
@@ -192,9 +203,6 @@ func (p *Producer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	}
 	return 0
 }
-
-// ProducerStates is how many there are.
-const ProducerStates = 3 + int(regPhases)
 
 // ProducerStateNames are their names.
 func ProducerStateNames() []string {

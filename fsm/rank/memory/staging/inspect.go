@@ -20,7 +20,6 @@ const (
 	DeliveredReading
 	DeliveredScattering
 	DeliveredOverlapping
-	Situations
 )
 
 // SituationNames are the names of the situations, in their order.
