@@ -43,7 +43,7 @@ func (n *Node) Block(region, block int) ([]byte, error) {
 	if !here {
 		return nil, &Error{Op: op, Code: effects.Unsupported, Remedy: "the pool is in the memory of a device"}
 	}
-	return m.pool.Stretch(n.own.Page(uint32(region), uint32(block), 0), n.own.Shares()), nil
+	return m.pool.PageRange(n.own.Page(uint32(region), uint32(block), 0), n.own.Shares()), nil
 }
 
 // Geometry says what lies in which block, and with [geometry.Producers] which ranks a Registration is for. It is the

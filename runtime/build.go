@@ -180,7 +180,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	}
 	m.pool = pool
 	if b.cfg.ArenaPages > 0 {
-		m.copies = newCopies(inPool{pool}, pool.Host, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
+		m.copies = newCopies(inPool{pool}, pool.Bytes, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
 	if b.cfg.Leased() {
 		m, err := newLeasedMemory(b.ctx, c)
-		env.Leased = m.Leased
+		env.Leased = m.LeasedPool
 		return m, err
 	}
 	pool, err := plane.NewPoolWithin(b.ctx, c)

@@ -20,7 +20,7 @@ type inPool struct{ processPool }
 
 // Read implements copied.
 func (p inPool) Read(dst []byte, page effects.Page) error {
-	copy(dst, p.Host(page))
+	copy(dst, p.Bytes(page))
 	return nil
 }
 

@@ -206,7 +206,7 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 				t.Fatalf("get: %v, %v; want two chunks", got, err)
 			}
 			for i, page := range pages {
-				if b, err := got.Host(i); err != nil || !bytes.Equal(b, owner.Pool.Host(page)) {
+				if b, err := got.Host(i); err != nil || !bytes.Equal(b, owner.Pool.Bytes(page)) {
 					t.Errorf("chunk %d differs from what was offered (%v)", i, err)
 				}
 			}

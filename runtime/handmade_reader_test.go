@@ -119,7 +119,7 @@ func (r *handmadeReader) reads(want [][]byte) {
 		r.t.Fatalf("the read ended as %s", done.Code)
 	}
 	for i, page := range into {
-		if !bytes.Equal(r.plane.Pool.Host(page), want[i]) {
+		if !bytes.Equal(r.plane.Pool.Bytes(page), want[i]) {
 			r.t.Errorf("chunk %d differs from what was offered", i)
 		}
 	}

@@ -129,7 +129,7 @@ func TestHandmadeSenderPushes(t *testing.T) {
 
 			t.Log("# the bytes go there, and the push ends when they can be read")
 			from := writer.Life(0, 1, pageBytes)
-			sent := writer.Pool.Host(from[0])
+			sent := writer.Pool.Bytes(from[0])
 			for i := range sent {
 				sent[i] = byte(i*7 + i>>8)
 			}

@@ -50,14 +50,14 @@ func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error)
 // Attachable implements processPool.
 func (m *hostMemory) Attachable() *os.File { return m.file }
 
-// Host implements processPool.
-func (m *hostMemory) Host(page effects.Page) []byte {
+// Bytes implements processPool.
+func (m *hostMemory) Bytes(page effects.Page) []byte {
 	start := uint64(page.Index) * m.pageBytes
 	return m.mem[start : start+m.pageBytes : start+m.pageBytes][:page.Length]
 }
 
-// Stretch implements processPool.
-func (m *hostMemory) Stretch(first, count uint32) []byte {
+// PageRange implements processPool.
+func (m *hostMemory) PageRange(first, count uint32) []byte {
 	start := uint64(first) * m.pageBytes
 	end := start + uint64(count)*m.pageBytes
 	return m.mem[start:end:end]

@@ -10,7 +10,7 @@ import (
 
 // leasedMemory is a pool in memory of this process that leased planes serve.
 type leasedMemory struct {
-	*plane.Leased
+	*plane.LeasedPool
 	*hostMemory
 }
 
@@ -21,7 +21,7 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	if err != nil {
 		return leasedMemory{}, err
 	}
-	book, err := plane.NewLeased(plane.LeasedConfig{
+	book, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		ID: c.ID, Buffer: c.Buffer, Pages: c.Pages, PageBytes: c.PageBytes, Sink: c.Sink,
 		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))),
 			Bytes: uint64(c.Pages) * c.PageBytes},
@@ -32,8 +32,8 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	return leasedMemory{book, m}, nil
 }
 
-// Retract has nothing to take back: that the planes are closed is the proof.
-func (leasedMemory) Retract() {}
+// RevokeAll does nothing: the proof is that the planes are closed.
+func (leasedMemory) RevokeAll() {}
 
 // Close implements processPool.
 func (m leasedMemory) Close() error { return m.hostMemory.Close() }

@@ -60,7 +60,7 @@ type driver interface {
 }
 
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
-	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockTurns, turned: func() {},
+	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockSetbacks, turned: func() {},
 		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 

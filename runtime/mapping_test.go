@@ -29,7 +29,7 @@ func TestAttachableEngineMemory(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		copy(theirs[2*5000:], "the third page")
-		if got := m.Host(effects.Page{Index: 2, Length: 14}); string(got) != "the third page" {
+		if got := m.Bytes(effects.Page{Index: 2, Length: 14}); string(got) != "the third page" {
 			t.Errorf("%s: %q", name, got)
 		}
 		if err := m.Attachable().Truncate(0); err == nil {

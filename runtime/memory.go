@@ -41,14 +41,14 @@ type memory interface {
 // A processPool is a pool in memory of this process, that planes serve: fenced, or under leases.
 type processPool interface {
 	servedPool
-	// Host returns the valid bytes of a page, for who owns it by the machine's word.
-	Host(page effects.Page) []byte
-	// Stretch returns the memory of pages that lie one behind the other.
-	Stretch(first, count uint32) []byte
+	// Bytes returns the valid bytes of a page, for who owns it by the machine's word.
+	Bytes(page effects.Page) []byte
+	// PageRange returns the memory of pages that lie one behind the other.
+	PageRange(first, count uint32) []byte
 	// Attachable is its pages as a file that another process may map writable; nil: it was not made so.
 	Attachable() *os.File
-	// Retract is memory's.
-	Retract()
+	// RevokeAll is memory's.
+	RevokeAll()
 	// Close gives the memory back. All planes must have been closed.
 	Close() error
 }
@@ -61,7 +61,7 @@ type processMemory struct {
 
 func (m *processMemory) served() servedPool { return m.pool }
 
-func (m *processMemory) host(page effects.Page) []byte { return m.pool.Host(page) }
+func (m *processMemory) host(page effects.Page) []byte { return m.pool.Bytes(page) }
 
 func (m *processMemory) address(effects.Page) uintptr { return 0 }
 
@@ -75,7 +75,7 @@ func (m *processMemory) cancel(corr effects.Corr) {
 	}
 }
 
-func (m *processMemory) retract() { m.pool.Retract() }
+func (m *processMemory) retract() { m.pool.RevokeAll() }
 
 func (m *processMemory) idle(ctx context.Context) error {
 	if m.copies == nil {

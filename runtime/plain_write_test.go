@@ -57,11 +57,11 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 				t.Errorf("it is answered %q, want an empty frame", reply)
 			}
 			page := effects.Page{Index: 0, Length: pageBytes}
-			before := bytes.Clone(env.Pool.Host(page))
+			before := bytes.Clone(env.Pool.Bytes(page))
 
 			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
 			from := writer.Life(0, 1, pageBytes)
-			host := writer.Pool.Host(from[0])
+			host := writer.Pool.Bytes(from[0])
 			for i := range host {
 				host[i] = 0xA5
 			}
@@ -80,7 +80,7 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 					}
 				}
 			}
-			if !bytes.Equal(env.Pool.Host(page), before) {
+			if !bytes.Equal(env.Pool.Bytes(page), before) {
 				t.Error("the page was written")
 			}
 			got, err := node.Receiver().Get(within(t), runtime.Get{Keys: []string{key}})

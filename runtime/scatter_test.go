@@ -47,7 +47,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 		t.Fatal(err)
 	}
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
-	copy(pool.Host(m.pages[0]), "abc")
+	copy(pool.Bytes(m.pages[0]), "abc")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	w := &world{hands: hands{tickets: newTicketTable(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
 		scatters: newScatters(box)}

@@ -2,5 +2,5 @@ package device
 
 import "errors"
 
-// ErrNoMemory is wrapped by errors of an Opener that could not have as much memory as it was asked for.
+// ErrNoMemory is wrapped by errors of an Opener that could not allocate as much memory as was requested.
 var ErrNoMemory = errors.New("not enough memory")

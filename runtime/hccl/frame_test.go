@@ -21,14 +21,14 @@ var (
 		boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS,
 		rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
-		serves: []plane.Served{somePool, {Buffer: effects.Buffer{ID: effects.BufferID{7}, Pages: 2, PageBytes: 100},
+		serves: []plane.ServedPool{somePool, {Buffer: effects.Buffer{ID: effects.BufferID{7}, Pages: 2, PageBytes: 100},
 			Region: plane.Region{Base: 0x2000, Bytes: 200}}}, regions: 2}
-	somePool = plane.Served{Buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100},
+	somePool = plane.ServedPool{Buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100},
 		Region: plane.Region{Host: true, Base: 0x1000, Bytes: 400}}
 	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
-// body is what a frame carries.
+// body returns the body of a frame.
 func body(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
 	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, frameMax)
@@ -76,8 +76,8 @@ func TestFramesThatLie(t *testing.T) {
 	offer, answer := appendOffer(nil, 5, []byte("r"))[heads:], appendAccept(nil, someAccept)[heads:]
 	empty, wraps, twins, long := someWord, someWord, someWord, somePool
 	long.Base, long.PageBytes = 1<<63|1, 1<<62
-	empty.serves, wraps.serves = nil, []plane.Served{somePool, long}
-	twins.serves = []plane.Served{somePool, somePool}
+	empty.serves, wraps.serves = nil, []plane.ServedPool{somePool, long}
+	twins.serves = []plane.ServedPool{somePool, somePool}
 	for name, err := range map[string]error{
 		"short hello":       second(parseHello(greeting[1:])),
 		"other magic":       second(parseHello(change(greeting, 0, 9))),
@@ -110,7 +110,7 @@ func TestFramesThatLie(t *testing.T) {
 func second[T any](_ T, err error) error        { return err }
 func third[T, U any](_ T, _ U, err error) error { return err }
 
-// Whatever the bytes, parsers answer within them, and what they take they would have written.
+// Parsers never read beyond the bytes, whatever these are, and encoding an accepted frame gives the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(appendHello(nil, someHello))
 	f.Add(appendWelcome(nil, someWord))

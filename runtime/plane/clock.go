@@ -9,33 +9,33 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Now reads CLOCK_BOOTTIME, the clock that also counts system suspend. It never goes back, for any goroutine: where
-// the system's clock does, as in a process that was restored from a snapshot, it goes on from the newest instant that
-// it gave.
+// Now reads CLOCK_BOOTTIME, the clock that also counts while the system is suspended. The result never goes back, for
+// any goroutine. If the system's clock goes back, as in a process that was restored from a snapshot, Now goes on from
+// the newest instant that it has returned.
 func Now() effects.Time { return effects.Time(boottime.now()) }
 
-// ClockTurns is how often the system's clock went back under this process.
-func ClockTurns() uint64 { return boottime.turns.Load() }
+// ClockSetbacks returns how often the system's clock has gone back under this process.
+func ClockSetbacks() uint64 { return boottime.setbacks.Load() }
 
 var boottime = clock{read: readBoottime}
 
-// A clock makes one that only goes on out of one that may go back.
+// A clock makes a monotonic clock out of a clock that may go back.
 type clock struct {
-	read  func() int64
-	last  atomic.Int64 // the newest instant that was given
-	ahead atomic.Int64 // by how much we are ahead of the system's clock; it only grows
-	turns atomic.Uint64
+	read     func() int64
+	last     atomic.Int64 // the newest instant that was returned
+	ahead    atomic.Int64 // how far we are ahead of the system's clock; it only grows
+	setbacks atomic.Uint64
 
 	mu sync.Mutex // held while ahead changes
 }
 
 func (c *clock) now() int64 {
-	// Both before the clock is read: one that only goes on cannot be before what was given, and what was read before a
-	// turn is not counted from after it.
+	// Both are loaded before the clock is read. A clock that does not go back cannot then be before last, and an
+	// instant that was read before a setback is not combined with the ahead that was set after it.
 	last, ahead := c.last.Load(), c.ahead.Load()
 	t := c.read() + ahead
 	if t < last {
-		t = c.turn()
+		t = c.correct()
 	}
 	for last < t && !c.last.CompareAndSwap(last, t) {
 		last = c.last.Load()
@@ -43,17 +43,17 @@ func (c *clock) now() int64 {
 	return t
 }
 
-// turn looks again, alone, and if the clock has gone back, goes on from the newest instant.
-func (c *clock) turn() int64 {
+// correct compares again under the lock. If the clock has gone back, it goes on from the newest instant.
+func (c *clock) correct() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, ahead := c.last.Load(), c.ahead.Load()
 	read := c.read()
 	if read+ahead >= last {
-		return read + ahead // Somebody else has noticed.
+		return read + ahead // Another goroutine has corrected it.
 	}
 	c.ahead.Store(last - read)
-	c.turns.Add(1)
+	c.setbacks.Add(1)
 	return last
 }
 
@@ -61,7 +61,7 @@ func readBoottime() int64 {
 	var ts syscall.Timespec
 	at := uintptr(unsafe.Pointer(&ts))
 	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, at, 0); e != 0 {
-		panic("BUG: CLOCK_BOOTTIME cannot be read: " + e.Error()) // Every Linux since 2.6.39 has it.
+		panic("BUG: CLOCK_BOOTTIME cannot be read: " + e.Error()) // Every Linux since 2.6.39 has this clock.
 	}
 	return ts.Nano()
 }

@@ -40,7 +40,7 @@ func TestCoreFilesHaveNoPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close() //nolint:errcheck // Nothing else is looked at.
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 8, 4096)
+	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 8, 4096)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
 		g := atomic.LoadUint64(&p.table[0])
 		// The page is being filled for a part of its life, so wait for its last word.
-		if binary.LittleEndian.Uint64(p.bytes(0)[litmusBytes-8:]) != g {
+		if binary.LittleEndian.Uint64(p.wholePage(0)[litmusBytes-8:]) != g {
 			return 0, effects.OK
 		}
 		return g, l.mapping.Copy(dst, 0, effects.Generation(g), permit, held)
@@ -73,7 +73,7 @@ func newLitmus(t *testing.T, sink *events) *litmus {
 	t.Helper()
 	p := testPool(t, sink, 1, litmusBytes)
 	t.Cleanup(func() { _ = p.Close() })
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, litmusBytes)
+	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, litmusBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (l *litmus) goesOn(wants bool) bool {
 
 // fill fills the page with a number.
 func (l *litmus) fill(n uint64) {
-	page := l.pool.bytes(0)
+	page := l.pool.wholePage(0)
 	for at := 0; at < litmusBytes; at += 8 {
 		binary.LittleEndian.PutUint64(page[at:], n)
 	}

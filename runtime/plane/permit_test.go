@@ -62,7 +62,7 @@ func TestPermitStandsFromIssueToWithdrawal(t *testing.T) {
 }
 
 func TestPermitsAreBounded(t *testing.T) {
-	for _, n := range []int{-1, 0, permitsMax + 1} {
+	for _, n := range []int{-1, 0, maxPermits + 1} {
 		if _, err := NewPermits(n); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d permits: %v", n, err)
 		}
@@ -71,7 +71,7 @@ func TestPermitsAreBounded(t *testing.T) {
 	if peer.Has(3) || peer.Has(1<<32-1) || !peer.Has(2) {
 		t.Error("three permits have the slots 0, 1 and 2")
 	}
-	for _, size := range []uint64{4, 12, permitsBytes(permitsMax) + 8} {
+	for _, size := range []uint64{4, 12, permitsBytes(maxPermits) + 8} {
 		file, _, err := newSegment(t.Context(), "test", size, false)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 64)
 	defer p.Close()
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 1, 64)
+	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, 64)
 	if err != nil {
 		t.Fatal(err)
 	}

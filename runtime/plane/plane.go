@@ -12,74 +12,75 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// A Plane moves pages to peers. Nothing blocks but Close. Spans in effects are borrowed: a plane
-// copies what it keeps. All methods are safe for concurrent use.
+// A Plane moves pages to and from peers. Close is its only method that blocks. Slices in effects are borrowed: a
+// plane copies what it keeps. All methods are safe for concurrent use.
 type Plane interface {
-	// Name is the plane's name in handshakes: "shm", "tcp".
+	// Name returns the plane's name in handshakes, such as "shm" or "tcp".
 	Name() string
-	// Blob is what every peer's plane of the same name needs in order to Import this one, with the token behind it that
-	// the machine makes for that peer (identity.Key.Token). The caller must not change it.
+	// Blob returns the bytes that a peer's plane of the same name needs to Import this one. The machine appends to
+	// them the token that it makes for that peer (identity.Key.Token). The caller must not change the bytes.
 	Blob() []byte
-	// Import connects to a peer; one Imported answers.
+	// Import connects to a peer. It is answered by one Imported.
 	Import(e *effects.Import)
-	// Drop ends a link of this plane; one Dropped answers, after the link's transfers were
-	// completed. Unknown links are ignored.
+	// Drop ends a link of this plane. It is answered by one Dropped, after all transfers of the link have completed.
+	// Unknown links are ignored.
 	Drop(link effects.Link)
-	// Transfer pushes pages, or reads them; one TransferDone answers, and one Settled if that was not settled. A
-	// link that is not this plane's completes as PeerLost.
+	// Transfer pushes or reads pages. It is answered by one TransferDone, followed by one Settled if the transfer was
+	// not settled yet. A transfer over a link of another plane completes as PeerLost.
 	Transfer(e *effects.Transfer)
-	// Cancel hastens the end of a transfer of this plane; unknown ones are ignored.
+	// Cancel asks a transfer of this plane to end early. Unknown transfers are ignored.
 	Cancel(corr effects.Corr)
-	// Confirm answers one Landed of this plane; unknown ones are ignored.
+	// Confirm answers one Landed of this plane. Unknown landings are ignored.
 	Confirm(landing effects.Landing, code effects.Code)
-	// Close completes all that is outstanding as Closed, joins every goroutine and unmaps what
-	// peers lent. It returns the context's error if that took too long; it goes on in the background.
+	// Close completes everything that is outstanding as Closed, waits for every goroutine and unmaps the memory of
+	// peers. If the context ends first, Close returns the context's error and the work goes on in the background.
 	Close(ctx context.Context) error
 }
 
-// An Opener starts a plane in env. The context bounds the opening only.
+// An Opener starts a plane in env. The context bounds the opening only, not the life of the plane.
 type Opener func(ctx context.Context, env Env) (Plane, error)
 
-// A Sink takes completions from any goroutine and never blocks. It may be a stepper.Stepper, too: then the goroutine that
-// ended something small has the machine take it.
+// A Sink receives completions from any goroutine and never blocks. If it is also a stepper.Stepper, the goroutine
+// that completed a small operation has the machine process the event at once.
 type Sink interface{ Post(ev effects.Event) }
 
-// IDs numbers the links and landings of all planes of one node. The zero value is ready.
+// IDs numbers the links and landings of all planes of one node. The zero value is ready to use.
 type IDs struct{ last atomic.Uint64 }
 
-// NextLink returns a link number that was never given before.
+// NextLink returns a link number that was never returned before.
 func (i *IDs) NextLink() effects.Link { return effects.Link(i.last.Add(1)) }
 
-// NextLanding returns a landing number that was never given before.
+// NextLanding returns a landing number that was never returned before.
 func (i *IDs) NextLanding() effects.Landing { return effects.Landing(i.last.Add(1)) }
 
-// Env is what all planes of one node share. Fenced planes have a Pool to serve, leased ones a Leased.
+// Env is what all planes of one node share. A fenced plane needs Pool, a leased one needs Leased.
 type Env struct {
 	Pool        *Pool
-	Leased      *Leased
+	Leased      *LeasedPool
 	Sink        Sink
 	IDs         *IDs
-	Incarnation effects.Incarnation // this node's
-	Key         identity.Key        // of this life of the node, as its machine has it
+	Incarnation effects.Incarnation // of this node
+	Key         identity.Key        // of this incarnation of the node; the machine has the same one
 	Bounds      Bounds
 	Log         *slog.Logger // nil: slog.Default()
 }
 
-// Bounds limits a plane. Zero fields take the defaults.
+// Bounds limits what a plane holds for its peers. Zero fields take the defaults.
 type Bounds struct {
-	Links         int // peers in each direction; 1024
-	Transfers     int // pushes and reads in progress, by us and by each peer; 1024
-	PagesPerBatch int // pages of one transfer; 4096
-	// connections of one address that have not said who they are; 256, at most half of those that there may be
+	Links         int // peers in each direction; default 1024
+	Transfers     int // pushes and reads in flight, in all of our own and for each peer; default 1024
+	PagesPerBatch int // pages of one transfer; default 4096
+	// Strangers limits the connections from one address whose peer has not proven its identity yet. Default 256, and
+	// at most half of all connections that the plane accepts.
 	Strangers int
-	Handshake time.Duration // longest time that a handshake takes; 5 s
-	Stall     time.Duration // longest time that one write to a peer, of a page at most, makes no end; 10 s
+	Handshake time.Duration // how long a handshake may take; default 5 s
+	Stall     time.Duration // how long one write to a peer (of at most one page) may make no progress; default 10 s
 }
 
-// ErrInvalid is wrapped by errors that say what is wrong with an Env or a plane's configuration.
+// ErrInvalid is wrapped by errors about an Env or a plane's configuration.
 var ErrInvalid = errors.New("invalid data plane configuration")
 
-// Complete checks the env of a fenced plane and fills in the defaults.
+// Complete checks the Env of a fenced plane and fills in the defaults.
 func (e Env) Complete() (Env, error) {
 	if e.Pool == nil && e.Leased != nil {
 		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: "+
@@ -91,7 +92,7 @@ func (e Env) Complete() (Env, error) {
 	return e.complete()
 }
 
-// CompleteLeased checks the env of a leased plane and fills in the defaults.
+// CompleteLeased checks the Env of a leased plane and fills in the defaults.
 func (e Env) CompleteLeased() (Env, error) {
 	if e.Leased == nil && e.Pool != nil {
 		return e, fmt.Errorf("%w: this plane is leased, and the pool is the process's and fenced; use "+

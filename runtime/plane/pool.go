@@ -12,15 +12,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// PageBytesMax is the largest page of a pool: lengths are 32 bits wide.
+// PageBytesMax is the size of the largest page that a pool may have: lengths are 32 bits wide.
 const PageBytesMax = 1<<32 - 1
 
-// A Pool is one pool's memory with its fences. The machine decides what happens to pages; the pool
-// carries out Publish, Grant and Revoke, and holds every plane to them.
+// A Pool is the memory of one pool of a node, together with the fences of its pages. The machine decides what happens
+// to each page; the pool carries out Publish, Grant and Revoke, and makes sure that no plane stores or reads without
+// a grant.
 //
-// The memory is two sealed memfds: the pages, one behind the other, and the generation of each, 64 bits in the byte
-// order of the machine. Peers on this host map both read-only. An attachable pool's pages, and nothing else of it, may
-// be mapped writable by who is given [Pool.Attachable].
+// The memory consists of two sealed memfds: one holds the pages in order, the other the generation of each page as 64
+// bits in the machine's byte order. Peers on this host map both read-only. The pages of an attachable pool, and
+// nothing else of it, may also be mapped writable by the process that is given [Pool.Attachable].
+//
+// A Pool is safe for concurrent use.
 type Pool struct {
 	id        effects.PoolID
 	buffer    effects.BufferID
@@ -30,48 +33,51 @@ type Pool struct {
 
 	file       *os.File // the pages
 	mem        []byte
-	peers      *os.File // the pages as peers get them: file, or in an attachable pool file opened to read
+	peerFile   *os.File // the pages for peers: file itself, or the same memory opened read-only if attachable
 	attachable bool
-	filling    *filling // of mem's page tables; nil: they are not filled
+	filler     *tableFiller // fills the page tables of mem; nil if nothing fills them
 	tableFile  *os.File
 	tableMem   []byte
-	table      []uint64 // the generation of each page
+	table      []uint64 // the generation of each page, in tableMem
 
-	words []word // the fence of each page
+	fences []pageFence // the fence of each page
 
-	mu       sync.Mutex
-	turns    turn // of the newest grant to store
-	grants   map[effects.GrantID]*grant
-	lendings map[effects.GrantID]*lending
-	slots    []slot                      // what each page is granted for
-	reads    *readPermits                // what peers of this host may read
-	links    map[effects.Incarnation]int // links that peers opened to us, on all planes
-	closed   bool
+	mu          sync.Mutex
+	lastTurn    turn // the turn of the newest write grant
+	grants      map[effects.GrantID]*writeGrant
+	leases      map[effects.GrantID]*readLease
+	states      []pageState                 // what each page is granted for
+	readPermits *readPermits                // what peers on this host may read
+	links       map[effects.Incarnation]int // number of links that each peer has opened to us, over all planes
+	closed      bool
 }
 
-// PoolConfig describes a pool.
+// PoolConfig describes a Pool.
 type PoolConfig struct {
 	ID        effects.PoolID
-	Buffer    effects.BufferID // its name on the wire, from the rank
+	Buffer    effects.BufferID // the pool's name on the wire, chosen by the rank
 	Pages     uint32
 	PageBytes uint64
-	Sink      Sink // takes Revoked and Landed
-	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or
-	// another.
+	Sink      Sink // receives Revoked and Landed
+	// Overcommit allocates the memory of a page when the page is first touched. If the host has no memory left at
+	// that moment, the kernel kills this process or another one.
 	Overcommit bool
-	// Lock keeps the pages from being swapped out. A *backing.Unlocked says that this process may not lock so much.
+	// Lock keeps the pages from being swapped out. NewPool fails with a *backing.Unlocked if this process may not
+	// lock as much memory.
 	Lock bool
-	// Huge has the pages lie in huge pages of the host. A *backing.HugeShortage says that there are not so many.
+	// Huge places the pages in huge pages of the host. NewPool fails with a *backing.HugeShortage if the host has too
+	// few.
 	Huge bool
-	// Attachable lets another process map the pages, and store into them: an engine's that this pool is for.
+	// Attachable lets one other process map the pages and store into them: the engine that the pool is for.
 	Attachable bool
 }
 
-// NewPool allocates a pool and takes its memory, all of it, which takes a good part of a second for each GiB. All pages
-// start in generation zero, which no page ever has in use. A *backing.Shortage says that there is not so much memory.
+// NewPool creates a pool and allocates all of its memory, which takes a good part of a second for each GiB. All pages
+// start in generation zero, which no page in use ever has. NewPool fails with a *backing.Shortage if the host has too
+// little memory.
 func NewPool(c PoolConfig) (*Pool, error) { return NewPoolWithin(context.Background(), c) }
 
-// NewPoolWithin is NewPool for as long as ctx lasts.
+// NewPoolWithin is like NewPool, but gives up when ctx ends.
 func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 	size, err := poolBytes(c.Pages, c.PageBytes)
 	if err != nil {
@@ -81,20 +87,21 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
 	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, attachable: c.Attachable}
-	if err := p.take(ctx, size, &c); err != nil {
-		return nil, errors.Join(err, p.giveBack())
+	if err := p.allocate(ctx, size, &c); err != nil {
+		return nil, errors.Join(err, p.free())
 	}
-	p.words, p.slots = make([]word, c.Pages), make([]slot, c.Pages)
+	p.fences, p.states = make([]pageFence, c.Pages), make([]pageState, c.Pages)
 	p.links = map[effects.Incarnation]int{}
-	p.grants, p.lendings = map[effects.GrantID]*grant{}, map[effects.GrantID]*lending{}
-	if !c.Overcommit && !c.Lock { // What is locked has been filled.
-		p.filling = startFilling(p.mem, fillTables)
+	p.grants, p.leases = map[effects.GrantID]*writeGrant{}, map[effects.GrantID]*readLease{}
+	// Locked memory has been filled already.
+	if !c.Overcommit && !c.Lock {
+		p.filler = startTableFiller(p.mem, populateTables)
 	}
 	return p, nil
 }
 
-// take gets the memory. After an error some of it is there.
-func (p *Pool) take(ctx context.Context, size uint64, c *PoolConfig) (err error) {
+// allocate maps the memory of the pool. If it fails, some of the memory is allocated, and the caller must call free.
+func (p *Pool) allocate(ctx context.Context, size uint64, c *PoolConfig) (err error) {
 	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
 		Huge: c.Huge, Writable: p.attachable}.Take(ctx)
 	if err != nil {
@@ -105,8 +112,8 @@ func (p *Pool) take(ctx context.Context, size uint64, c *PoolConfig) (err error)
 			return err
 		}
 	}
-	if p.peers = p.file; p.attachable {
-		if p.peers, err = backing.ReadOnly(p.file); err != nil {
+	if p.peerFile = p.file; p.attachable {
+		if p.peerFile, err = backing.ReadOnly(p.file); err != nil {
 			return err
 		}
 	}
@@ -114,24 +121,25 @@ func (p *Pool) take(ctx context.Context, size uint64, c *PoolConfig) (err error)
 		return err
 	}
 	p.table = tableOf(p.tableMem, p.pages)
-	p.reads, err = newReadPermits(p.pages)
+	p.readPermits, err = newReadPermits(p.pages)
 	return err
 }
 
-// Buffer describes the pool as peers see it.
+// Buffer describes the pool as peers name it.
 func (p *Pool) Buffer() effects.Buffer {
 	return effects.Buffer{ID: p.buffer, Pages: p.pages, PageBytes: p.pageBytes}
 }
 
-// File is the pages as a file, to be sent to peers: nobody maps it writable. Page i begins i × PageBytes behind its
-// start. It is the pool's.
-func (p *Pool) File() *os.File { return p.peers }
+// File returns the file of the pages, to be sent to peers, which cannot map it writable. Page i begins at offset i ×
+// PageBytes. The file belongs to the pool.
+func (p *Pool) File() *os.File { return p.peerFile }
 
-// Generations is the generation of each page as a file, to be sent to peers with File. It is the pool's.
+// Generations returns the file of the pages' generations, to be sent to peers along with File. The file belongs to
+// the pool.
 func (p *Pool) Generations() *os.File { return p.tableFile }
 
-// Attachable is the pages as a file that who is given it may map writable; nil if the pool is not attachable. It is
-// the pool's.
+// Attachable returns the file of the pages for the attached engine's process, which may map it writable. It returns
+// nil if the pool is not attachable. The file belongs to the pool.
 func (p *Pool) Attachable() *os.File {
 	if !p.attachable {
 		return nil
@@ -139,19 +147,20 @@ func (p *Pool) Attachable() *os.File {
 	return p.file
 }
 
-// ReadsFile is what peers may read, as a file to be sent to those that read by themselves. It is the pool's.
-func (p *Pool) ReadsFile() *os.File { return p.reads.file }
+// ReadsFile returns the file of the read permits, to be sent to peers that read the pool by themselves. The file
+// belongs to the pool.
+func (p *Pool) ReadsFile() *os.File { return p.readPermits.file }
 
-// Host returns the valid bytes of a page: memory of the pool, to be touched only by who owns the page
-// by the machine's word. The slice must not be used after Close.
-func (p *Pool) Host(page effects.Page) []byte {
+// Bytes returns the valid bytes of a page. Only the component that owns the page at this moment, by the machine's
+// decision, may touch them. The slice must not be used after Close.
+func (p *Pool) Bytes(page effects.Page) []byte {
 	p.mustHave(page)
-	return p.bytes(page.Index)[:page.Length]
+	return p.wholePage(page.Index)[:page.Length]
 }
 
-// Stretch returns the memory of count pages that lie one behind the other, for an engine whose pool this is. It is like
-// Host's.
-func (p *Pool) Stretch(first, count uint32) []byte {
+// PageRange returns the memory of count consecutive pages, for an engine that computes in the pool. The rules of
+// Bytes apply to it.
+func (p *Pool) PageRange(first, count uint32) []byte {
 	if uint64(first)+uint64(count) > uint64(p.pages) {
 		panic(fmt.Sprintf("BUG: %d pages from %d on of a pool of %d", count, first, p.pages))
 	}
@@ -160,15 +169,16 @@ func (p *Pool) Stretch(first, count uint32) []byte {
 	return p.mem[start:end:end]
 }
 
-func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pageBytes, index) }
+func (p *Pool) wholePage(index uint32) []byte { return pageOf(p.mem, p.pageBytes, index) }
 
-// Publish makes new lives of pages known to every reader before their first store.
+// Publish announces new generations of pages to every reader. It must precede the first store into a page under its
+// new generation (rule M2).
 func (p *Pool) Publish(pages []effects.Page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, page := range pages {
 		p.mustHave(page)
-		if n := p.slots[page.Index].lent; n > 0 {
+		if n := p.states[page.Index].readLeases; n > 0 {
 			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d grants to read cover it",
 				page.Index, page.Generation, n))
 		}
@@ -176,16 +186,16 @@ func (p *Pool) Publish(pages []effects.Page) {
 	}
 }
 
-// Linked notes a link that a peer opened, on any plane.
-func (p *Pool) Linked(peer effects.Incarnation) {
+// AddLink records that a peer has opened a link to this node, on any plane.
+func (p *Pool) AddLink(peer effects.Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.links[peer]++
 }
 
-// Unlinked notes that one has ended, and reports whether it was the peer's last: only then can it ask for nothing any
-// more. One that falls back from one plane to another keeps what it was granted.
-func (p *Pool) Unlinked(peer effects.Incarnation) (last bool) {
+// RemoveLink records that a link of a peer has ended. It reports whether that was the peer's last link: only then can
+// the peer request nothing any more. A peer that falls back from one plane to another keeps its grants.
+func (p *Pool) RemoveLink(peer effects.Incarnation) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.links[peer]--; p.links[peer] == 0 {
@@ -195,21 +205,21 @@ func (p *Pool) Unlinked(peer effects.Incarnation) (last bool) {
 	return false
 }
 
-// Close unmaps the pool. All planes must have been closed, and no slice of Host may be used any more.
+// Close unmaps the pool. All planes must have been closed before, and no slice of Bytes may be used afterwards.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil
 	}
-	err := p.giveBack()
+	err := p.free()
 	p.closed = p.mem == nil && p.tableMem == nil
 	return err
 }
 
-// giveBack ends what take got, as far as it came. What cannot be unmapped keeps its files.
-func (p *Pool) giveBack() error {
-	p.filling.end()
+// free releases what allocate obtained, as far as it got. If memory cannot be unmapped, its files stay open.
+func (p *Pool) free() error {
+	p.filler.stop()
 	for _, mem := range []*[]byte{&p.mem, &p.tableMem} {
 		if *mem == nil {
 			continue
@@ -225,26 +235,26 @@ func (p *Pool) giveBack() error {
 			errs = append(errs, file.Close())
 		}
 	}
-	if p.peers != nil && p.peers != p.file {
-		errs = append(errs, p.peers.Close())
+	if p.peerFile != nil && p.peerFile != p.file {
+		errs = append(errs, p.peerFile.Close())
 	}
-	if p.reads != nil {
-		errs = append(errs, p.reads.close())
+	if p.readPermits != nil {
+		errs = append(errs, p.readPermits.close())
 	}
 	return errors.Join(errs...)
 }
 
-// Has reports whether the pool has such a page with so many bytes.
+// Has reports whether the pool has this page, with room for the page's length.
 func (p *Pool) Has(page effects.Page) bool {
 	return page.Pool == p.id && page.Index < p.pages && uint64(page.Length) <= p.pageBytes
 }
 
 func (p *Pool) mustHave(page effects.Page) {
 	if !p.Has(page) {
-		panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
+		panic(fmt.Sprintf("BUG: the machine names page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
 			page.Index, page.Pool, page.Length, p.id, p.pages, p.pageBytes))
 	}
 }
 
-// ID is the pool's position in the machine's configuration.
+// ID returns the pool's position in the machine's configuration.
 func (p *Pool) ID() effects.PoolID { return p.id }

@@ -45,7 +45,7 @@ func TestRevokeWaitsForTheLastHolder(t *testing.T) {
 	defer p.Close()
 	pages := []effects.Page{{Index: 1, Length: 100, Generation: 1}, {Index: 2, Length: 100, Generation: 2}}
 	p.Grant(&effects.Grant{ID: 1<<48 - 1, Peer: alice, Pages: pages})
-	claim, code := p.Claim(alice, 1<<48-1, pages)
+	claim, code := p.ClaimWrite(alice, 1<<48-1, pages)
 	if code != effects.OK {
 		t.Fatal(code)
 	}
@@ -62,7 +62,7 @@ func TestRevokeWaitsForTheLastHolder(t *testing.T) {
 		if claim.Hold(leave) != nil {
 			t.Fatal("a hold succeeded after Revoke")
 		}
-		claim.Unhold(leave)
+		claim.Release(leave)
 	}
 	if n := sink.revoked(1<<48 - 1); n != 1 {
 		t.Fatalf("revoked %d times after the last holder left", n)
@@ -78,8 +78,8 @@ func TestLandedPageIsClosed(t *testing.T) {
 	defer p.Close()
 	pages := []effects.Page{{Index: 0, Length: 100, Generation: 1}, {Index: 1, Length: 100, Generation: 2}}
 	p.Grant(&effects.Grant{ID: 5, Peer: alice, Pages: pages})
-	claim, _ := p.Claim(alice, 5, pages)
-	if _, code := p.Claim(alice, 5, pages[1:]); code != effects.Refused {
+	claim, _ := p.ClaimWrite(alice, 5, pages)
+	if _, code := p.ClaimWrite(alice, 5, pages[1:]); code != effects.Refused {
 		t.Fatalf("a second push to the same page: %s", code)
 	}
 	if claim.Land(1, []bool{true, false}) {
@@ -88,10 +88,10 @@ func TestLandedPageIsClosed(t *testing.T) {
 	if claim.Hold(0) != nil {
 		t.Fatal("a landed page took a store")
 	}
-	if _, code := p.Claim(bob, 5, pages[1:]); code != effects.Refused {
+	if _, code := p.ClaimWrite(bob, 5, pages[1:]); code != effects.Refused {
 		t.Fatalf("another peer's push: %s", code)
 	}
-	again, code := p.Claim(alice, 5, pages[1:])
+	again, code := p.ClaimWrite(alice, 5, pages[1:])
 	if code != effects.OK {
 		t.Fatalf("the page that did not land: %s", code)
 	}
@@ -110,7 +110,7 @@ func TestPoolAgainstModel(t *testing.T) {
 		p := testPool(rt, &sink, n, 16)
 		defer p.Close()
 		type held struct {
-			claim *Claim
+			claim *WriteClaim
 			i     int
 			grant effects.GrantID
 		}
@@ -159,7 +159,7 @@ func TestPoolAgainstModel(t *testing.T) {
 			},
 			"claim": func(rt *rapid.T) {
 				g := effects.GrantID(rapid.Uint64Range(1, uint64(id)+1).Draw(rt, "grant"))
-				c, code := p.Claim(alice, g, open[g])
+				c, code := p.ClaimWrite(alice, g, open[g])
 				if code == effects.OK {
 					if revoked[g] || len(open[g]) == 0 {
 						rt.Fatalf("claim of grant %d succeeded", g)
@@ -180,7 +180,7 @@ func TestPoolAgainstModel(t *testing.T) {
 				if len(holds) > 0 {
 					h := holds[0]
 					holds = holds[1:]
-					h.claim.Unhold(h.i)
+					h.claim.Release(h.i)
 				}
 			},
 			"land": func(*rapid.T) {
@@ -220,7 +220,7 @@ func TestRevokeOfWhatOpenedNothing(t *testing.T) {
 	p := testPool(t, &sink, 1, 100)
 	defer p.Close()
 	p.Grant(&effects.Grant{ID: 3, Pages: []effects.Page{{Length: 100, Generation: 9}}})
-	if _, code := p.Claim(effects.Incarnation{}, 3,
+	if _, code := p.ClaimWrite(effects.Incarnation{}, 3,
 		[]effects.Page{{Length: 100, Generation: 9}}); code != effects.Withdrawn {
 		t.Fatalf("a bearer grant was claimed: %s", code)
 	}
@@ -255,14 +255,14 @@ func TestSealsHold(t *testing.T) {
 	if p.Attachable() != nil {
 		t.Error("the pool gives its memory away")
 	}
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), 8, 5000)
+	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 8, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Unmap()
 	page := effects.Page{Index: 7, Length: 5000, Generation: 3}
 	p.Publish([]effects.Page{page})
-	copy(p.Host(page), "bytes of the seventh")
+	copy(p.Bytes(page), "bytes of the seventh")
 	got := make([]byte, 20)
 	_, permit := testPermit(t, 1)
 	if code := m.Copy(got, 7, 3, permit, Move); code != effects.OK || string(got) != "bytes of the seventh" {
@@ -299,7 +299,7 @@ func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Munmap(theirs)
-	m, err := Map(p.File().Fd(), p.Generations().Fd(), pages, pageBytes)
+	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), pages, pageBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 	for i := range theirs {
 		theirs[i] = byte(i / pageBytes)
 	}
-	if got := p.Host(page); got[0] != 2 || got[3999] != 2 {
+	if got := p.Bytes(page); got[0] != 2 || got[3999] != 2 {
 		t.Errorf("the pool has %d to %d; want what was stored", got[0], got[3999])
 	}
 	got := make([]byte, 4000)
@@ -323,17 +323,17 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 2, 4096)
 	defer p.Close()
-	if _, err := Map(p.File().Fd(), p.Generations().Fd(), 3, 4096); err == nil {
+	if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), 3, 4096); err == nil {
 		t.Error("mapped more pages than the file has")
 	}
-	if _, err := Map(p.File().Fd(), p.Generations().Fd(), 1, 4096); err == nil {
+	if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, 4096); err == nil {
 		t.Error("mapped generations of more pages than there are")
 	}
 	for _, bad := range []struct {
 		pages uint32
 		bytes uint64
 	}{{0, 4096}, {1, 0}, {1, 1 << 33}, {1<<32 - 1, 1 << 31}} {
-		if _, err := Map(p.File().Fd(), p.Generations().Fd(), bad.pages, bad.bytes); err == nil {
+		if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), bad.pages, bad.bytes); err == nil {
 			t.Errorf("mapped %d pages of %d bytes", bad.pages, bad.bytes)
 		}
 	}
@@ -345,10 +345,10 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	if err := plain.Truncate(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Map(plain.Fd(), p.Generations().Fd(), 1, 4096); err == nil {
+	if _, err := MapPool(plain.Fd(), p.Generations().Fd(), 1, 4096); err == nil {
 		t.Error("mapped a file that its owner can cut off")
 	}
-	if _, err := Map(p.File().Fd(), plain.Fd(), 2, 4096); err == nil {
+	if _, err := MapPool(p.File().Fd(), plain.Fd(), 2, 4096); err == nil {
 		t.Error("mapped generations that their owner can cut off")
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// lasts is how long an answer is good: a level that is changed counts so much later.
+// lasts is how long an answer is used: a changed level takes effect after at most that time.
 const lasts = time.Second
 
-// answers are what a handler says of levels. Others than slog's four, which nobody here uses, are as the next lower
-// one.
+// answers caches which levels a handler writes. A level between slog's four, which this module does not use, counts
+// as the next lower one.
 type answers struct {
 	to     slog.Handler
 	bits   atomic.Uint32 // one for each of levels
@@ -23,7 +23,7 @@ var levels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, sl
 
 var start = time.Now()
 
-// newAnswers asks at once. Who makes a handler waits for it.
+// newAnswers asks the handler at once, so its caller may wait.
 func newAnswers(to slog.Handler) *answers {
 	a := &answers{to: to}
 	a.ask()

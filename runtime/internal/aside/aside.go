@@ -1,8 +1,12 @@
-// Package aside writes a log aside: whoever logs never waits for where the lines go, which may be a pipe that nobody
-// reads.
+// Package aside provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
+// waits for the destination of the lines, which may be a pipe that nobody reads.
 //
-// Lines wait in a bounded queue. What finds it full is dropped and counted, and the next line that is written says how
-// many were.
+// Lines wait in a bounded queue. A line that finds it full is dropped and counted, and the next line that is written
+// is preceded by one with that count.
+//
+//	h := aside.New(slog.NewTextHandler(os.Stderr, nil))
+//	log := slog.New(h)
+//	defer h.Flush(time.Second)
 package aside
 
 import (
@@ -12,29 +16,29 @@ import (
 	"time"
 )
 
-// Max is how many lines wait at most.
+// Max is how many lines may wait.
 const Max = 1024
 
-// A Handler hands records to another one, in their order, from a goroutine that exists only while there are some.
-// Attributes are resolved by the caller, but values that are no plain ones are formatted later: they must not change.
+// A Handler passes records to another handler, in order, from a goroutine that exists only while there are records.
+// Attributes are resolved by the caller, but values that are not plain are formatted later: they must not change.
 type Handler struct {
 	to slog.Handler
 	q  *queue
-	// enabled are the answers of to for slog's levels, as they were when it was last asked. It may take a lock that a
-	// line holds which cannot be written.
+	// enabled caches the destination's answers about slog's levels. The destination is not asked each time, because
+	// it may take a lock that is held by a write that blocks.
 	enabled *answers
 }
 
-// queue is what a handler and all that were derived of it share.
+// A queue is shared by a handler and all handlers derived from it.
 type queue struct {
 	max int
 
 	mu      sync.Mutex
 	lines   []line
 	writing bool
-	idle    chan struct{} // closed when there was nothing to write; replaced when there is
+	idle    chan struct{} // closed when there is nothing to write; replaced when there is
 	dropped uint64        // since the start
-	untold  uint64        // of those, what no line says yet
+	untold  uint64        // dropped lines that no written line has reported yet
 }
 
 type line struct {
@@ -53,7 +57,8 @@ func newHandler(to slog.Handler, q *queue) *Handler {
 	return &Handler{to: to, q: q, enabled: newAnswers(to)}
 }
 
-// Enabled implements slog.Handler. It says what the other handler said lately, and asks it again aside.
+// Enabled implements slog.Handler. It returns the cached answer of the destination, and refreshes it in the
+// background.
 func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabled.of(l) }
 
 // WithAttrs implements slog.Handler.
@@ -66,13 +71,13 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return newHandler(h.to.WithGroup(name), h.q)
 }
 
-// Handle implements slog.Handler. It never waits, and never fails.
+// Handle implements slog.Handler. It never waits and never fails.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	h.q.add(line{h.to, resolved(r)})
 	return nil
 }
 
-// resolved is a copy of r whose values know nothing of the caller any more, as far as they say how.
+// resolved returns a copy of r whose values were resolved, so that they do not depend on the caller any more.
 func resolved(r slog.Record) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -110,7 +115,7 @@ func (q *queue) write() {
 			r.AddAttrs(slog.Uint64("dropped", untold))
 			_ = l.to.Handle(context.Background(), r)
 		}
-		_ = l.to.Handle(context.Background(), l.record) // Whom could an error be told?
+		_ = l.to.Handle(context.Background(), l.record) // There is no destination for an error.
 	}
 }
 
@@ -125,20 +130,20 @@ func (q *queue) next() (l line, untold uint64, more bool) {
 	l = q.lines[0]
 	q.lines[0] = line{}
 	if q.lines = q.lines[1:]; len(q.lines) == 0 {
-		q.lines = nil // The array that was walked through.
+		q.lines = nil // frees the array
 	}
 	untold, q.untold = q.untold, 0
 	return l, untold, true
 }
 
-// Dropped is how many lines were dropped since the start.
+// Dropped returns how many lines were dropped since the start.
 func (h *Handler) Dropped() uint64 {
 	h.q.mu.Lock()
 	defer h.q.mu.Unlock()
 	return h.q.dropped
 }
 
-// Flush waits until all lines are written, at most for patience, and says whether they are.
+// Flush waits at most for patience until all lines are written, and reports whether they are.
 func (h *Handler) Flush(patience time.Duration) bool {
 	h.q.mu.Lock()
 	idle := h.q.idle

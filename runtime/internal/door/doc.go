@@ -1,18 +1,31 @@
-// Package door stands between the network and a server: it accepts connections, and bounds what those of nobody known
-// can take.
+// Package door accepts connections for a server, and limits what connections of unknown peers can take.
 //
-// A connection costs a file, a goroutine and a few kilobytes before anybody knows who is behind it. So there are at
-// most Config.Total of them, at most Config.PerAddress of one address, and at most Config.Strangers of one address that
-// have not yet said anything that makes sense ([Guest.Known]); each of those has Config.Patience to do so. At a bound
-// the door does not turn away who comes next, because that may be the honest one: it closes the stranger that has
-// waited longest, one that has shaken hands and no more, or the connection that has been idle longest of the address
-// that has most. Who is at work ([Guest.Work]) is let be.
+// A connection costs a file, a goroutine and a few kilobytes before anybody knows which peer opened it. So a [Door]
+// admits at most Config.Total connections, at most Config.PerAddress of one address, and of one address at most
+// Config.Strangers that have not yet sent anything that makes sense ([Conn.MarkKnown]). Each of these strangers has
+// Config.Patience to do so. At a limit the door does not turn away the next connection, because that may be the
+// honest one. Instead it closes the stranger that has waited longest, or else a connection that has completed a
+// handshake and nothing more, or else the connection that has been idle longest of the address that has most. A
+// connection that is at work ([Conn.AddWork]) is never closed for another one.
 //
-// Files are never used up: Total is what the process may have open less what its other parts need ([Room]). If they are
-// nevertheless, by others, the door waits a little between its attempts, and turns connections away by a file kept back
-// for that.
+// The door never uses up the files of the process: Total should be what the process may open less what its other
+// parts need ([FileLimit]). If others use up the files nevertheless, the door waits a little between its attempts,
+// and turns connections away with the help of a file that it holds in reserve.
 //
-// Bytes that guests send are bounded by a [Purse] with a share for each address.
+// A [ByteBudget] limits the bytes that connections may send, with a share for each address.
 //
-// An address is an IPv4 address, or the /64 of an IPv6 one: one host has as many addresses of that as it likes.
+// An address is an IPv4 address, or the /64 network of an IPv6 address, because one host can have any number of
+// addresses in such a network.
+//
+// Example:
+//
+//	d := door.New(door.Config{Total: 1000, PerAddress: 100, Strangers: 20, Patience: 5 * time.Second, Log: log})
+//	d.Serve(listener, "control", func(c *door.Conn) error {
+//		if err := handshake(c); err != nil {
+//			return err // The connection is closed and the error logged.
+//		}
+//		c.MarkKnown()
+//		return serve(c)
+//	})
+//	defer d.Close(ctx)
 package door

@@ -14,27 +14,29 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
-// Config bounds a Door.
+// Config has the limits of a Door.
 type Config struct {
 	Total      int           // connections at a time
 	PerAddress int           // of one address
-	Strangers  int           // of one address that were not Known yet
-	Patience   time.Duration // of the door with a stranger
+	Strangers  int           // of one address that are not known yet
+	Patience   time.Duration // how long a stranger may take to become known
 	Log        *slog.Logger
 }
 
-// Stats counts since the start, but for Guests, which are there now.
+// Stats counts events since the start, except for Open.
 type Stats struct {
+	// Open is the number of connections that are open now.
 	Guests   int
 	Admitted uint64
-	// Evicted made room for another connection, Expired said nothing that makes sense in time, Refused found no room.
+	// Evicted were closed in favour of another connection, Expired sent nothing that makes sense in time, and Refused
+	// found no place.
 	Evicted, Expired, Refused uint64
-	// NoFiles are attempts to accept that failed, because the process or the system had no file left or for another
+	// NoFiles counts attempts to accept that failed because the process or the host had no file left, or for another
 	// reason.
 	NoFiles uint64
 }
 
-// A Door admits guests of any number of listeners. All methods may be called from any goroutine.
+// A Door admits connections of any number of listeners. All methods may be called from any goroutine.
 type Door struct {
 	config Config
 	seldom *seldom.Log
@@ -55,8 +57,9 @@ func New(c Config) *Door {
 	return &Door{config: c, seldom: seldom.New(c.Log), houses: map[netip.Prefix]*house{}, closed: make(chan struct{})}
 }
 
-// Serve admits the connections of l, each served by a goroutine of its own: what serve returns ends it and is logged,
-// once for each cause and address in a while. name is what the log calls l.
+// Serve admits the connections of l. Each connection is served by a goroutine of its own, and closed when serve
+// returns. The error that serve returns is logged, at a limited rate for each cause and address. The log calls the
+// listener name.
 func (d *Door) Serve(l net.Listener, name string, serve func(*Guest) error) {
 	d.mu.Lock()
 	d.listeners = append(d.listeners, l)
@@ -64,7 +67,7 @@ func (d *Door) Serve(l net.Listener, name string, serve func(*Guest) error) {
 	d.workers.Go(func() { d.accept(l, name, serve) })
 }
 
-// Pauses between attempts to accept while they fail.
+// The pause between attempts to accept grows from minPause to maxPause while they fail.
 const (
 	pauseMin = 5 * time.Millisecond
 	pauseMax = 500 * time.Millisecond
@@ -87,7 +90,7 @@ func (d *Door) accept(l net.Listener, name string, serve func(*Guest) error) {
 		d.count(func(s *Stats) { s.NoFiles++ })
 		d.Warn("no connection can be accepted", netip.Prefix{}, "channel", name, "err", err,
 			"remedy", "raise the limit of open files, or lower the limits of connections")
-		// Whoever waits is told no, instead of waiting for nothing.
+		// A waiting peer is refused at once, instead of waiting in vain.
 		d.spare.turnAway(l)
 		select {
 		case <-time.After(pause):
@@ -123,14 +126,15 @@ func (d *Door) admit(conn net.Conn, name string, serve func(*Guest) error) {
 	})
 }
 
-// Ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not
-// logged. A peer that is closed while it shakes hands is seen so.
+// Ordinary reports whether a connection ended in one of the ways in which connections normally end, at whatever
+// point. Such an end is nobody's fault and is not logged. It includes the end of a connection that is closed during
+// its handshake.
 func Ordinary(err error) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// Warn logs what a guest did wrong, once for each cause and address in a while.
+// Warn logs what a peer did wrong, at a limited rate for each cause and address.
 func (d *Door) Warn(cause string, who netip.Prefix, attrs ...any) {
 	from := ""
 	switch {
@@ -142,14 +146,14 @@ func (d *Door) Warn(cause string, who netip.Prefix, attrs ...any) {
 	d.seldom.Warn(cause, from, attrs...)
 }
 
-// Stats returns what was counted so far.
+// Stats returns the counts.
 func (d *Door) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stats
 }
 
-// Shut accepts nothing more. Guests stay.
+// Shut stops accepting connections. Those that were admitted stay.
 func (d *Door) Shut() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +169,8 @@ func (d *Door) Shut() error {
 	return errors.Join(errs...)
 }
 
-// Close ends everything, and returns when the goroutines of all guests have ended, or with ctx's error.
+// Close closes all listeners and connections. It returns when all serving goroutines have ended, or with the error of
+// ctx.
 func (d *Door) Close(ctx context.Context) error {
 	err := d.Shut()
 	d.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spare is a file kept back: while it is given up, one connection can be accepted and turned away, although the process
-// may open no more.
+// A spareFile is a file held in reserve. After it is closed, one connection can be accepted and turned away, although
+// the process may not open any more files.
 type spare struct {
 	mu    sync.Mutex
 	users int
@@ -27,7 +27,7 @@ func (s *spare) keep() {
 
 func (s *spare) open() {
 	if s.file == nil {
-		s.file, _ = os.Open(os.DevNull) // Without it the door waits only.
+		s.file, _ = os.Open(os.DevNull) // Without the spare file the door only waits.
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *spare) turnAway(l net.Listener) {
 	s.open()
 }
 
-// acceptNow accepts a connection that is there already.
+// acceptNow accepts a connection if one is waiting.
 func acceptNow(l net.Listener) (fd int, ok bool) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {
@@ -74,8 +74,8 @@ func acceptNow(l net.Listener) (fd int, ok bool) {
 	return fd, ok && err == nil
 }
 
-// Room says how many files the process may open (RLIMIT_NOFILE, which the runtime has raised as far as it may) and how
-// many it has open.
+// FileLimit returns how many files the process may open (RLIMIT_NOFILE, which the Go runtime has raised as far as it
+// may) and how many it has open.
 func Room() (limit, open int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -85,5 +85,5 @@ func Room() (limit, open int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the open files: %w", err)
 	}
-	return int(min(r.Cur, 1<<30)), len(entries) - 1, nil // One is the folder itself.
+	return int(min(r.Cur, 1<<30)), len(entries) - 1, nil // One entry is the folder itself.
 }

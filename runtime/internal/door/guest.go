@@ -12,25 +12,26 @@ import (
 	"time"
 )
 
-// A Guest is one connection that was admitted.
+// A Conn is one admitted connection.
 type Guest struct {
 	net.Conn
-	Address netip.Prefix // of its other end
+	Address netip.Prefix // the address that the connection counts for
 
 	door   *Door
-	number uint64 // of those that were admitted
-	// What follows is the door's, under its lock.
-	place  *list.Element // in rank, one of its house's
+	number uint64 // counts admitted connections
+	// The following fields are guarded by the door's mutex. Invariant: place is an element of rank, which is a list
+	// of the address's conns; it is nil after the connection was removed.
+	place  *list.Element
 	rank   *list.List
 	timer  *time.Timer
 	reason string
 
-	spoke   atomic.Bool
-	active  atomic.Bool // since it was last looked at
-	working atomic.Int32
+	spoke   atomic.Bool  // AddWork was called
+	active  atomic.Bool  // worked since it was last considered for eviction
+	working atomic.Int32 // operations in progress
 }
 
-// Known says that the other end speaks our protocol. It is let be idle from now on.
+// MarkKnown records that the peer speaks our protocol. From then on the connection may be idle.
 func (g *Guest) Known() {
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
@@ -49,8 +50,9 @@ func (g *Guest) moveTo(rank *list.List) {
 	g.place, g.rank = rank.PushBack(g), rank
 }
 
-// Work says that something is done for the guest, or, with -1, that it is done: meanwhile the guest is not closed to
-// make room for another one. Who was never worked for gives way to who was: a handshake alone is cheap.
+// AddWork records that an operation for the connection begins (1) or has ended (-1). While operations are in
+// progress, the connection is not closed in favour of another one. A connection that never had an operation is closed
+// before one that had, because a handshake alone costs a peer nothing.
 func (g *Guest) Work(more int32) {
 	g.active.Store(true)
 	g.working.Add(more)
@@ -71,9 +73,9 @@ func (g *Guest) why() string {
 	return g.reason
 }
 
-// A house is what one address has.
+// addressConns are the connections of one address.
 type house struct {
-	strangers, known, spoken list.List // of *Guest, those that came or were found active first first
+	strangers, known, spoken list.List // of *Conn, by the time when they came or were last found active
 }
 
 func (h *house) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.spoken} }
@@ -92,14 +94,14 @@ func (h *house) all() iter.Seq[*Guest] {
 	}
 }
 
-// idlest is the guest to close if one must go; nil if all are at work.
+// idlest returns the connection to close if one must be closed, or nil if all are at work.
 func (h *house) idlest() *Guest {
 	for _, rank := range []*list.List{&h.strangers, &h.known} {
 		if e := rank.Front(); e != nil {
 			return e.Value.(*Guest)
 		}
 	}
-	// Two rounds: the first may find all active since they were last looked at.
+	// Two rounds, because in the first all may have been active since they were last considered.
 	for range 2 * h.spoken.Len() {
 		e := h.spoken.Front()
 		g := e.Value.(*Guest)
@@ -111,7 +113,7 @@ func (h *house) idlest() *Guest {
 	return nil
 }
 
-// enter gives g a place, if need be that of another one.
+// enter gives g a place, if necessary by closing another connection.
 func (d *Door) enter(g *Guest) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +136,7 @@ func (d *Door) enter(g *Guest) bool {
 			return false
 		}
 	}
-	d.houses[g.Address] = h // An eviction may have removed it.
+	d.houses[g.Address] = h // An eviction may have removed it from the map.
 	g.moveTo(&h.strangers)
 	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
 	d.stats.Guests++
@@ -143,10 +145,12 @@ func (d *Door) enter(g *Guest) bool {
 	return true
 }
 
-// idlest is the guest to close if one must go; nil if all are at work. Who has said nothing, or has only shaken hands,
-// goes before all others, wherever from: one host may have as many addresses as it likes, each with less than an honest
-// one. Of these two it is of the one that there are more of, so that a newcomer has time for both; of that, the oldest
-// of the address that has most of it.
+// idlest returns the connection to close if one must be closed, or nil if all are at work.
+//
+// Connections that have sent nothing, or have only completed a handshake, go before all others, whatever their
+// address: one host may have any number of addresses, each with fewer connections than an honest one. Of these two
+// groups it takes the larger one, so that a newcomer has time in both; and of that group the oldest connection of the
+// address that has most.
 func (d *Door) idlest() *Guest {
 	var strangers, known *list.List
 	more := 0 // strangers than known ones
@@ -174,7 +178,7 @@ func (d *Door) idlest() *Guest {
 	return nil
 }
 
-// before says whether one of a is to go before one of b, of which there may be none.
+// before reports whether a connection of a is closed before one of b. B may be nil.
 func before(a, b *list.List) bool {
 	switch {
 	case a.Len() == 0:
@@ -206,7 +210,7 @@ func (d *Door) expire(g *Guest) {
 	}
 }
 
-// remove takes a guest's place away and closes its connection; its goroutine ends by that.
+// remove takes a connection's place away and closes it, which ends its goroutine.
 func (d *Door) remove(g *Guest, why string) {
 	h := d.houses[g.Address]
 	g.rank.Remove(g.place)
@@ -227,7 +231,7 @@ func (d *Door) leave(g *Guest) {
 	}
 }
 
-// addressOf is the address that a connection counts for.
+// addressOf returns the address that a connection counts for.
 func addressOf(a net.Addr) netip.Prefix {
 	at, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -236,7 +240,7 @@ func addressOf(a net.Addr) netip.Prefix {
 	return HostOf(at.AddrPort().Addr())
 }
 
-// HostOf returns the addresses that count as one host with ip: of IPv6 all of its network of 64 bits.
+// HostOf returns the addresses that count as one host with ip: of an IPv6 address its network of 64 bits.
 func HostOf(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap().WithZone("")
 	bits := 32

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Purse is a number of bytes that guests share. One address has at most half of it, so that no single one can keep
-// all others from speaking.
+// A ByteBudget is a number of bytes that all connections share. One address may have at most half of it, so that no
+// single host can keep all others from sending.
 type Purse struct {
 	mu    sync.Mutex
 	size  int
@@ -14,10 +14,10 @@ type Purse struct {
 	of    map[netip.Prefix]int
 }
 
-// NewPurse returns one of size bytes.
+// NewByteBudget returns a budget of size bytes.
 func NewPurse(size int) *Purse { return &Purse{size: size, of: map[netip.Prefix]int{}} }
 
-// Take takes n bytes for an address, or says that there is no room for them.
+// Reserve takes n bytes for an address. It returns false if there is no room for them.
 func (p *Purse) Take(who netip.Prefix, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +29,7 @@ func (p *Purse) Take(who netip.Prefix, n int) bool {
 	return true
 }
 
-// Give gives n bytes back.
+// Release gives n bytes back.
 func (p *Purse) Give(who netip.Prefix, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package logtest has logs for tests: one that a test can look into while others write, and one that takes nothing.
+// Package logtest provides logs for tests: one that a test can read while others write it ([Lines]), and one to which
+// every write blocks ([Full]).
 package logtest
 
 import (
@@ -11,7 +12,7 @@ import (
 	"testing"
 )
 
-// Lines keeps what is written to it. The zero value is empty; any goroutine may use it.
+// Lines collects what is written to it. The zero value is empty. Any goroutine may use it.
 type Lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -24,17 +25,17 @@ func (l *Lines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// String is all that was written.
+// String returns everything that was written.
 func (l *Lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Count is how often something was written.
+// Count returns how often a text was written.
 func (l *Lines) Count(what string) int { return strings.Count(l.String(), what) }
 
-// With are the lines that contain something.
+// With returns the lines that contain a text.
 func (l *Lines) With(what string) (lines []string) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, what) {
@@ -44,11 +45,11 @@ func (l *Lines) With(what string) (lines []string) {
 	return lines
 }
 
-// Logger writes to it, as text.
+// Logger returns a logger that writes text to it.
 func (l *Lines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Full is a pipe that takes nothing, because it is full and nobody reads it. The end of the test drains and closes it,
-// after the cleanups that were registered behind this call.
+// Full returns the writing end of a full pipe that nobody reads. When the test ends, Full drains and closes the pipe,
+// after the cleanups that were registered after this call.
 func Full(tb testing.TB) *os.File {
 	tb.Helper()
 	r, w, err := os.Pipe()
@@ -57,7 +58,7 @@ func Full(tb testing.TB) *os.File {
 	}
 	var drained sync.WaitGroup
 	tb.Cleanup(func() {
-		drained.Go(func() { _, _ = io.Copy(io.Discard, r) }) // Ends what is blocked in it.
+		drained.Go(func() { _, _ = io.Copy(io.Discard, r) }) // Ends writes that block.
 		_ = w.Close()
 		drained.Wait()
 		_ = r.Close()

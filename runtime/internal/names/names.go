@@ -1,7 +1,14 @@
-// Package names turns the names of peers into addresses, so that nothing else has to: a name server may be silent.
+// Package names resolves host names of peers, so that no other part of a process has to wait for a name server, which
+// may be silent.
 //
-// A lookup has a deadline and a bounded number run at a time; one name is looked up once for all who ask meanwhile.
-// What was found is kept for a while, what was not for a shorter one. Addresses are their own names.
+// A lookup has a deadline, and a bounded number of lookups run at a time. All callers that ask for one name at the
+// same time share one lookup. Addresses are cached for a while, and failures for a shorter while. A numeric address
+// resolves to itself.
+//
+//	r := names.New(ctx, names.Config{})
+//	addrs, err := r.Resolve(ctx, "decode-3.example", false)
+//	// After no address in addrs could be connected to:
+//	r.Forget("decode-3.example")
 package names
 
 import (
@@ -15,14 +22,14 @@ import (
 	"time"
 )
 
-// Config bounds a Resolver. Zero fields mean their defaults.
+// Config has the limits of a Resolver. Zero fields take the defaults.
 type Config struct {
-	Timeout  time.Duration // of one lookup; default 3s
-	TTL      time.Duration // how long addresses are believed; default 30s
-	Negative time.Duration // how long a failure is; default 1s
+	Timeout  time.Duration // of one lookup; default 3 s
+	TTL      time.Duration // how long addresses are cached; default 30 s
+	Negative time.Duration // how long failures are cached; default 1 s
 	Parallel int           // lookups at a time; default 16
-	Max      int           // names kept; default 4096
-	// Lookup asks the system; default net.DefaultResolver.
+	Max      int           // cached names; default 4096
+	// Lookup queries the system's resolver; default net.DefaultResolver.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
@@ -37,15 +44,15 @@ type Resolver struct {
 	known map[string]*entry
 }
 
-// entry is one name. done is closed when the rest may be read; until is under the resolver's lock.
+// An entry is one cached name. When done is closed, addrs and err may be read. The resolver's mutex guards until.
 type entry struct {
 	done  chan struct{}
-	until time.Time // zero while it is looked up
+	until time.Time // zero while the name is being looked up
 	addrs []netip.Addr
 	err   error
 }
 
-// New returns a resolver that knows nothing yet. Its lookups end when life does.
+// New returns a resolver with an empty cache. Its lookups end when life does.
 func New(life context.Context, c Config) *Resolver {
 	if c.Timeout == 0 {
 		c.Timeout = 3 * time.Second
@@ -68,10 +75,10 @@ func New(life context.Context, c Config) *Resolver {
 	return &Resolver{config: c, life: life, turns: make(chan struct{}, c.Parallel), known: map[string]*entry{}}
 }
 
-// ErrUnknown is what the error of a name without addresses wraps.
+// ErrUnknown is wrapped by the error for a name without addresses.
 var ErrUnknown = errors.New("no address for this name")
 
-// Resolve returns the addresses of host. Without ipv6 those are IPv4 addresses; with it, IPv6 addresses come first.
+// Resolve returns the addresses of host. Without ipv6 these are IPv4 addresses; with it, IPv6 addresses come first.
 func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -88,8 +95,7 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 	}
 }
 
-// localhost is known to everybody, and a name server that is asked for it all the same may say anything (RFC 6761,
-// 6.3).
+// localhost is not looked up, because a name server may return any address for it (RFC 6761, 6.3).
 const localhost = "localhost"
 
 func loopback(ipv6 bool) []netip.Addr {
@@ -100,10 +106,12 @@ func loopback(ipv6 bool) []netip.Addr {
 	return []netip.Addr{v4}
 }
 
-// Wait returns when no lookup runs; they do not for long after the resolver's life. Nobody may call Resolve meanwhile.
+// Wait returns when no lookup is running, which is soon after the end of the resolver's life. Resolve must not be
+// called meanwhile.
 func (r *Resolver) Wait() { r.work.Wait() }
 
-// Forget makes the next Resolve of host ask again: nobody was at the addresses that are known.
+// Forget makes the next Resolve look host up again. Callers use it when no peer could be reached at the cached
+// addresses.
 func (r *Resolver) Forget(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +143,7 @@ func (r *Resolver) entry(host string, ipv6 bool) *entry {
 	return e
 }
 
-// makeRoom forgets what is over, or else anything that is not being looked up.
+// makeRoom removes expired names, or else any name that is not being looked up.
 func (r *Resolver) makeRoom(now time.Time) {
 	for key, e := range r.known {
 		if !e.until.IsZero() && !now.Before(e.until) {
@@ -153,7 +161,7 @@ func (r *Resolver) makeRoom(now time.Time) {
 }
 
 func (r *Resolver) lookUp(e *entry, network, host string) {
-	// Who waits for a turn does so within the same deadline: many silent names do not add up.
+	// Waiting for a turn counts against the same deadline, so that the times of many silent names do not add up.
 	ctx, cancel := context.WithTimeout(r.life, r.config.Timeout)
 	defer cancel()
 	var addrs []netip.Addr

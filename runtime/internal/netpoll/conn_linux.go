@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn is a stream connection that the poller waits for. It keeps to net.Conn.
+// A Conn is a stream connection that the poller waits for. It implements net.Conn.
 type Conn struct {
 	network       string
 	local, remote net.Addr
 	poller        *poller
 
-	// mu is held to read while the descriptor is used, which never waits, and to write while it is closed.
+	// mu is held for reading while the descriptor is used, which never blocks, and for writing while it is closed.
 	mu     sync.RWMutex
 	closed bool
 	fd     int
@@ -30,23 +30,24 @@ type Conn struct {
 	payoff           payoff
 }
 
-// A side is reading or writing: what a goroutine that waits for it is woken by.
+// A side is one direction of a connection, and wakes the goroutine that waits to read or to write.
 type side struct {
-	turn sync.Mutex    // held by the goroutine that reads or writes, waits included
-	may  chan struct{} // holds one token where it may be possible
+	turn sync.Mutex    // held by the goroutine that reads or writes, also while it waits
+	may  chan struct{} // has one token when reading or writing may be possible
 
 	mu    sync.Mutex
-	at    time.Time // the deadline; zero: none
+	at    time.Time // the deadline; zero if there is none
 	timer *time.Timer
-	late  atomic.Bool // the deadline is over
+	late  atomic.Bool // the deadline has passed
 }
 
-// Take has the poller wait for conn from now on, and returns the connection to use instead of it. What it cannot take
-// it returns as it is: what is no socket of this system, and every connection where the process has no file left for
-// the poller. For up to poll after each message that leaves, answers are looked for before the poller sleeps; 0: never.
+// Take lets the poller wait for conn, and returns the connection to use instead of it. It returns conn itself if it
+// cannot take it: if conn is not a socket of this system, or if the process has no file left for the poller. For up
+// to poll after each message that leaves, the poller polls for replies before it sleeps. If poll is 0, Take returns
+// conn.
 func Take(conn net.Conn, poll time.Duration) net.Conn {
 	of, ok := conn.(syscall.Conn)
-	// With one processor, whoever polls keeps it from whoever answers.
+	// With one processor, polling would keep the processor from the goroutine that is to reply.
 	if !ok || poll <= 0 || runtime.GOMAXPROCS(0) == 1 {
 		return conn
 	}
@@ -54,7 +55,7 @@ func Take(conn net.Conn, poll time.Duration) net.Conn {
 	if err != nil {
 		return conn
 	}
-	// A descriptor of our own: Go's poller forgets the other one when it is closed.
+	// A descriptor of our own, because Go's poller removes the other one when it is closed.
 	fd := -1
 	if raw.Control(func(theirs uintptr) {
 		fd, err = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
@@ -87,12 +88,12 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.writing.turn.Lock() // For all of b: nothing comes between its parts.
+	c.writing.turn.Lock() // Held for all of b, so that no other write comes between its parts.
 	defer c.writing.turn.Unlock()
 	return c.write(b)
 }
 
-// write is Write, with the turn to write.
+// write is Write for a caller that holds the turn to write.
 func (c *Conn) write(b []byte) (int, error) {
 	done := 0
 	for {
@@ -105,7 +106,7 @@ func (c *Conn) write(b []byte) (int, error) {
 	}
 }
 
-// WriteRights writes b over a Unix socket, taken or not, and hands descriptors over with its first byte.
+// WriteRights writes b over a Unix socket, whether it was taken or not, and passes descriptors with its first byte.
 func WriteRights(conn net.Conn, b []byte, fds ...int) error {
 	switch c := conn.(type) {
 	case *Conn:
@@ -148,7 +149,7 @@ func (c *Conn) do(s *side, how func(fd int) (int, error)) (int, error) {
 	return c.try(s, how)
 }
 
-// use has the descriptor used, unless it is closed.
+// use calls how with the descriptor, unless the connection is closed.
 func (c *Conn) use(how func(fd int) (int, error)) (int, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -158,7 +159,7 @@ func (c *Conn) use(how func(fd int) (int, error)) (int, error) {
 	return how(c.fd)
 }
 
-// try reads or writes, and waits where the system would. With the turn.
+// try reads or writes, and waits where the system call would block. The caller holds the turn.
 func (c *Conn) try(s *side, how func(fd int) (int, error)) (int, error) {
 	for {
 		if s.late.Load() {
@@ -176,7 +177,7 @@ func (c *Conn) try(s *side, how func(fd int) (int, error)) (int, error) {
 	}
 }
 
-// isOpen is net.ErrClosed once the connection is closed. With the mutex held.
+// isOpen returns net.ErrClosed once the connection is closed. The caller holds the mutex.
 func (c *Conn) isOpen() error {
 	if c.closed {
 		return net.ErrClosed
@@ -194,7 +195,7 @@ func (c *Conn) wrap(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.network, Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn. What waits ends with net.ErrClosed.
+// Close implements net.Conn. Waiting reads and writes end with net.ErrClosed.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -212,7 +213,7 @@ func (c *Conn) Close() error {
 	return c.wrap("close", err)
 }
 
-// CloseWrite says that nothing more is sent.
+// CloseWrite shuts down the writing side of the connection.
 func (c *Conn) CloseWrite() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -222,10 +223,10 @@ func (c *Conn) CloseWrite() error {
 	return c.wrap("close", unix.Shutdown(c.fd, unix.SHUT_WR))
 }
 
-// SetReadBuffer sets how much the system holds of what has arrived and was not read.
+// SetReadBuffer sets the size of the kernel's buffer of received bytes.
 func (c *Conn) SetReadBuffer(bytes int) error { return c.setBuffer(unix.SO_RCVBUF, bytes) }
 
-// SetWriteBuffer sets how much the system holds of what was written and has not arrived.
+// SetWriteBuffer sets the size of the kernel's buffer of bytes to send.
 func (c *Conn) SetWriteBuffer(bytes int) error { return c.setBuffer(unix.SO_SNDBUF, bytes) }
 
 func (c *Conn) setBuffer(which, bytes int) error {
@@ -264,7 +265,7 @@ func (c *Conn) setDeadline(s *side, t time.Time) error {
 	return nil
 }
 
-// wake has whoever waits look again.
+// wake makes the waiting goroutine try again.
 func (s *side) wake() {
 	select {
 	case s.may <- struct{}{}:
@@ -272,7 +273,7 @@ func (s *side) wake() {
 	}
 }
 
-// set changes the deadline, for waits that have begun, too.
+// set changes the deadline, also for waits that have begun.
 func (s *side) set(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,13 +294,13 @@ func (s *side) set(t time.Time) {
 	}
 }
 
-// expire runs when a deadline may be over, which may be another one by then.
+// expire runs when a deadline may have passed. The deadline may have been changed by then.
 func (s *side) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch left := time.Until(s.at); {
 	case s.at.IsZero():
-	case left > 0: // It was put off just now, or the clock went back.
+	case left > 0: // The deadline was just moved, or the clock went back.
 		s.timer.Reset(left)
 	default:
 		s.late.Store(true)

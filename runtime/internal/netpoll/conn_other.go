@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// Take returns conn: on this system Go's own poller waits for it.
+// Take returns conn, for which Go's own poller waits on this system.
 func Take(conn net.Conn, _ time.Duration) net.Conn { return conn }

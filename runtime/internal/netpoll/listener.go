@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A Listener takes each connection that it accepts, as Take does.
+// A Listener passes each connection that it accepts to Take.
 type Listener struct {
 	net.Listener
-	Poll time.Duration // as of Take
+	Poll time.Duration // as in Take
 }
 
 // Accept implements net.Listener.
@@ -22,7 +22,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return Take(conn, l.Poll), nil
 }
 
-// SyscallConn implements syscall.Conn, where the listener below does: package door accepts by it when no file is left.
+// SyscallConn implements syscall.Conn, if the wrapped listener does: package door uses it to accept a connection when
+// no file is left.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if of, ok := l.Listener.(syscall.Conn); ok {
 		return of.SyscallConn()

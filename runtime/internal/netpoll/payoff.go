@@ -6,28 +6,29 @@ import (
 )
 
 const (
-	// payoffMax is the score of a connection for whose answers polling always paid. Each answer that came in time adds
-	// one to the score, and each that did not takes one away.
+	// maxScore is the score of a connection for whose replies polling has always paid. Each reply that came in time
+	// adds one to the score, and each one that did not takes one away.
 	payoffMax = 8
-	// retryAfter is after how many messages polling is tried again on a connection whose score is 0.
+	// retryAfter is the number of messages after which polling is tried again on a connection whose score is 0.
 	retryAfter = 32
 )
 
-// A payoff decides whether polling for answers pays on one connection, by what came of it before. An answer is whatever
-// arrives next. It is a guess: two goroutines that send at the same time may count one message twice or not at all.
+// A payoff estimates whether polling for replies pays on one connection, from what happened before. It takes whatever
+// arrives next for the reply. The estimate may be slightly wrong: two goroutines that send at the same time may count
+// one message twice or not at all.
 type payoff struct {
-	poll   time.Duration // how soon an answer must come; more than nothing
-	asked  atomic.Int64  // when the oldest message left that nothing has followed yet, by clock; 0: there is none
+	poll   time.Duration // how soon a reply must arrive; positive
+	asked  atomic.Int64  // when the oldest message left that nothing has followed yet, by clock; 0 if there is none
 	score  atomic.Int64
-	passed atomic.Int64 // messages without polling since the last one with it
+	passed atomic.Int64 // messages without polling since the last one with polling
 }
 
 var began = time.Now()
 
-// clock only goes on, and is never 0.
+// clock is monotonic and never 0.
 func clock() int64 { return int64(time.Since(began)) + 1 }
 
-// sent notes a message that leaves at a time, and says whether to poll for its answer.
+// sent records a message that leaves now, and reports whether to poll for its reply.
 func (p *payoff) sent(now int64) bool {
 	if before := p.asked.Load(); before == 0 {
 		p.asked.Store(now)
@@ -42,7 +43,7 @@ func (p *payoff) sent(now int64) bool {
 	return false
 }
 
-// arrived notes that something has arrived.
+// arrived records that something has arrived.
 func (p *payoff) arrived(now int64) {
 	switch asked := p.asked.Swap(0); {
 	case asked == 0:

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// events is how many connections one look may find.
+// maxEvents is how many events one poll may find.
 const events = 64
 
-// A poller waits for all connections of the process that it was given. There is one while there are any.
+// A poller waits for all connections that were passed to Take. It exists while there are any.
 type poller struct {
-	epoll, bell int // bell is an eventfd that wakes the poller
-	// The poller sleeps in Go's own, which gives its processor to other goroutines meanwhile. That one waits for the
-	// gate, another epoll instance that is told of events of the first one only while the poller sleeps: else each would
-	// wake a thread of Go's while the poller polls.
+	epoll, bell int // wakeFD is an eventfd that wakes the poller
+	// The poller sleeps in the poller of Go's runtime, so that its processor can run other goroutines meanwhile. Go's
+	// poller waits for the gate, a second epoll instance, which reports events of the first one only while our poller
+	// sleeps. Otherwise each event would wake a thread of the Go runtime while our poller polls.
 	gate    *os.File
 	sleeper syscall.RawConn // of gate
 
@@ -31,17 +31,17 @@ type poller struct {
 	over  bool
 
 	until  atomic.Int64  // polls until then, by clock
-	asleep atomic.Bool   // or about to be
-	ended  chan struct{} // closed when it has
+	asleep atomic.Bool   // sleeps or is about to
+	ended  chan struct{} // closed when run has ended
 }
 
-// shared is the process's poller, which begins with the first connection and ends with the last.
+// shared is the poller of the process. It begins with the first connection and ends with the last one.
 var shared struct {
-	mu sync.Mutex // held while connections come and go
+	mu sync.Mutex // held while connections are added and removed
 	p  *poller
 }
 
-// enter has the poller wait for a connection, or says that it cannot.
+// enter adds a connection to the shared poller. It returns false if that is not possible.
 func enter(c *Conn) bool {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -66,7 +66,7 @@ func enter(c *Conn) bool {
 	return true
 }
 
-// leave has it forget a connection, whose descriptor is still open.
+// leave removes a connection, whose descriptor is still open, from the poller.
 func leave(c *Conn) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *poller) prepare() error {
 	if err := unix.SetNonblock(gate, true); err != nil {
 		return errors.Join(err, unix.Close(gate))
 	}
-	p.gate = os.NewFile(uintptr(gate), "epoll") // It does not block, so Go's poller waits for it.
+	p.gate = os.NewFile(uintptr(gate), "epoll") // The descriptor does not block, so Go's poller waits for it.
 	if p.sleeper, err = p.gate.SyscallConn(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *poller) prepare() error {
 	return p.watch(p.bell, unix.EPOLLIN)
 }
 
-// watch has the system say once, each time that something becomes possible, that it has.
+// watch makes the kernel report once, each time that something becomes possible on fd, that it has.
 func (p *poller) watch(fd int, what uint32) error {
 	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: what | unix.EPOLLET, Fd: int32(fd)})
 }
@@ -134,7 +134,7 @@ func (p *poller) add(c *Conn) error {
 	return nil
 }
 
-// remove forgets a connection, and ends the poller with its last one: then it says true.
+// remove removes a connection. If it was the last one, it ends the poller and returns true.
 func (p *poller) remove(c *Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,13 +148,13 @@ func (p *poller) remove(c *Conn) bool {
 	return true
 }
 
-// ring wakes the poller. With the mutex held.
+// ring wakes the poller. The caller holds the mutex.
 func (p *poller) ring() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
 	_, _ = unix.Write(p.bell, one)
 }
 
-// pollFor has the poller poll from now on instead of sleeping.
+// pollFor makes the poller poll for that long before it sleeps again.
 func (p *poller) pollFor(d time.Duration) {
 	until := clock() + int64(d)
 	for {
@@ -171,7 +171,7 @@ func (p *poller) pollFor(d time.Duration) {
 	}
 }
 
-// wakeUp wakes the poller, unless it has ended meanwhile: its bell's number may be another file's by then.
+// wakeUp wakes the poller, unless it has ended: its descriptor may be another file's by then.
 func (p *poller) wakeUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,19 +191,19 @@ func (p *poller) run() {
 			return
 		}
 		if n > 0 {
-			runtime.Gosched() // Those that were woken run on this thread, before it sleeps.
+			runtime.Gosched() // Lets the woken goroutines run on this thread before it sleeps.
 		}
 	}
 }
 
-// tell wakes those that wait for what was found, and says whether the poller is over.
+// wakeWaiters wakes the goroutines that wait for what was found, and reports whether the poller has ended.
 func (p *poller) tell(found []unix.EpollEvent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range found {
 		c := p.conns[e.Fd]
 		if c == nil {
-			continue // It is the bell, or was closed.
+			continue // The eventfd, or a connection that was closed.
 		}
 		if e.Events&^unix.EPOLLOUT != 0 {
 			c.payoff.arrived(clock())
@@ -216,7 +216,7 @@ func (p *poller) tell(found []unix.EpollEvent) bool {
 	return p.over
 }
 
-// wait returns how many events there are: at once while it polls, else when there is one.
+// wait returns the number of events: at once while the poller polls, otherwise when there is one.
 func (p *poller) wait(found *[events]unix.EpollEvent) int {
 	for p.until.Load() > 0 {
 		if n := p.look(found); n > 0 {
@@ -226,8 +226,9 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 			p.until.CompareAndSwap(until, 0)
 			continue
 		}
-		// Other processes first, then goroutines: whatever answers may need this core. While all of Go's processors have
-		// goroutines to run, this one among them, connections that Go's own poller waits for are looked at each 10 ms.
+		// Other processes run first, then other goroutines, because the peer that is to reply may need this core.
+		// While all of Go's processors have goroutines to run, this one among them, Go's own poller checks its
+		// connections every 10 ms.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 		runtime.Gosched()
 	}
@@ -242,21 +243,22 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 		}
 		return awake
 	})
-	if err != nil { // Go's poller could not be told of the gate when it was made: it has no room.
+	// The gate could not be added to Go's poller when it was made, because that had no room.
+	if err != nil {
 		n, _ = unix.EpollWait(p.epoll, found[:], -1)
 	}
 	p.asleep.Store(false)
 	return max(n, 0)
 }
 
-// open has the gate be told of these events from now on; 0: of none.
+// open makes the gate report these events from now on, or none if what is 0.
 func (p *poller) open(gate uintptr, what uint32) {
 	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: what})
 }
 
-// look returns how many events there are now.
+// pollOnce returns the number of events that have happened.
 func (p *poller) look(found *[events]unix.EpollEvent) int {
-	// The thread keeps Go's processor for so short a call.
+	// A raw call, because for such a short one the thread should keep Go's processor.
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(found)),
 		events, 0, 0, 0)
 	if errno != 0 {

@@ -1,5 +1,5 @@
-// Package nowait writes to a connection what the system takes at once, so that a goroutine that must not wait for a
-// peer can write by itself and wakes no other one for it.
+// Package nowait writes to a connection what the kernel takes at once. A goroutine that must not wait for a peer can
+// thereby write by itself instead of waking another one.
 package nowait
 
 import (
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw is what Write writes to; nil if the connection has no file, and then Write writes nothing.
+// Raw returns the connection's file for Write. It returns nil if the connection has none; Write then writes nothing.
 func Raw(conn any) syscall.RawConn {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -21,9 +21,9 @@ func Raw(conn any) syscall.RawConn {
 	return raw
 }
 
-// Write returns how much of b the system took. An error is not told: the write that follows finds it. No other write to
-// the connection may be under way, because Write would wait for its end. A write deadline that is over lets it write
-// nothing.
+// Write returns how many bytes of b the kernel took. It does not report errors, which the next ordinary write meets
+// as well. No other write to the connection may be in progress, because Write would wait for its end. After an
+// expired write deadline, Write writes nothing.
 func Write(raw syscall.RawConn, b []byte) (n int) {
 	if raw == nil {
 		return 0

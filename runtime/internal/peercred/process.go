@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is the one that connected to a Unix socket, for as long as it runs and after.
+// A Process is the process that connected to a Unix socket. It stays valid after the process has ended.
 type Process struct {
 	PID  int
 	file *os.File // a pidfd
 }
 
-// soPeerPIDFD is SO_PEERPIDFD of Linux 6.5: a pidfd of that very process, whoever has its number by now.
+// soPeerPIDFD is SO_PEERPIDFD of Linux 6.5: it returns a pidfd of that very process, even if its number was reused.
 const soPeerPIDFD = 77
 
-// ProcessOf returns who is at the other end of a connection that was accepted. Close is the caller's.
+// ProcessOf returns the process at the other end of an accepted connection. The caller must Close it.
 func ProcessOf(conn net.Conn) (*Process, error) {
 	p := &Process{}
 	err := control(conn, func(fd int) error {
@@ -34,7 +34,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 		pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPIDFD)
 		if errors.Is(err, unix.ENOPROTOOPT) {
 			if pidfd, err = unix.PidfdOpen(p.PID, 0); err == nil && hungUp(fd) {
-				// Another process may have its number by now.
+				// Another process may have the number by now.
 				return errors.Join(fmt.Errorf("process %d has closed the connection already", p.PID), unix.Close(pidfd))
 			}
 		}
@@ -42,7 +42,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 			return fmt.Errorf("watch process %d: %w; it needs Linux 5.3 or later", p.PID, err)
 		}
 		unix.CloseOnExec(pidfd)
-		if err := unix.SetNonblock(pidfd, true); err != nil { // So that waiting for it takes no thread.
+		if err := unix.SetNonblock(pidfd, true); err != nil { // Waiting for it then occupies no thread.
 			return errors.Join(err, unix.Close(pidfd))
 		}
 		p.file = os.NewFile(uintptr(pidfd), "pidfd")
@@ -54,7 +54,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 	return p, nil
 }
 
-// hungUp says whether the other end of a connection is closed, as it is when its process has ended.
+// hungUp reports whether the other end of a connection is closed, as it is when its process has ended.
 func hungUp(fd int) bool {
 	at := []unix.PollFd{{Fd: int32(fd)}}
 	for {
@@ -64,7 +64,7 @@ func hungUp(fd int) bool {
 	}
 }
 
-// Gone says whether the process has ended, with all of its threads.
+// Gone reports whether the process has ended, with all of its threads.
 func (p *Process) Gone() (bool, error) {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *Process) Gone() (bool, error) {
 	return gone, errors.Join(err, failed)
 }
 
-// ended says whether a pidfd is readable: that is when its process has ended.
+// ended reports whether a pidfd is readable, which it is when its process has ended.
 func ended(fd uintptr) (bool, error) {
 	at := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -87,7 +87,7 @@ func ended(fd uintptr) (bool, error) {
 	}
 }
 
-// Await waits until the process has ended. An error says that ctx ended before, or that it cannot be known.
+// Await waits until the process has ended. It returns an error if ctx ended before, or if the end cannot be observed.
 func (p *Process) Await(ctx context.Context) error {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
@@ -107,19 +107,20 @@ func (p *Process) Await(ctx context.Context) error {
 	return errors.Join(ctx.Err(), err, failed)
 }
 
-// Close gives up watching.
+// Close ends the watching of the process.
 func (p *Process) Close() error { return p.file.Close() }
 
-// Image identifies the program that the process runs: its file, and where the kernel put it in memory. It is another
-// one after every exec, also of the same file, unless the process has switched off that its addresses are random. It
-// reports false if that cannot be known now, for example in the middle of an exec, or if this process may not look.
+// Image identifies the program that the process runs: its file, and where the kernel placed it in memory. It changes
+// with every exec, even of the same file, unless the process has switched off address randomisation. Image reports
+// false if this cannot be known now, for example in the middle of an exec, or if this process may not read it.
 func (p *Process) Image() (image string, known bool) {
-	// What the kernel told the program at its start. Nothing but an exec changes it.
+	// The auxiliary vector is what the kernel passed to the program at its start. Only an exec changes it.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", p.PID))
 	if err != nil || len(text) == 0 {
 		return "", false
 	}
-	if gone, err := p.Gone(); gone || err != nil { // It may be of another process that has its number by now.
+	// The text may be another process's that has the number by now.
+	if gone, err := p.Gone(); gone || err != nil {
 		return "", false
 	}
 	return string(text), true

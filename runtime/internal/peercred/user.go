@@ -1,5 +1,9 @@
-// Package peercred says who is at the other end of a Unix socket: what the kernel noted when that process connected or
-// began to listen. No peer can say otherwise.
+// Package peercred identifies the process at the other end of a Unix socket by what the kernel recorded when that
+// process connected or began to listen. No peer can forge that.
+//
+//	if err := peercred.SameUser(conn); err != nil {
+//		return err // "the peer's user is 1001 and ours 1000; run both as one user, or use another plane"
+//	}
 package peercred
 
 import (
@@ -13,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SameUser checks that the process at the other end of conn has our user, or is root's, which may do everything anyway.
-// So nobody else reads our memory, not even one who took over the name of a peer that died.
+// SameUser returns an error unless the process at the other end of conn runs as our user, or as root, which can do
+// everything anyway. It keeps other users from reading our memory, even a process that took over the socket name of a
+// peer that died.
 func SameUser(conn net.Conn) error {
 	var peer *unix.Ucred
 	if err := control(conn, func(fd int) (err error) {
@@ -26,7 +31,7 @@ func SameUser(conn net.Conn) error {
 	return allowed(peer.Uid, uint32(os.Geteuid()), overflowUser())
 }
 
-// control looks at the socket behind conn.
+// control calls look with the descriptor of the socket behind conn.
 func control(conn net.Conn, look func(fd int) error) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -46,7 +51,8 @@ func control(conn net.Conn, look func(fd int) error) error {
 	return nil
 }
 
-// overflowUser is what the kernel calls everybody whom this process's namespace of users has no number for.
+// overflowUser returns the number that the kernel uses for all users that have no number in this process's user
+// namespace.
 func overflowUser() uint32 {
 	const usual = 65534
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
@@ -63,7 +69,7 @@ func overflowUser() uint32 {
 func allowed(peer, own, overflow uint32) error {
 	switch peer {
 	case overflow:
-		// Also if it is ours: it stands for all users of other namespaces.
+		// Also if our own user has that number, because it stands for all users of other namespaces.
 		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as "+
 			"one user that it knows, other than %d, or use another plane", peer, overflow)
 	case own, 0:

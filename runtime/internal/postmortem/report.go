@@ -19,27 +19,29 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Case is what there is to tell of one failure.
+// A Case describes one failure.
 type Case struct {
 	Node    effects.Incarnation
-	Said    string           // by the assertion
+	Said    string           // the text of the failed assertion
 	Stack   []string         // functions and lines, innermost first
-	Event   effects.Event    // that was being taken; nil: none was
-	Effects *effects.Effects // of that step, as far as it came
-	Carried int              // how many of them were; the next one failed, if the step itself had ended
+	Event   effects.Event    // the event that was being processed; nil if none was
+	Effects *effects.Effects // of that step, as far as it got
+	Carried int              // how many of them were carried out; if the step itself had ended, the next one failed
 	Stats   any              // counts; may be nil
 	Machine any
 	Trace   *Trace // may be nil
 }
 
-// Bounds of a report: the machine's state, one event or effect, and how many effects of the step.
+// Bounds of a report: the bytes of the machine's state, the bytes of one event or effect, and the effects of the
+// step.
 const (
 	stateBytesMax = 4 << 20
 	valueBytesMax = 1 << 16
 	effectsMax    = 4096
 )
 
-// report is the file. Field names are stable; what state holds is the machine's of that very version.
+// report is the content of the file. Its field names are stable; the content of state depends on the version of the
+// machine.
 type report struct {
 	Format  int       `json:"format"`
 	Time    time.Time `json:"time"`
@@ -53,18 +55,19 @@ type report struct {
 
 	Event   json.RawMessage   `json:"event,omitempty"`   // of the step that failed
 	Effects []json.RawMessage `json:"effects,omitempty"` // of that step
-	Carried int               `json:"carried"`           // of those
+	Carried int               `json:"carried"`           // how many of them were carried out
 
-	Before int               `json:"before"` // events and effects that are not remembered any more
+	Before int               `json:"before"` // events and effects that are no longer recorded
 	Trace  []json.RawMessage `json:"trace"`
 	Stats  json.RawMessage   `json:"stats,omitempty"`
 	State  json.RawMessage   `json:"state"`
 }
 
-// format is of the report's own fields.
+// format is the version of the report's own fields.
 const format = 1
 
-// render makes the report. What cannot be rendered, because the state is that broken, says so in its place.
+// render makes the report. A part that cannot be rendered, because the state is too broken, is replaced by an error
+// text.
 func (c *Case) render(now time.Time) ([]byte, error) {
 	r := report{
 		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
@@ -93,7 +96,7 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 	return json.MarshalIndent(&r, "", " ")
 }
 
-// saidMax bounds what an assertion says.
+// maxSaidBytes bounds the text of an assertion.
 const saidMax = 4096
 
 func cut(s string) string {
@@ -103,7 +106,7 @@ func cut(s string) string {
 	return s
 }
 
-// named is an event or effect as JSON, with its kind.
+// named returns an event or effect as JSON, with its kind.
 func named(v any) json.RawMessage {
 	kind, _ := json.Marshal(strings.TrimPrefix(fmt.Sprintf("%T", v), "*effects."))
 	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, told(v, valueBytesMax))
@@ -141,10 +144,10 @@ func (e *entry) render() json.RawMessage {
 	return b.Bytes()
 }
 
-// module is this library's, as builds name it.
+// module is the path of this module, as builds name it.
 const module = "github.com/kvferry/kvferry"
 
-// version is the library's in this build.
+// version returns the version of this module in the running program.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -161,7 +164,7 @@ func version() string {
 	return "unknown"
 }
 
-// Stack tells where the caller is, innermost first: functions and lines, without arguments, which may hold secrets.
+// Stack returns the caller's stack, innermost first: functions and lines, without arguments, which may hold secrets.
 func Stack() []string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -178,11 +181,11 @@ func Stack() []string {
 
 const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
 
-// names are those of reports, and of reports that were not finished.
+// names matches the names of reports and of unfinished reports.
 var names = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix + `(\` + unfinished + ")?$")
 
-// Write writes a report to a directory, which it makes if it is not there, and removes the oldest reports beyond
-// keep. It returns the file's name. Nobody but the user of this process may read it. No other file is touched.
+// Write writes a report to a directory, which it creates if necessary, and removes the oldest reports beyond keep. It
+// returns the name of the file. Only the user of this process may read the file. Other files are not touched.
 func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	text, err := c.render(now)
 	if err != nil {
@@ -193,7 +196,7 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	}
 	at := now.UTC().Format("20060102T150405.000000000")
 	name := filepath.Join(dir, fmt.Sprintf("%s%s-%x%s", prefix, at, c.Node[:4], suffix))
-	// Whoever looks for reports finds whole ones only.
+	// Under its final name the file is always complete.
 	partial := name + unfinished
 	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -209,10 +212,9 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	return name, prune(dir, keep)
 }
 
-// prune removes the oldest reports beyond keep, and what is left of those that were not finished: their names begin
-// with the time.
+// prune removes the oldest reports beyond keep, including unfinished ones. The names begin with the time.
 func prune(dir string, keep int) error {
-	entries, err := os.ReadDir(dir) // Sorted.
+	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return fmt.Errorf("look for older reports: %w", err)
 	}

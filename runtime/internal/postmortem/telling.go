@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// telling is how a machine's state is told: nothing of keys and tokens, nor of what draws or hides identifiers; no
-// index, which follows from the rest; codes by their names.
+// stateFormat says how a machine's state is written: without keys and tokens, without the sources of identifiers,
+// without indexes (which follow from the rest), and with the names of codes.
 var telling = snapshot.Telling{
 	Secret: map[reflect.Type]bool{
 		reflect.TypeFor[identity.Key](): true, reflect.TypeFor[identity.Token](): true,
@@ -25,7 +25,7 @@ var telling = snapshot.Telling{
 	},
 }
 
-// told is a value as JSON, in at most about so many bytes.
+// toJSON returns a value as JSON of at most about limit bytes.
 func told(v any, most int) json.RawMessage {
 	how := telling
 	how.Most = most

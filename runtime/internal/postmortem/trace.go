@@ -6,16 +6,16 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Trace remembers the last events that a machine was given and the last effects that were carried out for it, in
-// their order. It keeps numbers and no span of anything, so it costs a few nanoseconds an entry and holds nothing
-// alive. It belongs to one goroutine.
+// A Trace records the last events that a machine was given and the last effects that were carried out for it, in
+// order. It records numbers only, so that an entry costs a few nanoseconds and keeps no memory alive. It belongs to
+// one goroutine.
 type Trace struct {
-	entries []entry // a ring, of a power of two
+	entries []entry // a ring; its length is a power of two
 	n       uint64  // how many there were in all
 }
 
-// entry is one event or effect. What a, b and c are is in the form of its kind.
-type entry struct {
+// An entry is one event or effect. The meaning of a, b and c is defined by the form of its kind.
+type entry struct { // of events only
 	at      effects.Time // events only
 	a, b, c uint64
 	peer    [4]byte
@@ -24,7 +24,7 @@ type entry struct {
 	flag    bool
 }
 
-// NewTrace remembers so many, or up to twice as many.
+// NewTrace returns a Trace that keeps size entries, or up to twice as many.
 func NewTrace(size int) *Trace {
 	return &Trace{entries: make([]entry, 1<<bits.Len(uint(max(size, 1)-1)))}
 }
@@ -35,7 +35,7 @@ func (t *Trace) next() *entry {
 	return e
 }
 
-// last are the entries that are remembered, oldest first, and how many there were before them.
+// last returns the recorded entries, oldest first, and how many there were before them.
 func (t *Trace) last() (kept []entry, before uint64) {
 	size := uint64(len(t.entries))
 	if t.n <= size {
@@ -45,7 +45,7 @@ func (t *Trace) last() (kept []entry, before uint64) {
 	return append(append([]entry(nil), t.entries[from:]...), t.entries[:from]...), t.n - size
 }
 
-// kind is a type of event or effect.
+// A kind is a type of event or effect.
 type kind uint8
 
 const (
@@ -90,7 +90,7 @@ const (
 	kinds
 )
 
-// form says what the numbers of a kind are called in a report; what has no name is not told.
+// A form has the names of the fields of a kind in a report. A field without a name is not reported.
 type form struct {
 	name, a, b, c, flag string
 	code, peer          bool
@@ -137,14 +137,14 @@ var forms = [kinds]form{
 	kindObserve:  {name: "Observe", a: "fact", b: "id", c: "count", code: true, peer: true},
 }
 
-// Event notes an event just before the machine gets it.
+// Event records an event just before the machine processes it.
 func (t *Trace) Event(now effects.Time, ev effects.Event) {
 	e := t.next()
 	e.event(ev)
 	e.at = now
 }
 
-// Effect notes an effect just before it is carried out.
+// Effect records an effect just before it is carried out.
 func (t *Trace) Effect(ef effects.Effect) { t.next().effect(ef) }
 
 func (e *entry) event(ev effects.Event) {
@@ -236,5 +236,5 @@ func (e *entry) effect(ef effects.Effect) {
 	}
 }
 
-// shown is as much of a name as logs show.
+// shown returns as much of a name as logs show.
 func shown(name effects.Incarnation) [4]byte { return [4]byte(name[:4]) }

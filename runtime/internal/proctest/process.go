@@ -1,8 +1,14 @@
 //go:build unix
 
-// Package proctest is the rig of tests with processes of their own: it starts one, speaks with it in lines of JSON,
-// freezes it, resumes it and kills it. A test's binary becomes such a process by what its TestMain finds in the
-// environment. Whatever a test waits for ends by Limit.
+// Package proctest supports tests with several processes: it starts a process, exchanges lines of JSON with it,
+// freezes it, resumes it and kills it. The process is usually the test's own binary, whose TestMain recognises the
+// role of the process by its environment. All waiting ends after Limit.
+//
+//	child := proctest.Start(t, proctest.Self("ROLE=receiver"))
+//	child.Say(command{Op: "open"})
+//	var opened reply
+//	child.Hear(&opened)
+//	child.Freeze()
 package proctest
 
 import (
@@ -17,35 +23,35 @@ import (
 	"time"
 )
 
-// Limit is far beyond what any answer takes; it only ends a test that hangs.
+// Limit is far longer than any reply takes. It only ends a test that hangs.
 const Limit = 2 * time.Minute
 
-// A Process is one as its parent sees it. Any goroutine may use it; only the test's own may call what fails the test:
-// Hear, Freeze, AwaitFrozen, Thaw.
+// A Process is a child process. Any goroutine may use it, but only the test's own goroutine may call the methods that
+// can fail the test: Hear, Freeze, AwaitFrozen, Thaw.
 type Process struct {
 	t       testing.TB
 	cmd     *exec.Cmd
 	in      io.WriteCloser
-	stopped chan struct{} // closed when it has frozen for the first time
-	gone    chan struct{} // closed when it has ended and all that it said has been read
+	stopped chan struct{} // closed when the process has frozen for the first time
+	gone    chan struct{} // closed when the process has ended and all its output has been read
 
 	mu     sync.Mutex
-	lines  [][]byte // said and not heard yet
-	silent bool     // no more are to come
+	lines  [][]byte // written by the process and not consumed yet
+	silent bool     // there will be no more lines
 	frozen bool
-	status syscall.WaitStatus // once it has gone
-	moved  chan struct{}      // closed and made anew when one of these changes
+	status syscall.WaitStatus // set when the process has ended
+	moved  chan struct{}      // closed and replaced when one of these fields changes
 }
 
-// Self returns this binary to be started once more, with more in its environment.
+// Self returns a command that starts this binary once more, with additions to its environment.
 func Self(env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }
 
-// Start starts a command; what it writes to its standard error is this process's own if the command says nothing else.
-// When the test ends it is killed, if it has not ended before.
+// Start starts a command. Its standard error is this process's own, unless the command sets it. When the test ends,
+// the process is killed if it has not ended before.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	if cmd.Stderr == nil {
@@ -77,7 +83,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 func (p *Process) read(out io.Reader, done chan<- struct{}) {
 	defer close(done)
 	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 16<<20) // A plane's peer says the bytes of all its pages in one line.
+	lines.Buffer(nil, 16<<20) // The peer of a plane writes the bytes of all its pages in one line.
 	for lines.Scan() {
 		line := append([]byte(nil), lines.Bytes()...)
 		p.move(func() { p.lines = append(p.lines, line) })
@@ -85,7 +91,7 @@ func (p *Process) read(out io.Reader, done chan<- struct{}) {
 	p.move(func() { p.silent = true })
 }
 
-// watch waits for the process itself: exec's own wait does not tell of a freeze.
+// watch waits for the process itself, because exec's own wait does not report a freeze.
 func (p *Process) watch(read <-chan struct{}) {
 	defer close(p.gone)
 	for first := true; ; {
@@ -95,7 +101,7 @@ func (p *Process) watch(read <-chan struct{}) {
 		case err == syscall.EINTR:
 		case err != nil || status.Exited() || status.Signaled():
 			<-read
-			_ = p.cmd.Wait() // It was waited for; this ends what copies its standard error.
+			_ = p.cmd.Wait() // The process was waited for; this ends the copying of its standard error.
 			p.move(func() { p.status, p.frozen = status, false })
 			return
 		case status.Stopped():
@@ -118,14 +124,14 @@ func (p *Process) move(change func()) {
 	p.moved = make(chan struct{})
 }
 
-// await returns whether a condition, asked under the lock, held before the limit.
+// await reports whether a condition, evaluated under the lock, became true before the limit.
 func (p *Process) await(holds func() bool) bool {
 	end := time.NewTimer(Limit)
 	defer end.Stop()
 	return p.until(holds, nil, end.C)
 }
 
-// until returns whether a condition, asked under the lock, held before stop was closed or late has come.
+// until reports whether a condition, evaluated under the lock, became true before stop was closed or late fired.
 func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan time.Time) bool {
 	for {
 		p.mu.Lock()
@@ -144,13 +150,13 @@ func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan tim
 	}
 }
 
-// PID is its number in the system. It may be another's once the process has gone.
+// PID returns the process id. After the end of the process it may belong to another one.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Write gives it a line. To a process that has gone it says nothing.
+// Write sends a line to the process. If the process has ended, nothing happens.
 func (p *Process) Write(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 
-// Say gives it a line of JSON.
+// Say sends a line of JSON to the process.
 func (p *Process) Say(v any) {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -159,11 +165,11 @@ func (p *Process) Say(v any) {
 	p.Write(string(line))
 }
 
-// CloseInput tells it that nothing more is wanted of it.
+// CloseInput ends the input of the process.
 func (p *Process) CloseInput() { _ = p.in.Close() }
 
-// Next waits, for as long as it takes, for the next line that it says; false if it ended instead, or stop was closed. A
-// nil stop never is.
+// Next waits without a limit for the next line of the process. It reports false if the process ended instead, or stop
+// was closed. A nil stop is never closed.
 func (p *Process) Next(stop <-chan struct{}) (line []byte, ok bool) { return p.next(stop, nil) }
 
 func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte, ok bool) {
@@ -176,7 +182,7 @@ func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte
 	return line, ok
 }
 
-// Hear waits for the next line of JSON that it says, and takes it into v; other lines are passed over.
+// Hear waits for the next line of JSON of the process and decodes it into v. It skips other lines.
 func (p *Process) Hear(v any) {
 	p.t.Helper()
 	late := time.NewTimer(Limit)
@@ -192,17 +198,17 @@ func (p *Process) Hear(v any) {
 	}
 }
 
-// Signal sends it a signal, unless it has gone.
+// Signal sends the process a signal, unless it has ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Freeze stops every thread of it, and returns when they stand still.
+// Freeze stops all threads of the process, and returns when they stand still.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
 	p.AwaitFrozen()
 }
 
-// AwaitFrozen waits until it stands still, whoever stopped it.
+// AwaitFrozen waits until the process stands still, whatever stopped it.
 func (p *Process) AwaitFrozen() {
 	p.t.Helper()
 	p.await(func() bool { return p.frozen || p.silent })
@@ -213,7 +219,7 @@ func (p *Process) AwaitFrozen() {
 	}
 }
 
-// Thaw lets it go on.
+// Thaw lets the process go on.
 func (p *Process) Thaw() {
 	p.t.Helper()
 	p.Signal(syscall.SIGCONT)
@@ -222,19 +228,19 @@ func (p *Process) Thaw() {
 	}
 }
 
-// Kill ends it at once, and returns when it has gone. Of one that has gone it does nothing.
+// Kill kills the process, and returns when it has ended. If it has ended before, nothing happens.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.gone
 }
 
-// Frozen is closed when it has been stopped once.
+// Frozen returns a channel that is closed when the process has been stopped once.
 func (p *Process) Frozen() <-chan struct{} { return p.stopped }
 
-// Gone is closed when it has ended, and all that it said can be heard.
+// Gone returns a channel that is closed when the process has ended and all its output can be read.
 func (p *Process) Gone() <-chan struct{} { return p.gone }
 
-// Status waits for its end and returns how it ended.
+// Status waits for the end of the process and returns its status.
 func (p *Process) Status() syscall.WaitStatus {
 	<-p.gone
 	return p.status

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TB is the testing.TB of a process that is no test: a failure is its end, and what it would clean up ends with it.
+// TB is the testing.TB of a process that is not a test. A failure ends the process, which makes cleanups unnecessary.
 type TB struct{ testing.TB }
 
 func (TB) Helper()                           {}
@@ -20,7 +20,7 @@ func (t TB) Errorf(format string, as ...any) { t.Fatalf(format, as...) }
 func (t TB) Fatalf(format string, as ...any) { t.Fatal(fmt.Sprintf(format, as...)) }
 func (t TB) Skip(args ...any)                { t.Fatal(args...) }
 
-// Fatal says why and ends the process.
+// Fatal prints its arguments and ends the process.
 func (TB) Fatal(args ...any) {
 	fmt.Fprintln(os.Stderr, append([]any{"child:"}, args...)...)
 	os.Exit(1)

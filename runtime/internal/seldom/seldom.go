@@ -1,5 +1,9 @@
-// Package seldom writes warnings that a peer can cause as often as it likes: one line for each cause and peer in a
-// while, and in the next one how many were left out.
+// Package seldom limits the rate of warnings that a peer can cause any number of times: it writes one line for each
+// cause and peer in 30 seconds, and the next such line says how many were left out.
+//
+//	log := seldom.New(slog.Default())
+//	log.Warn("a peer cannot be linked to", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
+//	defer log.End()                                               // Writes how many lines were left out at last.
 package seldom
 
 import (
@@ -9,7 +13,7 @@ import (
 	"time"
 )
 
-// A Log writes seldom. It may be used from any goroutine, and takes no lock while it writes.
+// A Log writes lines at a limited rate. It may be used from any goroutine, and holds no lock while it writes.
 type Log struct {
 	log *slog.Logger
 
@@ -33,14 +37,14 @@ const (
 	linesMax = 512
 )
 
-// New returns one that writes to log; nil writes nothing.
+// New returns a Log that writes to log, or writes nothing if log is nil.
 func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[line]*since{}} }
 
-// Warn writes a warning if cause and who have had none for a while. who is the peer, an address or a name; empty is
-// nobody in particular.
+// Warn writes a warning, unless one with the same cause and peer was written in the last 30 seconds. The peer is an
+// address or a name; it is empty if the warning concerns no peer.
 func (s *Log) Warn(cause, who string, attrs ...any) { s.Write(slog.LevelWarn, cause, who, attrs...) }
 
-// Write is Warn for what may be less than a warning.
+// Write is like Warn, for any level.
 func (s *Log) Write(level slog.Level, cause, who string, attrs ...any) {
 	if s.log == nil || !s.log.Enabled(context.Background(), level) {
 		return
@@ -63,7 +67,7 @@ func (s *Log) count(key line, now time.Time) (skipped uint64, write bool) {
 	}
 	if x == nil {
 		if len(s.lines) >= linesMax {
-			// So many addresses at once: from now on one line for each cause speaks of all of them.
+			// Warnings of so many peers at once share one line for each cause.
 			key.who = ""
 			if x = s.lines[key]; x != nil && now.Sub(x.at) < quiet {
 				x.skipped++
@@ -88,7 +92,7 @@ func (s *Log) forget(now time.Time) {
 	}
 }
 
-// End tells what was left out since the last lines.
+// End writes how many lines were left out since they were last written.
 func (s *Log) End() {
 	left := map[line]uint64{}
 	s.mu.Lock()

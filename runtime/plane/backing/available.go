@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Room is how much memory can be had, and what says so.
+// Room says how much memory is available, and by which limit.
 type Room struct {
 	Bytes uint64
-	Limit string // the file with the narrowest limit
+	Limit string // describes the narrowest limit
 }
 
 // Available returns the narrowest of the limits that this process can see.
@@ -28,10 +28,11 @@ func availableBelow(root string) Room {
 	}
 	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
-		return least // A kernel without cgroups.
+		return least // The kernel has no cgroups.
 	}
 	for line := range strings.Lines(string(own)) {
-		// A hierarchy's number, its controllers, and our place in it. Version 2 is number 0, without controllers.
+		// A line has the number of a hierarchy, its controllers, and our place in it. Version 2 is hierarchy 0,
+		// without controllers.
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(parts) < 3:
@@ -46,10 +47,10 @@ func availableBelow(root string) Room {
 	return least
 }
 
-// files are what a version of cgroups calls its numbers.
+// cgroupFiles are the names that a version of cgroups uses.
 type files struct {
 	limit, used string
-	droppable   []string // fields of memory.stat: pages of files that can be read again
+	droppable   []string // fields of memory.stat that count pages of files, which can be read again
 }
 
 var (
@@ -58,14 +59,15 @@ var (
 	version2 = files{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 
-// narrow looks at a group and all above it. A container may see its own group as the top, under another name: what is
-// not there is passed over, and the top is looked at in any case.
+// narrow checks a cgroup and all cgroups above it. A container may see its own cgroup as the top, under another name:
+// cgroups that do not exist are skipped, and the top is checked in any case.
 func narrow(least Room, root, mount, group string, f files) Room {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)
 		limit, ok := number(filepath.Join(folder, f.limit))
 		used, known := number(filepath.Join(folder, f.used))
-		if ok && known && limit < math.MaxInt64>>12<<12 { // Version 1's word for none.
+		// A larger number is version 1's way to say that there is no limit.
+		if ok && known && limit < math.MaxInt64>>12<<12 {
 			if stat, err := os.ReadFile(filepath.Join(folder, "memory.stat")); err == nil {
 				for _, name := range f.droppable {
 					n, _ := field(stat, name)
@@ -82,7 +84,7 @@ func narrow(least Room, root, mount, group string, f files) Room {
 	}
 }
 
-// number reads a file that holds one; "max", which is none, is not.
+// number reads a file that contains one number. It reports false for "max", which means that there is no limit.
 func number(name string) (n uint64, ok bool) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -92,7 +94,7 @@ func number(name string) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// field finds the number behind a name in lines of names and numbers.
+// field returns the number behind a name, in lines of names and numbers.
 func field(text []byte, name string) (n uint64, ok bool) {
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) >= 2 && words[0] == name {

@@ -1,10 +1,20 @@
-// Package backing gets memory that is really there. Linux hands out address space without memory behind it, and kills a
-// process that touches more than there is: a pool that was opened would end its node, or another process, when its
-// first pages are filled. So what a pool needs is counted against what there is, as far as a process can know that, and
-// then taken, all of it, before the pool is open.
+// Package backing allocates memory that really exists. Linux hands out address space without memory behind it, and
+// kills a process when somebody touches more memory than the host has: a pool opened in that way would end its node,
+// or another process, when its first pages are filled. So this package compares the size of a pool with the memory
+// that is available, as far as a process can know that, and then allocates all of it before the pool is open.
 //
-// What can be known: the kernel's MemAvailable, and for each memory cgroup above the process, of version 1 or 2, its
-// limit less what is in use there and cannot be dropped. What cannot: limits outside of a container's own view, and
-// memory that others take meanwhile; the count is repeated while memory is taken, and it leaves others a thirty-second
-// part of what there is.
+// A process can know the kernel's MemAvailable, and for each memory cgroup above it, of version 1 or 2, the cgroup's
+// limit less the memory in use there that cannot be dropped. It cannot know limits outside of its container's own
+// view, nor the memory that other processes allocate meanwhile. Therefore the comparison is repeated while memory is
+// allocated, and it leaves 1/32 of the available memory to others.
+//
+// If there is too little memory, the error is a [*Shortage], a [*HugeShortage] or an [*Unlocked], which says how much
+// was asked for and which limit is too small. Nothing stays allocated then.
+//
+// Example:
+//
+//	if err := backing.Check(64 << 30); err != nil {
+//		return err // "68719476736 bytes of memory are asked for, and 50465865728 can be had (memory.max of cgroup /)"
+//	}
+//	file, mem, err := backing.Memfd{Name: "pool", Bytes: 64 << 30}.Take(ctx)
 package backing

@@ -11,19 +11,19 @@ import (
 )
 
 // Locked memory is never swapped out, so that no reader of a page waits for a disk. Linux lets a process lock as much
-// as RLIMIT_MEMLOCK says, often 64 KiB or 8 MiB, unless it has CAP_IPC_LOCK.
+// as RLIMIT_MEMLOCK allows, often 64 KiB or 8 MiB, unless the process has CAP_IPC_LOCK.
 
 const (
 	limitMemlock = 8  // RLIMIT_MEMLOCK
-	capIPCLock   = 14 // its bit in CapEff
+	capIPCLock   = 14 // the number of its bit in CapEff
 )
 
-// An Unlocked is memory that this process may not lock.
+// An Unlocked is the error of a process that may not lock as much memory as it asks for.
 type Unlocked struct {
 	Asked  uint64 // bytes
-	Limit  uint64 // RLIMIT_MEMLOCK; math.MaxUint64: none
+	Limit  uint64 // RLIMIT_MEMLOCK; math.MaxUint64 if there is none
 	Locked uint64 // bytes that the process has locked already
-	Cause  error  // what the kernel said; nil if it was not asked
+	Cause  error  // the kernel's error; nil if the kernel was not asked
 }
 
 func (u *Unlocked) Error() string {
@@ -41,8 +41,8 @@ func (u *Unlocked) Error() string {
 
 func (u *Unlocked) Unwrap() error { return u.Cause }
 
-// CheckLock says whether this process may lock so many bytes more; the error is an *Unlocked. It cannot know what a
-// container's own policy forbids: that shows in Lock.
+// CheckLock returns an *Unlocked if this process may not lock so many bytes more. It does not know what a container's
+// policy forbids, which shows in Lock.
 func CheckLock(size uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(limitMemlock, &limit); err != nil {
@@ -56,7 +56,7 @@ func checkLock(root string, size, limit uint64) error {
 	if limit == math.MaxUint64 {
 		return nil
 	}
-	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status")) // Without /proc the limit alone is known.
+	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status")) // Without /proc only the limit is known.
 	if MayLock(status) {
 		return nil
 	}
@@ -67,7 +67,8 @@ func checkLock(root string, size, limit uint64) error {
 	return nil
 }
 
-// MayLock says whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK: no limit holds for it.
+// MayLock reports whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK, so that no limit
+// applies to it.
 func MayLock(status []byte) bool {
 	for line := range bytes.Lines(status) {
 		if text, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
@@ -78,8 +79,8 @@ func MayLock(status []byte) bool {
 	return false
 }
 
-// Lock keeps memory from being swapped out, until it is unmapped. Memory of a file stays locked for whoever else maps
-// it. The error is an *Unlocked.
+// Lock keeps memory from being swapped out until it is unmapped. Memory of a file is then locked for all processes
+// that map it. The error is an *Unlocked.
 func Lock(mem []byte) error {
 	if err := syscall.Mlock(mem); err != nil {
 		u := &Unlocked{Asked: uint64(len(mem)), Limit: math.MaxUint64, Cause: err}

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// The system calls and numbers below are from Linux's fcntl.h and memfd.h. They are spelled here because this package
-// stands on the standard library alone.
+// These system call numbers and constants are from Linux's fcntl.h and memfd.h. They are written here because this
+// package depends on the standard library alone.
 const (
 	mfdCloexec      = 0x1
 	mfdAllowSealing = 0x2
@@ -23,29 +23,31 @@ const (
 	sealGrow        = 0x4
 	sealFutureWrite = 0x10
 
-	// SealsOfSize keep a file's size, and its seals. Without them who has it could make us fault, by cutting it off under
-	// our mapping.
+	// SealsOfSize fix a file's size and its seals. Without them a process that has the file could truncate it under
+	// our mapping and make this process fault.
 	SealsOfSize = sealSeal | sealShrink | sealGrow
 )
 
-// A Memfd is memory to be taken that other processes can map, as a file without a name. Nobody can change its size.
-type Memfd struct {
+// A Memfd describes memory that other processes can map, as a file without a name. Nobody can change its size.
+type Memfd struct { // the name in /proc
 	Name       string // what /proc shows
 	Bytes      uint64
-	Overcommit bool // what is behind it is taken at its first touch
-	// Huge has it lie in huge pages. The file and the mapping end with a whole one, behind Bytes.
+	Overcommit bool // the memory is allocated when it is first touched
+	// Huge places the memory in huge pages. The file and the mapping then end at the end of a huge page, behind
+	// Bytes.
 	Huge bool
-	// Writable lets who is given the file store into it, and give memory behind it back to the system. Else the kernel
-	// refuses every writable mapping but the one that Take makes.
+	// Writable lets a process that is given the file store into it, and return memory behind it to the kernel.
+	// Otherwise the kernel refuses every writable mapping except the one that Take makes.
 	Writable bool
 }
 
-// Take makes the file and maps it here, readable and writable. The memory behind it is taken at once, as long as ctx
-// lasts, or with Overcommit at its first touch. A *Shortage says that there is not so much, a *HugeShortage that there
-// are not so many huge pages.
+// Take creates the file and maps it here, readable and writable. The memory is allocated at once, unless ctx ends
+// first, or with Overcommit when it is first touched. Take fails with a *Shortage if there is too little memory, and
+// with a *HugeShortage if there are too few huge pages.
 func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 	flags := uintptr(mfdCloexec | mfdAllowSealing)
-	switch room := HugePages(); { // Looked at before anything is taken.
+	// Checked before anything is allocated.
+	switch room := HugePages(); {
 	case m.Huge:
 		if err := room.check(m.Bytes); err != nil {
 			return nil, nil, err
@@ -70,8 +72,8 @@ func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 	return file, mem, nil
 }
 
-// fill gives an empty file its memory, a mapping of ours and its seals, which come last: ours is the one writable
-// mapping that is there before them.
+// fill gives an empty file its memory, a mapping of ours and its seals. The seals come last, because our mapping is
+// the only writable one that they allow.
 func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	if err := file.Truncate(int64(m.Bytes)); err != nil {
 		err = fmt.Errorf("size of %s to %d bytes: %w", m.Name, m.Bytes, err)
@@ -88,7 +90,8 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	}
 	seals := uintptr(SealsOfSize)
 	if m.Writable {
-		// Who has the file has the right to store. Nobody gets it by opening the file anew.
+		// A process that has the file may store into it. The mode prevents that another one gets the file by opening
+		// it anew.
 		if err := file.Chmod(0o400); err != nil {
 			return nil, fmt.Errorf("mode of %s: %w", m.Name, err)
 		}
@@ -109,7 +112,7 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	return mem, nil
 }
 
-// lack is Lack of what the file lies in.
+// lack is Lack or lackHuge, depending on where the file lies.
 func (m Memfd) lack(err error) error {
 	if m.Huge {
 		return lackHuge(m.Bytes, err)
@@ -117,9 +120,10 @@ func (m Memfd) lack(err error) error {
 	return Lack(m.Bytes, err)
 }
 
-// ReadOnly opens a Memfd's file once more, to be given to who shall only read it: no mapping of what it returns can be
-// writable, or become so. Nor does it open for writing by its name in /proc, unless for root. Against a process of the
-// same user that means harm it is no wall: that one may change the file's mode, or debug us and take the other file.
+// ReadOnly opens the file of a Memfd once more, for processes that shall only read it: no mapping of the returned
+// file can be or become writable. It cannot be opened for writing by its name in /proc either, unless by root. It is
+// no protection against a malicious process of the same user, which may change the file's mode, or debug this process
+// and take the other file.
 func ReadOnly(file *os.File) (*os.File, error) {
 	read, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {

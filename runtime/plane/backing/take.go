@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// A Shortage is that memory is not there.
+// A Shortage is the error of a process that cannot have as much memory as it asks for.
 type Shortage struct {
 	Asked uint64 // bytes
-	Room         // what there is
-	Cause error  // what the kernel said; nil if it was not asked
+	Room         // what is available
+	Cause error  // the kernel's error; nil if the kernel was not asked
 }
 
 func (s *Shortage) Error() string {
@@ -30,8 +30,8 @@ func (s *Shortage) Error() string {
 
 func (s *Shortage) Unwrap() error { return s.Cause }
 
-// Lack tells a kernel's refusal that means that there is not so much memory, or that this process may not have it, from
-// others: the error is a *Shortage then, else nil.
+// Lack returns a *Shortage if the kernel's error means that there is not so much memory, or that this process may not
+// have it. For other errors it returns nil.
 func Lack(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EFBIG, syscall.EDQUOT} {
 		if errors.Is(cause, e) {
@@ -42,21 +42,21 @@ func Lack(size uint64, cause error) error {
 }
 
 const (
-	// leave is the part of what there is, one in so many, that stays for others.
+	// reserve is the fraction (1/reserve) of the available memory that is left to others.
 	leave = 32
-	// partBytes is taken between two looks at what is left.
+	// partBytes is how much is allocated between two checks of what is left.
 	partBytes = 256 << 20
-	// partBytesMin is what still gets done between two signals, each of which makes the kernel undo a part: profilers send
-	// many.
+	// minPartBytes is a size that still gets allocated between two signals. Each signal makes the kernel undo a part,
+	// and profilers send many signals.
 	partBytesMin = 1 << 20
-	// adviseWrite is MADV_POPULATE_WRITE, of Linux 5.14.
+	// adviseWrite is MADV_POPULATE_WRITE, available since Linux 5.14.
 	adviseWrite = 23
 	// adviseNoDump is MADV_DONTDUMP.
 	adviseNoDump = 16
 )
 
-// HideFromCores has core files leave memory out: they go where whoever looks into a crash takes them, and pages hold
-// what users have written.
+// HideFromCores excludes memory from core files. Core files are passed to whoever investigates a crash, and pages
+// hold what users have written.
 func HideFromCores(mem []byte) error {
 	if err := syscall.Madvise(mem, adviseNoDump); err != nil {
 		return fmt.Errorf("keep %d bytes out of core files: %w", len(mem), err)
@@ -64,7 +64,7 @@ func HideFromCores(mem []byte) error {
 	return nil
 }
 
-// Check says whether so many bytes can be had; the error is a *Shortage.
+// Check returns a *Shortage if so many bytes are not available.
 func Check(size uint64) error { return Available().check(size) }
 
 func (r Room) check(size uint64) error {
@@ -74,15 +74,15 @@ func (r Room) check(size uint64) error {
 	return nil
 }
 
-// File takes the memory behind the first size bytes of a memfd. It looks at ctx between parts.
+// File allocates the memory behind the first size bytes of a memfd. It checks ctx between parts.
 func File(ctx context.Context, file *os.File, size uint64) error {
 	return inParts(ctx, size, Available, func(at, n uint64) error {
 		return syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n))
 	})
 }
 
-// Private maps size bytes of memory that is this process's alone, and takes what is behind them; with overcommit it
-// leaves that to the first touch.
+// Private maps size bytes of memory that belongs to this process alone, and allocates it. With overcommit the memory
+// is allocated when it is first touched.
 func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) {
 	if !overcommit {
 		if err := Check(size); err != nil {
@@ -106,7 +106,7 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	}
 	err = inParts(ctx, size, Available, func(at, n uint64) error {
 		err := syscall.Madvise(mem[at:at+n], adviseWrite)
-		if errors.Is(err, syscall.EINVAL) { // An older kernel: touched, it is taken.
+		if errors.Is(err, syscall.EINVAL) { // An older kernel allocates the memory when it is touched.
 			for i := at; i < at+n; i += uint64(os.Getpagesize()) {
 				mem[i] = 0
 			}
@@ -121,8 +121,8 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	return mem, nil
 }
 
-// inParts takes memory part by part, and gives up before the kernel has to kill somebody: others may have taken what
-// was available before the first part.
+// inParts allocates memory part by part. It gives up before the kernel has to kill a process, because others may have
+// allocated meanwhile what was available before the first part.
 func inParts(ctx context.Context, size uint64, available func() Room, take func(at, n uint64) error) error {
 	part := uint64(partBytes)
 	for at := uint64(0); at < size; {

@@ -15,40 +15,41 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// TargetHands do by a library what a link needs that a peer opened.
+// TargetHands carry out, with a plane's library, what a link that a peer opened needs.
 type TargetHands interface {
-	// Parse reads a hello.
+	// Parse parses a hello.
 	Parse(body []byte) (Hello, error)
-	// Proves reports whether the hello does, by the token.
+	// Proves reports whether the hello is proven by the token.
 	Proves(token identity.Token) bool
-	// Admit says why a peer that proves itself is not let in all the same. Mapped says that it may have our memory mapped,
-	// so that only its word or its death is proof.
+	// Admit may refuse a peer whose hello is proven. Mapped reports that the peer's process may have our memory
+	// mapped, so that only its own message or its death proves that it does not reach the memory any more.
 	Admit() (mapped bool, code effects.Code, err error)
-	// Welcome makes the frame that answers the hello, proven by the token; nil where the code refuses.
+	// Welcome returns the frame that answers the hello. If token is not nil, the welcome is proven with it.
 	Welcome(code effects.Code, token *identity.Token) []byte
-	// Take is told what the peer says.
+	// Take processes a frame of the peer.
 	Take(kind uint8, body []byte) error
-	// Margin waits until what was under way of an epoch, when its peer said that it is gone, has had its time. It has a
-	// goroutine of its own.
+	// Margin is called when the peer has reported that its part of an epoch is gone. It waits until everything that
+	// was still in flight then has had time to arrive. It runs on a goroutine of its own.
 	Margin(end End)
 	// HangUp ends the connection. It does not block.
 	HangUp()
 }
 
-// An End is ours of an epoch.
+// An End is this process's part of one epoch.
 type End interface {
-	// Leave has it go away; Led follows. It is called once, and does not block.
+	// Leave asks the end to go away; the owner of the end calls Arrival.EndFinished when it has. Leave is called once
+	// and does not block.
 	Leave()
 }
 
-// A Hello is what an initiator says of itself first.
+// A Hello is the part of an initiator's first message that this package needs.
 type Hello struct {
 	From, To      effects.Incarnation
 	Session, Boot [16]byte
 }
 
-// An Arrival is a link that a peer opened. Its epochs outlast its connection where there is no proof yet that they are
-// over.
+// An Arrival is a link that a peer opened. Its epochs outlast its connection as long as there is no proof that they
+// are over.
 type Arrival struct {
 	Hello
 	Channel *Channel
@@ -58,10 +59,10 @@ type Arrival struct {
 
 	arrivals *Arrivals
 	hands    TargetHands
-	address  netip.Prefix // that it comes from
+	address  netip.Prefix // the address of the peer
 
-	// Under the mutex.
-	ends map[uint64]End // by epoch: that may still reach the pool, or whose end is not gone; at most epochsMax
+	// ends is guarded by the mutex of arrivals.
+	ends map[uint64]End // by epoch: ends that may still reach the pool or are not gone yet; at most maxEpochs
 }
 
 // handle serves one admitted connection until it ends.
@@ -78,7 +79,7 @@ func (s *Arrivals) handle(guest *door.Guest) error {
 	})
 	in.fail(err)
 	if refused != nil || errors.Is(err, framing.ErrMalformed) {
-		// What it says is not listened to any more, but how its connection ends is.
+		// The peer's messages are ignored from here on, but how its connection ends still matters as proof.
 		err = errors.Join(err, in.Channel.Drain())
 	}
 	in.end(err)
@@ -87,10 +88,10 @@ func (s *Arrivals) handle(guest *door.Guest) error {
 	return nil
 }
 
-// greet hears a hello and answers it. Whoever is let in is no stranger from then on.
+// greet reads a hello and answers it. A peer that is let in is no longer a stranger to the door.
 func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 	c := &s.cfg
-	conn := guest.Conn // The channel's, which it closes in halves.
+	conn := guest.Conn // The channel owns the connection and closes it in halves.
 	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 	answer := in.hands.Welcome(code, nil)
 	if code == effects.OK {
 		guest.Known()
-		guest.Work(1) // For good: the door closes it for nobody.
+		guest.Work(1) // For the life of the connection: the door never closes it in favour of another one.
 		answer = in.hands.Welcome(code, &token)
 	}
 	_, writing := conn.Write(answer)
@@ -129,7 +130,7 @@ func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 	return in, nil
 }
 
-// arrive lets a peer in, or says why not.
+// arrive admits a peer or returns the reason for refusing it.
 func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 	us := in.arrivals.cfg.Env.Incarnation
 	if !identity.OneLife(in.To, us) {
@@ -151,7 +152,7 @@ func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 	})
 }
 
-// letIn has the machine let a link in, or says why it does not. With the mutex held.
+// letIn asks the machine to admit a link. It returns the reason if the machine refuses. The caller holds the mutex.
 func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error) {
 	s := in.arrivals
 	s.feed(arrives, errRenewed)
@@ -177,10 +178,10 @@ func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error)
 	panic("BUG: a link is neither let in nor refused")
 }
 
-// errRenewed ends the oldest link of a peer that opens one more than it may have.
+// errRenewed ends the oldest link of a peer that opens one link more than it may have.
 var errRenewed = errors.New("its peer opens another link, and has as many as it may")
 
-// says has the machine take an event of this link; why is the cause where the link ends by it.
+// postEvent makes the machine process an event of this link. If the event ends the link, why is the cause.
 func (in *Arrival) says(ev communicator.TargetEvent, why error) {
 	in.arrivals.mu.Lock()
 	defer in.arrivals.mu.Unlock()
@@ -188,19 +189,20 @@ func (in *Arrival) says(ev communicator.TargetEvent, why error) {
 	in.arrivals.feed(ev, why)
 }
 
-// Fenced and Gone are the peer's word that its end of an epoch submits nothing any more, and that it is no more.
+// Fenced processes the peer's message that its end of an epoch submits nothing any more.
 func (in *Arrival) Fenced(epoch uint64) {
 	in.says(communicator.TargetEvent{Kind: communicator.SaysFenced, Epoch: epoch}, nil)
 }
 
+// Gone processes the peer's message that its end of an epoch does not exist any more.
 func (in *Arrival) Gone(epoch uint64) {
 	in.says(communicator.TargetEvent{Kind: communicator.SaysGone, Epoch: epoch}, nil)
 }
 
-// Offered begins an epoch that the peer offers, unless the machine refuses it, and answers with what accept makes: it
-// is told which of the peer's grants were taken back so far. A revocation either is in that list, or finds the epoch
-// and fences it, after the answer. Where it has not begun the end is nobody's; where it has, Led must follow, also with
-// an error.
+// Offered begins an epoch that the peer offers, unless the machine refuses it. It sends the answer that accept makes,
+// which is told which of the peer's grants were revoked so far. A later revocation finds the epoch and fences it,
+// after that answer; so no revocation is missed. If the epoch has not begun, the caller keeps end. If it has begun,
+// EndFinished must follow, even if Offered returns an error.
 func (in *Arrival) Offered(epoch uint64, end End,
 	accept func(code effects.Code, revoked []effects.GrantID, more bool) []byte) (begun bool, err error) {
 	s := in.arrivals
@@ -223,24 +225,24 @@ func (in *Arrival) Offered(epoch uint64, end End,
 	return begun, nil
 }
 
-// End is ours of an epoch; nil if there is none.
+// End returns our end of an epoch, or nil if there is none.
 func (in *Arrival) End(epoch uint64) End {
 	in.arrivals.mu.Lock()
 	defer in.arrivals.mu.Unlock()
 	return in.ends[epoch]
 }
 
-// Led says that our end of an epoch is not worked at any more: whether it failed, and whether it is proven gone.
+// EndFinished reports that our end of an epoch has ended: whether it failed, and whether it is proven gone.
 func (in *Arrival) Led(epoch uint64, failed, gone bool) {
 	in.says(communicator.TargetEvent{Kind: communicator.EndLed, Epoch: epoch, Failed: failed, Gone: gone}, nil)
 }
 
-// fail ends the link: nothing more is believed that is said on its connection.
+// fail ends the link: no further message of its connection is processed.
 func (in *Arrival) fail(err error) {
 	in.says(communicator.TargetEvent{Kind: communicator.LinkFails}, err)
 }
 
-// end says how the connection ended.
+// end reports to the machine how the connection ended.
 func (in *Arrival) end(err error) {
 	s := in.arrivals
 	s.mu.Lock()

@@ -16,60 +16,60 @@ import (
 )
 
 const (
-	// linksOfPeer is how many links one peer may have: one, and those of which it alone knows yet that they have ended.
+	// maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
 	linksOfPeer = 4
-	// reserved is the part of the places that one address leaves to others, one in so many: names cost nothing, and each
-	// has a token.
+	// addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses.
+	// Limits by peer are not enough, because a host can create any number of peers, each with a token of its own.
 	reserved = 8
-	// epochsMax bounds epochs of a link that are not over: one, and those whose forming was given up by the peer and not
-	// yet here.
+	// maxEpochs bounds the epochs of a link that are not over: one, and some whose forming was given up by the peer
+	// but not here yet.
 	epochsMax = 8
-	// revokesMax is how many grants can be in force at a time, by the low bits of their ids.
+	// maxRevokes is how many grants can be in force at a time, as their ids differ in the low 16 bits.
 	revokesMax = 1 << 16
 )
 
-// An ArrivalsConfig is what a plane says of the links that peers open to it.
+// ArrivalsConfig configures the links that peers open to a plane.
 type ArrivalsConfig struct {
-	Name    string    // the plane's
+	Name    string    // the plane's name
 	Env     plane.Env // with a Leased pool
 	Log     *slog.Logger
-	Boot    [16]byte        // this run of this host's kernel (BootID)
+	Boot    [16]byte        // this boot of this host (BootID)
 	Opening context.Context // done when the plane closes
-	Going   *sync.WaitGroup // knows of each goroutine
-	Links   int             // at most
-	Remedy  string          // where these are too few
-	// Files is the part of the files that the process may open which Links take at most, one in so many of each.
+	Going   *sync.WaitGroup // waits for each goroutine
+	Links   int             // limit of links
+	Remedy  string          // what to do if Links is too small
+	// Files limits the links to 1/Files of the files that the process may open.
 	Files int
-	Frame int   // bytes of a frame at most
-	Hello uint8 // the kind of one
-	// Fenced makes the word that an epoch is fenced.
+	Frame int   // limit of the bytes of a frame
+	Hello uint8 // the kind of a hello
+	// Fenced makes the frame that reports a fenced epoch.
 	Fenced func(epoch uint64) []byte
-	// Revoked lists the grants of a peer that were taken back; more says that there were others.
+	// Revoked lists the revoked grants of a peer; more reports that there were others.
 	Revoked func(peer effects.Incarnation) (ids []effects.GrantID, more bool)
-	// Hands are those of a new link.
+	// Hands makes the hands of a new link.
 	Hands func(*Arrival) TargetHands
 }
 
-// Arrivals are the links that peers opened in order to push to us and to read from us. What all of them decide is one
-// machine, under one mutex. They are the guard of the pool that the plane serves.
+// Arrivals are the links that peers have opened in order to push to us and to read from us. One machine decides for
+// all of them, under one mutex. Arrivals is the plane.Expeller of the pool that the plane serves.
 type Arrivals struct {
 	cfg  ArrivalsConfig
-	door *door.Door // by which initiators come in
+	door *door.Door // admits the connections of initiators
 
 	mu       sync.Mutex
 	closed   bool
-	conns    map[net.Conn]struct{} // admitted, for Close; at most 2 Links
+	conns    map[net.Conn]struct{} // admitted connections, for Close; at most 2 × Links
 	target   communicator.Target
-	said     communicator.TargetOut              // what its last step wanted done
+	said     communicator.TargetOut              // what the machine's last step wants done
 	incoming map[communicator.SessionID]*Arrival // at most Links
-	revokes  uint64                              // that ever were asked for
-	revoking map[uint64]func()                   // told when they are proven; as many as grants at most
+	revokes  uint64                              // number of revocations requested so far
+	revoking map[uint64]func()                   // called when the revocation is proven; at most as many as grants
 	expelled uint64                              // epochs of peers that were fenced to revoke a grant
 }
 
-var _ plane.Guard = (*Arrivals)(nil)
+var _ plane.Expeller = (*Arrivals)(nil)
 
-// NewArrivals makes them; there is none yet.
+// NewArrivals returns an empty set of links.
 func NewArrivals(c ArrivalsConfig) *Arrivals {
 	limits := communicator.Limits{
 		Sessions: c.Links, OfPeer: linksOfPeer, Reserved: reserved, Epochs: epochsMax, Revokes: revokesMax,
@@ -82,11 +82,12 @@ func NewArrivals(c ArrivalsConfig) *Arrivals {
 	return s
 }
 
-// Serve lets peers in by a listener, until Close.
+// Serve accepts peers on a listener until Close.
 func (s *Arrivals) Serve(listener net.Listener) { s.door.Serve(listener, "plane "+s.cfg.Name, s.visit) }
 
-// admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for
-// another one: how such a connection ends is proof of something. There is room for as many strangers, who may be.
+// admission limits the connections of initiators. Connections that were let in are at most Links, and are never
+// closed in favour of another one, because the end of such a connection is a proof. There is room for as many
+// strangers.
 func (s *Arrivals) admission() door.Config {
 	limit, _, err := door.Room()
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Arrivals) admission() door.Config {
 	return s.cfg.doorFor(limit)
 }
 
-// doorFor is admission for a process that may open so many files.
+// doorFor returns the limits for a process that may open so many files.
 func (c *ArrivalsConfig) doorFor(limit int) door.Config {
 	links := c.Links
 	if few := max(limit/c.Files, 1); links > few {
@@ -124,7 +125,7 @@ func (s *Arrivals) visit(guest *door.Guest) error {
 	return nil
 }
 
-// track has Close know of a connection and wait for it.
+// track registers a connection, so that Close knows of it and waits for it.
 func (s *Arrivals) track(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +144,8 @@ func (s *Arrivals) untrack(conn net.Conn) {
 	delete(s.conns, conn)
 }
 
-// Expel implements plane.Guard. The peer may offer another epoch at once: it is told then what was taken back.
+// Expel implements plane.Expeller. The peer may offer another epoch at once, and is then told which grants were
+// revoked.
 func (s *Arrivals) Expel(peer effects.Incarnation, gone func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,9 +154,9 @@ func (s *Arrivals) Expel(peer effects.Incarnation, gone func()) {
 	s.feed(communicator.TargetEvent{Kind: communicator.Expels, Revoke: s.revokes, Peer: peer}, nil)
 }
 
-// feed has the target's machine take an event and carries out what comes of it; why is the cause where a link ends by
-// it. Nothing of that blocks or comes back here. With the mutex held, and so at one with what is said of grants that
-// were taken back.
+// feed makes the target's machine process an event and carries out its decisions; why is the cause if a link ends by
+// the event. Nothing of that blocks or calls back into Arrivals. The caller holds the mutex, so that an epoch that
+// begins is told of every grant revoked before.
 func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 	out := &s.said
 	out.Reset()
@@ -197,14 +199,14 @@ func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 	}
 }
 
-// Counts are how many links there are, and how many epochs of peers were ever fenced to revoke a grant.
+// Counts returns the number of links, and how many epochs of peers were ever fenced to revoke a grant.
 func (s *Arrivals) Counts() (links int, expelled uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.incoming), s.expelled
 }
 
-// Ends calls f with each of our ends that may still reach the pool, or is not gone.
+// Ends calls f with each of our ends that may still reach the pool, or is not gone yet.
 func (s *Arrivals) Ends(f func(End)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +217,7 @@ func (s *Arrivals) Ends(f func(End)) {
 	}
 }
 
-// Close has all links end, and lets nobody in any more. It does not wait.
+// Close asks all links to end, and admits no more. It does not wait.
 func (s *Arrivals) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -230,11 +232,11 @@ func (s *Arrivals) Close() {
 		}
 	}
 	s.mu.Unlock()
-	_ = s.door.Shut() // Not Close: that would end the connections of who was let in.
+	_ = s.door.Shut() // Not Close, which would end the connections that were admitted.
 }
 
-// Reachable names, after all that goes has ended, the peers of which there is no proof, nor will be, that they cannot
-// reach the pool any more.
+// Reachable returns an error that names the peers for which there is no proof, and will be none, that they cannot
+// reach the pool any more. It is called after everything that ends has ended.
 func (s *Arrivals) Reachable() (err error) {
 	_ = s.door.Close(context.Background())
 	s.mu.Lock()

@@ -6,21 +6,21 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Piece is one descriptor of a batch: Bytes bytes between an address of ours and one of the peer's.
+// A Piece is one descriptor of a batch: a range of Bytes bytes at an address of ours and at one of the peer's.
 type Piece struct {
 	Local, Remote uintptr
 	Bytes         uint64
 }
 
-// A Limit says how much one batch takes.
+// A Limit bounds one batch.
 type Limit struct {
-	Pieces int    // the library's
-	Bytes  uint64 // ours: a batch that was begun is waited for, and so must be short
+	Pieces int    // as many descriptors as the library takes
+	Bytes  uint64 // our own limit: a batch that has begun must be waited for, and so must be short
 }
 
-// Batches cuts a transfer into what a library takes in one call each. Each descriptor has a fixed price, over HCCL up
-// to 23 µs (docs/ascend.md), so pages that are neighbours at both ends become one. Every byte is in exactly one piece,
-// and the order is the pages'.
+// Batches cuts a transfer into batches, each of which is one call of the library. Each descriptor has a fixed cost
+// (over HCCL up to 23 µs, see docs/ascend.md), so pages that are adjacent at both ends become one descriptor. Every
+// byte is in exactly one piece, in the order of the pages.
 func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
 	remote func(effects.RemotePage) uintptr, most Limit) [][]Piece {
 	var list [][]Piece
@@ -49,7 +49,7 @@ func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Pa
 	return list
 }
 
-// pieces are those of all pages.
+// pieces yields the pieces of all pages.
 func pieces(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
 	remote func(effects.RemotePage) uintptr) iter.Seq[Piece] {
 	return func(yield func(Piece) bool) {
@@ -64,7 +64,7 @@ func pieces(pairs []effects.Pair, gather *effects.Gather, local func(effects.Pag
 	}
 }
 
-// meets reports whether q goes on where p ends, here and there. Only whole pages do.
+// adjoins reports whether q begins where p ends, at both ends. Only whole pages adjoin.
 func (p Piece) meets(q Piece) bool {
 	return p.Local+uintptr(p.Bytes) == q.Local && p.Remote+uintptr(p.Bytes) == q.Remote
 }

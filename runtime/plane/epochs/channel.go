@@ -17,41 +17,43 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Channel is the connection between two planes on which they agree about epochs. Who writes to it never waits. An
-// initiator closes it only when its end of the last communicator is settled, whatever else goes wrong on it: so its end
-// proves at the target that the initiator's hardware, or the initiator, is no more.
+// A Channel is the connection on which two planes agree about epochs. Writing to it never blocks. An initiator closes
+// it only when its end of the last communicator is settled, even if the link fails for another reason. So the end of
+// the connection proves to the target that the initiator's hardware, or the initiator itself, cannot reach the
+// target's memory any more (M4).
 type Channel struct {
 	conn  net.Conn
-	stall time.Duration // longest time one write takes
+	stall time.Duration // how long one write may take
 	limit int           // bytes of a frame
 
 	mu       sync.Mutex
 	finished bool
-	kept     bool // see Keep
+	kept     bool // set by Keep
 	frames   chan []byte
-	ended    chan struct{} // the writer has ended
+	ended    chan struct{} // closed when the writer has ended
 }
 
 const (
-	// framesMax bounds what waits to be written. A link says a few words for each epoch.
+	// maxFrames bounds the frames that wait to be written. A link sends a few frames for each epoch.
 	framesMax = 64
-	// farewell is how long the peer is given to close its side first, so that what it said last does not turn our close
-	// into a reset.
+	// closeWait is how long the peer may take to close its side first, so that unread bytes of the peer do not turn
+	// our close into a reset.
 	farewell = time.Second
 )
 
-// NewChannel makes one of a connection, which it closes by Finish. One write to it takes at most stall, and no frame
-// that is read has more than limit bytes.
+// NewChannel makes a channel of a connection, which Finish closes. One write may take at most stall, and no frame
+// that is read may have more than limit bytes.
 func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
 	return &Channel{
 		conn: conn, stall: stall, limit: limit, frames: make(chan []byte, framesMax), ended: make(chan struct{}),
 	}
 }
 
-// Conn is the connection.
+// Conn returns the connection.
 func (c *Channel) Conn() net.Conn { return c.conn }
 
-// Say queues a frame, which it keeps; false says that the peer takes none any more.
+// Send queues a frame, which it keeps. It returns false if the peer does not read any more, or the channel is
+// finished.
 func (c *Channel) Say(frame []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +68,8 @@ func (c *Channel) Say(frame []byte) bool {
 	}
 }
 
-// Write writes what is said until Finish. After an error it drops the rest and calls failed; it does not close the
-// connection.
+// Write writes queued frames until Finish. After an error it drops the remaining frames and calls failed; it does not
+// close the connection.
 func (c *Channel) Write(failed func(error)) {
 	defer close(c.ended)
 	broken := false
@@ -86,7 +88,8 @@ func (c *Channel) Write(failed func(error)) {
 	}
 }
 
-// Finish writes what was said and closes the connection. closed is closed when the reader has come to the end.
+// Finish writes what is queued and closes the connection. The channel closed must be closed when the reader has
+// ended.
 func (c *Channel) Finish(closed <-chan struct{}) {
 	c.mu.Lock()
 	if !c.finished {
@@ -106,13 +109,13 @@ func (c *Channel) Finish(closed <-chan struct{}) {
 	_ = c.conn.Close()
 }
 
-// held are connections that are never closed, so that nobody takes their end for proof.
+// keptOpen are connections that this process never closes, so that no peer takes their end for proof.
 var held struct {
 	mu    sync.Mutex
 	files []*os.File
 }
 
-// Keep has the connection stay open for as long as the process lives, whatever is closed here.
+// Keep makes the connection stay open for as long as the process lives, even after Finish.
 func (c *Channel) Keep() {
 	if conn, ok := c.conn.(*net.TCPConn); ok {
 		if file, err := conn.File(); err == nil {
@@ -124,7 +127,7 @@ func (c *Channel) Keep() {
 	}
 }
 
-// Read gives each frame to take until the connection ends or take refuses one.
+// Read passes each frame to take until the connection ends or take returns an error.
 func (c *Channel) Read(take func(kind uint8, body []byte) error) error {
 	r := bufio.NewReader(c.conn)
 	var buf []byte
@@ -140,7 +143,7 @@ func (c *Channel) Read(take func(kind uint8, body []byte) error) error {
 	}
 }
 
-// Drain reads on, without an interest in what comes, for the sake of how it ends.
+// Drain reads and discards everything until the connection ends, and returns how it ended.
 func (c *Channel) Drain() error {
 	_, err := io.Copy(io.Discard, c.conn)
 	if err == nil {
@@ -149,8 +152,9 @@ func (c *Channel) Drain() error {
 	return err
 }
 
-// Proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead.
-// A reset says so only between processes of one host: from elsewhere it may come from anybody on the way.
+// Proves reports whether the end of a channel proves that the peer has closed it or is dead, by the word of the
+// peer's kernel. A reset proves that only between processes of one host: from another host it may come from any
+// machine on the way.
 func Proves(err error, sameHost bool) bool {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -161,7 +165,7 @@ func Proves(err error, sameHost bool) bool {
 	return false
 }
 
-// BootID names this run of this host's kernel.
+// BootID returns the id of this boot of this host.
 func BootID() (id [16]byte, err error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

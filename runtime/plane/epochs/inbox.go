@@ -8,24 +8,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An Inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the
-// machine has a bound of transfers, the library one of completions, and the peer is held to one here.
+// An Inbox holds what has happened to a link and was not processed by the link's goroutine yet. Its size is bounded
+// at the sources: the machine bounds its transfers, the library its completions, and PushFromPeer bounds the peer's
+// messages.
 type Inbox struct {
 	mu      sync.Mutex
 	waiting []func(now effects.Time)
-	words   int           // of the peer's among them
-	wake    chan struct{} // has room for one
+	words   int           // how many of waiting are messages of the peer
+	wake    chan struct{} // has a buffer of one
 }
 
-// wordsMax bounds what the peer has said and nobody has listened to. It has two words for each epoch, and an epoch is
-// offered only when the one before is over; one that talks on gets no memory for it while the goroutine waits for the
-// device.
+// maxMessages bounds the messages of the peer that were not processed yet. An honest peer sends two messages for each
+// epoch, and an epoch is offered only when the one before it is over. A peer that sends more gets no memory for them
+// while the goroutine waits for the device.
 const wordsMax = 64
 
-// NewInbox makes one.
+// NewInbox returns an empty inbox.
 func NewInbox() Inbox { return Inbox{wake: make(chan struct{}, 1)} }
 
-// Push has the goroutine of the link do something. It never blocks.
+// Push makes the link's goroutine call f. It never blocks.
 func (b *Inbox) Push(f func(now effects.Time)) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, f)
@@ -36,7 +37,7 @@ func (b *Inbox) Push(f func(now effects.Time)) {
 	}
 }
 
-// Hear is Push for a word of the peer's. It refuses one too many.
+// PushFromPeer is like Push, for a message of the peer. It fails if too many of them are waiting.
 func (b *Inbox) Hear(f func(now effects.Time)) error {
 	b.mu.Lock()
 	full := b.words == wordsMax
@@ -52,10 +53,10 @@ func (b *Inbox) Hear(f func(now effects.Time)) error {
 	return nil
 }
 
-// Wake is sent to when something was pushed.
+// Wake returns a channel that receives a value after something was pushed.
 func (b *Inbox) Wake() <-chan struct{} { return b.wake }
 
-// Happened is all that was pushed since it was asked last, in order.
+// Take removes everything that was pushed, and returns it in order.
 func (b *Inbox) Happened() []func(now effects.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,52 +17,55 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// Hands carry out by a library what the machine of a link decides. All but Listen are called on the link's goroutine.
+// Hands carry out, with a plane's library, what the machine of a link decides. All methods but Listen are called on
+// the link's goroutine.
 type Hands interface {
-	// Greet shakes hands on a new connection, and says in the link what the peer serves (Serves). Who greets has the
-	// connection's deadline kept for it.
+	// Greet performs the handshake on a new connection, and sets Link.Serves to the pools that the peer serves. The
+	// caller sets the connection's deadline.
 	Greet(conn net.Conn, token identity.Token) error
-	// Listen takes what the peer says until its connection ends, and calls Lost then. It has a goroutine of its own.
+	// Listen processes the peer's frames until its connection ends, and then calls Link.Lost. It runs on a goroutine
+	// of its own.
 	Listen()
-	// Say tells the peer a word of the machine's.
+	// Say sends the peer a message that the machine decided on.
 	Say(s communicator.Say)
-	// Form makes our end of an epoch, without blocking: the event Formed follows.
+	// Form makes our end of an epoch, without blocking. The event Formed follows.
 	Form(epoch uint64)
-	// Submit begins a batch, unless its time is over.
+	// Submit begins a batch, unless its deadline has passed.
 	Submit(read bool, batch []Piece, b communicator.Batch) communicator.Outcome
-	// Pause is how long the library need not be asked while nothing happens, and ForLong if not at all. Look asks it:
-	// whenever something was done, and when a pause has gone by without anything (idle).
+	// Pause returns how long the library need not be polled while nothing happens, or ForLong if it need not be
+	// polled at all. Look polls it: whenever something was done, and when a pause has passed without any event
+	// (idle).
 	Pause() time.Duration
 	Look(idle bool)
-	// TearDown ends our end of an epoch, without blocking: the event TornDown, or NoProof, follows.
+	// TearDown ends our end of an epoch, without blocking. The event TornDown or NoProof follows.
 	TearDown(d communicator.TearDown)
 }
 
-// ForLong is longer than any pause has to be.
+// ForLong is longer than any pause needs to be.
 const ForLong = time.Hour
 
-// A Link is one that we opened in order to push and to read: one goroutine that feeds the link's machine with what
-// happens, and has its hands carry out what that decides.
+// A Link is a link that this node has opened in order to push and to read. One goroutine feeds its machine with
+// events, and makes its hands carry out what the machine decides.
 type Link struct {
 	links *Links
 	hands Hands
 	corr  effects.Corr // of the Import
 
-	Peer, Us effects.Incarnation // it, and what it knows us by
+	Peer, Us effects.Incarnation // the peer, and the incarnation by which it knows us
 	Log      *slog.Logger
 	Channel  *Channel
 	Reader   chan struct{} // closed when the channel's reader has ended
 
-	// Serves are the peer's pools, since it was greeted.
+	// Serves are the peer's pools. Greet sets it.
 	Serves []Served
 
 	Inbox
 
-	// Of the serving goroutine.
+	// The fields below belong to the link's goroutine.
 	id   effects.Link
 	m    communicator.Initiator
 	out  communicator.Out
-	jobs map[effects.Corr]*job // what the machine has not been told the end of
+	jobs map[effects.Corr]*job // the transfers whose end was not reported to the machine
 }
 
 // A job is what a transfer moves, cut into batches.
@@ -81,20 +84,22 @@ func newLink(s *Links, e *effects.Import) *Link {
 	return l
 }
 
-// Epoch is the one that is up, or the last one; Flying is how many of its batches are in flight.
+// Epoch returns the epoch that is up, or the last one.
 func (l *Link) Epoch() uint64 { return l.m.Epoch() }
-func (l *Link) Flying() int   { return l.m.Flying() }
 
-// Hands are what carries the link's decisions out.
+// Flying returns the number of the epoch's batches in flight.
+func (l *Link) Flying() int { return l.m.Flying() }
+
+// Hands returns the hands of the link.
 func (l *Link) Hands() Hands { return l.hands }
 
-// A Served is a pool of the peer's, and where it begins there.
+// A Served is a pool of the peer, with its address there.
 type Served struct {
 	effects.Buffer
 	Base uintptr
 }
 
-// serves is the peer's pool of that name; nil if it has none.
+// serves returns the peer's pool with that id, or nil.
 func (l *Link) serves(id effects.BufferID) *Served {
 	for i := range l.Serves {
 		if l.Serves[i].ID == id {
@@ -104,7 +109,7 @@ func (l *Link) serves(id effects.BufferID) *Served {
 	return nil
 }
 
-// address is where a page of the peer's begins, there. It must have that pool.
+// address returns the address of a page in the peer's memory. The peer must serve the page's pool.
 func (l *Link) address(page effects.RemotePage) uintptr {
 	of := l.serves(page.Buffer)
 	return of.Base + uintptr(uint64(page.Index)*of.PageBytes)
@@ -133,7 +138,7 @@ func (l *Link) serve(blob []byte) {
 	l.run()
 }
 
-// A refusal is an error with the code that Imported shall carry.
+// A refusal is an error with the code that Imported is to carry.
 type refusal struct {
 	code effects.Code
 	err  error
@@ -142,12 +147,12 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.code, r.err) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// Refuse makes the error of a handshake by which the Import ends with a code; any other one is Unreachable.
+// Refuse returns the error of a handshake that makes Imported carry code. Any other error counts as Unreachable.
 func Refuse(code effects.Code, format string, args ...any) error {
 	return &refusal{code, fmt.Errorf(format, args...)}
 }
 
-// connect dials the peer and shakes hands, within the bound of a handshake.
+// connect dials the peer and performs the handshake within Bounds.Handshake.
 func (l *Link) connect(blob []byte) error {
 	s := l.links
 	token, address, err := framing.ParseBlob(blob)
@@ -170,14 +175,14 @@ func (l *Link) connect(blob []byte) error {
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		_ = conn.Close() // Nothing was made that could reach memory.
+		_ = conn.Close() // Nothing exists yet that could reach memory.
 		return err
 	}
 	l.Channel = NewChannel(conn, s.cfg.Env.Bounds.Stall, s.cfg.Frame)
 	return nil
 }
 
-// Answer reads what answers our hello: a frame of the kind of a welcome.
+// Answer reads the answer to our hello, which must be a frame of the kind of a welcome.
 func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 	k, body, _, err := framing.Read(conn, nil, l.links.cfg.Frame)
 	switch {
@@ -194,8 +199,7 @@ func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 	return body, nil
 }
 
-// Believe says why a welcome that could be read is not to be believed, if it is not: by its code, whom it is from, and
-// whether that is proven.
+// CheckWelcome returns the reason for which a welcome cannot be accepted: its code, its sender, or its missing proof.
 func (l *Link) Believe(code effects.Code, from effects.Incarnation, proven bool) error {
 	switch {
 	case code != effects.OK:
@@ -249,7 +253,7 @@ func (l *Link) run() {
 	readers.Wait()
 }
 
-// step takes all that has happened, and submits what may be.
+// step processes all that has happened, and submits the batches that may be submitted.
 func (l *Link) step() {
 	for _, f := range l.Happened() {
 		f(plane.Now())
@@ -264,12 +268,12 @@ func (l *Link) step() {
 	}
 }
 
-// Happens has the link's goroutine take an event.
+// PostEvent makes the link's goroutine process an event.
 func (l *Link) Happens(ev communicator.Event) {
 	l.Push(func(now effects.Time) { l.Feed(now, ev) })
 }
 
-// Feed has the machine take an event, and carries out what comes of it. On the link's goroutine only.
+// Feed makes the machine process an event, and carries out its decisions. It must be called on the link's goroutine.
 func (l *Link) Feed(now effects.Time, ev communicator.Event) {
 	l.m.Step(now, &ev, &l.out)
 	out := &l.out
@@ -288,7 +292,7 @@ func (l *Link) Feed(now effects.Time, ev communicator.Event) {
 	out.Reset()
 }
 
-// owe tells the machine above what it is owed.
+// postCompletion reports a completion to the rank's machine.
 func (l *Link) owe(p communicator.Post) {
 	switch p.Kind {
 	case communicator.PostImported:
@@ -309,7 +313,7 @@ func (l *Link) owe(p communicator.Post) {
 	}
 }
 
-// Tell sends the peer a frame, or ends the link.
+// SendFrame sends the peer a frame, or ends the link if the peer does not read any more.
 func (l *Link) Tell(frame []byte) {
 	if !l.Channel.Say(frame) {
 		l.Lost(ErrStalled)
@@ -319,7 +323,7 @@ func (l *Link) Tell(frame []byte) {
 // ErrStalled ends a link whose peer does not read.
 var ErrStalled = errors.New("the peer takes no message any more")
 
-// Lost says that the channel has ended. It never blocks.
+// Lost reports that the channel has ended. It never blocks.
 func (l *Link) Lost(err error) {
 	l.Push(func(now effects.Time) {
 		if !l.m.Final() {
@@ -329,15 +333,15 @@ func (l *Link) Lost(err error) {
 	})
 }
 
-// Fenced counts and tells of an epoch that is torn down before its link is, or with batches in flight. It reports
-// whether it is one.
+// Fenced logs that an epoch is torn down before the end of its link, or with batches in flight. It reports whether
+// that is so; otherwise the link ends in the normal way.
 func (l *Link) Fenced(what string, d communicator.TearDown) bool {
 	if d.Flying == 0 && d.Last {
 		return false
 	}
 	level := slog.LevelWarn
 	if d.Flying == 0 || d.ByPeer {
-		level = slog.LevelInfo // As every revocation does.
+		level = slog.LevelInfo // Revocations do this in normal operation.
 	}
 	l.Log.Log(l.links.cfg.Opening, level, what+" is fenced", "epoch", d.Epoch, "in_flight", d.Flying, "by_peer", d.ByPeer)
 	return true

@@ -14,36 +14,36 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A LinksConfig is what a plane says of the links that it opens.
+// LinksConfig configures the links that a plane opens.
 type LinksConfig struct {
 	Env     plane.Env // with a Leased pool
 	Log     *slog.Logger
 	Seldom  *seldom.Log
 	Opening context.Context // ends attempts to import
-	Going   *sync.WaitGroup // knows of each goroutine
+	Going   *sync.WaitGroup // waits for each goroutine
 	Rules   communicator.Rules
 	Batch   Limit
-	Max     int    // links, and attempts at one
-	Remedy  string // where these are too few
-	Frame   int    // bytes of a frame at most
-	// Hands are those of a new link.
+	Max     int    // limit of links and attempts to open one
+	Remedy  string // what to do if Max is too small
+	Frame   int    // limit of the bytes of a frame
+	// Hands makes the hands of a new link.
 	Hands func(*Link) Hands
 }
 
-// Links are the links that a plane opened in order to push and to read. It does for the plane what plane.Plane has an
-// Import, a Drop, a Transfer and a Cancel do.
+// Links are the links that a plane has opened in order to push and to read. It implements Import, Drop, Transfer and
+// Cancel of plane.Plane.
 type Links struct {
 	cfg LinksConfig
 
 	mu        sync.Mutex
 	closed    bool
-	all       map[*Link]struct{} // and attempts at one; at most Max
+	all       map[*Link]struct{} // including attempts to open one; at most Max
 	up        map[effects.Link]*Link
-	transfers map[effects.Corr]*Link // not told; at most Transfers
-	unproven  error                  // those whose last epoch is not proven over
+	transfers map[effects.Corr]*Link // whose TransferDone was not posted; at most Bounds.Transfers
+	unproven  error                  // names the peers whose last epoch is not proven over
 }
 
-// NewLinks makes them; there is none yet.
+// NewLinks returns an empty set of links.
 func NewLinks(c LinksConfig) *Links {
 	return &Links{cfg: c, all: map[*Link]struct{}{}, up: map[effects.Link]*Link{},
 		transfers: map[effects.Corr]*Link{}}
@@ -74,14 +74,14 @@ func (s *Links) Drop(link effects.Link) {
 	}
 }
 
-// Link is one that is up; nil if it is not.
+// Link returns a link that is up, or nil.
 func (s *Links) Link(link effects.Link) *Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.up[link]
 }
 
-// Up is how many are.
+// LinkCount returns the number of links that are up.
 func (s *Links) Up() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Links) Transfer(e *effects.Transfer) {
 	})
 }
 
-// admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot
-// look.
+// admit returns the reason for which a transfer cannot use the link. Whether a grant covers the pages was decided by
+// the machine; the peer has no means to check it.
 func (s *Links) admit(l *Link, e *effects.Transfer) effects.Code {
 	switch {
 	case s.closed:
@@ -154,7 +154,7 @@ func (s *Links) Cancel(corr effects.Corr) {
 	}
 }
 
-// Close has all of them end, and opens none any more. It does not wait.
+// Close asks all links to end, and opens no more. It does not wait.
 func (s *Links) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,15 +164,16 @@ func (s *Links) Close() {
 	}
 }
 
-// Unproven names the peers of which there is no proof that transfers to and from them are over, after all have ended.
+// Unproven returns an error that names the peers for which there is no proof that transfers to and from them are
+// over. It is called after all links have ended.
 func (s *Links) Unproven() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unproven
 }
 
-// unprove notes that the last epoch of a link is not proven over. Its channel stays open: the peer would take its end
-// for the proof.
+// recordUnproven records that the last epoch of a link is not proven over. The link's channel stays open, because the
+// peer would take its end for that proof.
 func (s *Links) unprove(l *Link) {
 	l.Channel.Keep()
 	s.mu.Lock()
@@ -182,7 +183,7 @@ func (s *Links) unprove(l *Link) {
 		l.Peer[:4]))
 }
 
-// post tells the machine above an event of a link.
+// post reports an event of a link to the rank's machine.
 func (s *Links) post(l *Link, ev effects.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// AddressMax bounds the address in a blob, in bytes.
+// AddressMax is the length of the longest address in a blob.
 const AddressMax = 512
 
 const (
@@ -17,14 +17,14 @@ const (
 	blobMin     = addressAt + tokenBytes
 )
 
-// AppendBlob appends what every peer needs to dial: version, length and bytes of the address. What a peer is told ends
-// with its own token behind it.
+// AppendBlob appends what every peer needs to dial: version, length and bytes of the address. The blob that a peer is
+// given ends with the peer's own token.
 func AppendBlob(b []byte, address string) []byte {
 	b = binary.LittleEndian.AppendUint16(append(b, blobVersion), uint16(len(address)))
 	return append(b, address...)
 }
 
-// ParseBlob reads what a peer told us of its plane. Its error wraps ErrMalformed.
+// ParseBlob parses the blob of a peer's plane. Its error wraps ErrMalformed.
 func ParseBlob(b []byte) (token identity.Token, address string, err error) {
 	if len(b) < blobMin || len(b) > blobMin+AddressMax {
 		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobMin,

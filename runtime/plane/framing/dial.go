@@ -7,11 +7,12 @@ import (
 	"net/netip"
 )
 
-// Advertised is where peers of a tcp listener are told to connect to. It is an address also where the configuration has
-// a name: else each peer would ask its name server for what we say.
+// Advertised returns the address that peers of a tcp listener are told to dial. It is numeric even if the
+// configuration has a name, because otherwise each peer would resolve the name with its own name server.
 func Advertised(l net.Listener) string { return l.Addr().String() }
 
-// Dial connects to what a peer advertises. A name is refused: whom it makes us ask would be the choice of the peer.
+// Dial connects to the address that a peer advertises. It refuses names, because a peer must not choose which name
+// server this process queries.
 func Dial(ctx context.Context, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -1,7 +1,13 @@
-// Package framing is what the connections between planes have in common, whatever is said on them: frames, and the
+// Package framing contains what all connections between planes share, whatever protocol they carry: frames, and the
 // blob by which a peer finds the plane and proves that it was invited.
 //
-// A frame is little-endian: a length (of all that follows it), a kind, a body.
+// A frame is little-endian: a length (of everything that follows it), a kind, a body. For example, kind 4 with the
+// body "ab" is
+//
+//	03 00 00 00  04  61 62
+//
+// A frame that violates its protocol is an error that wraps [ErrMalformed]. The connection must then be closed,
+// because the beginning of the next frame cannot be trusted.
 package framing
 
 import (
@@ -12,22 +18,22 @@ import (
 	"slices"
 )
 
-// HeadBytes is what stands before the body of a frame: its length and its kind.
+// HeadBytes is the length of a frame's header: its length and its kind.
 const HeadBytes = 4 + 1
 
-// ErrMalformed is wrapped by every error that says what a peer's bytes violate. After one the connection is of no use:
-// where the next frame begins cannot be trusted.
+// ErrMalformed is wrapped by every error that describes how a peer's bytes violate the protocol. The connection is
+// useless after it.
 var ErrMalformed = errors.New("malformed frame")
 
-// Begin appends the head of a frame whose body will have so many bytes.
+// Begin appends the header of a frame whose body will have so many bytes.
 func Begin(b []byte, kind uint8, body int) []byte {
 	b = slices.Grow(b, HeadBytes+body)
 	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
 	return append(b, kind)
 }
 
-// Read reads one frame of at most limit bytes, head included. The body is a part of the buffer that it returns, which
-// is buf where that was large enough. The error is io.EOF only for an end between two frames.
+// Read reads one frame of at most limit bytes, header included. The body is part of the buffer that Read returns,
+// which is buf if that was large enough. The error is io.EOF only if the connection ended between two frames.
 func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, err error) {
 	var head [HeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -50,7 +56,7 @@ func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, e
 	return head[4], body, buf, nil
 }
 
-// WrongSize says that a body has not as many bytes as its kind.
+// WrongSize returns an error about a body whose length is wrong for its kind.
 func WrongSize(what string, got, want int) error {
 	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
 }

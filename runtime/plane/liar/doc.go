@@ -1,11 +1,16 @@
-// Package liar is a peer that lies, for tests: it stands between an honest initiator and an honest target of the tcp or
-// the shm plane, or of the channel of the plane between NPUs, reads every frame and every page that they send each
-// other, takes the files that come beside them, and deviates at one step, in one way. So it is a lying target to the
-// one
-// and a lying initiator to the other, at any step that the two can reach, without a protocol of its own that could be
-// kinder.
+// Package liar is a hostile peer for tests. A [Liar] stands between an honest initiator and an honest target of a
+// data plane: the tcp or the shm plane, or the channel of the planes over HCCL and libnixl. It reads every frame and
+// every page that they send to each other, and the files that are passed beside frames, and deviates at one step, in
+// one way. So it acts as a lying target towards one end and as a lying initiator towards the other, at any step that
+// the two can reach. Because it has no protocol of its own, it cannot be kinder than the real one.
 //
-//	for _, lie := range liar.All() { ... }
+// A test runs one Liar for each deviation and checks that the honest ends keep their promises:
 //
-// What it was given to pass on it keeps account of: [Liar.Saw] says whether bytes went by that nobody was to send.
+//	for _, lie := range liar.All() {
+//		l, blob, err := liar.New(targetBlob, lie, secret)
+//		// The initiator imports blob instead of targetBlob, and pushes or reads.
+//		<-l.Lied()
+//	}
+//
+// [Liar.Saw] reports whether bytes were sent through it that the initiator must never send.
 package liar

@@ -12,14 +12,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// filesMost is more files than any frame has beside it.
+// maxFiles is more than the number of files that any frame has beside it.
 const filesMost = 8
 
-// An end is one side of a connection. Of one between processes of a host it takes the files that come beside bytes.
+// An end is one side of a relayed connection. Between processes of one host it also receives the files that are
+// passed beside bytes.
 type end struct {
 	net.Conn
 	mu    sync.Mutex
-	files []*os.File // came, and were not taken
+	files []*os.File // received and not taken yet
 }
 
 // Read implements io.Reader.
@@ -30,7 +31,7 @@ func (e *end) Read(b []byte) (int, error) {
 	}
 	control := make([]byte, unix.CmsgSpace(4*filesMost))
 	n, nc, _, _, err := c.ReadMsgUnix(b, control)
-	messages, _ := unix.ParseSocketControlMessage(control[:nc]) // What the kernel made of it is well formed.
+	messages, _ := unix.ParseSocketControlMessage(control[:nc]) // The kernel's control messages are well formed.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range messages {
@@ -59,7 +60,7 @@ func (e *end) forget() {
 	}
 }
 
-// send writes bytes with files beside the first of them.
+// send writes bytes, and passes files beside the first of them.
 func (e *end) send(b []byte, files []*os.File) bool {
 	c, ok := e.Conn.(*net.UnixConn)
 	if !ok || len(files) == 0 || len(b) == 0 {
@@ -77,7 +78,7 @@ func (e *end) send(b []byte, files []*os.File) bool {
 	return err == nil
 }
 
-// otherFiles are sent in place of those that came; it closes what is not.
+// otherFiles returns the files to pass on in place of those that came. It closes the files that are not passed on.
 func otherFiles(way Way, came []*os.File) []*os.File {
 	drop := func(n int) {
 		for _, file := range came[n:] {
@@ -111,12 +112,12 @@ func otherFiles(way Way, came []*os.File) []*os.File {
 			_ = old.Close()
 		}
 	case Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early:
-		// They are about the bytes.
+		// They are about the bytes. // These ways deviate in the bytes.
 	}
 	return came
 }
 
-// made is memory of so many bytes that nobody has stored into; sealed as a pool is, if it shall be.
+// made returns empty memory of a size, sealed like a pool's if sealed is true.
 func made(size int64, sealed bool) *os.File {
 	fd, err := unix.MemfdCreate("lie", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -125,7 +126,7 @@ func made(size int64, sealed bool) *os.File {
 	file := os.NewFile(uintptr(fd), "lie")
 	_ = file.Truncate(size)
 	if sealed {
-		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, int(plane.SealsDemanded))
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, int(plane.RequiredSeals))
 	}
 	return file
 }

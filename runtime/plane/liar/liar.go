@@ -20,10 +20,10 @@ const (
 	unitMax   = 64 << 20
 )
 
-// A Liar relays between initiators that were given its Blob and the plane whose blob it was given, and lies once.
+// A Liar relays between the plane whose blob it was given and initiators that use the Liar's own blob. It lies once.
 type Liar struct {
 	lie      Lie
-	kinds    map[uint8]Step // of frames
+	kinds    map[uint8]Step // by the kinds of frames
 	network  string         // of both sides
 	target   string
 	listener net.Listener
@@ -36,23 +36,24 @@ type Liar struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	saw   bool
-	cut   []*os.File // memory to be cut short when somebody speaks next
+	cut   []*os.File // memory to be truncated before the next frame is passed on
 }
 
-// New starts one before the plane of a blob, of shm if its address is a socket of this host and of tcp otherwise. What
-// a byte string of secret is must never go by; it is looked for in what the initiator sends.
+// New starts a Liar in front of the plane of a blob: the shm plane if the blob's address is a socket of this host,
+// and the tcp plane otherwise. It returns the Liar and its blob. The Liar looks for secret in everything that the
+// initiator sends; see Saw.
 func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
 	return Before(blob, lie, secret, kinds)
 }
 
-// kinds are the steps that frames of the tcp and the shm plane are.
+// kinds are the steps of the frames of the tcp and the shm plane.
 var kinds = map[uint8]Step{
 	uint8(link.KindHello): Hello, uint8(link.KindWelcome): Welcome, uint8(link.KindPush): Push,
 	uint8(link.KindRead): Read, uint8(link.KindCancel): Cancel, uint8(link.KindDone): Done,
 	uint8(link.KindJoin): Join, uint8(link.KindJoined): Joined,
 }
 
-// Before is New for a plane whose frames are of other kinds.
+// Before is like New, for a plane whose frames have other kinds.
 func Before(blob []byte, lie Lie, secret []byte, kinds map[uint8]Step) (*Liar, []byte, error) {
 	const before = 1 + 2 // version, length of the address
 	if len(blob) < before {
@@ -78,10 +79,10 @@ func Before(blob []byte, lie Lie, secret []byte, kinds map[uint8]Step) (*Liar, [
 	return l, append(append(b, ours...), token...), nil
 }
 
-// Lied is closed when the lie has been told.
+// Lied returns a channel that is closed when the lie has been told.
 func (l *Liar) Lied() <-chan struct{} { return l.lied }
 
-// Saw reports whether the secret went by.
+// Saw reports whether the initiator has sent the secret.
 func (l *Liar) Saw() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,10 +129,10 @@ func (l *Liar) accept() {
 	}
 }
 
-// A wire is one connection; its first frame says of what kind.
+// A wire is one relayed connection. Its first frame tells whether it is a stream.
 type wire struct {
 	from, to *end
-	mu       sync.Mutex // held for a write to from
+	mu       sync.Mutex // held during a write to from
 	stream   bool
 }
 
@@ -157,9 +158,9 @@ func (l *Liar) relay(from, to net.Conn) {
 	back.Wait()
 }
 
-// pass passes units on in one direction until it ends.
+// pass relays frames or pages in one direction until the connection ends.
 func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
-	var held []byte // told after the next
+	var held []byte // passed on after the next one
 	for {
 		first := unit != nil
 		if !first {
@@ -220,7 +221,7 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 	}
 }
 
-// cutShort cuts what was kept for it short, and keeps what is next.
+// cutShort truncates the memory that was kept for that, and keeps the files next.
 func (l *Liar) cutShort(next []*os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +232,7 @@ func (l *Liar) cutShort(next []*os.File) {
 	l.cut = next
 }
 
-// came are the files that came with what was read last in a direction.
+// came returns the files that came with the last read in a direction.
 func (w *wire) came(out bool) []*os.File {
 	if out {
 		return w.from.take()
@@ -248,7 +249,7 @@ func (l *Liar) write(w *wire, out bool, b []byte, files []*os.File) bool {
 	return w.from.send(b, files)
 }
 
-// stepOf names a unit.
+// stepOf returns the step of a frame or page.
 func (l *Liar) stepOf(unit []byte, ofStream, out bool) Step {
 	switch {
 	case ofStream && out:
@@ -259,7 +260,7 @@ func (l *Liar) stepOf(unit []byte, ofStream, out bool) Step {
 	return l.kinds[unit[4]]
 }
 
-// frame reads one frame, head included.
+// frame reads one frame, header included.
 func frame(r io.Reader) ([]byte, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -268,7 +269,7 @@ func frame(r io.Reader) ([]byte, error) {
 	return rest(r, head, int(binary.LittleEndian.Uint32(head)))
 }
 
-// page reads one page of a stream, head included.
+// page reads one page of a stream, header included.
 func page(r io.Reader) ([]byte, error) {
 	head := make([]byte, pageHead)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -279,14 +280,14 @@ func page(r io.Reader) ([]byte, error) {
 
 func rest(r io.Reader, head []byte, n int) ([]byte, error) {
 	if n < 1 || n > unitMax {
-		return nil, io.ErrUnexpectedEOF // Honest ends say nothing of the kind.
+		return nil, io.ErrUnexpectedEOF // Honest ends send nothing of this length.
 	}
 	unit := append(head, make([]byte, n)...)
 	_, err := io.ReadFull(r, unit[len(head):])
 	return unit, err
 }
 
-// done is the word that the transfer of an ask has ended well.
+// done returns the frame that reports the success of a requested transfer.
 func done(ask []byte) []byte {
 	b := append(binary.LittleEndian.AppendUint32(nil, 1+8+1), byte(link.KindDone))
 	return append(append(b, ask[:8]...), 0)

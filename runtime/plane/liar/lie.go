@@ -2,10 +2,10 @@ package liar
 
 import "encoding/binary"
 
-// A Step is what is lied about: the first of its kind that comes by.
+// A Step is what the lie is about: the first frame or page of its kind.
 type Step string
 
-// Steps of the tcp plane: frames of a link's first connection, and what goes over its streams.
+// Steps of the tcp plane: frames of a link's first connection, and the content of its streams.
 const (
 	Hello   Step = "hello"
 	Welcome Step = "welcome"
@@ -19,7 +19,7 @@ const (
 	PageIn  Step = "page of a read"
 )
 
-// Steps of the plane between NPUs: what its channel says of lives, beside hello and welcome.
+// Steps of the plane between NPUs: the messages of its channel about epochs, in addition to hello and welcome.
 const (
 	Offer  Step = "offer"
 	Accept Step = "accept"
@@ -27,14 +27,14 @@ const (
 	Gone   Step = "gone"
 )
 
-// Steps of the plane over libnixl beside those.
+// Steps that the plane over libnixl has in addition to those.
 const (
 	Met  Step = "met"
 	Busy Step = "busy"
 	Idle Step = "idle"
 )
 
-// A Way is how.
+// A Way is how a step deviates.
 type Way string
 
 // Ways to deviate.
@@ -54,7 +54,7 @@ const (
 	Early     Way = "answered with ok at once"
 )
 
-// Ways to deviate in the files that come beside a hello or a welcome of the shm plane.
+// Ways to deviate in the files that are passed beside a hello or a welcome of the shm plane.
 const (
 	NoFiles    Way = "without its files"
 	FewerFiles Way = "with one file"
@@ -71,12 +71,12 @@ type Lie struct {
 	Way  Way
 }
 
-// ways are those in which any frame can be a lie.
+// ways are those in which any frame can deviate.
 var ways = []Way{
 	Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing,
 }
 
-// All are all lies of the tcp plane, in a stable order.
+// All returns all lies of the tcp plane, in a stable order.
 func All() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, Joined, PageOut, PageIn} {
 		for _, way := range ways {
@@ -89,7 +89,7 @@ func All() (all []Lie) {
 	return all
 }
 
-// OfNPUs are all lies of the plane between NPUs, in a stable order.
+// OfNPUs returns all lies of the plane between NPUs, in a stable order.
 func OfNPUs() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Offer, Accept, Fenced, Gone} {
 		for _, way := range ways {
@@ -99,8 +99,8 @@ func OfNPUs() (all []Lie) {
 	return all
 }
 
-// OfLibnixl are all lies of the plane over libnixl, in a stable order: those of its channel. What its agents say to
-// each other passes by no relay.
+// OfLibnixl returns all lies of the plane over libnixl, in a stable order. They concern its channel only, because no
+// relay sees what agents send to each other.
 func OfLibnixl() (all []Lie) {
 	all = OfNPUs()
 	for _, step := range []Step{Met, Busy, Idle} {
@@ -111,7 +111,7 @@ func OfLibnixl() (all []Lie) {
 	return all
 }
 
-// OfHost are all lies of the shm plane, which has no streams, in a stable order.
+// OfHost returns all lies of the shm plane, which has no streams, in a stable order.
 func OfHost() (all []Lie) {
 	for _, lie := range All() {
 		if lie.Step != Join && lie.Step != Joined && lie.Step != PageOut && lie.Step != PageIn {
@@ -126,7 +126,7 @@ func OfHost() (all []Lie) {
 	return all
 }
 
-// noise is garbage of n bytes, the same each time.
+// noise returns n bytes of garbage, the same for each call.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	x := uint64(0x9e3779b97f4a7c15)
@@ -139,8 +139,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// told is what is passed on in place of a unit whose numbers begin at head; the connection ends after it if over, and
-// nothing more is passed in this direction if still.
+// deviate returns what is passed on in place of a frame or page whose fields begin at head. If over is true, the
+// connection ends after it; if still is true, nothing more is passed in this direction.
 func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	b = append([]byte(nil), unit...)
 	switch way {
@@ -163,7 +163,7 @@ func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 			b[i] = 0xff
 		}
 	case TooLong:
-		at := 0 // The length of a frame; of a page it stands last in its head.
+		at := 0 // The length of a frame comes first; that of a page is the last field of its header.
 		if head == 0 {
 			at = pageHead - 4
 		}
@@ -172,7 +172,7 @@ func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 		return nil, true, false
 	case Trailing:
 		return append(b, noise(64)...), false, false
-	case Late, Early, NoFiles, FewerFiles, MoreFiles, Swapped, NoMemory, Shorter, Unsealed: // They need more than this.
+	case Late, Early, NoFiles, FewerFiles, MoreFiles, Swapped, NoMemory, Shorter, Unsealed: // The caller handles these.
 	}
 	return b, false, false
 }

@@ -23,37 +23,40 @@ import (
 // Name is the plane's name in handshakes.
 const Name = "nixl"
 
-// Config configures the plane. What has no default must be set; zero means the default.
+// Config configures the plane. Library must be set. Zero in another field means its default.
 type Config struct {
-	// Library is libnixl. It stays the caller's.
+	// Library is libnixl. It belongs to the caller and must outlive the plane.
 	Library *libnixl.Library
-	// Transports is what UCX may use, as its UCX_TLS has it, without a comma: one name, or ^ and one that it may not use.
-	// Empty: what UCX chooses. With tcp or ^cma no peer reaches into this process, so that a frozen peer of this host
-	// holds up no revocation; then our agent stores what it sends.
+	// Transports restricts the transports of UCX, in the syntax of UCX_TLS but without a comma: one name, or ^ and
+	// one name to exclude. If it is empty, UCX chooses. With tcp or ^cma no peer reaches into this process: our own
+	// agent stores what a peer sends, so that a frozen peer on this host delays no revocation.
 	Transports string
 
-	// Host is where the channel listens and what peers are told to dial; 127.0.0.1 if empty. Port is chosen by the system
-	// if zero. UCX has addresses of its own.
+	// Host is the address at which the channel listens, and which peers are told to dial; 127.0.0.1 if empty. The
+	// kernel chooses a port if Port is zero. UCX uses addresses of its own.
 	Host string
 	Port uint16
-	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
-	// they can over UCX's tcp. Without it Host must be a loopback address, and peers of this host alone are reached.
+	// TrustedNetwork states that all hosts and users that can reach this host may read and write this process's
+	// memory, which they can over UCX's tcp. Without it Host must be a loopback address, and only peers on this host
+	// are reached.
 	TrustedNetwork bool
 
-	// TransferTimeout is the longest time in which no batch ends; 10 s.
+	// TransferTimeout is how long no batch may end while batches are in flight; default 10 s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a cancelled transfer is waited for before its agents are given up for it; 200 ms.
+	// CancelGrace is how long a batch of a cancelled transfer is waited for before its epoch is given up; default 200
+	// ms.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds how long the first byte takes between two agents; 10 s.
+	// PrepareTimeout bounds the time in which two agents must connect; default 10 s.
 	PrepareTimeout time.Duration
-	// RebuildTries is how many epochs in a row may fail before a link is lost; 3.
+	// RebuildTries is how many epochs in a row may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (1024), and
-	// BatchBytes bytes (16 MiB) if it has more than one.
+	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors
+	// (default 1024), and at most BatchBytes bytes (default 16 MiB) if it has more than one.
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
-	// Links bounds peers in each direction, each with an agent; what Bounds has, but 64 at most.
+	// Links bounds the peers in each direction, each of which has an agent. The default is that of Bounds, but at
+	// most 64.
 	Links int
 }
 
@@ -113,10 +116,11 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	return c, nil
 }
 
-// attaches reports whether peers of this host may reach into this process. Only what is known to keep them out counts.
+// attaches reports whether peers on this host may reach into this process. It assumes so unless Transports is known
+// to prevent it.
 func (c *Config) attaches() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
 
-// params are the backend's.
+// params returns the parameters of libnixl's UCX backend.
 func (c *Config) params() map[string]string { return libnixl.UCXParams(c.Transports, c.TrustedNetwork) }
 
 // Open is a plane.Opener.
@@ -137,7 +141,7 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 	return listener, framing.Advertised(listener), nil
 }
 
-// rules are what each link is bound by.
+// rules returns the rules that the machine of each link keeps.
 func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
 	return communicator.Rules{
 		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),

@@ -1,50 +1,60 @@
-// Package nixl is the data plane over libnixl: a leased plane, by which RDMA and other transports of UCX are reached
-// through a library that is kept by others. Peers store and load by themselves, and nobody can watch it. What decides
-// is fsm/communicator, as for HCCL: its package comment says what the ends tell each other. Here is what carries it
-// out.
+// Package nixl is the leased data plane over libnixl, through which a node uses RDMA and other transports of UCX by
+// way of a library that others maintain. Peers store and load by themselves, and this process cannot observe it. The
+// decisions are made by fsm/communicator, as for HCCL; its package comment describes what the two ends tell each
+// other. This package carries them out.
+//
+// Use it by passing Config.Open to runtime.WithPlane:
+//
+//	library, err := libnixl.Open("") // libnixl.so and its plugins
+//	runtime.WithPlane(nixl.Config{Library: library, Host: "10.0.0.7", TrustedNetwork: true}.Open)
 //
 // # Epochs are agents
 //
-// libnixl cannot take back what a peer was given: memory that was deregistered is written to all the same, and a
-// transfer that was released goes on (package libnixl). What it can do is to destroy an agent. So each epoch of a link
-// has an agent of its own at either end, made for it and destroyed with it, and both are named by the link's random
-// session and the epoch's number:
+// libnixl cannot withdraw what a peer was given: memory that was deregistered is still written to, and a transfer
+// that was released goes on (see package libnixl). What it can do is destroy an agent. So each epoch of a link has an
+// agent of its own at either end, made for the epoch and destroyed with it. Both agents are named after the link's
+// random session and the epoch's number:
 //
 //	initiator                                  target
-//	hello{who, whom, proof, session} ------->
-//	            <-- welcome{code, pool, where}
+//	hello{from, to, proof, session} ------->
+//	            <-- welcome{code, pool, address}
 //	offer{epoch} --------------------------->  makes its agent, registers the pool
 //	            <-- accept{epoch, revoked grants, metadata}
-//	makes its agent, loads the metadata, moves a byte from a page that is for that, sends a notice
-//	            <-- met{epoch}                 has heard it
-//	moves a byte back
-//	busy, idle ----------------------------->  the target's agent is asked while there is something to do
+//	makes its agent, loads the metadata, reads a byte of a page made for that purpose, sends a notice
+//	            <-- met{epoch}                 the target's agent has received the notice
+//	writes a byte
+//	busy, idle ----------------------------->  the target polls its agent while the initiator is busy
 //	fenced{epoch} <------------------------->
-//	            <-- gone{epoch}                its agent is destroyed
-//	gone{epoch} ---------------------------->  its agent is destroyed, and the target's was if anything was under way
+//	            <-- gone{epoch}                the target's agent is destroyed
+//	gone{epoch} ---------------------------->  the initiator's agent is destroyed, and so was the target's if any batch
+//	                                           was in flight
 //
-// # Who may write until when, and what proves that it is over
+// # Until when a peer may write, and what proves the end
 //
-// A grant is the initiator's to write under from its message on, for as long as its epoch lasts and the grant was not
-// taken back before that. It ends by the initiator's word that its transfer is settled, or by Revoked. R, the time in
-// which hardware may still write, has no bound here: no time proves anything.
+// The initiator may write under a grant from the message that grants it, for as long as its epoch lasts, unless the
+// grant was revoked before the epoch began. The right ends when the initiator reports that its transfer is settled,
+// or by Revoked. The time in which hardware may still write (R in docs/npu.md) has no bound here, so that no lapse of
+// time proves anything.
 //
-//	at the target     Revoked: the epochs are over by which the peer could reach the pool. From another host, and where
-//	                  Transports leaves no way into the process: our agent is destroyed, which alone stores what comes
-//	                  by TCP or shared memory, and whose end takes the memory from the NIC. On one host, where the peer's
-//	                  process reaches into ours (cross-memory attach): the initiator's word besides that its agent is
-//	                  destroyed, or the end of its connection, which it closes after that and the kernel of a dead one
-//	                  for it, when none of its threads is in a call any more. Until then the pages stay granted
-//	at the initiator  Settled: all batches of the epoch have ended well; or our agent is destroyed, and the target has
-//	                  said that its is, or is dead: what was on its way there lies with an agent that is no more
+//	at the target     Revoked: all epochs are over through which the peer could reach the pool. If the peer is on another
+//	                  host, or Transports leaves no way into this process: our agent is destroyed. It alone stores what
+//	                  arrives by TCP or shared memory, and its end takes the memory from the NIC. If the peer is on this
+//	                  host and can reach into our process (cross-memory attach): additionally the initiator has reported
+//	                  that its agent is destroyed, or its connection has ended. The initiator closes the connection only
+//	                  after destroying the agent, and the kernel closes it for a dead process only when none of its
+//	                  threads is in a system call any more. Until then the pages stay granted.
+//	at the initiator  Settled: all batches of the epoch have succeeded; or our agent is destroyed, and the target has
+//	                  reported that its agent is destroyed, or is dead. Bytes that were on their way belong to an agent
+//	                  that no longer exists.
 //
-// So a target that is frozen holds up the end of what was under way to it, and over cross-memory attach an initiator
-// that is frozen holds up a revocation. Without proof nothing is called settled or revoked.
+// So a frozen target delays the end of what was in flight to it, and over cross-memory attach a frozen initiator
+// delays a revocation. Without proof nothing is reported as settled or revoked (M4).
 //
-// # Who asks
+// # Polling
 //
-// Agents have no threads. An initiator's is asked by its link's goroutine while a batch is in flight, with pauses that
-// grow to half a millisecond; a target's by a goroutine of its own while its peer is busy, which by cross-memory attach
-// it hardly ever says. Nobody asks an idle one. A copy within a host is made inside a call, so a batch is bounded in
-// bytes: until it ends the link's goroutine does nothing else.
+// Agents have no threads. The initiator's agent is polled by its link's goroutine while a batch is in flight, with
+// pauses that grow to half a millisecond. The target's agent is polled by a goroutine of its own while its peer is
+// busy, which over cross-memory attach hardly ever happens. Idle agents are not polled. A copy within a host is made
+// inside a call, so the bytes of a batch are limited: until such a call returns, the link's goroutine does nothing
+// else.
 package nixl

@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// agentOf is the name of an agent of an epoch. The session is random and no epoch comes twice, so no name is, either.
+// agentOf returns the name of an agent of an epoch. The session is random and each epoch number is used once, so no
+// two agents have the same name.
 func agentOf(session [16]byte, epoch uint64, side string) string {
 	return fmt.Sprintf("kvf-%x-%d-%s", session, epoch, side)
 }
@@ -23,24 +24,24 @@ const (
 	atTarget    = "t"
 )
 
-// An end is our agent of one epoch. It has one owner at a time, who hands it on.
+// An end is our agent of one epoch. It has one owner at a time, which may pass it on.
 type end struct {
 	agent  *libnixl.Agent
 	memory *libnixl.Memory
-	peer   string // the target's agent, at the initiator
+	peer   string // the name of the target's agent; set at the initiator
 	// flights are the batches that were posted and are not known to have ended, in order.
 	flights []*flight
-	strays  []*libnixl.Transfer // that failed, and hold something yet
-	failed  bool                // a batch has: those behind it are not told any more
+	strays  []*libnixl.Transfer // failed transfers, which still hold resources of the library
+	failed  bool                // a batch has failed; the batches behind it are not reported any more
 }
 
-// A flight is one batch under way.
+// A flight is one batch in flight.
 type flight struct {
 	transfer *libnixl.Transfer
 	done     bool
 }
 
-// makeEnd makes an agent that knows regions. What fails leaves nothing.
+// makeEnd makes an agent and registers regions with it. If it fails, nothing remains.
 func (p *Plane) makeEnd(name string, regions []plane.Region) (*end, error) {
 	agent, err := p.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: p.cfg.params()})
 	if err != nil {
@@ -57,7 +58,7 @@ func (p *Plane) makeEnd(name string, regions []plane.Region) (*end, error) {
 	return e, nil
 }
 
-// close destroys the agent; nil says that this process has no part any more in anything it was in.
+// close destroys the agent. If it returns nil, this process takes no part any more in any transfer of the agent.
 func (e *end) close() error {
 	var err error
 	for _, f := range e.flights {
@@ -71,12 +72,13 @@ func (e *end) close() error {
 		err = errors.Join(err, e.memory.Close())
 	}
 	if err != nil {
-		return err // The agent would not be let go.
+		// The library would not destroy the agent.
+		return err
 	}
 	return e.agent.Close()
 }
 
-// post submits a batch. late is asked right before, and nothing is submitted if it says so.
+// post submits a batch, unless late returns true right before.
 func (e *end) post(read bool, batch []epochs.Piece, late func() bool) (posted bool, err error) {
 	o := libnixl.TransferOptions{Operation: libnixl.Write, Peer: e.peer, Pairs: make([]libnixl.Pair, 0, len(batch))}
 	if read {
@@ -102,7 +104,8 @@ func (e *end) post(read bool, batch []epochs.Piece, late func() bool) (posted bo
 	return true, nil
 }
 
-// ended says whether the oldest batch has ended, and takes it away if it has: with nil, well.
+// pollOldest reports whether the oldest batch has ended, and removes it if so. The error is nil if the batch
+// succeeded.
 func (e *end) ended() (ended bool, err error) {
 	f := e.flights[0]
 	done := f.done
@@ -123,23 +126,23 @@ func (e *end) ended() (ended bool, err error) {
 	return true, err
 }
 
-// errAlone says that the peer is gone, or wants no more of it.
+// errAlone says that the peer has ended, or does not want the epoch any more.
 var errAlone = errors.New("the peer left while the agents met")
 
-// A meeting is what two agents need to be sure that nothing is left of their connecting for which the target's agent
-// would have to be asked.
+// A meeting is what an initiator's agent needs to connect to the target's agent, so completely that nothing of the
+// connecting is left for which the target's agent would have to be polled.
 type meeting struct {
 	metadata []byte          // of the target's agent
 	peer     string          // its name
 	probe    libnixl.Pair    // a byte here and there
-	met      func() bool     // the target has heard of us by libnixl
+	met      func() bool     // the target has received our notice
 	fenced   func() bool     // the epoch will not be used
-	left     <-chan struct{} // closed when the target is gone
+	left     <-chan struct{} // closed when the target has ended
 }
 
-// meet loads what the target's agent says of itself and connects the two: a byte is read; a notice goes the way of all
-// messages, and the target says so; a byte is written, which waits for what that left behind. It ends early, without an
-// error, where the epoch will not be used.
+// meet loads the metadata of the target's agent and connects the two agents. It reads a byte; it sends a notice,
+// which takes the path of all messages and which the target confirms; and it writes a byte, which waits for what the
+// notice left behind. It returns early, without an error, if the epoch will not be used.
 func (e *end) meet(ctx context.Context, m *meeting) error {
 	name, err := e.agent.Load(m.metadata)
 	if err != nil {
@@ -165,10 +168,10 @@ func (e *end) meet(ctx context.Context, m *meeting) error {
 	return e.move(ctx, m, libnixl.Write)
 }
 
-// greeting is the notice by which an initiator's agent shows itself.
+// greeting is the notice by which an initiator's agent introduces itself.
 const greeting = "here I am"
 
-// move moves the byte.
+// move moves the byte of the meeting.
 func (e *end) move(ctx context.Context, m *meeting, op libnixl.Operation) error {
 	o := libnixl.TransferOptions{Operation: op, Peer: e.peer, Pairs: []libnixl.Pair{m.probe}}
 	t, err := e.agent.NewTransfer(o)
@@ -198,14 +201,14 @@ func (e *end) await(ctx context.Context, m *meeting, check func() (bool, error))
 	}
 }
 
-// pauses are those between two looks at an agent: none at first, because what is small takes microseconds and the
-// shortest pause a thousand times as long; then they grow from 20 µs to half a millisecond.
+// pauses are the pauses between two polls of an agent: none at first, because a small transfer takes microseconds and
+// the shortest pause takes a thousand times as long; then they grow from 20 µs to half a millisecond.
 type pauses struct {
 	looks int
 	last  time.Duration
 }
 
-// briskLooks is how many looks follow each other without a pause: a tenth of a millisecond or two.
+// briskLooks is how many polls follow each other without a pause, for a tenth of a millisecond or two.
 const briskLooks = 200
 
 func (p *pauses) next() time.Duration {

@@ -10,14 +10,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// magic begins every hello; the last byte is the version.
+// magic begins every hello. Its last byte is the version.
 const magic uint32 = 0x4b564e01
 
-// A kind says what a frame is.
+// A kind identifies what a frame contains.
 type kind uint8
 
-// Kinds of frames. The first is a hello, the second a welcome; the rest are about epochs, and are the initiator's
-// (offer, busy, idle), the target's (accept, met) or both's (fenced, gone).
+// Kinds of frames. The first is a hello, the second a welcome. The others are about epochs and are sent by the
+// initiator (offer, busy, idle), the target (accept, met) or both (fenced, gone).
 const (
 	kindHello kind = iota + 1
 	kindWelcome
@@ -25,49 +25,49 @@ const (
 	kindAccept
 	kindFenced
 	kindGone
-	kindMet  // the target's agent has heard the initiator's
+	kindMet  // the target's agent has received the initiator's notice
 	kindBusy // the initiator waits for the target's agent
-	kindIdle // and does no more
+	kindIdle // the initiator waits no longer
 )
 
 const (
 	helloBytes   = 4 + 5*16
 	welcomeBytes = 1 + 16 + 16 + 16 + 4 + 8 + 8 + 8 + 16
-	// revokedMax is the most grants that an accept lists; the pool remembers as many.
+	// maxRevoked is the largest number of grants that an accept lists; the pool records as many.
 	revokedMax = 1024
-	// metadataMax bounds an agent's metadata. A region has some hundred bytes for each transport.
+	// maxMetadata bounds an agent's metadata. A region has some hundred bytes for each transport.
 	metadataMax = 64 << 10
 	epochBytes  = 8
 	acceptBytes = epochBytes + 1 + 1 + 2 + 4
-	// frameMax bounds every frame.
+	// maxFrame is the length of the longest frame.
 	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + metadataMax
 )
 
-// hello is what an initiator says first.
+// hello is the first message of an initiator.
 type hello struct {
 	from, to effects.Incarnation
-	proof    [16]byte // that the initiator has the token which the target's machine made for from
-	session  [16]byte // random; the names of the link's agents are made of it
-	boot     [16]byte // of the initiator's host: whether both ends are on one
+	proof    [16]byte // proves that the initiator has the token which the target's machine made for from
+	session  [16]byte // random; the names of the link's agents contain it
+	boot     [16]byte // of the initiator's host, to find out whether both ends are on one host
 }
 
-// welcome answers a hello. With a code other than OK the rest is not to be believed.
+// welcome answers a hello. If code is not OK, the other fields must not be trusted.
 type welcome struct {
 	code   effects.Code
 	from   effects.Incarnation
 	boot   [16]byte
 	buffer effects.Buffer
-	base   uint64   // where the buffer begins
-	probe  uint64   // where a byte may be read and stored at any time
-	proof  [16]byte // that the target has the token, and heard this hello
+	base   uint64   // the address of the buffer
+	probe  uint64   // an address at which a byte may be read and written at any time
+	proof  [16]byte // proves that the target has the token and has received this hello
 }
 
 // accept answers the offer of an epoch.
 type accept struct {
 	epoch    uint64
 	code     effects.Code
-	revoked  []effects.GrantID // grants of the initiator that were taken back
-	more     bool              // there were others: all that were given before this answer count as taken back
+	revoked  []effects.GrantID // grants of the initiator that were revoked
+	more     bool              // there were others: all grants made before this answer count as revoked
 	metadata []byte            // of the target's agent
 }
 
@@ -97,13 +97,13 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// prove is the proof that a hello needs, with the token.
+// prove returns the proof that a hello needs, given the token.
 func (h hello) prove(token identity.Token) [16]byte {
 	h.proof = [16]byte{}
 	return token.Prove("hello", appendHello(nil, h))
 }
 
-// prove is the proof that a welcome needs, in answer to a hello.
+// prove returns the proof that a welcome needs in answer to hello h.
 func (w welcome) prove(h hello, token identity.Token) [16]byte {
 	w.proof = [16]byte{}
 	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
@@ -174,7 +174,7 @@ func appendAccept(b []byte, a accept) []byte {
 	return append(b, a.metadata...)
 }
 
-// parseAccept keeps the metadata as a part of b.
+// parseAccept parses an accept. The metadata is a part of b.
 func parseAccept(b []byte) (a accept, err error) {
 	if len(b) < acceptBytes {
 		return a, framing.WrongSize("accept", len(b), acceptBytes)

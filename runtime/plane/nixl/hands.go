@@ -29,8 +29,8 @@ func (o *outgoing) Say(s communicator.Say) {
 
 func (o *outgoing) tell(k kind, epoch uint64) { o.Tell(appendEpoch(nil, k, epoch)) }
 
-// Form implements epochs.Hands: it makes the agent of an epoch and has it meet the target's, whose metadata came with
-// the accept.
+// Form implements epochs.Hands. It makes the agent of an epoch and connects it to the target's agent, whose metadata
+// came with the accept.
 func (o *outgoing) Form(epoch uint64) {
 	p, metadata := o.plane, o.metadata
 	p.wg.Go(func() {
@@ -52,7 +52,8 @@ func (o *outgoing) Form(epoch uint64) {
 				o.Log.Info("the agents were rebuilt", "epoch", epoch)
 			}
 			p.count(func(s *Stats) { s.Formed++ })
-			o.end, o.busy = e, true // The target's agent is asked since it was made.
+			// The target polls its agent from the beginning.
+			o.end, o.busy = e, true
 			o.Feed(now, formed)
 		})
 	})
@@ -80,7 +81,7 @@ func (o *outgoing) makeEnd(epoch uint64, metadata []byte) (*end, error) {
 	return e, nil
 }
 
-// Submit implements epochs.Hands. The clock is read right before.
+// Submit implements epochs.Hands. It reads the clock right before it submits the batch.
 func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
 	posted, err := o.end.post(read, batch, func() bool { return plane.Now() > b.NotAfter })
 	switch {
@@ -103,11 +104,12 @@ func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch)
 	return communicator.Done
 }
 
-// Look implements epochs.Hands: it asks the agent, and tells the machine of batches that have ended. The target is told
-// when its agent is waited for, and when not any more: batches that end in the call need nothing of it.
+// Look implements epochs.Hands. It polls the agent and reports batches that have ended to the machine. It also tells
+// the target when its agent is waited for, and when it is not any more: batches that end inside the call need nothing
+// of the target's agent.
 func (o *outgoing) Look(idle bool) {
 	if idle {
-		return // What follows a pause looks.
+		return // The link's next step polls after a pause.
 	}
 	for o.flying() {
 		ended, err := o.end.ended()
@@ -130,8 +132,8 @@ func (o *outgoing) Look(idle bool) {
 	}
 }
 
-// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and tells the machine when that is
-// proven, or cannot be.
+// TearDown implements epochs.Hands. It ends every access of an epoch to any memory, and reports to the machine when
+// that is proven, or that it cannot be proven.
 func (o *outgoing) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.end
 	o.end = nil
@@ -139,7 +141,8 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 		p.count(func(s *Stats) { s.Fenced++ })
 	}
 	p.wg.Go(func() {
-		for len(e.flights) > 0 && !e.failed { // What has ended well by now counts.
+		// Batches that have succeeded by now count.
+		for len(e.flights) > 0 && !e.failed {
 			if ended, err := e.ended(); !ended || err != nil {
 				break
 			}
@@ -156,11 +159,12 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 	})
 }
 
-// stuckAfter is how long a transfer that a fence met waits for the target's word before it is told its end, unsettled.
+// stuckAfter is how long a transfer that was in flight when its epoch was fenced waits for the target's message
+// before it completes as not settled.
 const stuckAfter = time.Second
 
-// awaitPartner waits until the target's agent of an epoch is destroyed; false says that this will never be known. Our
-// own is.
+// awaitPartner waits until the target's agent of an epoch is destroyed. It returns false if this will never be known.
+// Our own agent has been destroyed already.
 func (o *outgoing) awaitPartner(epoch uint64) bool {
 	late := time.NewTimer(stuckAfter)
 	defer late.Stop()
@@ -172,7 +176,9 @@ func (o *outgoing) awaitPartner(epoch uint64) bool {
 		case never:
 			return false
 		case unheard:
-			o.Channel.Finish(o.Reader) // Our own end is settled: the target takes it for that, and closes.
+			// Our own end is settled. The target takes the end of our connection as proof of that, and closes its own
+			// side.
+			o.Channel.Finish(o.Reader)
 			o.partner.move(func() { o.partner.deaf = false })
 			continue
 		case unknown:

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An incoming is the hands of a link that a peer opened.
+// incoming implements epochs.TargetHands for a link that a peer opened.
 type incoming struct {
 	*epochs.Arrival
 	plane *Plane
@@ -63,7 +63,7 @@ func (in *incoming) Take(what uint8, body []byte) error {
 	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
 }
 
-// hear is told a word about an epoch.
+// handleEpoch processes a message about an epoch.
 func (in *incoming) hear(k kind, number uint64) error {
 	if k == kindOffer {
 		return in.offered(number)
@@ -81,7 +81,8 @@ func (in *incoming) hear(k kind, number uint64) error {
 // offered makes our agent of an epoch, and begins the epoch. Only the reader of this link waits for the agent.
 func (in *incoming) offered(number uint64) error {
 	l := &ourEnd{in: in, number: number, leave: make(chan struct{}), done: make(chan struct{}),
-		orders: make(chan struct{}, 1), busy: true} // The peer's agent is going to meet it.
+		// The agent is polled from the beginning, because the peer's agent is going to connect to it.
+		orders: make(chan struct{}, 1), busy: true}
 	metadata, err := l.make()
 	if err != nil {
 		in.Log.Warn("an agent could not be made for a peer", "epoch", number, "err", err)
@@ -105,12 +106,13 @@ func (in *incoming) offered(number uint64) error {
 	return err
 }
 
-// networkMargin is waited after the word, or the death, of a peer of another host: what its hardware had sent is in the
-// network yet. Our own agent is destroyed besides; this is for where that fails.
+// networkMargin is how long Margin waits after the message or the death of a peer on another host, because bytes that
+// its hardware has sent are still in the network. Our own agent is destroyed as well; the margin is for the case that
+// this fails.
 const networkMargin = 100 * time.Millisecond
 
-// Margin implements epochs.TargetHands: the peer's word that its agent is destroyed counts when ours is not asked any
-// more, either. What the peer had sent is stored by ours, whatever else it may do by itself.
+// Margin implements epochs.TargetHands. The peer's message that its agent is destroyed counts only when ours is not
+// polled any more either, because our agent stores what the peer has sent, whatever else it may do by itself.
 func (in *incoming) Margin(end epochs.End) {
 	<-end.(*ourEnd).done
 	if !in.Near {
@@ -118,7 +120,7 @@ func (in *incoming) Margin(end epochs.End) {
 	}
 }
 
-// HangUp implements epochs.TargetHands: what was said last is proof of something, and goes first.
+// HangUp implements epochs.TargetHands. Frames that are queued are proof of something, and are written first.
 func (in *incoming) HangUp() { in.plane.wg.Go(func() { in.Channel.Finish(in.Reader) }) }
 
 var _ plane.Plane = (*Plane)(nil)

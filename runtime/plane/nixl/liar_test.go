@@ -106,7 +106,7 @@ func bare(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sin
 	tb.Helper()
 	c := Config{Library: libnixltest.Library(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}
 	m := libnixltest.Memory(tb, int(uint64(pages)*pageBytes))
-	pool, err := plane.NewLeased(plane.LeasedConfig{
+	pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		Buffer: [16]byte{id}, Pages: pages, PageBytes: pageBytes, Sink: sink,
 		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m))), Bytes: uint64(len(m))},
 	})

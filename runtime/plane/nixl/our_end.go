@@ -10,34 +10,34 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An ourEnd is a target's agent of one epoch, and the goroutine that asks it and destroys it when the target's machine
-// says so.
+// A targetEnd is a target's agent of one epoch, with the goroutine that polls the agent and destroys it when the
+// target's machine decides so.
 type ourEnd struct {
 	in     *incoming
-	number uint64        // of its epoch
-	end    *end          // of the leading goroutine, once it runs
+	number uint64        // of the epoch
+	end    *end          // owned by the goroutine of lead, once that runs
 	leave  chan struct{} // closed when the end is to go away
-	done   chan struct{} // closed when it is not worked at any more
-	orders chan struct{} // has room for one: busy has changed
+	done   chan struct{} // closed when the agent is not polled any more
+	orders chan struct{} // has a buffer of one; receives a value when busy has changed
 
 	mu   sync.Mutex
 	busy bool // the peer waits for the agent
 }
 
-// make makes the agent and says what the peer needs of it.
+// make makes the agent and returns the metadata that the peer needs.
 func (l *ourEnd) make() (metadata []byte, err error) {
 	p := l.in.plane
 	l.end, err = p.makeEnd(agentOf(l.in.Session, l.number, atTarget), []plane.Region{p.pool.Served()})
 	if err != nil {
 		return nil, err
 	}
-	if metadata, err = l.end.agent.Metadata(); err != nil {
+	if metadata, err = l.end.agent.Metadata(); err != nil { // No peer knows the agent.
 		_ = l.end.close() // Nobody knows it.
 	}
 	return metadata, err
 }
 
-// wanted says whether the peer waits for the agent.
+// setBusy records whether the peer waits for the agent.
 func (l *ourEnd) wanted(busy bool) {
 	l.mu.Lock()
 	l.busy = busy
@@ -48,36 +48,37 @@ func (l *ourEnd) wanted(busy bool) {
 	}
 }
 
-// waits reports whether the peer does.
+// isBusy reports whether the peer waits for the agent.
 func (l *ourEnd) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.busy
 }
 
-// lead asks the agent while the peer waits for it, until the end is to go, and takes it away then.
+// lead polls the agent while the peer waits for it, until the end is to go away, and then destroys it.
 func (l *ourEnd) lead() {
 	failed := l.serve()
 	gone := l.end.close()
 	if gone != nil {
 		l.in.Log.Warn("an agent could not be destroyed", "epoch", l.number, "err", gone)
 	}
-	if gone == nil { // The peer is told before the machine may hang up.
+	// The peer is told before the machine may hang up.
+	if gone == nil {
 		l.in.Channel.Say(appendEpoch(nil, kindGone, l.number))
 	}
 	l.in.Led(l.number, failed != nil, gone == nil)
 	close(l.done)
 }
 
-// The pauses between two looks at an agent that a peer waits for: none at first, then short, and long where that goes
-// on for so long that the peer is frozen, or worse.
+// The pauses between two polls of an agent that a peer waits for: none at first, then shortPause, and longPause after
+// manyPolls polls, because the peer is then frozen or worse.
 const (
 	shortPause = 50 * time.Microsecond
 	longPause  = 5 * time.Millisecond
 	forLong    = 4000
 )
 
-// atOnce is a time that has come.
+// atOnce is a timer that has always expired.
 var atOnce = func() <-chan time.Time {
 	c := make(chan time.Time)
 	close(c)
@@ -115,7 +116,8 @@ func (l *ourEnd) serve() error {
 				l.in.Log.Warn("an agent failed", "epoch", l.number, "err", err)
 				return err
 			}
-			if len(notices) > 0 && !met { // There is one, the greeting; whatever else comes is nothing to us.
+			// The first notice is the greeting. Any other notice is ignored.
+			if len(notices) > 0 && !met {
 				met = true
 				l.in.Channel.Say(appendEpoch(nil, kindMet, l.number))
 			}

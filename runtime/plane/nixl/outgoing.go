@@ -20,23 +20,23 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An outgoing is the hands of a link that we opened in order to push and to read. It asks the agent of the epoch that
-// is up.
+// outgoing implements epochs.Hands for a link that we opened in order to push and to read. It polls the agent of the
+// epoch that is up.
 type outgoing struct {
 	*epochs.Link
 	plane   *Plane
 	session [16]byte
 	near    bool   // the peer is on this host
-	probe   uint64 // where a byte of the peer's may be read and stored at any time
+	probe   uint64 // an address of the peer at which a byte may be read and written at any time
 	partner *partner
 	fenced  atomic.Uint64 // the newest epoch that the target has fenced
-	met     atomic.Uint64 // and that in which its agent has heard ours
+	met     atomic.Uint64 // the newest epoch in which the target's agent has received our notice
 
-	// Of the link's goroutine.
+	// The fields below belong to the link's goroutine.
 	metadata []byte // of the target's agent of the newest epoch
 	end      *end   // of the epoch that is up
 	busy     bool   // the target was told that its agent is waited for
-	pauses   pauses // between two looks at our agent
+	pauses   pauses // between two polls of our agent
 }
 
 // Greet implements epochs.Hands.
@@ -75,7 +75,8 @@ func (o *outgoing) Pause() time.Duration {
 	return epochs.ForLong
 }
 
-// Listen implements epochs.Hands. After something that makes no sense it takes how the connection ends.
+// Listen implements epochs.Hands. After a malformed frame it still waits for the end of the connection, which is a
+// proof.
 func (o *outgoing) Listen() {
 	err := o.Channel.Read(o.take)
 	o.partner.move(func() { o.partner.deaf = true })
@@ -109,7 +110,9 @@ func (o *outgoing) take(what uint8, body []byte) error {
 		err = o.Hear(func(now effects.Time) {
 			o.Feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
-		o.fenced.Store(epoch) // After the machine's event: who looks at this tells the machine something behind it.
+		// Stored after the machine's event was pushed, so that a goroutine that reads it pushes its own events behind
+		// it.
+		o.fenced.Store(epoch)
 		return err
 	case kindGone:
 		epoch, err := parseEpoch(body)

@@ -2,13 +2,13 @@ package nixl
 
 import "sync"
 
-// A partner is what an initiator knows of the end of its target's agents.
+// A partner records what an initiator knows about the end of its target's agents.
 type partner struct {
 	mu     sync.Mutex
-	gone   uint64 // the newest epoch whose agent the target has destroyed, as it says
-	deaf   bool   // nothing that it says is listened to any more
-	ended  bool   // its connection has ended
-	proven bool   // and that was the word of its kernel
+	gone   uint64 // the newest epoch whose agent the target has reported as destroyed
+	deaf   bool   // no further message of the target is processed
+	ended  bool   // the target's connection has ended
+	proven bool   // the connection's end was the word of the target's kernel
 	moved  chan struct{}
 }
 
@@ -22,17 +22,17 @@ func (p *partner) move(change func()) {
 	p.moved = make(chan struct{})
 }
 
-// A verdict is what is known of an epoch at the target.
+// A verdict is what is known about an epoch at the target.
 type verdict uint8
 
 const (
 	unknown verdict = iota
-	over            // nothing of it is left there, or nothing of the target
-	never           // no more will be known
-	unheard         // it can be known only by the end of the connection
+	over            // nothing of the epoch, or of the target, is left
+	never           // nothing more will ever be known
+	unheard         // only the end of the connection can tell
 )
 
-// of says what is known of an epoch, and what is closed when that may have changed.
+// of returns what is known about an epoch, and a channel that is closed when that may have changed.
 func (p *partner) of(epoch uint64) (verdict, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

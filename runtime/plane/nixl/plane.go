@@ -17,17 +17,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is a plane.Plane.
+// A Plane implements plane.Plane.
 type Plane struct {
 	cfg      Config
 	env      plane.Env
-	pool     *plane.Leased
+	pool     *plane.LeasedPool
 	scratch  *scratch
 	log      *slog.Logger
 	seldom   *seldom.Log
 	boot     [16]byte
-	links    *epochs.Links    // those that it opens
-	arrivals *epochs.Arrivals // and those that peers open
+	links    *epochs.Links    // the links that this plane opens
+	arrivals *epochs.Arrivals // the links that peers open
 	blob     []byte
 
 	opening context.Context // ends attempts to import
@@ -35,13 +35,14 @@ type Plane struct {
 	wg      sync.WaitGroup
 	closing sync.Once
 	joined  chan struct{} // closed when everything has ended
-	leaving error         // what could not be given back; read after joined
+	leaving error         // the error of Close; read after joined is closed
 
 	mu    sync.Mutex
 	stats Stats
 }
 
-// Open starts serving the pool's memory, which must be the host's. The plane must be closed before it goes away.
+// Open starts a plane that serves the pool's memory, which must be memory of the host. The plane must be closed
+// before the memory is unmapped.
 func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	env, err := env.CompleteLeased()
 	if err != nil {
@@ -86,12 +87,13 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		Revoked: p.pool.Revoked,
 		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
 	})
-	p.pool.Protect(p.arrivals)
+	p.pool.AddExpeller(p.arrivals)
 	p.arrivals.Serve(listener)
 	return p, nil
 }
 
-// try makes an agent, so that what the library cannot do is said at once and not to the first peer, and listens.
+// try makes and destroys one agent, so that errors of the library are reported now and not at the first peer, and
+// then listens.
 func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
 	e, err := p.makeEnd(agentOf([16]byte{}, 0, "try"), p.pool.Regions())
 	if err != nil {
@@ -126,15 +128,15 @@ func (p *Plane) Transfer(e *effects.Transfer) { p.links.Transfer(e) }
 // Cancel implements plane.Plane.
 func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 
-// Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
+// Confirm implements plane.Plane. On leased planes there are no landings to confirm.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// filesOfLink is one more than what a link takes of the files that the process may open, times four: an agent has 15
-// files with the transports of one host.
+// filesPerLink is one more than four times the files that a link uses, and thereby limits links to a quarter of the
+// files that the process may open: an agent has 15 files with the transports of one host.
 const filesOfLink = 64
 
-// Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers. With an
-// error the memory must stay: something may still be at it.
+// Close implements plane.Plane. It blocks until every access to the pool by us and by peers is proven over. If it
+// returns an error, the memory must stay mapped, because something may still access it.
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()

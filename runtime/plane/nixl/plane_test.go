@@ -50,7 +50,7 @@ func TestConfigurations(t *testing.T) {
 		end := maker("")(tb, id, pages, pageBytes, sink)
 		served := end.Pool.Served()
 		served.Host = false
-		pool, err := plane.NewLeased(plane.LeasedConfig{Pages: pages, PageBytes: pageBytes, Served: served, Sink: sink})
+		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{Pages: pages, PageBytes: pageBytes, Served: served, Sink: sink})
 		if err != nil {
 			tb.Fatal(err)
 		}

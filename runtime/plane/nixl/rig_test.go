@@ -35,7 +35,7 @@ func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMake
 			f(&c)
 		}
 		m := memory(libnixltest.Memory(tb, int(uint64(pages)*pageBytes)))
-		pool, err := plane.NewLeased(plane.LeasedConfig{
+		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Sink: sink,
 			Served: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},
 		})

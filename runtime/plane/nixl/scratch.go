@@ -10,7 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// A scratch is a page of memory that peers may read and store into when they meet us, and from which we do so at them.
+// A scratch is a page of memory that peers may read and write when their agent connects to ours, and which our agents
+// use in the same way at their peers.
 type scratch struct{ bytes []byte }
 
 const scratchBytes = 4096

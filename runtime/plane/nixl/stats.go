@@ -10,12 +10,12 @@ import (
 
 // Stats counts what a plane has done since it was opened.
 type Stats struct {
-	Links, Incoming             int    // now: peers that we imported, and that imported us
-	Formed, Fenced              uint64 // epochs of ours as initiator, and those that ended before their link
+	Links, Incoming             int    // current peers: those that we imported, and those that imported us
+	Formed, Fenced              uint64 // epochs of ours as initiator, and how many of them ended before their link
 	Expelled                    uint64 // epochs of peers that were fenced to revoke a grant
 	Batches, Descriptors, Bytes uint64 // submitted
-	Asked                       uint64 // how often our agents were asked to carry on for peers that wait
-	Waiting                     int    // now: such peers
+	Asked                       uint64 // how often our agents were polled for peers that wait
+	Waiting                     int    // current number of such peers
 }
 
 func (s Stats) String() string {

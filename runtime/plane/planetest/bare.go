@@ -55,7 +55,7 @@ func (f *Ferry) copy(rng *rand.Rand, goroutines int, move plane.Mover) time.Dura
 	for first := range goroutines {
 		wg.Go(func() {
 			for i := first; i < len(src); i += goroutines {
-				move(f.z.Pool.Host(dst[i]), f.a.Pool.Host(src[i]))
+				move(f.z.Pool.Bytes(dst[i]), f.a.Pool.Bytes(src[i]))
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func newBareStream(b *testing.B) (s bareStream) {
 
 func (s bareStream) read(pool *plane.Pool, pages []effects.Page) error {
 	for _, page := range pages {
-		if _, err := io.ReadFull(s.in, pool.Host(page)); err != nil {
+		if _, err := io.ReadFull(s.in, pool.Bytes(page)); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func (s bareStream) read(pool *plane.Pool, pages []effects.Page) error {
 
 func (s bareStream) write(pool *plane.Pool, pages []effects.Page) error {
 	for _, page := range pages {
-		if _, err := s.out.Write(pool.Host(page)); err != nil {
+		if _, err := s.out.Write(pool.Bytes(page)); err != nil {
 			return err
 		}
 	}

@@ -165,8 +165,8 @@ func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, ba
 	f.link = f.a.Import(b, f.z.Inc, f.z.Plane.Blob())
 	f.from, f.into = f.a.Life(0, pages, pageBytes), f.z.Life(0, pages, pageBytes)
 	for i := range f.from {
-		fill(f.a.Pool.Host(f.from[i]), uint64(i))
-		fill(f.z.Pool.Host(f.into[i]), uint64(i))
+		fill(f.a.Pool.Bytes(f.from[i]), uint64(i))
+		fill(f.z.Pool.Bytes(f.into[i]), uint64(i))
 	}
 	return f
 }

@@ -30,7 +30,7 @@ func newPair(tb testing.TB, open plane.Opener) pair {
 func (p pair) push(first, count int) Push {
 	from := p.a.Life(first, count, pageBytes)
 	for _, page := range from {
-		fill(p.a.Pool.Host(page), uint64(page.Index)<<32|uint64(page.Generation))
+		fill(p.a.Pool.Bytes(page), uint64(page.Index)<<32|uint64(page.Generation))
 	}
 	grant, into := p.b.Grant(p.a.Inc, first, count, pageBytes)
 	return p.to(grant, from, into)
@@ -43,7 +43,7 @@ func (p pair) to(grant effects.GrantID, from, into []effects.Page) Push {
 func (p pair) same(tb testing.TB, push Push) {
 	tb.Helper()
 	for i := range push.From {
-		if !bytes.Equal(p.a.Pool.Host(push.From[i]), p.b.Pool.Host(push.Into[i])) {
+		if !bytes.Equal(p.a.Pool.Bytes(push.From[i]), p.b.Pool.Bytes(push.Into[i])) {
 			tb.Fatalf("page %d differs from what was pushed", push.Into[i].Index)
 		}
 	}
@@ -166,9 +166,9 @@ func revokedRefuses(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	push := p.push(0, 4)
 	p.revoke(t, push.Grant)
-	before := bytes.Clone(p.b.Pool.Host(push.Into[0]))
+	before := bytes.Clone(p.b.Pool.Bytes(push.Into[0]))
 	p.wantEnd(t, push, effects.Withdrawn)
-	if !bytes.Equal(before, p.b.Pool.Host(push.Into[0])) {
+	if !bytes.Equal(before, p.b.Pool.Bytes(push.Into[0])) {
 		t.Fatal("a revoked page was stored into")
 	}
 	if n := Has(p.b, func(*effects.Landed) bool { return true }); n != 0 {

@@ -137,7 +137,7 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 		p.b.mu.Unlock()
 		for _, page := range push.Into {
 			if !landed[page.Index] {
-				copy(p.b.Pool.Host(page), mine)
+				copy(p.b.Pool.Bytes(page), mine)
 			}
 		}
 		done := p.a.Done(t, corr)
@@ -151,9 +151,9 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 		for i, page := range push.Into {
 			want := mine
 			if landed[page.Index] {
-				want = p.a.Pool.Host(push.From[i])
+				want = p.a.Pool.Bytes(push.From[i])
 			}
-			if !bytes.Equal(p.b.Pool.Host(page), want) {
+			if !bytes.Equal(p.b.Pool.Bytes(page), want) {
 				t.Fatalf("round %d: page %d changed after its grant was over", round, page.Index)
 			}
 		}

@@ -27,7 +27,7 @@ func (p pair) gather(count int, length, stripes uint32) Push {
 		layers[i], layers[j] = layers[j], layers[i]
 	}
 	for _, page := range layers {
-		fill(p.a.Pool.Host(page), uint64(page.Index)<<32|uint64(page.Generation))
+		fill(p.a.Pool.Bytes(page), uint64(page.Index)<<32|uint64(page.Generation))
 	}
 	var from []effects.Page
 	for i := range count {
@@ -45,7 +45,7 @@ func (p pair) gather(count int, length, stripes uint32) Push {
 func (p pair) together(push Push, i int) (want []byte) {
 	for stripe := range int(push.Gather.Stripes) {
 		for _, page := range push.Gather.Pages[i*gatherLayers : (i+1)*gatherLayers] {
-			all := p.a.Pool.Host(page)
+			all := p.a.Pool.Bytes(page)
 			n := len(all) / int(push.Gather.Stripes)
 			want = append(want, all[stripe*n:(stripe+1)*n]...)
 		}
@@ -68,7 +68,7 @@ func gathersArrive(t *testing.T, open plane.Opener) {
 			t.Fatalf("landed: complete %v, %d pages of %d", landed.Complete, len(landed.Pages), c.count)
 		}
 		for i, page := range push.Into {
-			if !bytes.Equal(p.b.Pool.Host(page), p.together(push, i)) {
+			if !bytes.Equal(p.b.Pool.Bytes(page), p.together(push, i)) {
 				t.Fatalf("page %d of %d bytes in %d stripes is not what was put together", i, c.length, c.stripes)
 			}
 		}

@@ -58,7 +58,7 @@ func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 			}
 			other := bytes.Repeat([]byte{0xe7}, pageBytes)
 			for _, page := range push.From { // In the same life: nobody released them.
-				copy(p.a.Pool.Host(page), other)
+				copy(p.a.Pool.Bytes(page), other)
 			}
 			opened()
 			landed := Await(t, p.b, func(e *effects.Landed) bool { return e.Grant == push.Grant })
@@ -84,7 +84,7 @@ func heldBeside(t *testing.T, open func(*Gate) plane.Opener) {
 	if done := p.a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	fill(p.a.Pool.Host(first.From[0]), 99)
+	fill(p.a.Pool.Bytes(first.From[0]), 99)
 	grant, into := p.b.Grant(p.a.Inc, 1, 1, pageBytes)
 	next := p.to(grant, first.From, into)
 	corr = p.a.Start(next)

@@ -21,7 +21,7 @@ type Memory interface {
 
 // LeasedEnd is what a leased plane serves and how it is opened.
 type LeasedEnd struct {
-	Pool   *plane.Leased
+	Pool   *plane.LeasedPool
 	Memory Memory
 	Open   plane.Opener
 }

@@ -64,14 +64,14 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	keeps := func(n *Node, what string, indexes ...uint32) {
 		t.Helper()
 		for _, index := range indexes {
-			if !bytes.Equal(n.Pool.Host(effects.Page{Index: index, Length: liedPage}), others) {
+			if !bytes.Equal(n.Pool.Bytes(effects.Page{Index: index, Length: liedPage}), others) {
 				t.Errorf("page %d is not what its owner stored: %s", index, what)
 			}
 		}
 	}
 	owns := func(n *Node, indexes ...uint32) {
 		for _, index := range indexes {
-			copy(n.Pool.Host(effects.Page{Index: index, Length: liedPage}), others)
+			copy(n.Pool.Bytes(effects.Page{Index: index, Length: liedPage}), others)
 		}
 	}
 	owns(a, 2, 3, 4, 5)

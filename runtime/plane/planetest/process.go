@@ -103,7 +103,7 @@ func child(open plane.Opener, role string) error {
 		}
 		from := n.Life(0, len(l.Pages), pageBytes)
 		for _, page := range from {
-			fill(n.Pool.Host(page), uint64(page.Index))
+			fill(n.Pool.Bytes(page), uint64(page.Index))
 		}
 		n.Start(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Buffer: parent.Buffer})
 	}
@@ -167,7 +167,7 @@ func initiatorKilled(t *testing.T, open plane.Opener) {
 			}
 			want := make([]byte, pageBytes)
 			for _, page := range l.Pages {
-				if fill(want, uint64(page.Index)); string(want) != string(b.Pool.Host(page)) {
+				if fill(want, uint64(page.Index)); string(want) != string(b.Pool.Bytes(page)) {
 					t.Fatalf("round %d: page %d differs", round, page.Index)
 				}
 			}

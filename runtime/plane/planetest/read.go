@@ -45,7 +45,7 @@ func (n *Node) ReadUntil(p Pull, notAfter effects.Time) effects.Corr {
 // Fill stores content in pages that names each one's life.
 func (n *Node) Fill(pages []effects.Page) {
 	for _, page := range pages {
-		fill(n.Pool.Host(page), seedOf(page))
+		fill(n.Pool.Bytes(page), seedOf(page))
 	}
 }
 
@@ -54,7 +54,7 @@ func (n *Node) keeps(tb testing.TB, pages []effects.Page) {
 	tb.Helper()
 	for _, page := range pages {
 		want := make([]byte, page.Length)
-		if fill(want, seedOf(page)); !bytes.Equal(n.Pool.Host(page), want) {
+		if fill(want, seedOf(page)); !bytes.Equal(n.Pool.Bytes(page), want) {
 			tb.Fatalf("page %d does not hold what was stored in life %d", page.Index, page.Generation)
 		}
 	}
@@ -85,7 +85,7 @@ func (p pair) holds(tb testing.TB, pull Pull) {
 	want := make([]byte, pageBytes)
 	for i, into := range pull.Into {
 		fill(want, seedOf(pull.From[i]))
-		if got := p.a.Pool.Host(into); !bytes.Equal(got, want[:len(got)]) {
+		if got := p.a.Pool.Bytes(into); !bytes.Equal(got, want[:len(got)]) {
 			tb.Fatalf("page %d differs from what was lent in life %d", pull.From[i].Index, pull.From[i].Generation)
 		}
 	}

@@ -114,7 +114,7 @@ func revokeDuringReads(t *testing.T, open plane.Opener) {
 			p.b.Life(0, pages, pageBytes)
 		}
 		for _, page := range pull.From {
-			fill(p.b.Pool.Host(page), ^seedOf(page))
+			fill(p.b.Pool.Bytes(page), ^seedOf(page))
 		}
 		done := p.a.Done(t, corr)
 		p.settle(t, done)

@@ -19,7 +19,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	}{
 		{"the same life, other content", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Host(page), ^seedOf(page))
+				fill(p.b.Pool.Bytes(page), ^seedOf(page))
 			}
 		}},
 		{"another life", func(p pair, pull Pull) { p.b.Fill(p.b.Life(0, len(pull.From), pageBytes)) }},
@@ -29,13 +29,13 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		}},
 		{"lent again with other content", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Host(page), ^seedOf(page))
+				fill(p.b.Pool.Bytes(page), ^seedOf(page))
 			}
 			p.b.Lend(p.a.Inc, pull.From)
 		}},
 		{"lent again in the same place of the permits", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Host(page), ^seedOf(page))
+				fill(p.b.Pool.Bytes(page), ^seedOf(page))
 			}
 			p.b.Pool.Grant(&effects.Grant{ID: pull.Grant + 1<<16, Peer: p.a.Inc, Read: true, Pages: pull.From})
 		}},
@@ -56,7 +56,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		p.b.closePlane(t)
 		p.revoke(t, pull.Grant)
 		for _, page := range pull.From {
-			fill(p.b.Pool.Host(page), ^seedOf(page))
+			fill(p.b.Pool.Bytes(page), ^seedOf(page))
 		}
 		letGo()
 		done := p.a.Done(t, corr)

@@ -121,7 +121,7 @@ func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json
 				break
 			}
 			for i, page := range into {
-				if fill(want, seedOf(l.Pages[i])); !bytes.Equal(n.Pool.Host(page), want) {
+				if fill(want, seedOf(l.Pages[i])); !bytes.Equal(n.Pool.Bytes(page), want) {
 					t.Fatalf("page %d was delivered with bytes that were not lent", l.Pages[i].Index)
 				}
 			}
@@ -156,7 +156,7 @@ func readerStopped(t *testing.T, open plane.Opener) {
 		p.Freeze()
 		pair{b: b}.revoke(t, grant)
 		for _, page := range from { // In the same life.
-			fill(b.Pool.Host(page), ^seedOf(page))
+			fill(b.Pool.Bytes(page), ^seedOf(page))
 		}
 		p.Thaw()
 		if end := p.read(t); end.Code != effects.Withdrawn {

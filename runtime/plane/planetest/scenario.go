@@ -199,7 +199,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 // Fill implements contract.DataStage.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	for _, page := range pages {
-		fill(s.nodes[at].pool.Host(page), uint64(page.Index)<<32|uint64(page.Generation))
+		fill(s.nodes[at].pool.Bytes(page), uint64(page.Index)<<32|uint64(page.Generation))
 	}
 }
 

@@ -26,8 +26,8 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	from := a.Life(0, pages, pageBytes)
 	var pushed [][]byte
 	for _, page := range from {
-		fill(a.Pool.Host(page), uint64(page.Index))
-		pushed = append(pushed, bytes.Clone(a.Pool.Host(page)))
+		fill(a.Pool.Bytes(page), uint64(page.Index))
+		pushed = append(pushed, bytes.Clone(a.Pool.Bytes(page)))
 	}
 	push := func(granted line, from []effects.Page) effects.Corr {
 		return a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: from, Into: granted.Pages, Buffer: b.Buffer})
@@ -45,7 +45,7 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	Await(t, a, func(e *effects.Dropped) bool { return e.Link == link })
 	pair{a: a}.settle(t, done)
 	for _, page := range from {
-		fill(a.Pool.Host(page), ^uint64(page.Index))
+		fill(a.Pool.Bytes(page), ^uint64(page.Index))
 	}
 	p.Thaw()
 	l := p.read(t)
@@ -79,7 +79,7 @@ func stopsItself(t testing.TB, n *Node, initiator effects.Incarnation, out *json
 		l.Pages = append(l.Pages, Await(t, n, func(*effects.Landed) bool { return true }).Pages...)
 	}
 	for _, page := range l.Pages {
-		l.Held = append(l.Held, n.Pool.Host(page))
+		l.Held = append(l.Held, n.Pool.Bytes(page))
 	}
 	return out.Encode(l)
 }

@@ -11,7 +11,7 @@ import (
 func Whole(a, b *Node, link effects.Link, first, count int, size uint32) Push {
 	p := Push{To: b.Inc, Link: link, From: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
 	for _, page := range p.From {
-		copy(a.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+		copy(a.Pool.Bytes(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
 	}
 	p.Grant, p.Into = b.Grant(a.Inc, first, count, size)
 	return p
@@ -21,7 +21,7 @@ func Whole(a, b *Node, link effects.Link, first, count int, size uint32) Push {
 func PullOf(a, b *Node, link effects.Link, first, count int, size uint32) Pull {
 	from := b.Life(first, count, size)
 	for _, page := range from {
-		copy(b.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+		copy(b.Pool.Bytes(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
 	}
 	return Pull{Of: b.Inc, Link: link, Grant: b.Lend(a.Inc, from), From: from, Into: a.Life(first, count, size),
 		Buffer: b.Pool.Buffer().ID}
@@ -31,7 +31,7 @@ func PullOf(a, b *Node, link effects.Link, first, count int, size uint32) Pull {
 func SameAsLent(t testing.TB, a *Node, pull Pull) {
 	t.Helper()
 	for i, page := range pull.Into {
-		if want := byte(pull.From[i].Generation); bytes.Count(a.Pool.Host(page), []byte{want}) != int(page.Length) {
+		if want := byte(pull.From[i].Generation); bytes.Count(a.Pool.Bytes(page), []byte{want}) != int(page.Length) {
 			t.Fatalf("page %d differs from what was lent", page.Index)
 		}
 	}

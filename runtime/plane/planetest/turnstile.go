@@ -46,7 +46,7 @@ func (g *Turnstile) Enter(way int, b []byte) {
 		g.mu.Unlock()
 		return
 	}
-	first := g.pool.Host(effects.Page{Pool: g.pool.ID(), Length: 1})
+	first := g.pool.Bytes(effects.Page{Pool: g.pool.ID(), Length: 1})
 	offset := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&first[0]))
 	at := place{way, offset / uintptr(g.pool.Buffer().PageBytes)}
 	if g.passed[at] {

@@ -59,7 +59,7 @@ func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 					t.Errorf("the pages are open in mode %#x, %v", mode, err)
 				}
 			}
-			mapping, err := plane.Map(came[0].Fd(), came[1].Fd(), pages, hostilePage)
+			mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), pages, hostilePage)
 			if err != nil {
 				t.Fatalf("but they can be read: %v", err)
 			}

@@ -7,26 +7,27 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A batch is pages to copy out of a peer's memory into ours: a push of that peer, or a read of ours.
+// A batch is a set of pages to copy out of a peer's memory into ours: a push of that peer, or a read of ours.
 type batch interface {
 	Pairs() []effects.Pair
-	// copy copies the page of pair i, unless no page is wanted any more.
+	// copyPage copies the page of pair i. It returns false if no further page of the batch is wanted.
 	copy(i int) (wanted bool)
 }
 
-// A job is a batch, copied from its first pair on.
+// A job is a batch in progress. Pairs before next have been begun.
 type job struct {
 	batch
 	next int
 }
 
-// copiers are the threads that copy. They take one page of each batch in turn, so that a large one
-// delays no other beyond its share.
+// copiers are the copy threads. They take one page of each batch in turn, so that a large batch delays another one no
+// longer than it must.
 type copiers struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
 	ready sync.Cond
-	// jobs have pages left to begin. The planes' bounds on links and transfers bound them.
+	// jobs are the batches with pages left to begin. Their number is bounded by the plane's bounds on links and
+	// transfers.
 	jobs   []*job
 	closed bool
 }
@@ -51,7 +52,7 @@ func (c *copiers) add(b batch) {
 	}
 }
 
-// take returns the next page to copy.
+// takePage waits for the next page to copy. It reports false when the copiers are closed.
 func (c *copiers) take() (b batch, pair int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +71,7 @@ func (c *copiers) take() (b batch, pair int, ok bool) {
 	return j.batch, pair, true
 }
 
-// drop takes out a batch, so that those that end early do not pile up.
+// drop removes a batch, so that batches that end early do not pile up.
 func (c *copiers) drop(b batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

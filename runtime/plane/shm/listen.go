@@ -22,13 +22,13 @@ const (
 	abstractPrefix = "@kvferry-"
 	folderPrefix   = "kvf"
 	socketName     = "shm"
-	// settled is the age from which a folder's socket surely listens, if its process lives.
+	// minSocketAge is the age at which a socket surely has a listener, unless its process has ended.
 	settled = time.Minute
 )
 
-// listen makes the socket that peers of this host connect to. Its name is abstract: that is no file, so nothing of it
-// outlives the process, however that ends. Only a dir that the configuration names gets a file, in a
-// private folder of its own; folders there whose processes were killed are removed.
+// listen opens the socket that peers on this host connect to. By default its name is abstract: there is no file, so
+// that nothing of it outlives the process, however the process ends. Only if the configuration names a folder does
+// the socket get a file, in a private folder of its own. Such folders of processes that were killed are removed.
 func listen(ctx context.Context, dir string) (listener net.Listener, folder string, err error) {
 	var config net.ListenConfig
 	if dir == "" {
@@ -51,9 +51,8 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 	return listener, folder, nil
 }
 
-// clean removes the folders in dir that are older than before and at whose sockets nobody listens any more. Only a
-// private folder of this user with a socket of this user, and nothing else in it, is one that listen made: everything
-// else stays.
+// removeStale removes the folders in dir whose socket is older than before and has no listener any more. It removes
+// only what listen made: a private folder of this user that contains one socket of this user and nothing else.
 func clean(dir string, before time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*", socketName)) // The pattern is well formed.
 	for _, path := range paths {
@@ -72,13 +71,13 @@ func clean(dir string, before time.Time) {
 		if err == nil {
 			_ = conn.Close()
 		} else if errors.Is(err, unix.ECONNREFUSED) {
-			_ = os.Remove(path) // Another process may be faster.
+			_ = os.Remove(path) // Another process may have removed it already.
 			_ = os.Remove(folder)
 		}
 	}
 }
 
-// own returns what is at a path, without following a link there. It reports false for what another user has.
+// ownFile describes the file at a path, without following a link. It reports false for files of other users.
 func own(path string) (mode os.FileMode, changed time.Time, ok bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -88,8 +87,8 @@ func own(path string) (mode os.FileMode, changed time.Time, ok bool) {
 	return info.Mode(), info.ModTime(), ok && int(s.Uid) == os.Geteuid()
 }
 
-// dialable says whether name is one that listen makes. A peer's word must not make us connect to other
-// services of this host.
+// checkAddress returns an error unless name is one that listen makes. A peer's address must not make us connect to
+// other services of this host.
 func dialable(name, dir string) error {
 	if strings.HasPrefix(name, abstractPrefix) {
 		return nil

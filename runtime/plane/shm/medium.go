@@ -18,8 +18,8 @@ import (
 // medium implements link.Medium.
 type medium struct {
 	boot    string
-	dir     string // where sockets with a path are, if configured
-	folder  string // of our own socket, if it has one
+	dir     string // the folder of sockets that have a path, if configured
+	folder  string // the folder of our own socket, if it has a path
 	permits *plane.Permits
 	copiers *copiers
 	movers  *movers
@@ -47,16 +47,16 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 // Permits implements link.Medium.
 func (m *medium) Permits() *plane.Permits { return m.permits }
 
-// files is how many travel with a hello or a welcome: the pool's pages, their generations, then the permits, those of
-// pushes or those to read.
+// filesPerFrame is the number of files that are passed with a hello or a welcome: the pool's pages, their
+// generations, and the permits (those of pushes with a hello, the read permits with a welcome).
 const files = 3
 
-// Greet sends the hello with our pool's memory and the permits of our pushes beside its first byte.
+// SendHello passes our pool's memory and the permits of our pushes beside the first byte of the hello.
 func (m *medium) Greet(conn net.Conn, hello []byte, pool *plane.Pool) error {
 	return send(conn, hello, pool, m.permits.File())
 }
 
-// Welcome likewise sends the pool's permits to read.
+// SendWelcome does the same with our pool's memory and its read permits.
 func (m *medium) Welcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
 	return send(conn, welcome, pool, pool.ReadsFile())
 }
@@ -66,7 +66,7 @@ func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
 	}
-	// Fd leaves the file in blocking mode, which is what a memfd is in anyway.
+	// Fd sets the file to blocking mode, which is a memfd's mode anyway.
 	beside := unix.UnixRights(int(pool.File().Fd()), int(pool.Generations().Fd()), int(permits.Fd()))
 	n, _, err := c.WriteMsgUnix(frame, beside, nil)
 	if err == nil && n < len(frame) {
@@ -75,7 +75,8 @@ func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error
 	return err
 }
 
-// Greeted reads a hello or a welcome. Descriptors come with the first bytes, so these are read with a message.
+// ReadFirstFrame reads a hello or a welcome. File descriptors arrive with the first bytes, so it reads these as a
+// message.
 func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -85,7 +86,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
-	// Room for so many descriptors, and no padding: the kernel closes what a peer sends beyond it.
+	// The buffer fits this many descriptors and has no padding: the kernel closes any that a peer sends beyond them.
 	control := make([]byte, unix.CmsgLen(4*files))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil {
@@ -102,7 +103,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 	return kind, body, came, err
 }
 
-// prefixed reads head, then conn.
+// A prefixedReader reads head, then conn.
 type prefixed struct {
 	head *bytes.Reader
 	conn net.Conn
@@ -115,10 +116,10 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return p.conn.Read(b)
 }
 
-// descriptors takes the files out of a control message.
+// parseFiles extracts the files from a control message.
 func descriptors(control []byte) (came []*os.File, err error) {
 	if len(control) == 0 {
-		return nil, nil // A welcome that refuses brings none; a hello without them is refused.
+		return nil, nil // A welcome that refuses has no files; a hello without files is refused later.
 	}
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -150,8 +151,8 @@ func (m *medium) Join(*link.Incoming, net.Conn) error {
 // Close stops the copy threads, unmaps our permits and removes the socket's folder, if it has one.
 func (m *medium) Close() {
 	m.copiers.close()
-	_ = m.permits.Close() // They were mapped, and are unmapped once.
+	_ = m.permits.Close() // They are mapped and are unmapped once, so this cannot fail.
 	if m.folder != "" {
-		_ = os.Remove(m.folder) // Its socket is gone; a folder in which something else lies stays.
+		_ = os.Remove(m.folder) // The socket is gone. Remove fails if the folder contains anything else, which is intended.
 	}
 }

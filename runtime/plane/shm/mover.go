@@ -17,31 +17,31 @@ const (
 )
 
 const (
-	// compareFirst are the first large batches, which go each way in turn. After them one in timeEach is timed, because
+	// The first compareFirst large batches go each way in turn. Of the later ones, one in timeEach is timed, because
 	// reading the clock takes up to a tenth of a page's time, and one in compareEach goes the way that seemed slower.
 	compareFirst = 8
 	timeEach     = 8
 	compareEach  = 64
-	// fasterBy is by how much of its time the way around the caches must be faster: what it copied is not in the cache of
-	// an engine that reads it next.
+	// fasterBy is the part of its time by which copying around the caches must be faster to be chosen, because its
+	// bytes are not in the cache of an engine that reads them next.
 	fasterBy = 0.05
-	// smoothing is the part of an average that one page changes, and outlier how many times the average a page counts at
-	// most: a thread that lost its core says nothing of copying.
+	// smoothing is the weight of one page in an average. A page counts with at most outlier times the average,
+	// because a thread that lost its core for a while says nothing about copying.
 	smoothing = 1.0 / 32
 	outlier   = 4
 )
 
-// movers are the ways to copy pages. Which of them is faster differs from processor to processor by a third either way,
-// so it is learnt from the batches that are copied.
+// A moverChooser chooses between the ways to copy pages. Which way is faster differs between processors by a third in
+// either direction, so the chooser learns it from the batches that are copied.
 type movers struct {
 	by [ways]plane.Mover
-	// largeBytes is the size of a batch from which on caches do not help its copy.
+	// largeBytes is the size of the smallest batch whose copy caches do not help.
 	largeBytes uint64
 	batches    atomic.Uint64
-	perByte    [ways]average // time of a byte, in ns
+	perByte    [ways]average // nanoseconds per byte
 }
 
-// of chooses how the pages of a batch are copied.
+// moverFor chooses how the pages of a batch are copied.
 func (m *movers) of(pairs []effects.Pair) plane.Mover {
 	var bytes uint64
 	for _, pair := range pairs {
@@ -61,7 +61,7 @@ func (m *movers) of(pairs []effects.Pair) plane.Mover {
 	}
 }
 
-// choose is the way of the next large batch, and whether it is timed.
+// choose returns the way of the next large batch, and whether the batch is timed.
 func (m *movers) choose() (way int, timed bool) {
 	n := m.batches.Add(1)
 	if n <= compareFirst {
@@ -76,7 +76,7 @@ func (m *movers) choose() (way int, timed bool) {
 	return way, n%timeEach == 0
 }
 
-// An average follows what is added. Of what several threads add at once some may be lost.
+// An average is an exponential moving average. If several threads add to it at once, some values may be lost.
 type average struct{ bits atomic.Uint64 }
 
 func (a *average) value() float64 { return math.Float64frombits(a.bits.Load()) }

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A reader carries out the reads of an outgoing link: the peer's process has no part in them.
+// A reader performs the reads of an outgoing link. The peer's process takes no part in them.
 type reader struct {
 	out     *link.Outgoing
 	mapping *plane.Mapping
@@ -19,13 +19,13 @@ type reader struct {
 	movers  *movers
 }
 
-// Depart maps what the peer lends.
+// NewSender maps the memory that the peer has passed.
 func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
 	if len(came) != files {
 		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came), files)
 	}
 	b := out.Peer()
-	mapping, err := plane.Map(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -37,22 +37,22 @@ func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []
 	return &reader{out: out, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
 }
 
-// Send: there is nothing to do for a push beside its frame and its permit; no page is read by our process.
+// Send does nothing: the target copies the pages of a push by itself, given the push's frame and permit.
 func (r *reader) Send(*link.Transfer) {}
 
-// Load implements link.Sender.
+// StartRead implements link.Sender.
 func (r *reader) Load(l *link.Read) (ask bool) {
 	r.copiers.add(&read{Read: l, reader: r, move: r.movers.of(l.Pairs())})
 	return false
 }
 
-// Close unmaps the peer. Jobs that are still queued find that their read is not wanted.
+// Close unmaps the peer's memory. Jobs that are still queued find that their read is no longer wanted.
 func (r *reader) Close() {
 	r.out.Still()
-	_, _ = r.mapping.Unmap(), r.permits.Unmap() // They were mapped, and are unmapped once.
+	_, _ = r.mapping.Unmap(), r.permits.Unmap() // Both are mapped and are unmapped once, so this cannot fail.
 }
 
-// A read is a batch of ours, copied into our pages for as long as the peer's grant stands.
+// A readBatch is a read of ours, which copies into our pages as long as the peer's lease stands.
 type read struct {
 	*link.Read
 	reader *reader
@@ -72,18 +72,18 @@ func (r *read) copy(i int) (wanted bool) {
 	return true
 }
 
-// load copies one page. The link checked that the pair lies within both pools.
+// fetch copies one page. The link has checked that the pair lies within both pools.
 func (r *read) load(i int) effects.Code {
 	pair, at := r.Pairs()[i], r.reader
 	permit, code := at.permits.Permit(r.Grant(), at.out.Hello().From, pair.Remote.Index, pair.Local.Length)
 	if code != effects.OK {
 		return code
 	}
-	dst := at.out.Pool().Host(pair.Local)
-	// If not OK the peer took its page back, and what is in ours is garbage.
+	dst := at.out.Pool().Bytes(pair.Local)
+	// With any other code than OK, the peer has taken its page back and our page holds garbage.
 	code = at.mapping.Copy(dst, pair.Remote.Index, pair.Remote.Generation, permit, r.move)
 	if code == effects.Cancelled {
-		return effects.Withdrawn // The permit is the grant's.
+		return effects.Withdrawn // The permit is that of the lease, which was revoked.
 	}
 	return code
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A receiver stores one peer's pushes.
+// A receiver stores the pushes of one peer.
 type receiver struct {
 	in      *link.Incoming
 	mapping *plane.Mapping
@@ -23,7 +23,7 @@ func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, erro
 		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
 	}
 	b := in.Hello().Buffer
-	mapping, err := plane.Map(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -41,23 +41,24 @@ func (r *receiver) Receive(p *link.Push) {
 		r.copiers.add(job)
 		return
 	}
-	for i := range p.Pairs() { // Sooner done than handed over.
+	for i := range p.Pairs() { // Copying here takes less time than waking a copy thread.
 		if !job.copy(i) {
 			return
 		}
 	}
 }
 
-// Permits implements link.Receiver.
+// HasPermit implements link.Receiver.
 func (r *receiver) Permits(slot uint32) bool { return r.permits.Has(slot) }
 
-// Close unmaps the peer. Jobs that are still queued find that their push has ended.
+// Close unmaps the peer's memory. Jobs that are still queued find that their push has ended.
 func (r *receiver) Close() {
 	r.in.Still()
-	_, _ = r.mapping.Unmap(), r.permits.Unmap() // They were mapped, and are unmapped once.
+	_, _ = r.mapping.Unmap(), r.permits.Unmap() // Both are mapped and are unmapped once, so this cannot fail.
 }
 
-// A push is a batch of a peer, copied into our pages under our grant, for as long as its permit stands.
+// A pushBatch is a push of a peer, which is copied into our pages under our grant as long as the push's permit
+// stands.
 type push struct {
 	*link.Push
 	mapping *plane.Mapping
@@ -72,15 +73,15 @@ func (p *push) copy(i int) (wanted bool) {
 	return wanted
 }
 
-// store copies one page. The link checked that the pair lies within both pools.
+// store copies one page. The link has checked that the pair lies within both pools.
 func (p *push) store(i int) effects.Code {
 	claim := p.Claim()
 	dst := claim.Hold(i)
 	if dst == nil {
 		return effects.Withdrawn
 	}
-	defer claim.Unhold(i)
-	// If not OK the peer took its page back, and what is in ours is garbage.
+	defer claim.Release(i)
+	// With any other code than OK, the peer has taken its page back and our page holds garbage.
 	for piece := range p.Pieces(i) {
 		into, from := dst[piece.At:piece.At+piece.Bytes], piece.Page
 		if code := p.mapping.CopyFrom(into, from.Index, piece.From, from.Generation, p.permit, p.move); code != effects.OK {

@@ -1,17 +1,23 @@
-// Package shm is the data plane between processes of one host.
+// Package shm is the fenced data plane between processes on one host.
 //
-// Each end's pool travels once, as a sealed memfd over a unix socket, and the other maps it read-only. A push is a
-// request: the target's copy threads copy page by page into the target's own pool, at the cost of a copy. A read needs
-// no request: the reader's copy threads copy out of the owner's pool, and the owner's process may be frozen. Each
-// page's generation and its permit, the transfer's in a push and the grant's in a read, are compared before and after
-// the copy, so a page that its owner took back, be it only from this transfer or grant, is never taken for the one that
-// was meant. Therefore a push is settled as soon as it ended, and a grant to read is Revoked at once, whatever the peer
-// does.
+// Each end passes its pool to the other once, as sealed memfds over a unix socket, and the other end maps it
+// read-only. A push is a request: copy threads of the target copy page by page out of the initiator's pool into the
+// target's own. A read needs no request: copy threads of the reader copy out of the owner's pool, even while the
+// owner's process is frozen. Either way a transfer costs one copy of its bytes.
 //
-// Both ends are of one user, or root's; others use another plane.
+// Before and after the copy of each page, the copying process compares the page's generation and a permit: that of
+// the transfer for a push, that of the read lease for a read. So the copy of a page that its owner has taken back, be
+// it only from this transfer or this lease, never passes for the page that was requested (M3). Therefore a push is
+// settled as soon as it has ended, and a read lease is Revoked at once, whatever the peer does.
 //
-// A mapping shows no sign when its owner dies, and copies from it simply go on. Therefore completions are messages, and
-// the end of the socket ends all transfers of both sides.
+// Both ends must run as the same user, or one of them as root. Other peers use another plane.
+//
+// A mapping does not show that its owner has died: copies from it simply go on. Therefore transfers are completed by
+// messages, and the end of the socket ends all transfers of both sides.
+//
+// Use it by passing [Open] or Config.Open to runtime.WithPlane:
+//
+//	runtime.WithPlane(shm.Config{Copiers: 1}.Open)
 package shm
 
 import (
@@ -30,26 +36,26 @@ import (
 const Name = "shm"
 
 const (
-	// copiersDefault gave 1.2 to 1.8 of what one copier gave; the measure is in the project's book.
+	// defaultCopiers threads gave 1.2 to 1.8 times the throughput of one; docs/benchmarks.md has the measurement.
 	copiersDefault = 2
-	// nonTemporalDefault is near where copies around the caches become the faster ones of bytes that
-	// the caches hold (BenchmarkHot of package nontemporal: between 4 and 16 MiB). Below it, whoever reads
-	// the pages next may still find them there.
+	// defaultNonTemporal is near the size at which copying around the caches becomes faster for bytes that the caches
+	// hold (BenchmarkHot of package nontemporal: between 4 and 16 MiB). After a smaller copy the next reader of the
+	// pages may still find them in a cache.
 	nonTemporalDefault = 4 << 20
 )
 
 // Config configures the plane. The zero value is usable.
 type Config struct {
-	// Dir is where a private folder for the socket is made; it must be the same at both ends. If empty, the
-	// socket has an abstract name, which reaches all processes of one network namespace: containers
-	// with a network of their own need a folder that they share. Paths of unix sockets are short: at most
-	// 107 bytes in all.
+	// Dir is the folder in which a private folder for the socket is made; it must be the same at both ends. If Dir is
+	// empty, the socket has an abstract name, which all processes of one network namespace can reach. Containers with
+	// network namespaces of their own need a folder that they share. The path of a unix socket has at most 107 bytes
+	// in all.
 	Dir string
-	// Copiers is the number of copy threads; two if zero, where there are two cores. One does not
-	// fill what a core's share of the memory gives, and more than two would take cores from the engine.
+	// Copiers is the number of copy threads. Zero means two, or one on a host with one core. One thread does not use
+	// the whole memory bandwidth that is available, and more than two would take cores from the engine.
 	Copiers int
-	// NonTemporalBytes is the size of a batch from which on its pages are copied around the caches, where that has proved
-	// to be faster; 4 MiB if zero.
+	// NonTemporalBytes is the size of the smallest batch whose pages may be copied around the caches, which happens
+	// if it has proved to be faster. Zero means 4 MiB.
 	NonTemporalBytes uint64
 }
 
@@ -103,11 +109,12 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 	return p, nil
 }
 
-// processor is what this runs on; tests say another.
+// processor is the architecture that this process runs on. Tests replace it.
 var processor = runtime.GOARCH
 
-// ordered refuses processors for which nobody has argued that a torn or late copy never passes: plane.Copy compares
-// words around plain loads, and what orders these is each processor's own affair (see runtime/plane/generation.go).
+// checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes. plane.Copy
+// compares words around plain loads, and the order of these loads depends on the processor (see
+// runtime/plane/generation.go).
 func ordered(arch string) error {
 	switch arch {
 	case "amd64", "arm64":
@@ -117,7 +124,7 @@ func ordered(arch string) error {
 		"amd64 and arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
 }
 
-// bootID names this boot of this host: the same for all its processes and for nobody else.
+// bootID identifies this boot of this host. All processes of the host have the same id.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -14,21 +14,17 @@ import (
 )
 
 func TestContractWithOneCopier(t *testing.T) {
-	onceRaced(t)
+	if testing.Short() { // The race detector takes minutes, and sees in TestContract what it would see here.
+		t.Skip("the contract again, with another way to copy")
+	}
 	planetest.Run(t, shm.Config{Copiers: 1, NonTemporalBytes: 1}.Open)
 }
 
 func TestContractInsideCaches(t *testing.T) {
-	onceRaced(t)
-	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
-}
-
-// The race detector takes minutes, and sees in TestContract what it would see here.
-func onceRaced(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("the contract again, with other ways to copy: without -short")
+	if testing.Short() { // The race detector takes minutes, and sees in TestContract what it would see here.
+		t.Skip("the contract again, with another way to copy")
 	}
+	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
 }
 
 // A source page that its owner took back meanwhile is never delivered as what was pushed. One copier takes

@@ -82,7 +82,7 @@ func TestNoPageOfAReadComesTwice(t *testing.T) {
 	l := a.Import(t, b.Inc, blob)
 	pull := planetest.PullOf(a, b, l, 0, 1, size)
 	corr := a.Read(pull)
-	page := a.Pool.Host(pull.Into[0])
+	page := a.Pool.Bytes(pull.Into[0])
 	send := func(with byte, length int) {
 		head := binary.LittleEndian.AppendUint64(nil, 1)
 		head = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(head, 0), size)

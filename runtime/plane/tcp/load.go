@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// load takes the pages of our reads off a stream.
+// receivePages receives the pages of our reads from a stream.
 func (s *sender) load(st *stream) error {
-	var read *link.Read // the one whose page came last; one that has ended wants no more
+	var read *link.Read // the read of the newest page; nil if that read has ended
 	for {
 		number, pair, length, err := st.next(s.out.Peer().PageBytes)
 		if err != nil {
@@ -25,14 +25,14 @@ func (s *sender) load(st *stream) error {
 	}
 }
 
-// store stores one page where it belongs, or nowhere if it is not wanted any more. What the peer sends once it may not
-// read the page any more is stored, too, and not believed: then it never says that all was well.
+// store stores one page, or discards it if the page is no longer wanted. A page that the peer sends after its lease
+// ended is stored, too, but never delivered: the peer's done message then says that the read failed.
 func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) error {
 	if read == nil {
 		return st.discard(length)
 	}
 	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
-		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
+		return fmt.Errorf("%w: pair %d of %d bytes was not requested", link.ErrMalformed, pair, length)
 	}
 	if err := read.Expect(int(pair)); err != nil {
 		return err

@@ -19,11 +19,12 @@ import (
 // medium implements link.Medium.
 type medium struct {
 	streams int
-	buffer  int // of a socket; 0: the system's choice
+	buffer  int // size of a socket's buffers; 0: the kernel's choice
 	calls   calls
 }
 
-// headBytes precede each page on a stream: number of the transfer, pair, length of the page.
+// headBytes is the length of the header before each page on a stream: number of the transfer, pair, length of the
+// page.
 const headBytes = 8 + 4 + 4
 
 func putHead(b []byte, transfer uint64, pair, length uint32) {
@@ -40,7 +41,7 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return framing.Dial(ctx, address)
 }
 
-// Permits: only our own streams read our pages.
+// Permits returns nil: only our own streams read our pages.
 func (m *medium) Permits() *plane.Permits { return nil }
 
 func (m *medium) Greet(conn net.Conn, hello []byte, _ *plane.Pool) error {
@@ -58,7 +59,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, files []*o
 	return kind, body, nil, err
 }
 
-// Depart opens the streams.
+// NewSender opens the streams.
 func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string, _ []*os.File) (link.Sender, error) {
 	s := newSender(out)
 	for range m.streams {
@@ -72,8 +73,8 @@ func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string,
 	return s, nil
 }
 
-// A stream that ends before it has joined is tried again: the target's door, which knows it only then, may have closed
-// it to make room, where strangers come without end.
+// A stream that ends before it has joined its link is opened again. While many strangers connect, the target's door
+// may have closed it to make room, because the door learns only from the join that the peer is known.
 const (
 	joinTries    = 8
 	joinPauseMin = time.Millisecond
@@ -95,7 +96,7 @@ func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) 
 	return nil, err
 }
 
-// ended says whether the peer closed a connection, rather than said nothing or nonsense.
+// closedByPeer reports whether the peer closed the connection, as opposed to sending nothing or nonsense.
 func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
@@ -105,7 +106,7 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 	if err != nil {
 		return nil, err
 	}
-	// The end of a plane or of the time of a handshake ends this as well.
+	// The end of the plane or of the handshake's time also ends this attempt.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	st, err := newStream(conn, m.buffer, m.calls)
 	if err == nil {
@@ -121,7 +122,7 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 	return st, nil
 }
 
-// join says which link a stream is of, and hears that it is.
+// joinLink sends the hello of a stream, and waits until the peer has added the stream to its link.
 func join(out *link.Outgoing, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(out.Bounds().Handshake)); err != nil {
 		return err
@@ -142,7 +143,7 @@ func (m *medium) Arrive(in *link.Incoming, _ []*os.File) (link.Receiver, error) 
 	return &receiver{in: in, supplies: newQueue[*link.Supply](), conns: map[net.Conn]struct{}{}}, nil
 }
 
-// Join serves one stream.
+// ServeStream serves one stream.
 func (m *medium) Join(in *link.Incoming, conn net.Conn) error {
 	r := in.Receiver().(*receiver)
 	if err := r.add(conn); err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A batch is pages to write: a transfer that we push, or a read of a peer.
+// A batch is a set of pages to write: a push of ours, or a read of a peer.
 type batch interface {
 	comparable
 	Pairs() []effects.Pair
 }
 
-// A queue holds batches with pages left to write, oldest first; the plane bounds their number.
+// A queue holds the batches with pages left to write, oldest first. The plane's bounds limit their number.
 type queue[B batch] struct {
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -27,15 +27,15 @@ type job[B batch] struct {
 	left  uint64 // bytes of the pages from next on
 }
 
-// A run is pages of one batch that follow each other, to be written with one call.
+// A pageRun is a range of consecutive pages of one batch, to be written with one call.
 type run struct{ first, pages int }
 
 const (
-	// runBytes is the most that a run of several pages has. A cancel waits for the run that is being written.
+	// maxRunBytes is the size of a run of several pages at most. A cancel waits for the run that is being written.
 	runBytes = 512 << 10
-	// runBytesLeast is the least that is left for another stream.
+	// minRunBytes is the size below which a run is not split further for other streams.
 	runBytesLeast = 64 << 10
-	// runPages is the most pages of a run: with their heads they fit into one system call.
+	// maxRunPages is the number of pages of a run that fit into one system call together with their headers.
 	runPages = 256
 )
 
@@ -55,15 +55,15 @@ func (q *queue[B]) add(b B) {
 		}
 		q.jobs = append(q.jobs, j)
 		if len(b.Pairs()) == 1 {
-			q.ready.Signal() // For one stream.
+			q.ready.Signal() // for one stream
 		} else {
 			q.ready.Broadcast()
 		}
 	}
 }
 
-// take waits for the next pages of the oldest batch; not ok when the queue is closed. It gives no more than half of what
-// is left, so that several streams share a batch, and one page at least.
+// take waits for the next run of the oldest batch. It reports false when the queue is closed. A run has at most half
+// of the bytes that are left, so that several streams share a batch, but at least one page.
 func (q *queue[B]) take() (b B, r run, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +96,7 @@ func (j *job[B]) run() run {
 	return r
 }
 
-// remove takes out a batch of which no page is wanted any more, if it is there.
+// remove removes a batch of which no page is wanted any more, if it is in the queue.
 func (q *queue[B]) remove(b B) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,27 +9,27 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A receiver owns the streams of one incoming link. It reads the pages of the peer's pushes from them, and writes those
-// of the peer's reads to them.
+// A receiver owns the streams of one incoming link. It stores the pages of the peer's pushes that arrive on them, and
+// writes the pages of the peer's reads to them.
 type receiver struct {
 	in       *link.Incoming
 	supplies *queue[*link.Supply]
 
 	mu     sync.Mutex
-	conns  map[net.Conn]struct{} // at most streamsMax
+	conns  map[net.Conn]struct{} // at most maxStreams
 	closed bool
 }
 
-// Receive has nothing to start: the streams find the push when its pages arrive.
+// Receive does nothing: the streams look the push up when its pages arrive.
 func (r *receiver) Receive(*link.Push) {}
 
-// Permits: there are none, and all pushes say so.
+// HasPermit accepts slot zero only, because this plane has no permits.
 func (r *receiver) Permits(slot uint32) bool { return slot == 0 }
 
-// Supply implements link.Supplier.
+// ServeRead implements link.ReadServer.
 func (r *receiver) Supply(s *link.Supply) { r.supplies.add(s) }
 
-// Forget implements link.Supplier.
+// DropRead implements link.ReadServer.
 func (r *receiver) Forget(s *link.Supply) { r.supplies.remove(s) }
 
 func (r *receiver) add(conn net.Conn) error {
@@ -51,7 +51,7 @@ func (r *receiver) remove(conn net.Conn) {
 	delete(r.conns, conn)
 }
 
-// Close ends the streams and waits until none of them stores.
+// Close ends the streams and waits until none of them stores any more.
 func (r *receiver) Close() {
 	r.supplies.close()
 	r.mu.Lock()
@@ -67,12 +67,13 @@ func (r *receiver) Close() {
 func (r *receiver) serve(st *stream) error {
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		defer st.conn.Close() // Which the reader notices.
+		defer st.conn.Close() // The reader below notices.
 		r.supply(st)
 	})
 	defer writer.Wait()
-	defer r.in.Fail()   // When a stream ends its link ends, and with it the writer's work: pages may be missing.
-	var push *link.Push // the one whose page came last; one that has ended wants no more
+	// When a stream ends, its link must end, because pages may be missing. That also ends the writer's work.
+	defer r.in.Fail()
+	var push *link.Push // the push of the newest page; nil if that push has ended
 	for {
 		number, pair, length, err := st.next(r.in.Pool().Buffer().PageBytes)
 		if err != nil {
@@ -90,20 +91,20 @@ func (r *receiver) serve(st *stream) error {
 	}
 }
 
-// store stores one page where it belongs, or nowhere if it is not wanted any more.
+// store stores one page, or discards it if the page is no longer wanted.
 func (r *receiver) store(st *stream, push *link.Push, pair uint32, length int) error {
 	if push == nil {
 		return st.discard(length)
 	}
 	if int64(pair) >= int64(len(push.Pairs())) || push.Pairs()[pair].Local.Length != uint32(length) {
-		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
+		return fmt.Errorf("%w: pair %d of %d bytes was not requested", link.ErrMalformed, pair, length)
 	}
 	i := int(pair)
 	if !push.Begin(i) {
 		return st.discard(length)
 	}
 	claim := push.Claim()
-	n, err := st.store(length, func() []byte { return claim.Hold(i) }, func() { claim.Unhold(i) })
+	n, err := st.store(length, func() []byte { return claim.Hold(i) }, func() { claim.Release(i) })
 	switch {
 	case err != nil:
 		push.End(i, effects.PeerLost)

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A sender owns the streams of an outgoing link. It writes the pages of our pushes to them, and reads those of our
-// reads from them.
+// A sender owns the streams of an outgoing link. It writes the pages of our pushes to them, and receives the pages of
+// our reads from them.
 type sender struct {
 	out    *link.Outgoing
 	pushes *queue[*link.Transfer]
@@ -25,10 +25,10 @@ func newSender(out *link.Outgoing) *sender {
 // Send implements link.Sender.
 func (s *sender) Send(t *link.Transfer) { s.pushes.add(t) }
 
-// Load implements link.Sender: the streams find the read when its pages arrive.
+// StartRead implements link.Sender. The streams look the read up when its pages arrive.
 func (s *sender) Load(*link.Read) (ask bool) { return true }
 
-// serve takes a stream over. A page that was not moved whole ruins the stream, and with it the link.
+// serve takes over a stream. A page that is not moved completely makes the stream unusable, and ends the link.
 func (s *sender) serve(st *stream) {
 	s.conns = append(s.conns, st.conn)
 	s.wg.Go(func() {
@@ -43,7 +43,7 @@ func (s *sender) serve(st *stream) {
 	s.wg.Go(func() {
 		defer s.out.Fail()
 		_ = s.load(st) // How the link ended is told by its first connection.
-	})
+	}) // The link's first connection reports how the link ended.
 }
 
 func (s *sender) write(st *stream, t *link.Transfer, r run) bool {
@@ -58,8 +58,8 @@ func (s *sender) write(st *stream, t *link.Transfer, r run) bool {
 	return true
 }
 
-// send writes the pages of a run, all of them or the stream is of no use any more. The peer takes them within the bound
-// of a stall, as it would have to take one page of so many bytes.
+// send writes all pages of a run. If it fails, the stream is unusable. The peer must take the run within
+// Bounds.Stall, as it would have to take one page of that size.
 func (s *sender) send(st *stream, t *link.Transfer, r run) bool {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false
@@ -71,12 +71,12 @@ func (s *sender) send(st *stream, t *link.Transfer, r run) bool {
 			buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
 		}
 	}
-	st.buffers = buffers               // Which writing consumes.
-	_, err := buffers.WriteTo(st.conn) // One call for all heads and pages, but for pages of very many pieces.
+	st.buffers = buffers               // WriteTo consumes buffers.
+	_, err := buffers.WriteTo(st.conn) // One system call for all headers and pages, unless pages have very many pieces.
 	return err == nil
 }
 
-func (s *sender) host(page effects.Page) []byte { return s.out.Pool().Host(page) }
+func (s *sender) host(page effects.Page) []byte { return s.out.Pool().Bytes(page) }
 
 // Close implements link.Sender.
 func (s *sender) Close() {

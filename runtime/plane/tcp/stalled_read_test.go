@@ -36,7 +36,7 @@ func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 	b.Pool.Revoke(pull.Grant)
 	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
 	for _, page := range pull.From { // In the same life.
-		copy(b.Pool.Host(page), bytes.Repeat([]byte{0xee}, size))
+		copy(b.Pool.Bytes(page), bytes.Repeat([]byte{0xee}, size))
 	}
 	r.goOn()
 	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
@@ -68,7 +68,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 		planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
-	copy(a.Pool.Host(pull.Into[0]), mine)
+	copy(a.Pool.Bytes(pull.Into[0]), mine)
 	for range 100 { // Nothing of it piles up at the owner, and nothing is left of it when the stream goes on.
 		corr := a.Read(pull)
 		a.Plane.Cancel(corr)
@@ -82,7 +82,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 		t.Fatalf("the read after it ended as %s", done.Code)
 	}
 	planetest.SameAsLent(t, a, next)
-	if !bytes.Equal(a.Pool.Host(pull.Into[0]), mine) {
+	if !bytes.Equal(a.Pool.Bytes(pull.Into[0]), mine) {
 		t.Fatal("a page was stored into after its read was settled")
 	}
 }
@@ -97,7 +97,7 @@ func TestOwnersHaveTheLastWord(t *testing.T) {
 	l := a.Import(t, b.Inc, blob)
 	one, two := planetest.PullOf(a, b, l, 0, 1, size), planetest.PullOf(a, b, l, 1, 1, size)
 	first, second := a.Read(one), a.Read(two)
-	last := &a.Pool.Host(two.Into[0])[size-1]
+	last := &a.Pool.Bytes(two.Into[0])[size-1]
 	for want := byte(two.From[0].Generation); *last != want; {
 		runtime.Gosched() // The second is stored, and so the first is whole: they share a stream.
 	}

@@ -26,7 +26,7 @@ func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
 	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
 	mine := bytes.Repeat([]byte{0xee}, size)
 	for _, page := range push.Into {
-		copy(b.Pool.Host(page), mine)
+		copy(b.Pool.Bytes(page), mine)
 	}
 	r.goOn()
 	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
@@ -37,10 +37,10 @@ func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
 		t.Fatalf("the push after it ended as %s", done.Code)
 	}
 	for i := range next.From {
-		if !bytes.Equal(b.Pool.Host(push.Into[i]), mine) {
+		if !bytes.Equal(b.Pool.Bytes(push.Into[i]), mine) {
 			t.Fatalf("page %d changed after Revoked", i)
 		}
-		if !bytes.Equal(b.Pool.Host(next.Into[i]), a.Pool.Host(next.From[i])) {
+		if !bytes.Equal(b.Pool.Bytes(next.Into[i]), a.Pool.Bytes(next.From[i])) {
 			t.Fatalf("page %d differs from what was pushed", i+2)
 		}
 	}

@@ -12,25 +12,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A stream is one connection that pages travel on, in both directions.
+// A stream is one connection on which pages travel in both directions.
 type stream struct {
 	conn net.Conn
 	raw  syscall.RawConn
 	calls
-	// The head of the page that is read just now, of which some bytes may have come with the page before.
+	// The header of the page that is read next, of which some bytes may have arrived with the page before it.
 	head   [headBytes]byte
 	headed int
-	sink   []byte // what is discarded goes here
+	sink   []byte // receives discarded bytes
 
-	// Of the pages that are written just now.
+	// The headers, buffers and parts of the pages that are being written.
 	heads   []byte
 	buffers net.Buffers
 	parts   [][]byte
-	// What the next read goes to: a part of a page, and the head of the one after it.
+	// The targets of the next read: a part of a page, and the header of the page after it.
 	into [2][]byte
 }
 
-// calls move bytes between sockets and pages. Neither of them blocks.
+// socketCalls are the system calls that move bytes between sockets and pages. Neither of them blocks.
 type calls struct {
 	read func(fd int, parts [][]byte) (n int, err error)
 	send func(fd int, parts [][]byte) (n int, err error)
@@ -54,7 +54,7 @@ func newStream(conn net.Conn, buffer int, by calls) (*stream, error) {
 	return &stream{conn: conn, raw: raw, calls: by}, err
 }
 
-// headOf writes what precedes the at-th page of a run.
+// setHead fills in the header of the at-th page of a run, and returns it.
 func (s *stream) headOf(at int, number uint64, pair, length uint32) []byte {
 	if s.heads == nil {
 		s.heads = make([]byte, runPages*headBytes)
@@ -64,7 +64,7 @@ func (s *stream) headOf(at int, number uint64, pair, length uint32) []byte {
 	return head
 }
 
-// next reads what precedes a page; the page has length bytes, at most limit.
+// next reads the header of the next page, whose length must be at most limit.
 func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
 	if _, err := io.ReadFull(s.conn, s.head[s.headed:]); err != nil {
 		return 0, 0, 0, err
@@ -77,11 +77,11 @@ func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err
 	return number, pair, int(n), nil
 }
 
-// store reads length bytes into a page, and what has come of the next one's head. It ends early, without an error, when
-// hold gives nothing: the page is not to be stored into any more.
+// store reads length bytes into a page, together with the bytes of the next page's header that have arrived. It
+// returns early and without an error if hold returns nil, which means that the page must not be stored into any more.
 //
-// The runtime's poller calls the function whenever bytes may be there; holding the page only for one
-// read that does not block is what lets a page be taken back without the peer's help.
+// The runtime's poller calls the function whenever bytes may have arrived. The page is held only for one read that
+// does not block, so that it can be revoked without the peer's help.
 func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, err error) {
 	var over bool
 	var readErr error

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// supply writes the pages of the peer's reads to a stream, until it ends or the link does.
+// serveReads writes the pages of the peer's reads to a stream, until the stream or the link ends.
 func (r *receiver) supply(st *stream) {
 	for {
 		s, pages, ok := r.supplies.take()
@@ -26,8 +26,9 @@ func (r *receiver) supply(st *stream) {
 	}
 }
 
-// send writes the pages of a run, and says how many it wrote whole. If their grant is taken back meanwhile, the page
-// that it was at is filled up with zeros: the peer, which was told how long it is, must find the next one.
+// send writes the pages of a run, and returns how many it wrote completely. If their lease is revoked meanwhile, it
+// fills the rest of the current page with zeros, because the peer was told the page's length and must find the next
+// header behind it.
 func (r *receiver) send(st *stream, s *link.Supply, of run) (whole int, code effects.Code) {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
 		return 0, effects.PeerLost
@@ -37,7 +38,7 @@ func (r *receiver) send(st *stream, s *link.Supply, of run) (whole int, code eff
 		st.headOf(i, s.Number(), uint32(of.first+i), pair.Local.Length)
 	}
 	loan := s.Loan()
-	whole, n, err := st.send(pairs, func(i int) []byte { return loan.Hold(of.first + i) }, loan.Unhold)
+	whole, n, err := st.send(pairs, func(i int) []byte { return loan.Hold(of.first + i) }, loan.Release)
 	switch {
 	case err != nil:
 		return 0, effects.PeerLost
@@ -53,9 +54,10 @@ func (r *receiver) send(st *stream, s *link.Supply, of run) (whole int, code eff
 	return whole, effects.Withdrawn
 }
 
-// send writes pages, each behind its head, and says how many left whole, and how much of the next one. It ends early,
-// without an error, when hold gives nothing: the pages are not to be read any more. The sister of store: pages are held
-// for one write that does not block, so that no peer which takes nothing keeps a page from its owner.
+// send writes pages, each behind its header. It returns how many it wrote completely, and how many bytes of the next
+// one. It returns early and without an error if hold returns nil, which means that the pages must not be read any
+// more. Like store, it holds pages only for one write that does not block, so that a peer that takes no bytes cannot
+// keep a page from its owner.
 func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
 	var sendErr error
 	err = s.raw.Write(func(fd uintptr) bool {
@@ -89,14 +91,15 @@ func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func
 	return whole, n, err
 }
 
-// hold makes parts of what is written next: from n bytes behind the start of a page's head on, and at most holdBytes of
-// pages. It says how many pages are held; none, if one may not be read any more.
+// holdParts collects the parts that are written next: beginning n bytes behind the start of the first page's header,
+// with at most maxHoldBytes of pages. It returns the number of pages that it holds, which is zero if the first one
+// must not be read any more.
 func (s *stream) hold(pairs []effects.Pair, from, n int, hold func(i int) []byte) (held int) {
 	s.parts = s.parts[:0]
 	for bytes := 0; from < len(pairs) && bytes < holdBytes; from, n = from+1, 0 {
 		page := hold(from)
 		if page == nil {
-			break // What is held already is written: the grant stood when it was.
+			break // What is held already is written, because the lease stood when it was taken.
 		}
 		held++
 		head, at := s.heads[from*headBytes:][:headBytes], max(n-headBytes, 0)

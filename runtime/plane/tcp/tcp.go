@@ -1,14 +1,21 @@
-// Package tcp is the data plane between hosts.
+// Package tcp is the fenced data plane between hosts.
 //
-// A link has one connection for requests and a few streams for pages, which go both ways on them. The initiator writes
-// pages that it pushes with one call for up to 512 KiB of them; the target reads straight into the granted page, in holds
-// of at most 256 KiB.
-// It waits for bytes outside of every hold, so a peer that stalls in the middle of a page keeps nobody from revoking
-// it: the rest of that page is then read and discarded.
+// A link has one connection for requests and a few streams (further connections) for pages, which carry pages in both
+// directions. Each page travels behind a header that says which transfer and pair it belongs to.
 //
-// A read is the mirror of that. The owner of the pages writes them from holds of at most 256 KiB and waits for room
-// outside of every hold, so a reader that takes nothing keeps nobody from revoking: what is left of the page is then
-// made up with zeros, and the owner's last word on the read is not OK. The reader stores straight into its pages.
+// In a push the initiator writes up to 512 KiB of pages with one call, and the target reads from the socket straight
+// into the granted page, in holds of at most 256 KiB. The target waits for bytes outside of every hold, so that a
+// peer that stalls in the middle of a page cannot delay the revocation of that page (M3). Once the grant is revoked,
+// the target reads the rest of the page and discards it.
+//
+// A read works the other way round. The owner writes its pages from holds of at most 256 KiB and waits for buffer
+// space outside of every hold, so that a reader that takes no bytes cannot delay a revocation. Once the lease is
+// revoked, the owner sends zeros for the rest of the page, and the done message of the read is not OK. The reader
+// stores straight into its own pages.
+//
+// Use it by passing [Open] or Config.Open to runtime.WithPlane:
+//
+//	runtime.WithPlane(tcp.Config{Host: "10.0.0.7", Port: 7100}.Open)
 package tcp
 
 import (
@@ -29,24 +36,24 @@ import (
 const Name = "tcp"
 
 const (
-	// streamsMax is the most streams that an incoming link may open.
+	// maxStreams is the number of streams that a peer may open for one link.
 	streamsMax = 16
-	// streamsDefault is where more streams stopped to help; the measure is in the project's book.
+	// defaultStreams is the number beyond which more streams gave no further throughput; docs/benchmarks.md has the
+	// measurement.
 	streamsDefault = 4
-	// holdBytes is the most that is read into a page, or written from it, within one hold.
+	// maxHoldBytes is how much is read into a page, or written from it, within one hold.
 	holdBytes = 256 << 10
 )
 
 // Config configures the plane. The zero value listens on the loopback interface only.
 type Config struct {
-	// Host is where to listen, and its address what peers are told to dial; 127.0.0.1 if empty.
+	// Host is the address to listen on, which peers are told to dial; 127.0.0.1 if empty.
 	Host string
-	// Port is where to listen; the system chooses if zero.
+	// Port is the port to listen on; the kernel chooses one if zero.
 	Port uint16
-	// Streams is the number of streams to each peer; the number of cores, at most 4, if zero.
+	// Streams is the number of streams to each peer; if zero, the number of cores, but at most 4.
 	Streams int
-	// BufferBytes is how much the system holds of one stream at each end; if zero it finds out itself how much the
-	// stream needs.
+	// BufferBytes is the size of the socket buffers of a stream at each end; if zero, the kernel adapts them.
 	BufferBytes int
 }
 

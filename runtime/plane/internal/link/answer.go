@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What a peer may say of what we asked it for. Other codes speak of our own doing, of our deadline, our cancel, our
-// links; from a peer they become Refused. PeerLost an owner says whose stream to us has stalled: its link ends with
-// that.
+// The codes that a peer may use about what we requested. All other codes describe our own doing (our deadline, our
+// cancel, our links); if a peer sends one, it counts as Refused. An owner sends PeerLost when its stream to us has
+// stalled; its link ends with that.
 var (
 	welcomeCodes = []effects.Code{effects.OK, effects.Refused, effects.Stale, effects.TooMany}
 	doneCodes    = []effects.Code{
@@ -17,6 +17,7 @@ var (
 	}
 )
 
+// allowedCode returns code if it is one of allowed, and Refused otherwise.
 func heard(code effects.Code, may []effects.Code) effects.Code {
 	if slices.Contains(may, code) {
 		return code

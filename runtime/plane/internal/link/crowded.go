@@ -2,15 +2,15 @@ package link
 
 import "fmt"
 
-// linksOfPeer is how many links one peer may have: one, and those of which it alone knows yet that they have ended.
+// maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
 const linksOfPeer = 4
 
-// reserved is the part of the places that one address leaves to others, one in so many: names cost nothing, and each
-// has a token.
+// addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses. Limits
+// by peer are not enough, because a host can create any number of peers, each with a token of its own.
 const reserved = 8
 
-// crowded says why there is no room for one link more: because of all, of its peer's, or of its address's. With the
-// plane's mutex held.
+// checkLinkLimits returns an error if there is no room for one more link: because of the limit for all links, for
+// links of one peer or for links of one address. The caller holds the plane's mutex.
 func (p *Plane) crowded(in *Incoming) error {
 	var oldest *Incoming
 	own, near, most := 0, 0, p.env.Bounds.Links
@@ -27,7 +27,7 @@ func (p *Plane) crowded(in *Incoming) error {
 	}
 	switch {
 	case own >= linksOfPeer:
-		oldest.Fail() // So that an honest peer gets in when it tries again.
+		oldest.Fail() // An honest peer gets in when it tries again.
 		return fmt.Errorf("this peer has %d links already; the oldest is ended", own)
 	case len(p.incoming) >= most:
 		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
@@ -37,9 +37,9 @@ func (p *Plane) crowded(in *Incoming) error {
 	return nil
 }
 
-// full reports whether the peer would have more under way than it may, with pages more. Landings count: each waits in
-// the machine's mailbox, which a peer could fill otherwise with pushes that it asks for and cancels. Pages count, as a
-// read may name one page as often as it likes.
+// atLimit reports whether the peer would have more in flight than it may, if it had so many pages more. Unconfirmed
+// landings count, because each one has an event in the machine's mailbox, which a peer could otherwise fill with
+// pushes that it requests and cancels. Pages count, because a read may name one page any number of times.
 func (in *Incoming) full(pages int) bool {
 	b := in.plane.env.Bounds
 	return len(in.pushes)+len(in.supplies)+in.landings >= b.Transfers ||

@@ -1,25 +1,32 @@
-// Package link is what the planes of this module share: connections between an initiator and a target,
-// the handshake on them, transfers at the one end, pushes and supplies at the other. How bytes move is a
-// [Medium]'s affair; who may, when it ended and what is owed to whom is decided here, once.
+// Package link contains what the fenced planes of this module (shm and tcp) share: connections between an initiator
+// and a target, the handshake on them, transfers at the initiator's end, pushes and served reads at the target's end.
+// A [Medium] moves the bytes. This package decides, for all media, which transfers are admitted, when each one has
+// ended, and which completion is owed to the machine.
 //
-// A link is one stream connection, opened by the initiator, that serves its pushes and its reads.
-// Frames are little-endian: a length (of all that follows it), a kind, a body.
+// A link is one stream connection, opened by the initiator, which serves the initiator's pushes and reads. Frames are
+// little-endian: a length (of everything that follows it), a kind, a body.
 //
 //	initiator                        target
-//	hello{who, whom, proof, ...} ──►           proves that the handshake made it who it says to be
-//	           ◄── welcome{code, who, proof, ...} code is OK, or why not; proves who answers
-//	push{transfer, slot, grant, pairs} ►       slot: where the transfer's permit is, on shm
-//	read{transfer, 0, grant, pairs} ────►      where the target must send the pages; on shm nobody asks
+//	hello{from, to, proof, ...} ──►            proves that the initiator is the peer of the control plane's handshake
+//	           ◄── welcome{code, from, proof, ...} OK or a refusal; proves that the target answers
+//	push{transfer, slot, grant, pairs} ►       slot: the place of the transfer's permit, on shm
+//	read{transfer, 0, grant, pairs} ────►      where the target must send the pages; never on shm
 //	cancel{transfer} ──────────────►           best effort
-//	           ◄────── done{transfer, code}    of a push after the target's machine confirmed; of a read OK if each
-//	                                           byte sent was under the grant when it was read
+//	           ◄────── done{transfer, code}    of a push: after the target's machine has confirmed it;
+//	                                           of a read: OK if each byte sent was under the lease when it was read
 //
-// On shm each end's memory travels beside its first frame, as file descriptors: the pool, and with the hello the
-// permits of pushes, with the welcome those to read.
+// On shm each end passes its memory beside its first frame, as file descriptors: the pool, and with the hello the
+// permits of pushes, with the welcome the read permits.
 //
-// Transfers of a plane are numbered upwards, so those of a link are, too. Anything else, anything too long and anything
-// out of order closes the connection: framing cannot be trusted after it.
+// The transfers of a plane are numbered upwards, and therefore those of a link, too. Any other frame, any frame that
+// is too long and any frame that is out of order ends the connection, because its framing cannot be trusted
+// afterwards.
 //
-// One mutex for each plane guards all tables. It is taken for each batch, and a few times for
-// each page, never while bytes move.
+// What a caller may rely on:
+//
+//   - Each Transfer gets one TransferDone, and one Settled if the TransferDone was not settled. Whether a transfer is
+//     settled follows from what the threads of this process do. No message of a peer has a part in it.
+//   - When LinkLost or Dropped is posted, nothing of the link runs any more.
+//   - One mutex per plane guards all tables. It is taken once for each batch and a few times for each page, and never
+//     while bytes move.
 package link

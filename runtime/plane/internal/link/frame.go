@@ -10,16 +10,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// Magic begins every hello and every hello of a stream; the last byte is the version.
+// Magic begins every hello and every hello of a stream. Its last byte is the version.
 const Magic uint32 = 0x4b564605
 
-// versionMask is the version's part of Magic.
+// versionMask selects the version in Magic.
 const versionMask uint32 = 0xff
 
-// A Kind says what a frame is.
+// A Kind identifies what a frame contains.
 type Kind uint8
 
-// Kinds of frames. A connection begins with Hello or, where the medium has streams, with Join.
+// Kinds of frames. A connection begins with KindHello or, where the medium has streams, with KindJoin.
 const (
 	KindHello Kind = iota + 1
 	KindWelcome
@@ -42,51 +42,51 @@ const (
 	layerBytes   = 4 + 8
 	cancelBytes  = 8
 	doneBytes    = 8 + 1
-	// SmallFrame bounds every frame but a push, a gather and a read.
+	// SmallFrame is the size of the longest frame other than a push, a gather and a read.
 	SmallFrame = headBytes + helloBytes
 )
 
-// ErrMalformed is wrapped by every error that says what a peer's bytes violate.
+// ErrMalformed is wrapped by every error that describes how a peer's bytes violate the protocol.
 var ErrMalformed = framing.ErrMalformed
 
-// Hello is what an initiator says first.
+// Hello is the first message of an initiator.
 type Hello struct {
-	From, To effects.Incarnation // as the two know each other
-	Proof    [16]byte            // that the initiator has the token which the target's machine made for From
+	From, To effects.Incarnation // as the two peers know each other
+	Proof    [16]byte            // proves that the initiator has the token which the target's machine made for From
 	Session  [16]byte            // random; streams of the same link name it
 	Buffer   effects.Buffer      // the initiator's pool
 }
 
-// Prove is the Proof that a hello of that kind needs, with the token.
+// Prove returns the Proof that a hello of this kind needs, given the token.
 func (h *Hello) Prove(kind Kind, token identity.Token) [16]byte {
 	return token.Prove("hello", []byte{byte(kind)}, h.From[:], h.To[:], h.Session[:], appendBuffer(nil, h.Buffer))
 }
 
-// Welcome answers a Hello. With a Code other than OK the rest is not to be believed.
+// Welcome answers a Hello. If Code is not OK, the other fields must not be trusted.
 type Welcome struct {
 	Code   effects.Code
 	From   effects.Incarnation
 	Buffer effects.Buffer // the target's pool
-	Proof  [16]byte       // that the target has the token, and heard this hello
+	Proof  [16]byte       // proves that the target has the token and has received this hello
 }
 
-// Prove is the Proof that a welcome needs, in answer to a hello.
+// Prove returns the Proof that a welcome needs in answer to hello h.
 func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
 	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], appendBuffer(nil, w.Buffer))
 }
 
-// Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's
-// page and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes. Of a push that gathers
-// (KindGather) Gather has the initiator's pages.
+// TransferRequest is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the
+// initiator's page; Pairs[i].Remote.Index and Generation name the target's page. Both have Local.Length bytes. In a
+// push that gathers (KindGather), Gather has the initiator's pages instead.
 type Ask struct {
 	Transfer uint64
-	Slot     uint32 // of the transfer's permit; zero in reads and on planes that have none
+	Slot     uint32 // of the transfer's permit; zero in reads, and on planes without permits
 	Grant    effects.GrantID
 	Pairs    []effects.Pair
 	Gather   effects.Gather
 }
 
-// maxFrame bounds what a peer may send.
+// maxFrame returns the length of the longest frame that a peer may send.
 func maxFrame(pairs int) int {
 	return max(SmallFrame, headBytes+askBytes+pairs*pairBytes+gatherBytes+pairs*layerBytes)
 }
@@ -110,7 +110,7 @@ func AppendHello(b []byte, kind Kind, h Hello) []byte {
 	return appendBuffer(b, h.Buffer)
 }
 
-// AppendJoined appends the answer to a Join: the stream is the link's now.
+// AppendJoined appends the answer to a Join, after which the stream belongs to the link.
 func AppendJoined(b []byte) []byte { return begin(b, KindJoined, 0) }
 
 // AppendWelcome appends a welcome.
@@ -121,7 +121,7 @@ func AppendWelcome(b []byte, w Welcome) []byte {
 	return append(appendBuffer(b, w.Buffer), w.Proof[:]...)
 }
 
-// appendAsk appends a push, a gather or a read.
+// appendRequest appends a push, a gather or a read.
 func appendAsk(b []byte, kind Kind, a Ask) []byte {
 	size := askBytes + len(a.Pairs)*pairBytes
 	if kind == KindGather {
@@ -160,8 +160,8 @@ func appendDone(b []byte, transfer uint64, code effects.Code) []byte {
 	return append(b, byte(code))
 }
 
-// ReadFrame reads one frame of at most limit bytes. The body is a part of the buffer that it returns,
-// which is buf where that was large enough.
+// ReadFrame reads one frame of at most limit bytes. The body is part of the buffer that ReadFrame returns, which is
+// buf if that was large enough.
 func ReadFrame(r io.Reader, buf []byte, limit int) (kind Kind, body, grown []byte, err error) {
 	number, body, grown, err := framing.Read(r, buf, limit)
 	return Kind(number), body, grown, err
@@ -175,7 +175,7 @@ func parseBuffer(b []byte) effects.Buffer {
 	}
 }
 
-// ParseHello reads the body of a hello.
+// ParseHello parses the body of a hello.
 func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != helloBytes {
 		return h, framing.WrongSize("hello", len(b), helloBytes)
@@ -236,7 +236,7 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 	return a, nil
 }
 
-// parseGather reads the body of a push that gathers: that of a push, and the initiator's pages.
+// parseGather parses the body of a push that gathers: the body of a push, followed by the initiator's pages.
 func parseGather(b []byte, pagesMax int) (a Ask, err error) {
 	if len(b) < askBytes {
 		return a, framing.WrongSize("gather", len(b), askBytes)

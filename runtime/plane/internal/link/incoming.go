@@ -16,40 +16,40 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An Incoming is a link that a peer opened in order to push to us and to read from us.
+// An Incoming is a link that a peer has opened in order to push to us and to read from us.
 type Incoming struct {
 	plane    *Plane
 	conn     net.Conn
-	address  netip.Prefix // that it comes from; none on shm
+	address  netip.Prefix // the address of the peer; none on shm
 	out      *outbox
 	receiver Receiver
 	hello    Hello
 
-	// Under the plane's mutex.
-	number   uint64           // of links that came in
-	moved    sync.Cond        // last, lost or storing has changed
+	// The fields below are guarded by the plane's mutex.
+	number   uint64           // counts incoming links
+	moved    sync.Cond        // signalled when lastRequest, lost or storing changes
 	last     uint64           // number of the newest push or read
-	pushes   map[uint64]*Push // not ended; with supplies and landings at most Transfers
+	pushes   map[uint64]*Push // not ended; with servedReads and landings at most Bounds.Transfers
 	supplies map[uint64]*Supply
-	landings int // posted, not confirmed
-	pages    int // of all these
+	landings int // posted as Landed, not confirmed
+	pages    int // pages of all pushes, reads and landings
 	storing  int // pages being stored
 	lost     bool
 }
 
-// Hello is what the peer said.
+// Hello returns the peer's hello.
 func (in *Incoming) Hello() Hello { return in.hello }
 
-// Receiver is what Arrive returned.
+// Receiver returns what the medium's NewReceiver returned.
 func (in *Incoming) Receiver() Receiver { return in.receiver }
 
 // Fail ends the link.
 func (in *Incoming) Fail() { _ = in.conn.Close() }
 
-// handle serves one accepted connection until it ends. The door closes it when it returns.
+// handle serves one accepted connection until it ends. The door closes the connection when handle returns.
 func (p *Plane) handle(guest *door.Guest) error {
 	err := p.greet(guest)
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil { // This process is closing the plane.
 		return nil // We are the ones who end.
 	}
 	return err
@@ -80,7 +80,7 @@ func (p *Plane) greet(guest *door.Guest) error {
 	in := &Incoming{
 		plane: p, conn: conn, address: guest.Address, hello: hello,
 		pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
-		// One done for each push or read, ended ones that the peer has not read included.
+		// One done for each push or read, including ended ones whose done the peer has not read yet.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	in.moved.L = &p.mu
@@ -92,7 +92,7 @@ func (p *Plane) greet(guest *door.Guest) error {
 	}
 	welcome := AppendWelcome(nil, answer)
 	if code != effects.OK {
-		_, _ = conn.Write(welcome) // What is wrong is told below.
+		_, _ = conn.Write(welcome) // The caller logs the error.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
 	prove(guest)
@@ -103,14 +103,16 @@ func (p *Plane) greet(guest *door.Guest) error {
 	return in.serve(writeErr)
 }
 
-// prove has the door keep a connection whose peer has proven itself: idle or not, it is never closed for another one.
+// keepProven makes the door keep a connection whose peer has proven its identity: even when it is idle, it is never
+// closed in favour of another one.
 func prove(guest *door.Guest) {
 	guest.Known()
 	guest.Work(1)
 }
 
-// trusts says whether a hello comes from the peer that it names: whether it has the token that our machine gave to that
-// peer alone, and speaks to this life of ours. From here on the link is that peer's, whatever is said on it.
+// authenticate checks that a hello comes from the peer that it names: that the sender has the token which our machine
+// gave to that peer alone, and that it addresses this incarnation of ours. From then on the link belongs to that
+// peer, whatever is sent on it.
 func (p *Plane) trusts(kind Kind, h *Hello) (effects.Code, error) {
 	if !identity.OneLife(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
@@ -145,7 +147,7 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 		p.arrivals++
 		in.number = p.arrivals
 		p.incoming[in.hello.Session] = in
-		p.env.Pool.Linked(in.hello.From)
+		p.env.Pool.AddLink(in.hello.From)
 	}
 	p.mu.Unlock()
 	if code != effects.OK {
@@ -154,7 +156,7 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 	return code, err
 }
 
-// join hands the connection of a stream to its link.
+// joinStream passes the connection of a stream to its link.
 func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 	conn := guest.Conn
 	if code, err := p.trusts(KindJoin, hello); code != effects.OK {
@@ -167,7 +169,8 @@ func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
 	prove(guest)
-	// The initiator waits for this: until the door knows it, a stream may have to give way to strangers.
+	// The initiator waits for this message: until the door has marked the stream as known, it may have to give way to
+	// strangers.
 	if _, err := conn.Write(AppendJoined(nil)); err != nil {
 		return err
 	}
@@ -177,7 +180,7 @@ func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 	return p.medium.Join(in, conn)
 }
 
-// serve runs the link until its connection ends. An error from before ends it at once.
+// serve runs the link until its connection ends. If err is set, it ends the link at once.
 func (in *Incoming) serve(err error) error {
 	var writer sync.WaitGroup
 	writer.Go(in.out.run)
@@ -190,8 +193,8 @@ func (in *Incoming) serve(err error) error {
 	return in.end(err)
 }
 
-// readBytes is how much of what a peer asks for is read with one call: a head and a few pairs, so that what is small
-// needs no second one.
+// readBytes is how much of a peer's requests one read call takes: a header and a few pairs, so that a small request
+// needs no second call.
 const readBytes = 4 << 10
 
 func (in *Incoming) read() error {
@@ -236,7 +239,8 @@ func (in *Incoming) read() error {
 	}
 }
 
-// next takes the number of what a peer asks for. With the plane's mutex held, like the next two.
+// advance records the number of a peer's newest request. It fails unless the number is larger than all before it. The
+// caller holds the plane's mutex, also for sendDone.
 func (in *Incoming) next(number uint64) error {
 	if number <= in.last {
 		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.last)
@@ -266,8 +270,8 @@ func (in *Incoming) cancel(number uint64) {
 	}
 }
 
-// end takes the link down: nothing of it runs when LinkLost is posted. It returns err, or nil if that is
-// only how a peer closes.
+// end takes the link down. When LinkLost is posted, nothing of the link runs any more. It returns err, or nil if err
+// only means that the peer closed in the normal way.
 func (in *Incoming) end(err error) error {
 	p := in.plane
 	p.mu.Lock()
@@ -289,13 +293,14 @@ func (in *Incoming) end(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.incoming, in.hello.Session)
-	if p.env.Pool.Unlinked(in.hello.From) { // Else another link of that peer still serves it, of this plane or another.
+	// Otherwise another link of that peer, of this plane or another, still serves it.
+	if p.env.Pool.RemoveLink(in.hello.From) {
 		p.post(&effects.LinkLost{Peer: in.hello.From})
 	}
 	return err
 }
 
-// Still waits until no page is being stored for the link. The link must be ending.
+// WaitIdle waits until no page is being stored for the link. The link must be ending.
 func (in *Incoming) Still() {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
@@ -304,8 +309,8 @@ func (in *Incoming) Still() {
 	}
 }
 
-// Find waits until the push of that number was asked for and returns it; nil says that it has ended or
-// was refused. It fails when the link ends first.
+// FindPush waits until the peer has requested the push with that number, and returns it; it returns nil if that push
+// has ended or was refused. It reports false if the link ends first.
 func (in *Incoming) Find(number uint64) (*Push, bool) {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
@@ -315,8 +320,8 @@ func (in *Incoming) Find(number uint64) (*Push, bool) {
 	return in.pushes[number], !in.lost
 }
 
-// Pool is the pool that pages go to, or come from in reads.
+// Pool returns the pool that pushes store into and reads are served from.
 func (in *Incoming) Pool() *plane.Pool { return in.plane.env.Pool }
 
-// Bounds are the plane's.
+// Bounds returns the bounds of the plane.
 func (in *Incoming) Bounds() plane.Bounds { return in.plane.env.Bounds }

@@ -8,27 +8,29 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/nowait"
 )
 
-// An outbox writes frames to a connection in order, so that nobody who decides waits for a peer. A small frame that
-// finds it empty is written at once, as far as the system takes it; a goroutine writes the rest and all others.
+// An outbox writes frames to a connection in order, so that no goroutine that holds the plane's mutex waits for a
+// peer. A small frame that finds the outbox empty is written at once, as far as the kernel takes it. A goroutine
+// writes the rest of it and all other frames.
 type outbox struct {
 	conn  net.Conn
-	stall time.Duration // longest time one write takes
-	// now writes what the system takes at once. An error is the goroutine's to find.
+	stall time.Duration // how long one write may take
+	// writeNow writes as much as the kernel takes at once. If it fails, the goroutine will meet the same error.
 	now func(b []byte) (n int)
 
 	mu      sync.Mutex
 	ready   sync.Cond
 	items   []item
 	max     int
-	writing bool // the goroutine has an item that it has taken out
+	writing bool // the goroutine is writing a frame that is no longer in items
 	closed  bool
 }
 
-// nowBytes is the longest frame that is written at once: who decides may hold the plane's mutex meanwhile.
+// maxImmediateBytes is the length of the longest frame that is written at once: the caller may hold the plane's mutex
+// meanwhile.
 const nowBytes = 4 << 10
 
-// An item is one frame. before, if set, is asked right before the write whether to write at all;
-// after is called when it has left.
+// A queuedFrame is one frame to be written. If before is set, it is called right before the write and decides whether
+// the frame is written at all. If after is set, it is called when the frame has been written.
 type item struct {
 	frame  []byte
 	before func() bool
@@ -42,17 +44,17 @@ func newOutbox(conn net.Conn, limit int, stall time.Duration) *outbox {
 	return o
 }
 
-// leaving is how far a frame has come that was put into an outbox.
+// sendState says how far a frame has come when put returns.
 type leaving uint8
 
 const (
 	queued leaving = iota
-	begun          // some of it has left, and the rest follows whatever before would say
-	gone           // all of it has left: after is the caller's to call
+	begun          // some of it has been written; the rest follows without a call of before
+	gone           // all of it has been written; the caller must call after
 )
 
-// put writes a frame, or queues it; it fails when closed or full. A frame that is written at once is one that its before
-// would let leave: the caller knows that.
+// put writes a frame or queues it. It fails if the outbox is closed or full. A frame that can be written at once is
+// written without a call of before, so the caller must have checked the same condition.
 func (o *outbox) put(it item) (how leaving, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,8 +73,8 @@ func (o *outbox) put(it item) (how leaving, ok bool) {
 	return how, true
 }
 
-// run writes until the outbox is closed or the peer takes nothing any more; then it closes the
-// connection, which its reader notices.
+// run writes frames until the outbox is closed or a write fails. Then it closes the connection, which the
+// connection's reader notices.
 func (o *outbox) run() {
 	defer o.conn.Close()
 	for {
@@ -99,7 +101,7 @@ func (o *outbox) run() {
 		if _, err := o.conn.Write(it.frame); err != nil {
 			return
 		}
-		// What is written at once never waits, and must not fail by a deadline of before.
+		// Immediate writes never wait, and must not fail because of an old deadline.
 		if err := o.conn.SetWriteDeadline(time.Time{}); err != nil {
 			return
 		}

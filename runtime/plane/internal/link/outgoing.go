@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An Outgoing is a link that we opened in order to push and to read.
+// An Outgoing is a link that this node has opened in order to push to a peer and to read from it.
 type Outgoing struct {
 	plane   *Plane
 	id      effects.Link
@@ -29,42 +29,42 @@ type Outgoing struct {
 	out     *outbox
 	sender  Sender
 	hello   Hello
-	token   identity.Token // of the peer's plane, for us
+	token   identity.Token // of the peer's plane, made for us
 	welcome Welcome
 
-	// Under the plane's mutex.
+	// The fields below are guarded by the plane's mutex.
 	last      uint64               // number of the newest transfer
 	transfers map[uint64]*Transfer // not ended
-	left      sync.Cond            // busy has changed
+	left      sync.Cond            // signalled when accesses changes
 	busy      int                  // accesses of this process to our pages in progress
-	ending    bool                 // none is begun any more
+	ending    bool                 // no further access begins
 	dropped   bool                 // the machine sent Drop
-	lost      bool                 // everything has ended; kept until Drop
+	lost      bool                 // everything has ended; the link is kept until Drop
 }
 
-// Hello is what was said to the peer.
+// Hello returns the hello that was sent to the peer.
 func (o *Outgoing) Hello() Hello { return o.hello }
 
-// Greeting is the first frame of a connection of the link, with its proof.
+// ProvenHello returns the first frame of a connection of the link, with its proof.
 func (o *Outgoing) Greeting(kind Kind) Hello {
 	h := o.hello
 	h.Proof = h.Prove(kind, o.token)
 	return h
 }
 
-// Peer is the peer's pool.
+// PeerBuffer describes the peer's pool.
 func (o *Outgoing) Peer() effects.Buffer { return o.welcome.Buffer }
 
-// Pool is the pool that pages come from, or go to in reads.
+// Pool returns the pool that pushes read from and reads store into.
 func (o *Outgoing) Pool() *plane.Pool { return o.plane.env.Pool }
 
-// Bounds are the plane's.
+// Bounds returns the bounds of the plane.
 func (o *Outgoing) Bounds() plane.Bounds { return o.plane.env.Bounds }
 
-// Fail ends the link, as if the peer had gone.
+// Fail ends the link, as if the peer had disconnected.
 func (o *Outgoing) Fail() { _ = o.conn.Close() }
 
-// refusal is an error with the code that Imported shall carry.
+// A refusal is an error with the code that Imported is to carry.
 type refusal struct {
 	code effects.Code
 	err  error
@@ -122,10 +122,12 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 	o.serve()
 }
 
-// ErrElsewhere says that a peer is where this kind of plane does not lead. Nothing is to warn of: another one does.
+// ErrOtherHost says that the peer is on another host, which this kind of plane cannot reach. It is not worth a
+// warning, because another plane reaches the peer.
 var ErrElsewhere = errors.New("the peer is on another host; use another plane")
 
-// complain logs why a peer cannot be linked to, unless somebody here wanted it so, or it is none of this plane's.
+// logImportFailure logs why a link to a peer could not be opened. It warns unless this node ended the attempt itself
+// or the peer is outside of this plane's reach.
 func (p *Plane) complain(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
 	if code == effects.Closed || errors.Is(err, ErrElsewhere) {
 		p.log.Debug("no link to a peer", "err", err)
@@ -136,7 +138,7 @@ func (p *Plane) complain(peer effects.Incarnation, blob []byte, code effects.Cod
 		"err", err)
 }
 
-// connect dials a peer and shakes hands, within the bound of a handshake.
+// connect dials a peer and performs the handshake within Bounds.Handshake.
 func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, error) {
 	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
@@ -152,7 +154,7 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 	o := &Outgoing{
 		plane: p, conn: conn, transfers: map[uint64]*Transfer{},
 		token: token, hello: Hello{From: us, To: peer, Buffer: p.env.Pool.Buffer()},
-		// Each transfer has at most its push and its cancel waiting.
+		// Each transfer has at most its push and its cancel in the outbox.
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	o.left.L = &p.mu
@@ -176,7 +178,8 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 	return o, nil
 }
 
-// shakeHands says hello and hears a welcome; files are what came beside it, and the caller closes them.
+// handshake sends a hello and reads the welcome. The returned files were passed beside the welcome; the caller closes
+// them, even if an error is returned.
 func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
 		return nil, err
@@ -260,7 +263,7 @@ func (o *Outgoing) read() error {
 	}
 }
 
-// end tells the machine, once nothing of the link runs any more.
+// end reports the end of the link to the machine. It is called when nothing of the link runs any more.
 func (o *Outgoing) end(err error) {
 	p := o.plane
 	p.mu.Lock()
@@ -284,8 +287,8 @@ func (o *Outgoing) end(err error) {
 	p.post(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
 }
 
-// levelOfEnd tells how a peer leaves that closes, between two frames and with nothing in progress, from
-// one that is lost.
+// endLogLevel returns the level at which the end of a link is logged. A peer that closes between two frames with
+// nothing in progress has left in the normal way; any other end means that the peer was lost.
 func levelOfEnd(err error, inProgress int) slog.Level {
 	if inProgress == 0 && errors.Is(err, io.EOF) {
 		return slog.LevelInfo

@@ -15,17 +15,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is a plane.Plane over a medium.
+// A Plane implements plane.Plane over a Medium.
 type Plane struct {
 	name   string
 	env    plane.Env
 	medium Medium
-	step   stepper.Stepper // the sink's
+	step   stepper.Stepper // the sink's stepper
 	log    *slog.Logger
 	seldom *seldom.Log
 	blob   []byte
 
-	door    *door.Door // by which peers' connections come in
+	door    *door.Door // admits the connections of peers
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -35,27 +35,27 @@ type Plane struct {
 	mu     sync.Mutex
 	closed bool
 
-	imports   int // outgoing links and attempts at one; at most Links
+	imports   int // outgoing links and attempts to open one; at most Bounds.Links
 	links     map[effects.Link]*Outgoing
-	transfers map[effects.Corr]*Transfer // not ended; at most Transfers
-	last      uint64                     // number of the newest transfer on any link: permits name no link
+	transfers map[effects.Corr]*Transfer // not ended; at most Bounds.Transfers
+	last      uint64                     // number of the newest transfer on any link; permits do not name a link
 
 	incoming map[[16]byte]*Incoming
-	arrivals uint64                    // links that came in
-	landings map[effects.Landing]*Push // posted, not confirmed
+	arrivals uint64                    // number of the newest incoming link
+	landings map[effects.Landing]*Push // posted as Landed, not confirmed
 }
 
-// Config is what a medium's package gives to Open.
+// Config is what a medium's package passes to Open.
 type Config struct {
 	Name       string
 	Env        plane.Env // completed
 	Medium     Medium
-	Listener   net.Listener // Open takes it over
-	Address    string       // what peers dial
+	Listener   net.Listener // owned by the Plane after Open
+	Address    string       // the address that peers dial
 	StreamsMax int          // connections of one link beside its first
 }
 
-// Open starts serving.
+// Open starts a plane that accepts peers on the listener.
 func Open(c Config) (*Plane, error) {
 	if len(c.Address) > framing.AddressMax {
 		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address),
@@ -84,9 +84,9 @@ func (p *Plane) Blob() []byte { return p.blob }
 
 func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
 
-// admission bounds the connections of peers: those of each link, but no more than a quarter of the files that the
-// process may open. A peer of a plane proves itself in its first frame; until then it is a stranger, and may be closed
-// for another one. Who has is never closed for who has not.
+// admission limits the connections of peers: to what their links need, but to at most a quarter of the files that the
+// process may open. A peer proves its identity in its first frame. Until then it is a stranger, and its connection
+// may be closed in favour of another one. A proven connection is never closed in favour of an unproven one.
 func admission(c Config) door.Config {
 	b := c.Env.Bounds
 	total := b.Links * (c.StreamsMax + 1)
@@ -104,7 +104,7 @@ func admission(c Config) door.Config {
 		total = few
 	}
 	address := total - total/reserved
-	if c.StreamsMax == 0 { // Peers of this host have no addresses.
+	if c.StreamsMax == 0 { // Peers on this host have no addresses.
 		address = total
 	}
 	strangers := min(b.Strangers, max(total/2, 1))
@@ -123,7 +123,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		}
 		p.mu.Unlock()
 		go func() {
-			_ = p.door.Close(context.Background()) // No listener fails to close but one that is closed.
+			_ = p.door.Close(context.Background()) // Closing a listener fails only if it is closed already.
 			p.wg.Wait()
 			p.seldom.End()
 			p.medium.Close()

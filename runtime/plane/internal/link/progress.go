@@ -2,20 +2,20 @@ package link
 
 import "github.com/kvferry/kvferry/effects"
 
-// progress is how far a batch has come that a peer asked for. It is used under the plane's mutex.
+// progress records how far a batch has come that a peer requested. It is used under the plane's mutex.
 type progress struct {
 	begun, whole   []bool // for each pair
 	left           int    // pairs that are not whole
-	busy           int    // pairs under way
+	busy           int    // pairs being moved
 	stopped, ended bool
-	code           effects.Code // why it stopped
+	code           effects.Code // why the batch stopped
 }
 
 func newProgress(pairs int) progress {
 	return progress{begun: make([]bool, pairs), whole: make([]bool, pairs), left: pairs}
 }
 
-// begin reports whether pair i is wanted, and has not been begun.
+// begin reports whether pair i is still wanted and has not been begun, and marks it as begun.
 func (p *progress) begin(i int) bool {
 	if p.stopped || p.ended || p.begun[i] {
 		return false
@@ -25,7 +25,8 @@ func (p *progress) begin(i int) bool {
 	return true
 }
 
-// end says that pair i is not under way any more: whole if the code is OK, else nothing further is begun.
+// end records that pair i is no longer being moved. If the code is OK, the pair is whole; otherwise no further pair
+// begins.
 func (p *progress) end(i int, code effects.Code) {
 	p.busy--
 	if code != effects.OK {
@@ -36,14 +37,14 @@ func (p *progress) end(i int, code effects.Code) {
 	p.left--
 }
 
-// stop lets no further pair begin. The first reason counts.
+// stop lets no further pair begin. The first code given is kept as the reason.
 func (p *progress) stop(code effects.Code) {
 	if !p.stopped {
 		p.stopped, p.code = true, code
 	}
 }
 
-// over reports, once, that all is whole, or that it has stopped and nothing is under way.
+// finish reports, once, that the batch has ended: all pairs are whole, or it has stopped and no pair is being moved.
 func (p *progress) over() bool {
 	if p.ended || p.busy > 0 || p.left > 0 && !p.stopped {
 		return false

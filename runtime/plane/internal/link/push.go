@@ -7,39 +7,39 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Push is one batch that a peer pushes to us and the pool let in.
+// A Push is one batch that a peer pushes to us and that the pool has admitted. Its states:
 //
 //   - open: pages are stored
-//   - stopped: after the first failure or a cancel; no page is begun
-//   - ended: no page is being stored; Landed was posted, Confirm is awaited
+//   - stopped: after the first failure or a cancel; no further page is begun
+//   - ended: no page is being stored, Landed was posted, and Confirm is awaited
 type Push struct {
 	link   *Incoming
 	number uint64
 	slot   uint32         // of the peer's permit
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
-	gather effects.Gather // the peer's pages, if it puts several together
-	claim  *plane.Claim
+	gather effects.Gather // the peer's pages, if each page is gathered from several
+	claim  *plane.WriteClaim
 	small  bool
 
 	progress
 }
 
-// Number names the push.
+// Number returns the number of the push.
 func (p *Push) Number() uint64 { return p.number }
 
-// Pairs are the pages to store: Local at the peer, Remote here. They are not to be changed.
+// Pairs returns the pages to store: Local at the peer, Remote here. They must not be changed.
 func (p *Push) Pairs() []effects.Pair { return p.pairs }
 
-// Pieces are what the page of pair i is put together of at the peer, in its order.
+// Pieces returns the parts of which the page of pair i consists at the peer, in the order of the page.
 func (p *Push) Pieces(i int) iter.Seq[effects.Piece] { return p.gather.Pieces(i, &p.pairs[i]) }
 
-// smallPairs and smallBytes are the most that a small batch has.
+// A small push has at most smallPairs pairs and smallBytes bytes.
 const (
 	smallPairs = 16
 	smallBytes = 64 << 10
 )
 
-// Small reports whether the push is stored faster than another goroutine is woken for it.
+// Small reports whether storing the push takes less time than waking another goroutine for it.
 func (p *Push) Small() bool { return p.small }
 
 func isSmall(pairs []effects.Pair) bool {
@@ -50,13 +50,13 @@ func isSmall(pairs []effects.Pair) bool {
 	return len(pairs) <= smallPairs && bytes <= smallBytes
 }
 
-// Permit names the peer's leave to copy: where it is, and the transfer's number.
+// Permit identifies the peer's permission to copy: the slot of its permit, and the transfer's number.
 func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
 
-// Claim is the leave to store. It is to be used between Begin and End only.
-func (p *Push) Claim() *plane.Claim { return p.claim }
+// Claim returns the claim on the pages to store into. It may be used between Begin and End only.
+func (p *Push) Claim() *plane.WriteClaim { return p.claim }
 
-// push lets in what a peer asks for, or answers why not.
+// acceptPush admits a push that a peer requests, or answers with the reason for refusing it.
 func (in *Incoming) push(a Ask) error {
 	p := in.plane
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
 			Length: pair.Local.Length}
 	}
-	claim, code := pool.Claim(in.hello.From, a.Grant, pages)
+	claim, code := pool.ClaimWrite(in.hello.From, a.Grant, pages)
 	if code != effects.OK {
 		return nil, code
 	}
@@ -109,7 +109,7 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 		small: len(a.Gather.Pages) <= smallPairs && isSmall(a.Pairs), progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
-// Begin starts to store pair i; false says that it is not wanted. After true, End follows.
+// Begin starts to store pair i. It returns false if the pair is not wanted; after true the caller must call End.
 func (p *Push) Begin(i int) bool {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
@@ -120,10 +120,10 @@ func (p *Push) Begin(i int) bool {
 	return true
 }
 
-// End says that pair i is not being stored any more: whole if the code is OK, else the push stops.
+// End records that pair i is no longer being stored. If the code is OK the pair is whole, otherwise the push stops.
 //
-// The end of a small push is the machine's at once, on the goroutine that stored it. Of a large one it is not: the
-// machine has more to do with it, and the goroutine has other pages to store.
+// The machine processes the end of a small push at once, on the goroutine that stored it. It does not do so for a
+// large push, whose end takes the machine longer while the goroutine has other pages to store.
 func (p *Push) End(i int, code effects.Code) {
 	if p.Small() {
 		p.link.plane.step.Hold()
@@ -137,7 +137,7 @@ func (p *Push) End(i int, code effects.Code) {
 	p.maybeEnd()
 }
 
-// abort ends the push soon: no page is begun.
+// abort ends the push soon: no further page is begun.
 func (p *Push) abort(code effects.Code) {
 	p.stop(code)
 	p.maybeEnd()
@@ -153,7 +153,7 @@ func (p *Push) maybeEnd() {
 	plane.landings[landing] = p
 	p.link.landings++
 	if complete := p.claim.Land(landing, p.whole); !complete && p.code == effects.OK {
-		p.code = effects.Withdrawn // Revoked after the last store, before the landing.
+		p.code = effects.Withdrawn // The grant was revoked after the last store and before the landing.
 	}
 }
 
@@ -169,7 +169,7 @@ func (p *Plane) Confirm(landing effects.Landing, code effects.Code) {
 	push.link.landings--
 	push.link.pages -= len(push.pairs)
 	if push.code != effects.OK {
-		code = push.code // Not everything is here, whatever the machine made of the rest.
+		code = push.code // Some pages are missing, whatever the machine decided about the others.
 	}
 	push.link.answer(push.number, code)
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Read is one batch that we read. It ends well when all its pages are whole and, where the peer sends them, the peer
-// has said that every byte was under the grant when it read it.
+// A Read is one batch that we read. It succeeds when all of its pages are whole and, if the peer sends them, the peer
+// has reported that every byte was under the lease when the peer read it.
 type Read struct {
 	*Transfer
 
-	// Under the plane's mutex.
-	begun   []bool // for each pair: the peer sends it, or has
+	// The fields below are guarded by the plane's mutex.
+	begun   []bool // for each pair: the peer has begun to send it
 	missing int    // pairs that are not whole
-	sent    bool   // the peer said so, or nobody has to
+	sent    bool   // the peer has reported success, or reports nothing on this plane
 }
 
-// load reads pages of the peer, or asks it for them.
+// startRead reads pages of the peer, or requests them from it.
 func (o *Outgoing) load(t *Transfer) {
 	r := &Read{Transfer: t, begun: make([]bool, len(t.pairs)), missing: len(t.pairs)}
 	t.read = r
@@ -26,11 +26,11 @@ func (o *Outgoing) load(t *Transfer) {
 	}
 }
 
-// Grant is the grant that is read under.
+// Grant returns the id of the lease under which the pages are read.
 func (r *Read) Grant() effects.GrantID { return r.grant }
 
-// Expect says that the peer begins to send pair i. It may send each once: bytes that come after all was whole would go
-// into a page that may be another's by then.
+// BeginPair records that the peer begins to send pair i. It fails if the peer has sent this pair before: bytes that
+// arrive after the read has completed would be stored into a page that may belong to another transfer by then (M3).
 func (r *Read) Expect(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Read) Expect(i int) error {
 	return nil
 }
 
-// Whole says that a pair has been stored to its last byte. It is said once of each.
+// PairStored records that a pair has been stored to its last byte. It must be called once for each pair.
 func (r *Read) Whole() {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
@@ -56,10 +56,10 @@ func (r *Read) Fail(code effects.Code) {
 	r.stop(code)
 }
 
-// hear takes the peer's last word. Pages may still be on their way.
+// handleDone processes the peer's done message. Pages may still be on their way.
 func (r *Read) hear(code effects.Code) error {
 	if code == effects.Mismatch {
-		code = effects.Refused // One may read less than was granted.
+		code = effects.Refused // Less than the leased bytes may be read.
 	}
 	if code != effects.OK || !r.asked {
 		return r.Transfer.hear(code)
@@ -75,7 +75,7 @@ func (r *Read) maybeEnd() {
 	}
 }
 
-// Find returns the read of a number; nil says that it has ended. It fails where there never was one.
+// FindRead returns the read with that number, or nil if it has ended. It fails if there was never such a read.
 func (o *Outgoing) Find(number uint64) (*Read, error) {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *Outgoing) Find(number uint64) (*Read, error) {
 	return t.read, nil
 }
 
-// Still waits until this process accesses none of our pages for the link. The link must be ending.
+// WaitIdle waits until this process accesses none of our pages for the link. The link must be ending.
 func (o *Outgoing) Still() {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()

@@ -7,30 +7,30 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Supply is one batch that a peer reads from us and the pool let in.
+// A ServedRead is one batch that a peer reads from us and that the pool has admitted. Its states:
 //
 //   - open: pages are sent
-//   - stopped: after the first failure or a cancel; no page is begun
-//   - ended: no page is being sent; the peer was told how it ended
+//   - stopped: after the first failure or a cancel; no further page is begun
+//   - ended: no page is being sent, and the peer was sent the result
 type Supply struct {
 	link   *Incoming
 	number uint64
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
-	loan   *plane.Loan
+	loan   *plane.ReadClaim
 	from   Supplier
 	progress
 }
 
-// Number names the read.
+// Number returns the number of the read.
 func (s *Supply) Number() uint64 { return s.number }
 
-// Pairs are the pages to send, Local.Length bytes of each. They are not to be changed.
+// Pairs returns the pages to send, Local.Length bytes of each. They must not be changed.
 func (s *Supply) Pairs() []effects.Pair { return s.pairs }
 
-// Loan is the leave to read them. It is to be used between Begin and End only.
-func (s *Supply) Loan() *plane.Loan { return s.loan }
+// Claim returns the claim on the pages to read. It may be used between Begin and End only.
+func (s *Supply) Loan() *plane.ReadClaim { return s.loan }
 
-// supply lets in what a peer wants to read, or answers why not.
+// acceptRead admits a read that a peer requests, or answers with the reason for refusing it.
 func (in *Incoming) supply(a Ask) error {
 	supplier, ok := in.receiver.(Supplier)
 	if !ok || a.Slot != 0 {
@@ -67,7 +67,7 @@ func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
 			Length: pair.Local.Length}
 	}
-	loan, code := pool.Loan(in.hello.From, a.Grant, pages)
+	loan, code := pool.ClaimRead(in.hello.From, a.Grant, pages)
 	if code != effects.OK {
 		return nil, code
 	}
@@ -75,21 +75,21 @@ func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
-// Begin starts to send so many pairs from the first on, of which none was begun; false says that they are not wanted.
-// After true, End follows.
+// Begin starts to send so many pairs from first on, none of which may have been begun. It returns false if they are
+// not wanted; after true the caller must call End.
 func (s *Supply) Begin(first, pairs int) bool {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
 	for i := first; i < first+pairs; i++ {
 		if !s.begin(i) {
-			return false // Nothing of the read is wanted, so it was not of the first one either.
+			return false // If one pair of the read is not wanted, none is; so this was the first.
 		}
 	}
 	return true
 }
 
-// End says that those pairs are not being sent any more: so many of them were sent whole, and if the code is not OK, the
-// read stops.
+// End records that these pairs are no longer being sent. The first whole of them were sent completely; if the code is
+// not OK, the read stops.
 func (s *Supply) End(first, pairs, whole int, code effects.Code) {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Supply) End(first, pairs, whole int, code effects.Code) {
 	s.maybeEnd()
 }
 
-// abort ends the read soon: no page is begun.
+// abort ends the read soon: no further page is begun.
 func (s *Supply) abort(code effects.Code) {
 	s.stop(code)
 	s.maybeEnd()

@@ -9,41 +9,43 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Transfer is one batch that we push, or that we read: then it has a Read.
+// A Transfer is one batch that we push or read. If it is a read, it has a Read. Its states:
 //
-//   - queued: its frame has not left
-//   - asked: it has; the peer stores pages, or sends them. A read that asks nobody never is
-//   - told: of a push whose pages we send, the peer said OK while a thread of ours was still at one
-//   - ended: its permit is withdrawn and TransferDone was posted; if busy then, Settled follows
+//   - queued: its frame has not been sent
+//   - requested: the frame has been sent; the peer stores pages or sends them. A read without a request to the peer
+//     never is.
+//   - confirmed: of a push whose pages we send, the peer answered OK while a thread of ours was still accessing a
+//     page
+//   - ended: its permit is withdrawn and TransferDone was posted; if accesses were in progress then, Settled follows
 //
-// Whether it is settled is what our own threads know. No word of the peer has a part in it.
+// Whether a transfer is settled follows from what our own threads do. No message of the peer has a part in it.
 type Transfer struct {
 	link     *Outgoing
-	number   uint64 // never another's of this plane
+	number   uint64 // never used for another transfer of this plane
 	corr     effects.Corr
 	grant    effects.GrantID
 	pairs    []effects.Pair
-	gather   effects.Gather // of a push: of which pages each is put together
+	gather   effects.Gather // of a push: the parts that each page is gathered from
 	notAfter effects.Time
 	permits  *plane.Permits // where its permit is, in slot; nil if it has none
 	slot     uint32
-	read     *Read // nil: we push
+	read     *Read // nil if this is a push
 
-	// Under the plane's mutex.
+	// The fields below are guarded by the plane's mutex.
 	asked, told, ended bool
 	unbegun, unsent    int          // pages of a push that our threads have not begun to send, or have not sent whole
 	busy               int          // accesses of this process to our pages in progress
-	owed               bool         // Settled follows when busy is zero
-	code               effects.Code // how it ended
+	owed               bool         // Settled must be posted when accesses becomes zero
+	code               effects.Code // how the transfer ended
 }
 
-// Number names the transfer.
+// Number returns the number of the transfer.
 func (t *Transfer) Number() uint64 { return t.number }
 
-// Pairs are the pages to move. They are not to be changed.
+// Pairs returns the pages to move. They must not be changed.
 func (t *Transfer) Pairs() []effects.Pair { return t.pairs }
 
-// Pieces are what the peer's page of pair i is put together of, in its order.
+// Pieces returns the parts of which the peer's page of pair i consists here, in the order of the page.
 func (t *Transfer) Pieces(i int) iter.Seq[effects.Piece] { return t.gather.Pieces(i, &t.pairs[i]) }
 
 // Transfer implements plane.Plane.
@@ -68,7 +70,7 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	}
 }
 
-// push asks the peer to store our pages.
+// push requests that the peer store our pages.
 func (o *Outgoing) push(t *Transfer) {
 	if permits := o.plane.medium.Permits(); permits != nil {
 		slot, ok := permits.Issue(t.number)
@@ -86,8 +88,8 @@ func (o *Outgoing) push(t *Transfer) {
 	t.send(kind, func() { o.sender.Send(t) })
 }
 
-// send sends the frame that asks for the transfer, or queues it; after is called when it has left. It was not after its
-// deadline a moment ago, under the same hold of the plane's mutex.
+// sendRequest sends the frame that requests the transfer, or queues it. The function after is called when the frame
+// has been sent. The caller has checked the transfer's deadline under the same hold of the plane's mutex.
 func (t *Transfer) send(kind Kind, after func()) {
 	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
 		Gather: t.gather})
@@ -138,7 +140,7 @@ func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
 	return effects.OK
 }
 
-// ask is the last look before the frame leaves.
+// checkRequest is the last check before the frame is sent. It reports whether the transfer is still wanted.
 func (t *Transfer) ask() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -149,8 +151,8 @@ func (t *Transfer) ask() bool {
 	return t.asked
 }
 
-// Begin is the last look before this process reads so many pages of ours, one after the other, or stores into them;
-// false says that the rest of the transfer is not wanted. After true, one End or Sent follows.
+// Begin is the last check before this process reads so many consecutive pages of ours, or stores into them. It
+// returns false if the rest of the transfer is not wanted. After true the caller must call End or Sent.
 func (t *Transfer) Begin(pages int) bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -168,14 +170,14 @@ func (t *Transfer) Begin(pages int) bool {
 	return true
 }
 
-// End says that nothing is done with the pages any more.
+// End records that the access to the pages has ended.
 func (t *Transfer) End() {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	t.leave()
 }
 
-// Sent is End for pages of a push that have left to their last byte.
+// Sent is like End, for pages of a push that have been sent to their last byte.
 func (t *Transfer) Sent(pages int) {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -193,12 +195,13 @@ func (t *Transfer) leave() {
 	}
 }
 
-// hear takes the peer's last word on a transfer. An honest peer has been asked, and has every page of a push that it
-// calls whole: then no page is left to begin, and who is still at one is about to leave it.
+// handleDone processes the peer's done message for a transfer. An honest peer sends it only after it was requested,
+// and confirms a push only when it has every page: then no page is left to begin, and a thread that is still
+// accessing one is about to end its access.
 func (t *Transfer) hear(code effects.Code) error {
 	switch {
 	case !t.asked:
-		return fmt.Errorf("%w: done of transfer %d, which was not asked for yet", ErrMalformed, t.number)
+		return fmt.Errorf("%w: done of transfer %d, which was not requested yet", ErrMalformed, t.number)
 	case code != effects.OK:
 		t.finish(code)
 	case t.unbegun > 0:
@@ -226,7 +229,7 @@ func (p *Plane) Cancel(corr effects.Corr) {
 	}
 }
 
-// stop ends the transfer on our side and tells the peer, which otherwise finds out by its revocation.
+// stop ends the transfer on our side and notifies the peer, which would otherwise find out by the withdrawn permit.
 func (t *Transfer) stop(code effects.Code) {
 	if t.ended {
 		return
@@ -239,10 +242,10 @@ func (t *Transfer) stop(code effects.Code) {
 	}
 }
 
-// finish posts TransferDone, once. With the plane's mutex held.
+// finish posts TransferDone, once. The caller holds the plane's mutex.
 //
-// A target that copies by itself is stopped by the permit's withdrawal, wherever it is just then; so it is
-// settled at once, even if that target is slow, frozen or out of reach. Busy counts this process alone.
+// The withdrawal of the permit stops a target that copies by itself, wherever it is in its copies. So the transfer is
+// settled at once, even if that target is slow, frozen or unreachable (M3). Accesses counts this process alone.
 func (t *Transfer) finish(code effects.Code) {
 	if t.ended {
 		return

@@ -1,15 +1,15 @@
 package nontemporal
 
-// pieceBytes is how much is copied without a chance for the scheduler to stop the goroutine: assembly
-// cannot be preempted, and the garbage collector waits for it. About 10 µs; a fence for each piece
+// pieceBytes is how much is copied without a chance for the scheduler to stop the goroutine: assembly cannot be
+// preempted, and the garbage collector waits for it. A piece takes about 10 µs. The fence at the end of each piece
 // costs less than can be measured.
 const pieceBytes = 256 << 10
 
-// blockBytes is what one turn of the kernel moves; what is less is left to Go's copy.
+// blockBytes is what one iteration of the assembly loop copies. Go's copy copies the rest.
 const blockBytes = 128
 
-// Copy copies src to dst, which must be as long and must not overlap it. When it returns, all its
-// stores are ordered before any later store of the caller, as they are with ordinary stores.
+// Copy copies src to dst, which must have the same length and must not overlap it. When it returns, all its stores
+// are ordered before any later store of the caller, as ordinary stores are.
 func Copy(dst, src []byte) {
 	if len(dst) != len(src) {
 		panic("BUG: copy between different lengths")
@@ -25,5 +25,5 @@ func Copy(dst, src []byte) {
 	}
 }
 
-// Accelerated reports whether Copy has a kernel of its own on this machine.
+// Accelerated reports whether Copy uses its own assembly on this machine.
 func Accelerated() bool { return accelerated }

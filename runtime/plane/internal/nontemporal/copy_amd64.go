@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// lineBytes is what the processor combines non-temporal stores to.
+// lineBytes is the size of the unit in which the processor combines non-temporal stores.
 const lineBytes = 64
 
 var accelerated = cpu.X86.HasAVX2
 
-// copyPiece copies the whole blocks from the first full line of dst on with the kernel, and what is
-// before and behind them as ever.
+// copyPiece copies whole blocks, beginning at the first full line of dst, with the assembly loop. The bytes before
+// and after them are copied by Go's copy.
 func copyPiece(dst, src []byte) {
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) & (lineBytes - 1))
 	if len(dst) < head+blockBytes {
@@ -25,8 +25,8 @@ func copyPiece(dst, src []byte) {
 	copy(dst[head+body:], src[head+body:])
 }
 
-// copyBlocks copies n bytes, a positive multiple of blockBytes, to dst, which is aligned to lineBytes.
-// It ends with SFENCE: non-temporal stores are ordered by nothing less.
+// copyBlocks copies n bytes, a positive multiple of blockBytes, to dst, which is aligned to lineBytes. It ends with
+// SFENCE, because nothing less orders non-temporal stores.
 //
 //go:noescape
 func copyBlocks(dst, src *byte, n uintptr)

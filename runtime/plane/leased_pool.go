@@ -1,0 +1,256 @@
+package plane
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// # Leased planes
+//
+// On a leased plane the peer's hardware stores and loads by itself, and this process cannot observe it (M4). So there
+// is no fence that a grant could open or close: a peer can reach the whole pool as long as it has a link. Two things
+// keep order instead. The initiator's driver submits nothing without a grant and nothing after the grant's deadline,
+// and the owner can expel a peer: it ends the peer's link and proves that the peer's hardware can no longer reach the
+// pool. A LeasedPool records which peer each grant was given to, so that Revoke knows which peer to expel. It also
+// records which grants were revoked, so that a peer that connects again does not go on under a revoked grant.
+
+// A Region is a range of memory that leased planes register with their hardware, either for peers to reach or for
+// this node's own end of transfers.
+type Region struct {
+	Host  bool    // pinned memory of the host; otherwise memory of the device
+	Base  uintptr // address of the first byte, on the device or in this process
+	Bytes uint64
+}
+
+// An Expeller is a leased plane, as seen by the pool.
+type Expeller interface {
+	// Expel ends every access of a peer to the pool. It calls gone once there is proof that no access is in flight
+	// and none can follow under the grants given so far; if the peer has no link, it calls gone at once. There may
+	// never be such proof. Expel does not block. The gone function may be called from any goroutine, even before
+	// Expel returns.
+	Expel(peer effects.Incarnation, gone func())
+}
+
+// A LeasedPool is the pool that leased planes serve. Its methods are safe for concurrent use.
+type LeasedPool struct {
+	id        effects.PoolID
+	buffer    effects.BufferID
+	pages     uint32
+	pageBytes uint64
+	served    Region
+	second    SecondPool
+	sink      Sink
+
+	mu        sync.Mutex
+	expellers []Expeller
+	grants    map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
+	revoked   []leasedGrant              // the newest revoked grants, oldest first; at most maxRevoked
+	// droppedPeers are the peers with revoked grants that are no longer in the list revoked. It has at most
+	// maxRevoked entries; beyond that allDropped is set, and stands for every peer.
+	droppedPeers map[effects.Incarnation]struct{}
+	allDropped   bool
+}
+
+// A leasedGrant records the peer that a grant was given to.
+type leasedGrant struct {
+	id   effects.GrantID
+	peer effects.Incarnation
+}
+
+// maxRevoked is how many revoked grants are recorded one by one.
+const maxRevoked = 1024
+
+// LeasedPoolConfig describes a LeasedPool.
+type LeasedPoolConfig struct {
+	ID        effects.PoolID
+	Buffer    effects.BufferID // the pool's name on the wire, chosen by the rank
+	Pages     uint32
+	PageBytes uint64
+	// Served is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
+	// outlive all planes.
+	Served Region
+	// Second is a second pool, which peers know by another buffer id. The zero value means that there is none.
+	Second SecondPool
+	Sink   Sink // receives Revoked
+}
+
+// A SecondPool is a second pool that leased planes serve, with pages as large as those of the first. Its first page
+// has the number that follows the first pool's last page, so that within the node a page's number alone identifies
+// it. Peers name a page by the pool's buffer and the page's place in that pool.
+type SecondPool struct {
+	Buffer effects.BufferID
+	Pages  uint32
+	Region Region
+}
+
+// A ServedPool is a pool as peers reach it.
+type ServedPool struct {
+	effects.Buffer
+	Region
+}
+
+// NewLeasedPool returns the bookkeeping of a leased pool. It allocates no memory for pages.
+func NewLeasedPool(c LeasedPoolConfig) (*LeasedPool, error) {
+	switch {
+	case c.Sink == nil:
+		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
+	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Served.Bytes/c.PageBytes:
+		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid,
+			c.Pages, c.PageBytes, c.Served.Bytes)
+	case uint64(c.Second.Pages) > c.Second.Region.Bytes/c.PageBytes, c.Second.Pages > math.MaxUint32-c.Pages,
+		c.Second.Pages > 0 && c.Second.Buffer == c.Buffer:
+		return nil, fmt.Errorf("%w: a second pool of %d pages of %d bytes in %d; give memory for all, and another name",
+			ErrInvalid, c.Second.Pages, c.PageBytes, c.Second.Region.Bytes)
+	}
+	return &LeasedPool{
+		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, second: c.Second,
+		sink:   c.Sink,
+		grants: map[uint16]leasedGrant{}, droppedPeers: map[effects.Incarnation]struct{}{},
+	}, nil
+}
+
+// ID returns the pool's position in the machine's configuration.
+func (l *LeasedPool) ID() effects.PoolID { return l.id }
+
+// Buffer describes the first pool as peers name it.
+func (l *LeasedPool) Buffer() effects.Buffer {
+	return effects.Buffer{ID: l.buffer, Pages: l.pages, PageBytes: l.pageBytes}
+}
+
+// Served returns the memory of the first pool.
+func (l *LeasedPool) Served() Region { return l.served }
+
+// Pools returns the pools that peers reach, with their memory: the first one, and the second one if it exists.
+func (l *LeasedPool) Pools() []ServedPool {
+	all := []ServedPool{{l.Buffer(), l.served}}
+	if s := l.second; s.Pages > 0 {
+		all = append(all, ServedPool{effects.Buffer{ID: s.Buffer, Pages: s.Pages, PageBytes: l.pageBytes}, s.Region})
+	}
+	return all
+}
+
+// Regions returns all memory that planes must register, beginning with the first pool's.
+func (l *LeasedPool) Regions() (all []Region) {
+	for _, s := range l.Pools() {
+		all = append(all, s.Region)
+	}
+	return all
+}
+
+// Has reports whether either pool has this page, with room for the page's length.
+func (l *LeasedPool) Has(page effects.Page) bool {
+	return page.Pool == l.id && page.Index < l.pages+l.second.Pages && uint64(page.Length) <= l.pageBytes
+}
+
+// Address returns the address at which a page begins.
+func (l *LeasedPool) Address(page effects.Page) uintptr {
+	if !l.Has(page) {
+		panic(fmt.Sprintf("BUG: the machine names page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
+			page.Index, page.Pool, page.Length, l.id, l.pages+l.second.Pages, l.pageBytes))
+	}
+	if page.Index >= l.pages {
+		return l.second.Region.Base + uintptr(uint64(page.Index-l.pages)*l.pageBytes)
+	}
+	return l.served.Base + uintptr(uint64(page.Index)*l.pageBytes)
+}
+
+// AddExpeller adds a plane that serves the pool. Every later Revoke calls it.
+func (l *LeasedPool) AddExpeller(g Expeller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expellers = append(l.expellers, g)
+}
+
+// Publish does nothing: readers on leased planes go by time and not by generations.
+func (l *LeasedPool) Publish([]effects.Page) {}
+
+// Grant records which peer a grant was given to. A grant that names no peer admits nothing, because nobody could use
+// it on these planes.
+func (l *LeasedPool) Grant(e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants[uint16(e.ID)] = leasedGrant{e.ID, e.Peer}
+}
+
+// Revoke takes a grant back: it expels the grant's peer and posts one Revoked when all planes have proof that the
+// peer is gone. Without such proof Revoked never comes, and the pages stay in quarantine.
+func (l *LeasedPool) Revoke(id effects.GrantID) {
+	l.mu.Lock()
+	g := l.grants[uint16(id)]
+	if g.id != id {
+		l.mu.Unlock()
+		l.sink.Post(&effects.Revoked{Grant: id})
+		return
+	}
+	delete(l.grants, uint16(id))
+	// Recorded before any plane expels the peer: a peer that connects again after that must learn of it.
+	l.recordRevoked(g)
+	expellers := slices.Clone(l.expellers)
+	l.mu.Unlock()
+
+	pending := &countdown{n: len(expellers) + 1, zero: func() { l.sink.Post(&effects.Revoked{Grant: id}) }}
+	for _, expeller := range expellers {
+		expeller.Expel(g.peer, pending.down)
+	}
+	pending.down()
+}
+
+func (l *LeasedPool) recordRevoked(r leasedGrant) {
+	if len(l.revoked) == maxRevoked {
+		l.dropRevoked(l.revoked[0].peer)
+		l.revoked = append(l.revoked[:0], l.revoked[1:]...)
+	}
+	l.revoked = append(l.revoked, r)
+}
+
+func (l *LeasedPool) dropRevoked(peer effects.Incarnation) {
+	if len(l.droppedPeers) == maxRevoked {
+		l.allDropped = true
+		clear(l.droppedPeers)
+	}
+	if !l.allDropped {
+		l.droppedPeers[peer] = struct{}{}
+	}
+}
+
+// Revoked returns the revoked grants of a peer. If more is true, further grants were revoked whose ids are no longer
+// known, and the peer must treat every grant that it was given so far as revoked. A plane reports both to a peer that
+// connects, before the peer can reach the pool again.
+func (l *LeasedPool) Revoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.revoked {
+		if r.peer == peer {
+			ids = append(ids, r.id)
+		}
+	}
+	_, more = l.droppedPeers[peer]
+	return ids, more || l.allDropped
+}
+
+// Close does nothing: the memory belongs to the caller of NewLeasedPool.
+func (l *LeasedPool) Close() error { return nil }
+
+// A countdown calls zero after down was called n times.
+type countdown struct {
+	mu   sync.Mutex
+	n    int
+	zero func()
+}
+
+func (c *countdown) down() {
+	c.mu.Lock()
+	c.n--
+	last := c.n == 0
+	c.mu.Unlock()
+	if last {
+		c.zero()
+	}
+}

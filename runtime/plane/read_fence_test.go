@@ -1,0 +1,59 @@
+package plane
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A pool whose grants are numbered near the end of what fences tell apart goes on to the very end, and stops there
+// rather than let one grant's writer in under another.
+func TestTurnsNearTheEnd(t *testing.T) {
+	var sink events
+	p := testPool(t, &sink, 1, 100)
+	defer p.Close()
+	p.lastTurn = turnMask - 2
+	give := func(id effects.GrantID) {
+		p.Grant(&effects.Grant{ID: id, Peer: alice, Pages: []effects.Page{{Length: 100, Generation: effects.Generation(id)}}})
+	}
+	var old *WriteClaim
+	for id := effects.GrantID(1<<64 - 3); id <= 1<<64-2; id++ { // Ids have all 64 bits.
+		give(id)
+		claim, code := p.ClaimWrite(alice, id, []effects.Page{{Length: 100, Generation: effects.Generation(id)}})
+		if code != effects.OK || claim.Hold(0) == nil {
+			t.Fatalf("grant %#x: %v", uint64(id), code)
+		}
+		if old != nil && old.Hold(0) != nil {
+			t.Fatal("the claim of a revoked grant holds a page in another's turn")
+		}
+		claim.Release(0)
+		p.Revoke(id)
+		if old = claim; sink.revoked(id) != 1 {
+			t.Fatalf("grant %#x is not revoked", uint64(id))
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a turn was given twice")
+		}
+	}()
+	give(1)
+}
+
+// A gate counts those inside, lets nobody in once it is closed, and tells the last one who leaves.
+func TestGate(t *testing.T) {
+	var g readFence
+	first, second, over, third := g.hold(), g.hold(), g.release(), g.hold()
+	if !first || !second || over || !third {
+		t.Fatal("an open gate keeps somebody out, or closes")
+	}
+	if n := g.close(); n != 2 {
+		t.Fatalf("%d inside; there are 2", n)
+	}
+	if g.hold() || g.release() || !g.release() {
+		t.Fatal("a closed gate lets somebody in, or does not know the last one")
+	}
+	if n := g.close(); n != 0 {
+		t.Fatalf("%d inside of a gate that all left", n)
+	}
+}

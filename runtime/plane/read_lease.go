@@ -1,0 +1,145 @@
+package plane
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A readLease is one peer's permission to read pages. The pool keeps it until it is revoked and no holder is left.
+type readLease struct {
+	peer    effects.Incarnation
+	pages   []effects.Page // sorted by index
+	revoked bool
+	// fence admits the reads that this process makes for the peer. The fences of the pages take no part in it: many
+	// readers may read one page, and nobody stores into it meanwhile.
+	fence readFence
+}
+
+// page returns the leased page with that index, if the lease covers it.
+func (l *readLease) page(index uint32) (effects.Page, bool) {
+	i, ok := slices.BinarySearchFunc(l.pages, index,
+		func(p effects.Page, index uint32) int { return cmp.Compare(p.Index, index) })
+	if !ok {
+		return effects.Page{}, false
+	}
+	return l.pages[i], true
+}
+
+// grantRead gives a peer the right to read pages in their present generation. Any number of read leases may cover a
+// page. As with write grants, a lease that names no peer admits nothing.
+func (p *Pool) grantRead(e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mustBeNew(e.ID)
+	l := &readLease{peer: e.Peer, pages: slices.Clone(e.Pages)}
+	slices.SortFunc(l.pages, func(a, b effects.Page) int { return cmp.Compare(a.Index, b.Index) })
+	for _, page := range l.pages {
+		p.mustHave(page)
+		switch s := &p.states[page.Index]; {
+		case s.grant != 0 || s.revoking != 0:
+			panic(fmt.Sprintf("BUG: page %d was granted to %d to be read while it is granted to %d or not yet revoked",
+				page.Index, e.ID, max(s.grant, s.revoking)))
+		case p.table[page.Index] != uint64(page.Generation):
+			panic(fmt.Sprintf("BUG: page %d was granted to be read in generation %d; it is in %d",
+				page.Index, page.Generation, p.table[page.Index]))
+		}
+		p.states[page.Index].readLeases++
+		p.readPermits.setLentBytes(page.Index, max(page.Length, p.readPermits.lentBytes(page.Index)))
+	}
+	p.leases[e.ID] = l
+	p.readPermits.issue(e.ID, e.Peer)
+}
+
+// revokeRead ends a read lease. Changing the permit stops peers that read by themselves at once, wherever they are in
+// their reads and even if they are frozen. Only holds of this process have to be waited for, and they are short.
+func (p *Pool) revokeRead(id effects.GrantID, l *readLease) {
+	l.revoked = true
+	p.readPermits.withdraw(id)
+	if l.fence.close() == 0 {
+		p.finishReadRevoke(id, l)
+	}
+}
+
+func (p *Pool) finishReadRevoke(id effects.GrantID, l *readLease) {
+	for _, page := range l.pages {
+		s := &p.states[page.Index]
+		if s.readLeases--; s.readLeases == 0 {
+			p.readPermits.setLentBytes(page.Index, 0)
+		}
+	}
+	delete(p.leases, id)
+	p.sink.Post(&effects.Revoked{Grant: id})
+}
+
+// A ReadClaim is one read that the pool has admitted, for a peer to which this process must send the bytes.
+type ReadClaim struct {
+	pool    *Pool
+	leaseID effects.GrantID
+	lease   *readLease
+	pages   []effects.Page
+}
+
+// ClaimRead admits a read by peer of Length bytes of each page, under a read lease. It admits all pages or none, and
+// keeps the slice. Any number of claims may exist at a time, and a claim needs no end. It returns one of these codes:
+//
+//   - OK.
+//   - Withdrawn: the lease has ended, or does not cover a page.
+//   - Refused: another peer has the lease.
+//   - Stale: a page is named in another generation than the leased one.
+//   - TooLarge: a page is to be read beyond the leased bytes.
+//   - NotFound: the pool has no such page.
+func (p *Pool) ClaimRead(
+	peer effects.Incarnation, id effects.GrantID, pages []effects.Page,
+) (*ReadClaim, effects.Code) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.leases[id]
+	if l == nil || l.revoked {
+		return nil, effects.Withdrawn
+	}
+	if l.peer != peer {
+		return nil, effects.Refused
+	}
+	for _, page := range pages {
+		if page.Pool != p.id || page.Index >= p.pages {
+			return nil, effects.NotFound
+		}
+		switch lent, ok := l.page(page.Index); {
+		case !ok:
+			return nil, effects.Withdrawn
+		case lent.Generation != page.Generation:
+			return nil, effects.Stale
+		case page.Length > lent.Length:
+			return nil, effects.TooLarge
+		}
+	}
+	return &ReadClaim{pool: p, leaseID: id, lease: l, pages: pages}, effects.OK
+}
+
+// Hold returns the bytes of page i, to be read in one bounded step. It returns nil if the lease was revoked. After a
+// successful Hold the caller must call Release soon, and must not look at the bytes afterwards. It must not wait for
+// a peer in between, because Revoke completes only when all holders have left (M3).
+func (l *ReadClaim) Hold(i int) []byte {
+	if !l.lease.fence.hold() {
+		return nil
+	}
+	page := l.pages[i]
+	return l.pool.wholePage(page.Index)[:page.Length]
+}
+
+// Release leaves a page, which Hold has entered.
+func (l *ReadClaim) Release() {
+	if !l.lease.fence.release() {
+		return
+	}
+	// This was the last holder, and the lease was revoked meanwhile.
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.finishReadRevoke(l.leaseID, l.lease)
+}

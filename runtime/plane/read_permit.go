@@ -1,0 +1,160 @@
+package plane
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// # Read permits
+//
+// Peers on the same host read a pool without involving its owner's process. The owner therefore shows them what they
+// may read, in memory that they map read-only: one record for each read lease that stands, and for each page the
+// number of its bytes that read leases cover. A reader compares the word of the lease with the lease's id, and the
+// generation of the page with the generation that it was promised, both before and after it copies a page. This is
+// how the target of a push compares the push's permit; the argument in permit.go holds here, too, with "revoke" for
+// "cancel" and "the reader" for T. Revoke changes the word, with a full barrier, before it posts Revoked. So a copy
+// that passes both comparisons consists of bytes that nobody stored into from its first load to its last.
+//
+// Any number of reads may be in flight under one lease: the word belongs to the lease, and readers change nothing.
+//
+// The low 16 bits of a grant's id give the place of its record; no two grants in force have these bits in common. The
+// record also names the peer of the lease, and a reader treats another peer's lease as refused. That keeps order
+// among honest processes but is no protection: a process that has mapped the pool can read all of it. Therefore only
+// processes of the same user are allowed to map it.
+//
+//	words                       contents
+//	3s, 3s+1, 3s+2              the lease in slot s: its id (zero if there is none) and its peer
+//	3*2^16 and on, 32 bits each a page: its bytes under read leases, zero if there are none
+
+const (
+	readSlots      = 1 << 16
+	readSlotMask   = readSlots - 1
+	readSlotWords  = 3
+	readTableBytes = readSlots * readSlotWords * 8
+)
+
+// readPermits are the read permits of one pool. The methods are not safe for concurrent use.
+type readPermits struct {
+	file  *os.File
+	mem   []byte
+	table readTable
+}
+
+// A readTable views the words of the read permits, of this node's pool or of a peer's.
+type readTable struct {
+	slots   []uint64
+	lengths []uint32
+}
+
+func readTableOf(mem []byte, pages uint32) readTable {
+	return readTable{
+		slots:   unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), readSlots*readSlotWords),
+		lengths: unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(mem[readTableBytes:]))), pages),
+	}
+}
+
+func readPermitsBytes(pages uint32) uint64 { return readTableBytes + uint64(pages)*4 }
+
+// slot returns the record of a lease.
+func (t readTable) slot(id effects.GrantID) []uint64 {
+	at := int(id&readSlotMask) * readSlotWords
+	return t.slots[at : at+readSlotWords]
+}
+
+func newReadPermits(pages uint32) (*readPermits, error) {
+	file, mem, err := newSegment(context.Background(), "kvferry-reads", readPermitsBytes(pages), false)
+	if err != nil {
+		return nil, err
+	}
+	return &readPermits{file: file, mem: mem, table: readTableOf(mem, pages)}, nil
+}
+
+// issue lets a peer read under a lease. The slot must be free.
+func (r *readPermits) issue(id effects.GrantID, peer effects.Incarnation) {
+	slot := r.table.slot(id)
+	if was := atomic.LoadUint64(&slot[0]); was != 0 {
+		panic(fmt.Sprintf("BUG: grant %d has the slot of grant %d, which stands", id, was))
+	}
+	atomic.StoreUint64(&slot[1], binary.NativeEndian.Uint64(peer[:8]))
+	atomic.StoreUint64(&slot[2], binary.NativeEndian.Uint64(peer[8:]))
+	atomic.StoreUint64(&slot[0], uint64(id))
+}
+
+// withdraw ends an issued permit: no copy under this lease passes its comparisons any more, whether the copy is in
+// progress anywhere or begins later.
+func (r *readPermits) withdraw(id effects.GrantID) { publish(&r.table.slot(id)[0], 0) }
+
+// setLentBytes publishes how many bytes of a page are under read leases.
+func (r *readPermits) setLentBytes(index, length uint32) {
+	atomic.StoreUint32(&r.table.lengths[index], length)
+}
+
+func (r *readPermits) lentBytes(index uint32) uint32 {
+	return atomic.LoadUint32(&r.table.lengths[index])
+}
+
+func (r *readPermits) close() error {
+	if err := syscall.Munmap(r.mem); err != nil {
+		return fmt.Errorf("unmap the permits to read: %w", err)
+	}
+	return r.file.Close()
+}
+
+// PeerReadPermits are the read permits of a peer's pool, mapped read-only.
+type PeerReadPermits struct {
+	mem   []byte
+	table readTable
+}
+
+// MapReadPermits checks and maps the read permits of a peer's pool that has so many pages. It does not close fd,
+// which belongs to the caller.
+func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
+	size, _, err := sealedSize(fd)
+	if err != nil {
+		return nil, err
+	}
+	if want := readPermitsBytes(pages); size != want {
+		return nil, fmt.Errorf("the peer's permits to read take %d bytes; %d pages need %d", size, pages, want)
+	}
+	mem, err := mapForReading(fd, size)
+	if err != nil {
+		return nil, err
+	}
+	return &PeerReadPermits{mem, readTableOf(mem, pages)}, nil
+}
+
+// Permit returns the permit of a lease that lets reader read length bytes of a page. Codes: OK; Withdrawn: no such
+// lease stands, or no lease covers the page; Refused: another peer has the lease; TooLarge: fewer bytes are leased.
+// Permit does not check that this very lease covers the page: a reader that was offered the page learned its lease
+// from the owner. The index must lie within the mapping.
+func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index,
+	length uint32) (Permit, effects.Code) {
+	slot := p.table.slot(id)
+	permit := Permit{&slot[0], uint64(id)}
+	mine := atomic.LoadUint64(&slot[1]) == binary.NativeEndian.Uint64(reader[:8]) &&
+		atomic.LoadUint64(&slot[2]) == binary.NativeEndian.Uint64(reader[8:])
+	lent := atomic.LoadUint32(&p.table.lengths[index])
+	switch {
+	// The permit is checked last, because the record may have been another lease's before: if it stands now, the
+	// loads above saw this lease's record.
+	case id == 0 || !permit.stands():
+		return permit, effects.Withdrawn
+	case !mine:
+		return permit, effects.Refused
+	case lent == 0:
+		return permit, effects.Withdrawn
+	case length > lent:
+		return permit, effects.TooLarge
+	}
+	return permit, effects.OK
+}
+
+// Unmap ends the mapping. No Permit may be used afterwards.
+func (p *PeerReadPermits) Unmap() error { return syscall.Munmap(p.mem) }

@@ -1,0 +1,140 @@
+package plane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A writeGrant is one peer's permission to store into pages. The pool keeps it until all of its pages have landed or
+// it is revoked and no holder is left.
+type writeGrant struct {
+	peer      effects.Incarnation
+	turn      turn     // the turn in which the fences of its pages are open
+	pages     []uint32 // all pages of the grant
+	openPages int      // how many of them have not landed
+	// pagesHeld counts the pages that a holder had entered when the grant was revoked and has not left yet. Revoked
+	// follows when it becomes zero. Before Revoke it is zero.
+	pagesHeld int
+}
+
+// A pageState says what one page is granted for. The zero value means that it is granted for nothing.
+//
+// Invariant: a page has a write grant (grant or revoking is set) or read leases (readLeases > 0), never both (M1).
+type pageState struct {
+	grant      effects.GrantID
+	generation effects.Generation
+	length     uint32
+	claimed    bool // a push to the page is in flight
+	// revoking is the revoked grant that waits for this page's holders to leave; zero if none does.
+	revoking   effects.GrantID
+	readLeases uint32 // read leases that cover the page, including those whose revocation is not complete
+}
+
+// Grant gives a peer the right to store into pages, after publishing their generations; or, if e.Read is set, the
+// right to read them. The grant is in force when Grant returns. A grant that names no peer admits nothing, because
+// nobody could use it on a fenced plane.
+func (p *Pool) Grant(e *effects.Grant) {
+	if e.Read {
+		p.grantRead(e)
+		return
+	}
+	p.Publish(e.Pages)
+	if e.Peer == (effects.Incarnation{}) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mustBeNew(e.ID)
+	if p.lastTurn++; p.lastTurn > turnMask {
+		panic("BUG: a pool has given more grants than its fences can tell apart")
+	}
+	g := &writeGrant{peer: e.Peer, turn: p.lastTurn, pages: make([]uint32, 0, len(e.Pages)), openPages: len(e.Pages)}
+	for _, page := range e.Pages {
+		if !p.fences[page.Index].open(g.turn) {
+			panic(fmt.Sprintf("BUG: page %d was granted to %d while it is granted to %d or not yet revoked",
+				page.Index, e.ID, p.states[page.Index].grant))
+		}
+		p.states[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length}
+		g.pages = append(g.pages, page.Index)
+	}
+	p.grants[e.ID] = g
+}
+
+func (p *Pool) mustBeNew(id effects.GrantID) {
+	switch {
+	case id == 0:
+		panic("BUG: a grant has no id")
+	case p.grants[id] != nil || p.leases[id] != nil:
+		panic(fmt.Sprintf("BUG: grant %d was given twice", id))
+	}
+}
+
+// Revoke takes a grant back. It posts one Revoked when nothing can touch the pages of the grant any more, and no read
+// of them can succeed any more: at once if no hold is in progress, otherwise when the last holder leaves. Because
+// holds are bounded, Revoke always completes (M3).
+func (p *Pool) Revoke(id effects.GrantID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.leases[id]; l != nil {
+		p.revokeRead(id, l)
+		return
+	}
+	g := p.grants[id]
+	// All pages of the grant have landed, or it admitted nothing.
+	if g == nil {
+		p.sink.Post(&effects.Revoked{Grant: id})
+		return
+	}
+	for _, index := range g.pages {
+		if p.states[index].grant != id {
+			continue // The page has landed.
+		}
+		p.states[index] = pageState{}
+		if p.fences[index].close() > 0 {
+			p.states[index].revoking = id
+			g.pagesHeld++
+		}
+	}
+	g.openPages = 0
+	p.finishRevoke(id, g)
+}
+
+// RevokeAll revokes every grant and every read lease that stands. The driver calls it when the machine has failed and
+// cannot do so.
+func (p *Pool) RevokeAll() {
+	p.mu.Lock()
+	ids := slices.Collect(maps.Keys(p.grants))
+	for id, l := range p.leases {
+		if !l.revoked {
+			ids = append(ids, id)
+		}
+	}
+	p.mu.Unlock()
+	for _, id := range ids {
+		p.Revoke(id)
+	}
+}
+
+// lastHolderLeft is called when the last holder has left a page whose grant was revoked under it.
+func (p *Pool) lastHolderLeft(index uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.states[index].revoking
+	if id == 0 {
+		return
+	}
+	p.states[index].revoking = 0
+	g := p.grants[id]
+	g.pagesHeld--
+	p.finishRevoke(id, g)
+}
+
+func (p *Pool) finishRevoke(id effects.GrantID, g *writeGrant) {
+	if g.pagesHeld == 0 {
+		delete(p.grants, id)
+		p.sink.Post(&effects.Revoked{Grant: id})
+	}
+}
