@@ -227,7 +227,7 @@ var rooms = []room{
 	// held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	// Runs seeds for tools/mutants, which builds it once for each defect.
-	{name: "tools/mutants/seek", own: []string{"sim"}, foreign: none},
+	{name: "tools/mutants/seek", own: []string{"sim", "sim/oracle"}, foreign: none},
 	// Runs the command of two commits, so it must not be compiled against the code of either.
 	{name: "tools/guard", own: none, foreign: none},
 	// A real node, between two real engines.
