@@ -52,7 +52,7 @@ func (p *Panel) Begin(w World, systems []string, seats []Seat, before *Table) {
 	if !before.isOf(seats) {
 		before = newTable(seats)
 	}
-	*p = Panel{systems: systems, call: Call{w: w}, table: before, States: make([]State, len(seats))}
+	*p = Panel{systems: systems, call: Call{w: w, from: before}, table: before, States: make([]State, len(seats))}
 	for i := range seats {
 		if p.States[i] = seats[i].State; p.States[i] == nil {
 			p.States[i] = seats[i].Oracle.begin()
@@ -106,7 +106,7 @@ func (t *Table) isOf(seats []Seat) bool {
 
 // Cloned tells a copy of a panel that it judges the run w.
 func (p *Panel) Cloned(w World) {
-	p.call = Call{w: w}
+	p.call = Call{w: w, from: p.table}
 	p.remember()
 }
 
@@ -188,23 +188,25 @@ func (a *audience[E]) hear(p *Panel, node int32, e E) {
 	if node >= 0 {
 		system = p.systems[node]
 	}
-	before := *c // One report may lead to another.
+	at, of := c.node, c.row // One report may lead to another.
 	c.node = node
-	rows, memories := p.table.rows, p.memories
+	memories := p.memories
 	for i := range a.listeners {
 		if p.over {
 			break
 		}
 		l := &a.listeners[i]
-		r := &rows[l.row]
-		if system != "" && system != r.system && r.system != Everywhere {
+		if system != "" && !p.table.rows[l.row].hears(system) {
 			continue
 		}
-		c.row = r
+		c.row = l.row
 		l.hear(memories[l.row], c, e)
 	}
-	*c = before
+	c.node, c.row = at, of
 }
+
+// hears reports whether the row hears of nodes of a system that are no ranks.
+func (r *row) hears(system string) bool { return r.system == system || r.system == Everywhere }
 
 // A World is what a call knows of the run.
 type World interface {
@@ -224,7 +226,8 @@ type World interface {
 type Call struct {
 	w    World
 	node int32
-	row  *row // of the oracle that is told
+	row  int32 // of the oracle that is told
+	from *Table
 }
 
 // Node is where it happens: in plans n0, n1 and so on.
@@ -255,7 +258,7 @@ func (c *Call) True(node Node, at effects.Time) effects.Time { return c.w.True(i
 // Fail says that the oracle's promise is broken, which ends the run. Subjects among the arguments say what a trace is
 // to show.
 func (c *Call) Fail(format string, args ...any) {
-	c.w.Break(c.row.name, c.row.promise, format, args)
+	c.w.Break(c.from.rows[c.row].name, c.from.rows[c.row].promise, format, args)
 }
 
 // Run is the run as its system knows it, for oracles that come with a system and know its type.

@@ -1,12 +1,30 @@
-// Package simtest runs the simulator from go test: a topology and a workload of your
-// own, promises of your own, seeds, and one line that replays what failed.
+// Package simtest runs the simulator from go test: your topology and workload, your promises, and any number of seeds,
+// each of which draws other faults. It is for the CI of a project that embeds kvferry.
 //
-//	func TestMyPromise(t *testing.T) {
-//		simtest.Check(t, simtest.Case{Properties: []sim.Property{mine}})
+// This test promises that a node which was not told to drain refuses no command for draining. The oracle remembers a bool
+// in each run, and is told of each command that a node is given and of each outcome:
+//
+//	var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
+//		func(l *oracle.Listen[bool]) {
+//			oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Command) {
+//				if _, ok := e.Body.(*rank.Drain); ok {
+//					*drained = true
+//				}
+//			})
+//			oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Deliver) {
+//				if e.Code == effects.Draining && !*drained {
+//					c.Fail("node %d refuses ticket %d although no node drains", c.Node(), oracle.Ticket(e.Ticket))
+//				}
+//			})
+//		})
+//
+//	func TestNoDrain(t *testing.T) {
+//		simtest.Check(t, simtest.Case{Oracles: []oracle.Oracle{noDrain}})
 //	}
 //
-// A failure is made smaller, kept under testdata/kvferry as a plan and as a page to look
-// at, and told with the line that runs it again, which sets [Replay] to the plan.
+// [Check] makes the plan of a failure smaller, keeps it under testdata/kvferry beside a page that shows the run, and
+// prints the line that runs it again, which sets [Replay] to the plan. docs/first-oracle.md explains how to write an
+// oracle and how to see it fail.
 package simtest
 
 import (
