@@ -27,7 +27,7 @@ func (m *gatedMemory) Read(dst []byte, page effects.Page) error {
 	if err := <-m.gate; err != nil {
 		return err
 	}
-	copy(dst, m.Host(page))
+	copy(dst, m.Bytes(page))
 	return nil
 }
 
@@ -55,7 +55,7 @@ func newCopyRig(t *testing.T) *copyRig {
 		from.mem[i] = byte(i * 7)
 	}
 	r.from = &gatedMemory{hostMemory: from, reading: make(chan uint32, pages), gate: make(chan error, pages)}
-	r.c = newCopies(r.from, r.to.Host, copyWorkers, r.box, slog.New(slog.DiscardHandler))
+	r.c = newCopies(r.from, r.to.Bytes, copyWorkers, r.box, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		if err := errors.Join(r.from.Close(), r.to.Close()); err != nil {
 			t.Error(err)

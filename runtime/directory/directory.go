@@ -24,8 +24,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/aside"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // A Directory is one that serves. All methods are safe for concurrent use.
@@ -34,8 +34,8 @@ type Directory struct {
 	machine   *serve.Machine // the loop's; looked at between its steps
 	ports     []config.MonitorPorts
 	heartbeat string
-	lines     *seldom.Log
-	log       *aside.Handler // of those, on their way
+	lines     *loglimit.Log
+	log       *asynclog.Handler // of those, on their way
 }
 
 // Figures are how much it knows.
@@ -47,8 +47,8 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	if log == nil {
 		log = slog.Default()
 	}
-	d := &Directory{log: aside.New(log.Handler())}
-	d.lines = seldom.New(slog.New(d.log))
+	d := &Directory{log: asynclog.New(log.Handler())}
+	d.lines = loglimit.New(slog.New(d.log))
 	host, err := runtime.OpenHost(runtime.HostConfig{
 		Servers: servers(cfg), Control: open, Log: log, Waiting: int(cfg.Bounds.Mailbox), Observed: d.observed,
 		WaitingBytes: 4 * cfg.Limits.MessageBytes,

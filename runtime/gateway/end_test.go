@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -17,7 +17,7 @@ import (
 // standing is a gateway whose machine does nothing, as long as nobody lets it.
 func standing() *Gateway {
 	log := slog.New(slog.DiscardHandler)
-	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: seldom.New(log), ends: map[machine.Agent]*end{}}
+	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: loglimit.New(log), ends: map[machine.Agent]*end{}}
 	g.cfg.Wire = protocol.DefaultLimits()
 	g.m = machine.New(machine.Config{Wire: g.cfg.Wire})
 	return g
@@ -38,7 +38,7 @@ func TestNotesThatWait(t *testing.T) {
 			if got := g.Stats().Heard.OK - before.OK; got == 0 || got > most {
 				t.Errorf("%d notes of %d bytes wait; want at most %d", got, length, most)
 			}
-			for _, f := range g.inbox.Happened() {
+			for _, f := range g.inbox.Take() {
 				f(0)
 			}
 			if left := e.notes.Load(); left != 0 {
@@ -64,7 +64,7 @@ func TestWhatNoAgentDoes(t *testing.T) {
 	if got := g.Stats(); got != (Stats{Made: failed, Loaded: failed, Said: failed}) {
 		t.Errorf("counted %v", got)
 	}
-	if got := len(g.inbox.Happened()); got != 3 {
+	if got := len(g.inbox.Take()); got != 3 {
 		t.Errorf("the machine hears %d times; want 3", got)
 	}
 	g.counted(&job{bytes: 9}, effects.PeerLost)

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -24,7 +24,7 @@ type Gateway struct {
 
 	env    plane.Env
 	log    *slog.Logger
-	seldom *seldom.Log   // of what others can cause
+	seldom *loglimit.Log // of what others can cause
 	done   chan struct{} // closed when the machine's goroutine has ended
 	quit   chan struct{}
 	once   sync.Once
@@ -80,7 +80,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 		return nil, err
 	}
 	g.log = g.env.Log.With("plane", Name)
-	g.seldom = seldom.New(g.log)
+	g.seldom = loglimit.New(g.log)
 	g.sideGuests = g.cfg.shareFiles(g.log)
 	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (g *Gateway) run() {
 }
 
 func (g *Gateway) happened() {
-	for _, f := range g.inbox.Happened() {
+	for _, f := range g.inbox.Take() {
 		f(plane.Now())
 		g.carryOut()
 	}

@@ -115,7 +115,7 @@ const (
 // shareFiles returns how many connections each side channel may have, so that all of them together have a quarter of
 // the files that the process may open. There is one for each agent that engines write to, and one for the front.
 func (c *Config) shareFiles(log *slog.Logger) int {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
 		limit = filesUnknown

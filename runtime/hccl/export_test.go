@@ -29,7 +29,7 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 
 // SayGone has a plane say to the peer of a link that its end of an epoch is gone, as if it were.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
-	p.links.Link(link).Channel.Say(appendEpoch(nil, kindGone, epoch))
+	p.links.Link(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the

@@ -25,7 +25,7 @@ const (
 // fitFiles chooses the limits of connections and requests that were not given, so that all files which they may take
 // are fewer than this process may open (RLIMIT_NOFILE). It refuses limits that were given and are more.
 func (c *Config) fitFiles() error {
-	limit, open, err := door.Room()
+	limit, open, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
 		limit, open = filesUnknown, 0

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // Beside opens the transport that open makes, and has the log be kept by a server.
@@ -26,7 +26,7 @@ func Beside(open control.Opener, c Config) control.Opener {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		return &transport{
-			Transport: other, config: c, sink: env.Sink, lines: seldom.New(log), ctx: ctx, cancel: cancel,
+			Transport: other, config: c, sink: env.Sink, lines: loglimit.New(log), ctx: ctx, cancel: cancel,
 			conns: map[effects.Conn]*conn{},
 		}, nil
 	}
@@ -37,7 +37,7 @@ type transport struct {
 	control.Transport
 	config Config
 	sink   control.Sink
-	lines  *seldom.Log
+	lines  *loglimit.Log
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup // a goroutine for each connection

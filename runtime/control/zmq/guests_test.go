@@ -160,7 +160,7 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	if n := server.Stats().GuestsExpired; n == 0 {
 		t.Error("no stranger was counted")
 	}
-	lines.await(t, "said nothing that makes sense")
+	lines.await(t, "sent nothing that makes sense")
 }
 
 // Wrong kinds of peers are told in the log what they met.

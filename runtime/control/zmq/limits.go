@@ -11,7 +11,7 @@ import (
 // fit chooses how many connections of peers there may be, or says that the process may not open as many files as the
 // configuration wants. Half of them are left to our own connections, planes, and whatever else the process does.
 func (c *Config) fit() error {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024

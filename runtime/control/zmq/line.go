@@ -72,11 +72,11 @@ func (l *line) shake(k kind) (err error) {
 }
 
 // reader reads messages within limits, and takes the room for those that are not small out of an address's purse.
-func (l *line) reader(limits zmtp.Limits, purse *door.Purse, who netip.Prefix) *zmtp.Reader {
+func (l *line) reader(limits zmtp.Limits, purse *door.ByteBudget, who netip.Prefix) *zmtp.Reader {
 	return &zmtp.Reader{
 		R: l.in, Limits: limits,
-		Take:  func(n int) bool { return purse.Take(who, n) },
-		Give:  func(n int) { purse.Give(who, n) },
+		Take:  func(n int) bool { return purse.Reserve(who, n) },
+		Give:  func(n int) { purse.Release(who, n) },
 		Pong:  l.out.sendIfIdle,
 		Began: func() { l.until = time.Now().Add(l.config.MessageTimeout) },
 		Ended: func() { l.until = time.Time{} },

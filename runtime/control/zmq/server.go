@@ -42,14 +42,14 @@ type route struct {
 type talk struct {
 	*server
 	*line
-	guest  *door.Guest
+	guest  *door.Conn
 	conn   effects.Conn
 	origin effects.Origin
 	posted bool          // a message of it
 	slots  chan struct{} // holds one token for each unanswered question
 }
 
-func (s *server) serve(g *door.Guest) error {
+func (s *server) serve(g *door.Conn) error {
 	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
 		origin: zeromq.OriginOf(g.Address),
 		slots:  make(chan struct{}, unansweredMax)}
@@ -65,7 +65,7 @@ func (s *server) serve(g *door.Guest) error {
 	defer t.lost()
 	err := t.shake(serving[s.asks]) // The door's patience is the deadline.
 	if err == nil {
-		g.Known()
+		g.MarkKnown()
 		err = t.listen()
 	}
 	return err
@@ -126,7 +126,7 @@ func (t *talk) asked(m zmtp.Message) {
 	case <-t.stopped:
 		return
 	}
-	t.guest.Work(1)
+	t.guest.AddWork(1)
 	request, forgotten, evicted := t.requests.Add(route{talk: t, envelope: envelope})
 	if evicted {
 		t.stats.requestsEvicted.Add(1)
@@ -139,7 +139,7 @@ func (t *talk) asked(m zmtp.Message) {
 
 // answered notes that one question more needs no answer of this connection.
 func (t *talk) answered() {
-	t.guest.Work(-1)
+	t.guest.AddWork(-1)
 	<-t.slots
 }
 
@@ -153,7 +153,7 @@ func (t *talk) told(m zmtp.Message) {
 			return
 		}
 	}
-	t.guest.Work(0)
+	t.guest.AddWork(0)
 	t.stepper.Hold()
 	for _, body := range m.Frames {
 		t.post(&effects.Received{Body: body})
@@ -198,7 +198,7 @@ func (t *transport) reply(request effects.Request, body []byte) {
 // doors are what all servers of a transport share.
 type doors struct {
 	door     *door.Door
-	purse    *door.Purse
+	purse    *door.ByteBudget
 	writers  *sync.WaitGroup
 	talks    *sync.Map // of talks, by themselves: those that may have answers under way
 	callers  *sync.Map // of effects.Conn, to netip.Addr: where the connections that are served come from
@@ -210,7 +210,7 @@ func newDoors(c *Config) doors {
 	return doors{
 		door: door.New(door.Config{Total: c.MaxGuests, PerAddress: c.GuestsPerAddress, Strangers: c.StrangersPerAddress,
 			Patience: c.Handshake, Log: c.Log}),
-		purse: door.NewPurse(c.IncomingBytes), writers: new(sync.WaitGroup), talks: new(sync.Map),
+		purse: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), talks: new(sync.Map),
 		callers: new(sync.Map),
 		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
 	}

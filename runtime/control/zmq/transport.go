@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/internal/stepper"
 )
 
@@ -26,14 +26,14 @@ type transport struct {
 	stats    counters
 	requests *zeromq.Requests[route]
 	names    *names.Resolver
-	seldom   *seldom.Log
+	seldom   *loglimit.Log
 	doors
 
 	dialing     context.Context // of all dials; over at Shutdown
 	stopDialing context.CancelFunc
 	dials       sync.WaitGroup
 	keepers     sync.WaitGroup // and writers of clients
-	answers     *door.Purse
+	answers     *door.ByteBudget
 	slots       atomic.Int64 // of Conns, and of those that are being opened
 	lingering   atomic.Int64
 
@@ -64,7 +64,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	}
 	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), ended: make(chan struct{}),
 		requests: zeromq.NewRequests[route](config.MaxRequests),
-		seldom:   seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
+		seldom:   loglimit.New(config.Log), answers: door.NewByteBudget(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.doors = newDoors(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
@@ -159,7 +159,7 @@ func (t *transport) Stats() control.Stats {
 		Unrequested:     t.stats.unrequested.Load(),
 		RepliesDropped:  t.stats.repliesDropped.Load(),
 		RequestsEvicted: t.stats.requestsEvicted.Load(),
-		Guests:          uint64(d.Guests),
+		Guests:          uint64(d.Open),
 		GuestsEvicted:   d.Evicted,
 		GuestsExpired:   d.Expired,
 		GuestsRefused:   d.Refused + d.NoFiles,

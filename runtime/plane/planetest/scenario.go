@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// scenarios plays what package contract says a data plane may meet. Those that may end
-// in several ways are played several times; which way they end is the plane's to say.
+// scenarios plays the situations of a data plane that package contract lists. A scenario that may end in several ways
+// is played several times; the plane decides how it ends.
 func scenarios(t *testing.T, open plane.Opener) {
 	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.Overlaps()) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func scenarios(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A stage is two nodes whose planes complete into one queue.
+// A stage is two nodes whose planes and pools post to one queue.
 type stage struct {
 	t     *testing.T
 	nodes [2]staged
@@ -63,7 +63,7 @@ type told struct {
 	ev effects.Event
 }
 
-// mouth is what one node's plane and pool complete into.
+// A stageSink is the sink of one node's plane and pool.
 type mouth struct {
 	stage *stage
 	at    contract.End
@@ -132,7 +132,7 @@ func (s *stage) Do(at contract.End, e effects.Effect) {
 		n.pool.Revoke(e.Grant)
 	case *effects.Transfer:
 		n.plane.Transfer(e)
-		clear(e.Pairs) // Spans are borrowed.
+		clear(e.Pairs) // Slices in effects are borrowed.
 	case *effects.Cancel:
 		n.plane.Cancel(e.Corr)
 	case *effects.Confirm:
@@ -167,8 +167,8 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 	}
 }
 
-// Kill implements contract.Stage: a peer cannot tell a plane that closed from a
-// process that died; that one really dies is what [Main]'s processes are for.
+// Kill implements contract.Stage by closing the plane, which a peer cannot distinguish from the death of the process.
+// The processes of [Main] are for tests in which one really dies.
 func (s *stage) Kill(at contract.End) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
