@@ -23,6 +23,8 @@ PATIENCE ?= 20m
 VETTED := -vet=off $(QUICKLY)
 # Packages tested at once: what runs for real mostly waits, for timers and for peers.
 ABREAST ?= 6
+# The commit that `make guard` compares the work tree with.
+BASE ?= main
 # benchstat wants at least six samples a side.
 BENCH      ?= .
 BENCHCOUNT ?= 6
@@ -45,8 +47,9 @@ LONGEST  := ./runtime/hccl ./runtime/npu/nodes ./runtime ./runtime/plane/tcp ./r
 RACED    := $(LONGEST) $(filter-out $(UNRACED) $(LONGEST),$(filter $(TESTED),$(TOGETHER)))
 # What takes longest of these, whole: at night.
 NIGHTLY  := ./runtime/softnpu ./runtime/npu/nodes
-# Where a test looks at testing.Short, the race detector's run leaves something out. These tests run again, whole.
+# Tests that ask testing.Short, each in its own body, do less under the race detector. They run again, whole.
 AGAIN    := $(filter-out $(NIGHTLY),$(filter $(RACED),$(sort $(call folders,grep -l 'testing.Short()',*_test.go))))
+ASKING   := /^func /{name = $$2} /testing\.Short\(\)/{sub(/\(.*/, "", name); print "^" name "$$"}
 # What is not raced at all. The pure rooms are tested whole already.
 UNPAIRED := $(filter-out $(RACED) ./protocol ./protocol/% ./effects ./contract ./fsm/% ./sim ./sim/% ./snapshot \
 	./runtime/control/%,$(TESTED))
@@ -114,7 +117,7 @@ unit: test-setup ## The tests of the pure rooms, without cgo, which they must no
 	CGO_ENABLED=0 $(GO) test $(VETTED) -timeout $(PATIENCE) $(PURE)
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) $(UNPAIRED)
 	$(GO) test $(VETTED) -timeout $(PATIENCE) -tags libzmq -run Libzmq ./cmd/kvferry
-	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -run "$$($(GO) run ./tools/reduced $(AGAIN))" $(AGAIN)
+	$(GO) test $(VETTED) -timeout $(PATIENCE) -p $(ABREAST) -run "$$(awk '$(ASKING)' $(AGAIN:=/*_test.go) | sort -u | paste -sd '|')" $(AGAIN)
 
 .PHONY: race
 race: test-setup ## All tests of the packages that run concurrently, under the race detector.
@@ -267,6 +270,25 @@ $(PY)/ready: python/package.lock
 	@PYTHON=$(PYTHON) tools/setup python
 	PYTHON=$(PYTHON) tools/venv $(PY)
 	$(PY)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
+	@touch $@
+
+# ---- the documentation as a site ----
+
+override SITE := $(CACHE)/site
+
+.PHONY: docs
+docs: $(SITE)/venv/ready ## Build the documentation as a site into .cache/site/site; a broken link fails.
+	cd tools/site && $(PY)/bin/ruff check --no-cache . && $(PY)/bin/ruff format --no-cache --check .
+	cd tools/site && $(PY)/bin/mypy --cache-dir $(CACHE)/mypy .
+	$(SITE)/venv/bin/python tools/site/build.py . $(SITE)
+
+# To change it: cd tools/site && uv pip compile --generate-hashes --universal --python-version 3.11 --no-annotate \
+#     site.in -o site.lock
+$(SITE)/venv/ready: tools/site/site.lock $(PY)/ready
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; \
+		sys.exit(sys.version_info < (3, 11) and f"PYTHON is {v}, too old for Zensical: name one of 3.11 or newer")'
+	PYTHON=$(PYTHON) tools/venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $<
 	@touch $@
 
 # ---- libnixl ----
@@ -471,11 +493,11 @@ $(COMPARE)/ready: tools/compare/compare.lock
 	@touch $@
 
 .PHONY: guard
-guard: ## Compare what the machines do with what is kept: event logs of 1,000 seeds a profile, small worlds, transcripts.
-	CGO_ENABLED=0 $(GO) run ./tools/guard check
+guard: ## Compare event logs of the simulator with those of commit BASE=main: 200 seeds of each profile.
+	CGO_ENABLED=0 $(GO) run ./tools/guard $(BASE)
 
 .PHONY: mutants
-mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
+mutants: ## Put each known defect (sim/mutants.yaml) back, one at a time; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
 .PHONY: scopes
@@ -484,8 +506,8 @@ scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.tx
 	KVFERRY_SCOPES=$(MOST) $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
 
 .PHONY: regressions
-regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their list (docs/mutants.md).
-	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -list docs/mutants.md
+regressions: ## As mutants, and write the kept plans of the known defects anew (sim/testdata/regressions).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.

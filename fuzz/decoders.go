@@ -37,15 +37,15 @@ var (
 
 // PeekTag holds the scan for a message's tag against the decoders: what one of them accepts, the scan accepts, as
 // that message; and protocol.Describe agrees with both.
-var PeekTag = stateless("PeekTag", checkPeekTag)
+var PeekTag = stateless("PeekTag", checkPeekTag, peekTagSeeds)
 
 // Memory holds every decoder against its bound: what it allocates is a small multiple of its input. It counts what
 // the whole process allocates, so nothing else may be at work beside it.
-var Memory = stateless("Memory", checkMemory)
+var Memory = stateless("Memory", checkMemory, memorySeeds)
 
 // decoder is the target of the decoder of the messages with the given tags, which is one.
 func decoder(name string, tags ...protocol.Tag) Target {
-	return Target{name: name, begin: func() Check {
+	return Target{name: name, tags: tags, begin: func() Check {
 		used := protocol.NewMessage(tags[0])
 		return func(b []byte) error { return checkDecoder(b, used, tags) }
 	}}

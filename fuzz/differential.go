@@ -12,18 +12,29 @@ import (
 // What a decoder of ours accepts, msgpack/v5 reads as the same fields. That library sees nothing else: on hostile
 // bytes it can exhaust memory and stack.
 var (
-	DifferentialAllocRequest     = stateless("DifferentialAllocRequest", compareAllocRequest)
-	DifferentialAllocResponse    = stateless("DifferentialAllocResponse", compareAllocResponse)
-	DifferentialPullReadyNotif   = stateless("DifferentialPullReadyNotif", comparePullReadyNotif)
-	DifferentialPullReadyDoneAck = stateless("DifferentialPullReadyDoneAck", comparePullReadyDoneAck)
-	DifferentialPullDoneSignal   = stateless("DifferentialPullDoneSignal", comparePullDoneSignal)
-	DifferentialEndRequest       = stateless("DifferentialEndRequest", compareEndRequest)
-	DifferentialRenewRequest     = stateless("DifferentialRenewRequest", compareRenewRequest)
-	DifferentialRenewResponse    = stateless("DifferentialRenewResponse", compareRenewResponse)
-
-	DifferentialCacheQueryRequest  = stateless("DifferentialCacheQueryRequest", compareCacheQueryRequest)
-	DifferentialCacheQueryResponse = stateless("DifferentialCacheQueryResponse", compareCacheQueryResponse)
+	DifferentialAllocRequest  = compared("DifferentialAllocRequest", compareAllocRequest, protocol.TagAllocRequest)
+	DifferentialAllocResponse = compared("DifferentialAllocResponse", compareAllocResponse,
+		protocol.TagAllocResponse, protocol.TagAscendAllocResponse)
+	DifferentialPullReadyNotif = compared("DifferentialPullReadyNotif", comparePullReadyNotif,
+		protocol.TagPullReadyNotif)
+	DifferentialPullReadyDoneAck = compared("DifferentialPullReadyDoneAck", comparePullReadyDoneAck,
+		protocol.TagPullReadyDoneAck)
+	DifferentialPullDoneSignal = compared("DifferentialPullDoneSignal", comparePullDoneSignal,
+		protocol.TagPullDoneSignal)
+	DifferentialEndRequest    = compared("DifferentialEndRequest", compareEndRequest, protocol.TagEndRequest)
+	DifferentialRenewRequest  = compared("DifferentialRenewRequest", compareRenewRequest, protocol.TagRenewRequest)
+	DifferentialRenewResponse = compared("DifferentialRenewResponse", compareRenewResponse,
+		protocol.TagRenewResponse)
+	DifferentialCacheQueryRequest = compared("DifferentialCacheQueryRequest", compareCacheQueryRequest,
+		protocol.TagCacheQueryRequest)
+	DifferentialCacheQueryResponse = compared("DifferentialCacheQueryResponse", compareCacheQueryResponse,
+		protocol.TagCacheQueryResponse)
 )
+
+// compared makes a target of a check that compares what two readers say of the messages with the given tags.
+func compared(name string, check Check, tags ...protocol.Tag) Target {
+	return Target{name: name, tags: tags, begin: func() Check { return check }}
+}
 
 // libraryRequest is an AllocRequest as msgpack/v5 reads it: declared with types wide enough that
 // the library cannot wrap an integer, and with pointers where absence differs from zero.

@@ -10,9 +10,11 @@ import (
 
 // The same for what an owner, and a directory, read most.
 var (
-	DifferentialP2PGet         = stateless("DifferentialP2PGet", compareP2PGet)
-	DifferentialP2PGetReply    = stateless("DifferentialP2PGetReply", compareP2PGetReply)
-	DifferentialControllerFeed = stateless("DifferentialControllerFeed", compareOperations)
+	DifferentialP2PGet      = compared("DifferentialP2PGet", compareP2PGet, protocol.TagAscendBatchedLookupAndGetMsg)
+	DifferentialP2PGetReply = compared("DifferentialP2PGetReply", compareP2PGetReply,
+		protocol.TagAscendBatchedLookupAndGetRetMsg)
+	DifferentialControllerFeed = compared("DifferentialControllerFeed", compareOperations,
+		protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg, protocol.TagBatchedKVOperationMsg)
 )
 
 // libraryGet is an AscendBatchedLookupAndGetMsg as msgpack/v5 reads it.

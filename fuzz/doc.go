@@ -7,6 +7,6 @@
 // reads from the same bytes. That library sees only what our decoders have accepted: on hostile
 // bytes it can exhaust memory and stack, which is why it is an oracle here and not a decoder there.
 //
-// The seeds are in the folder seeds, in the format of Go's fuzzer. `go test ./fuzz -run TestSeeds -rewrite-seeds`
-// writes them from the golden vectors of package protocol and a list of attacks.
+// The seeds are derived when a target starts: from the golden vectors in package protocol/vectors, from the same
+// messages as another encoder writes them, and from a list of attacks. Inputs that a fuzzer found are listed in seeds.go.
 package fuzz

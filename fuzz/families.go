@@ -38,7 +38,7 @@ var (
 
 // ControllerJSON holds every decoder of a message that may be JSON against another reader of JSON: what is accepted is
 // JSON, and says the same there.
-var ControllerJSON = stateless("ControllerJSON", checkJSON)
+var ControllerJSON = stateless("ControllerJSON", checkJSON, controllerJSONSeeds)
 
 // controls are the requests to workers, which one decoder reads.
 func controls() (tags []protocol.Tag) {
@@ -50,7 +50,7 @@ func controls() (tags []protocol.Tag) {
 
 // family is the target of the decoders of the messages with the given tags.
 func family(name string, tags ...protocol.Tag) Target {
-	return Target{name: name, begin: func() Check {
+	return Target{name: name, tags: tags, begin: func() Check {
 		used := make([]protocol.Message, len(tags))
 		for i, tag := range tags {
 			used[i] = protocol.NewMessage(tag)

@@ -9,7 +9,9 @@ import (
 )
 
 // AgentFrames holds what is cut off the bytes of an agent's socket: the frames are those bytes, and no more is whole.
-var AgentFrames = stateless("AgentFrames", checkAgentFrames)
+var AgentFrames = stateless("AgentFrames", checkAgentFrames, texts(
+	"\x02\x00\x00\x00ab\x00\x00\x00\x00", "\x01\x00\x00\x00a\x05\x00\x00\x00bcd", "\x01\x00\x00", "\xff\xff\xff\xffab",
+))
 
 func checkAgentFrames(b []byte) error {
 	var again []byte

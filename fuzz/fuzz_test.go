@@ -1,10 +1,6 @@
 package fuzz
 
-import (
-	"slices"
-	"strings"
-	"testing"
-)
+import "testing"
 
 func FuzzSharedLog(f *testing.F)                      { SharedLog.Fuzz(f) }
 func FuzzAgentAttach(f *testing.F)                    { AgentAttach.Fuzz(f) }
@@ -56,24 +52,3 @@ func FuzzEndRequest(f *testing.F)                     { EndRequest.Fuzz(f) }
 func FuzzEndResponse(f *testing.F)                    { EndResponse.Fuzz(f) }
 func FuzzRenewRequest(f *testing.F)                   { RenewRequest.Fuzz(f) }
 func FuzzRenewResponse(f *testing.F)                  { RenewResponse.Fuzz(f) }
-
-// A target that is not among Targets is none for anybody else, and one without seeds begins with nothing.
-func TestTargets(t *testing.T) {
-	folders, err := corpora.ReadDir("seeds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var inFolders, named []string
-	for _, f := range folders {
-		inFolders = append(inFolders, f.Name())
-	}
-	for _, target := range Targets() {
-		named = append(named, target.Name())
-		if n := len(target.Seeds()); n < 4 {
-			t.Errorf("%s has %d seeds", target.Name(), n)
-		}
-	}
-	if !slices.Equal(named, inFolders) {
-		t.Errorf("targets:\n%s\nfolders of seeds:\n%s", strings.Join(named, " "), strings.Join(inFolders, " "))
-	}
-}

@@ -11,9 +11,17 @@ import (
 
 // Texts with one meaning each: what is read is written as the same text again.
 var (
-	Key      = stateless("Key", checkKey)
-	PullID   = stateless("PullID", checkPullID)
-	Endpoint = stateless("Endpoint", checkEndpoint)
+	Key = stateless("Key", checkKey, texts(
+		"m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
+		"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half",
+	))
+	PullID = stateless("PullID", checkPullID, texts(
+		"0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
+		"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", "",
+	))
+	Endpoint = stateless("Endpoint", checkEndpoint, texts(
+		"10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01",
+	))
 )
 
 func checkKey(b []byte) error {

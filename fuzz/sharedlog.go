@@ -10,7 +10,21 @@ import (
 
 // SharedLog holds what directories read of the log that they share: bytes as they stand, and as the frames of an entry
 // and of an answer whose sums are right.
-var SharedLog = stateless("SharedLog", checkSharedLog)
+var SharedLog = stateless("SharedLog", checkSharedLog, sharedLogSeeds)
+
+// sharedLogSeeds are one of each form, and frames, of which the last claims more bytes than there are.
+func sharedLogSeeds() [][]byte {
+	subject := sharedlog.Subject{By: 7, Rank: 1, Instance: []byte("a")}
+	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want,
+		subject.Append(nil))
+	entry := (&sharedlog.Entry{Teller: 7, Nth: 3, Frames: frames}).Append(nil)
+	return [][]byte{
+		frames, entry, (&sharedlog.Request{Entry: entry, Keep: 100}).Append(nil),
+		(&sharedlog.Request{After: sharedlog.Position{Major: 1}, Most: 9}).Append(nil),
+		(&sharedlog.Answer{Entries: []sharedlog.Stored{{Entry: entry}}}).Append(nil),
+		{1, 255, 255, 255, 255, 0},
+	}
+}
 
 func checkSharedLog(b []byte) error {
 	var r sharedlog.Request

@@ -3,20 +3,24 @@ package fuzz
 import (
 	"slices"
 	"testing"
+
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // A Target is one reader of bytes from outside, and what must hold of it whatever the bytes are.
 // Use it under a native fuzz function, or give it bytes from any other fuzzer.
 type Target struct {
-	name  string
-	begin func() Check
+	name   string
+	begin  func() Check
+	tags   []protocol.Tag  // of the messages that it reads, if that is all that it reads
+	derive func() [][]byte // its seeds, where they do not follow from tags
 }
 
 // A Check is given one input and says what it breaks, or nil. It keeps a receiver from input to
 // input, as a node does, and so belongs to one goroutine. A panic of the code under test is not caught.
 type Check func(b []byte) error
 
-// Name is the target's name: with Fuzz before it that of our own fuzz function, and alone that of its folder of seeds.
+// Name is the target's name. Our own fuzz function has it with Fuzz before it.
 func (t Target) Name() string { return t.name }
 
 // Begin gives a new Check.
@@ -53,7 +57,7 @@ var all = []Target{
 	RenewRequest, RenewResponse, SharedLog,
 }
 
-// stateless makes a target of a check that keeps nothing.
-func stateless(name string, check Check) Target {
-	return Target{name: name, begin: func() Check { return check }}
+// stateless makes a target of a check that keeps nothing, and of the function that derives its seeds.
+func stateless(name string, check Check, derive func() [][]byte) Target {
+	return Target{name: name, derive: derive, begin: func() Check { return check }}
 }

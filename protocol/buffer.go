@@ -2,20 +2,22 @@ package protocol
 
 import "math/bits"
 
-// A BufferRef points at one page of a registered buffer. It means something only within the
-// incarnation of the buffer's owner: buffers get new UUIDs with every process.
+// A BufferRef refers to one page of a registered buffer. It is meaningful only within the incarnation of the buffer's
+// owner, because buffers get new UUIDs with every process.
 type BufferRef struct {
 	Buffer UUID
 	Page   uint32
 }
 
 // A BufferInfo announces one registered buffer: LMCache-Ascend's PeerBufferInfo.
+//
+//wire:map name=PeerBufferInfo title=a_buffer
 type BufferInfo struct {
-	UUID     UUID
-	Ptr      uint64 // address in the owner's memory; what it is good for depends on the plane
-	Size     uint64 // bytes
-	PageSize uint64 // bytes
-	IsDevice bool   // device memory; the reference implementation never sets it
+	UUID     UUID   `wire:"uuid"`
+	Ptr      uint64 `wire:"buffer_ptr"`         // address in the owner's memory; its use depends on the data plane
+	Size     uint64 `wire:"buffer_size"`        // bytes
+	PageSize uint64 `wire:"page_size"`          // bytes
+	IsDevice bool   `wire:"is_device,optional"` // device memory; the reference implementation never sets it
 }
 
 // Valid reports whether the buffer consists of one or more whole pages that have addresses.
@@ -32,75 +34,12 @@ func (i *BufferInfo) Pages() uint64 {
 	return i.Size / i.PageSize
 }
 
-// Page resolves a page index as a peer sent it to the page's offset in the buffer, in bytes. Every
-// index is checked, whatever message it came in: some revisions write to wherever it leads.
+// Page resolves a page index, as a peer sent it, to the page's offset in the buffer, in bytes. It reports false for an
+// index outside the buffer. Every index must be checked with it, whatever message the index arrived in, because some
+// revisions of the reference implementation write to any address that an index yields.
 func (i *BufferInfo) Page(index int64) (offset uint64, ok bool) {
 	if index < 0 || uint64(index) >= i.Pages() {
 		return 0, false
 	}
 	return uint64(index) * i.PageSize, true
-}
-
-// Fields of PeerBufferInfo, which has no tag.
-const (
-	bufferUUID = iota
-	bufferPtr
-	bufferSize
-	bufferPageSize
-	bufferIsDevice
-)
-
-var bufferSchema = schema{
-	name:     "PeerBufferInfo",
-	names:    []string{"uuid", "buffer_ptr", "buffer_size", "page_size", "is_device"},
-	required: 1<<bufferUUID | 1<<bufferPtr | 1<<bufferSize | 1<<bufferPageSize,
-}
-
-func (i *BufferInfo) append(b []byte) []byte {
-	b = appendMapHeader(b, len(bufferSchema.names))
-	b = appendUUID(appendStr(b, "uuid"), i.UUID)
-	b = appendUint(appendStr(b, "buffer_ptr"), i.Ptr)
-	b = appendUint(appendStr(b, "buffer_size"), i.Size)
-	b = appendUint(appendStr(b, "page_size"), i.PageSize)
-	return appendBool(appendStr(b, "is_device"), i.IsDevice)
-}
-
-func (i *BufferInfo) decode(r *reader) {
-	w := fields{r: r, schema: &bufferSchema, depth: 4} // message, list, map, value
-	for w.open(); w.next(); {
-		switch w.at {
-		case bufferUUID:
-			i.UUID = r.uuid()
-		case bufferPtr:
-			i.Ptr = r.uint64()
-		case bufferSize:
-			i.Size = r.uint64()
-		case bufferPageSize:
-			i.PageSize = r.uint64()
-		case bufferIsDevice:
-			i.IsDevice = r.boolean()
-		}
-	}
-	w.close()
-}
-
-// appendBuffers appends the field of a message that lists buffers.
-func appendBuffers(b []byte, buffers []BufferInfo) []byte {
-	b = appendArrayHeader(appendStr(b, "buffers"), len(buffers))
-	for i := range buffers {
-		b = buffers[i].append(b)
-	}
-	return b
-}
-
-// buffers appends a list of buffers to vs.
-func (r *reader) buffers(vs []BufferInfo) []BufferInfo {
-	message, field := r.message, r.field
-	for n := r.arrayUpTo(r.lim.BufferCount, "BufferCount"); n > 0 && r.ok(); n-- {
-		var i BufferInfo
-		i.decode(r)
-		vs = append(vs, i)
-	}
-	r.message, r.field = message, field
-	return vs
 }

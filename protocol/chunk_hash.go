@@ -71,8 +71,8 @@ func appendHash(b []byte, h ChunkHash) []byte {
 	return appendUint(b, h.Bits)
 }
 
-func appendHashes(b []byte, name string, vs []ChunkHash) []byte {
-	b = appendArrayHeader(appendStr(b, name), len(vs))
+func appendHashes(b []byte, vs []ChunkHash) []byte {
+	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendHash(b, v)
 	}

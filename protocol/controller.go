@@ -1,56 +1,89 @@
 package protocol
 
-import "math"
-
-// A Worker is who speaks to the controller, or is spoken of: one rank of one instance. Each message that has these
-// fields has them together.
+// A Worker identifies the worker that a message of a controller is from or about: one rank of one instance.
 type Worker struct {
-	InstanceID []byte
-	WorkerID   uint32 // the tensor-parallel rank
+	InstanceID []byte `wire:"instance_id"`
+	WorkerID   uint32 `wire:"worker_id"` // the tensor-parallel rank
 }
 
-// Fields of Worker, counted from the first one.
-const (
-	workerInstance = iota
-	workerID
-)
-
-func (w *Worker) decodeWorker(r *reader, field int) {
-	switch field {
-	case workerInstance:
-		w.InstanceID = r.text()
-	case workerID:
-		w.WorkerID = r.uint32()
-	}
-}
-
-func (w *Worker) appendWorker(b []byte) []byte {
-	b = appendStr(appendStr(b, "instance_id"), w.InstanceID)
-	return appendUint(appendStr(b, "worker_id"), uint64(w.WorkerID))
-}
-
-// A Listener is where a worker takes the controller's requests.
+// A Listener is the address on which a worker takes the controller's requests.
 type Listener struct {
-	IP   []byte
-	Port uint16
+	IP   []byte `wire:"ip"`
+	Port uint16 `wire:"port"`
 }
 
-// Fields of Listener, counted from the first one.
-const (
-	listenerIP = iota
-	listenerPort
-)
+// An ErrorMsg is the reply to a message that has no other reply: a controller's to a message that it cannot decode or
+// does not serve, and a worker's to each WorkerControlMsg that it does not carry out.
+//
+//wire:message json
+type ErrorMsg struct {
+	Error []byte `wire:"error"` // for people
+}
 
-func (l *Listener) decodeListener(r *reader, field int) {
-	switch field {
-	case listenerIP:
-		l.IP = r.text()
-	case listenerPort:
-		l.Port = uint16(r.uint(math.MaxUint16))
+// A WorkerControlMsg is a request of a controller on the worker's own socket: to clear, pin, compress, decompress or
+// move chunks, to report its health, or to report whether an event has finished. A worker that does nothing of the kind
+// replies with an ErrorMsg; a worker that does not reply blocks the controller's socket.
+//
+// Decode reads only the event of a request, and Append writes nothing else: the type serves workers, not controllers.
+// Its codec is written by hand, because seven tags share it.
+//
+//wire:tag TagClearWorkerMsg ClearWorkerMsg &controlSchemas[0] &WorkerControlMsg{Kind: t}
+//wire:tag TagPinWorkerMsg PinWorkerMsg &controlSchemas[1] &WorkerControlMsg{Kind: t}
+//wire:tag TagCompressWorkerMsg CompressWorkerMsg &controlSchemas[2] &WorkerControlMsg{Kind: t}
+//wire:tag TagDecompressWorkerMsg DecompressWorkerMsg &controlSchemas[3] &WorkerControlMsg{Kind: t}
+//wire:tag TagMoveWorkerMsg MoveWorkerMsg &controlSchemas[4] &WorkerControlMsg{Kind: t}
+//wire:tag TagHealthWorkerMsg HealthWorkerMsg &controlSchemas[5] &WorkerControlMsg{Kind: t}
+//wire:tag TagCheckFinishWorkerMsg CheckFinishWorkerMsg &controlSchemas[6] &WorkerControlMsg{Kind: t}
+type WorkerControlMsg struct {
+	Kind    Tag    // one of the tags from TagClearWorkerMsg to TagCheckFinishWorkerMsg
+	EventID []byte // worker_event_id
+}
+
+// controlEventID is the place of the field in each of controlSchemas.
+const controlEventID = 1
+
+// controlSchemas holds a schema for each kind, because errors name the kind.
+var controlSchemas = func() (all [TagCheckFinishWorkerMsg - TagClearWorkerMsg + 1]schema) {
+	for i := range all {
+		all[i] = schema{
+			name:     tagNames[int(TagClearWorkerMsg)+i],
+			tagged:   true,
+			names:    []string{tagField, "worker_event_id"},
+			required: 1 << controlEventID,
+		}
 	}
+	return all
+}()
+
+// isControl reports whether t is the tag of a request to a worker.
+func (t Tag) isControl() bool { return t >= TagClearWorkerMsg && t <= TagCheckFinishWorkerMsg }
+
+// Append appends the message to b, with the event as its only field.
+func (m *WorkerControlMsg) Append(b []byte) []byte {
+	if !m.Kind.isControl() {
+		panic("BUG: a WorkerControlMsg is encoded with the tag of another message")
+	}
+	return appendStr(appendStr(appendTag(b, m.Kind, 1), "worker_event_id"), m.EventID)
 }
 
-func (l *Listener) appendListener(b []byte) []byte {
-	b = appendStr(appendStr(b, "ip"), l.IP)
-	return appendUint(appendStr(b, "port"), uint64(l.Port))
+// Decode fills m from b, which may be JSON; EventID is a view. The error is a *DecodeError.
+func (m *WorkerControlMsg) Decode(b []byte, lim *Limits) error {
+	*m = WorkerControlMsg{Kind: TagClearWorkerMsg}
+	r, from := openEither(b, lim)
+	tag, at := r.findTag()
+	if tag.isControl() {
+		m.Kind = tag
+	} else if r.ok() {
+		r.message, r.field = "WorkerControlMsg", tagField
+		r.fail(DecodeWrongTag, at, tag.String(), "a request to a worker")
+	}
+	w := fields{r: &r, schema: &controlSchemas[m.Kind-TagClearWorkerMsg], depth: 2}
+	for w.open(); w.next(); {
+		if w.at == controlEventID {
+			m.EventID = r.text()
+		}
+	}
+	w.close()
+	r.end()
+	return from.result(&r)
 }

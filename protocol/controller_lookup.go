@@ -5,96 +5,37 @@ import (
 	"strconv"
 )
 
-// A BatchedP2PLookupMsg asks a controller who has the first chunks of a request, on the reply socket.
+// A BatchedP2PLookupMsg asks a controller which workers have the first chunks of a request, on the reply socket.
+//
+//wire:message json
 type BatchedP2PLookupMsg struct {
-	Hashes []ChunkHash // in the order of the request's tokens
-	Worker             // who asks
+	Hashes []ChunkHash      `wire:"hashes"` // in the order of the request's tokens
+	Worker `wire:",inline"` // the worker that asks
 }
 
-// A BatchedP2PLookupRetMsg answers it. LMCache's controller names one holder, which its workers take, whatever follows.
+// A BatchedP2PLookupRetMsg is the reply to a BatchedP2PLookupMsg. LMCache's controller names one holder, and its
+// workers read the first one only.
+//
+//wire:message json
 type BatchedP2PLookupRetMsg struct {
-	Holders []Holder // at least one, where all is as LMCache has it: NoHolder is a miss
+	// Holders are the workers that have chunks; empty is a miss. Decode drops entries that are misses (Holder.Miss), and
+	// Append writes such an entry if there are no holders, because LMCache expects at least one.
+	Holders []Holder `wire:"layout_info"`
 }
 
 // A Holder is a worker that has chunks. LMCache writes it as an array.
 type Holder struct {
 	InstanceID  []byte
-	Location    []byte // the backend that has them
-	HitChunks   uint32 // how many of the question's chunks, from the first
+	Location    []byte // the backend that has the chunks
+	HitChunks   uint32 // number of the lookup's chunks that it has, from the first one on
 	PeerInitURL []byte // host:port of the worker's init socket
 }
 
-// Miss says whether the entry is LMCache's way of saying that nobody has anything.
+// Miss reports whether the entry is LMCache's way to write that no worker has a chunk.
 func (h *Holder) Miss() bool { return len(h.InstanceID) == 0 || h.HitChunks == 0 }
 
-// holderFields is how many elements the array of a Holder has.
+// holderFields is the number of elements in the array of a Holder.
 const holderFields = 4
-
-// Fields of BatchedP2PLookupMsg.
-const (
-	_ = iota // the tag
-	lookupHashes
-	lookupWorker // the first field of Worker
-	_
-)
-
-// Fields of BatchedP2PLookupRetMsg.
-const (
-	_ = iota // the tag
-	lookupRetLayout
-)
-
-var (
-	lookupSchema = schema{
-		name:     "BatchedP2PLookupMsg",
-		tagged:   true,
-		names:    []string{tagField, "hashes", "instance_id", "worker_id"},
-		required: 1<<lookupHashes | 3<<lookupWorker,
-	}
-	lookupRetSchema = schema{
-		name:     "BatchedP2PLookupRetMsg",
-		tagged:   true,
-		names:    []string{tagField, "layout_info"},
-		required: 1 << lookupRetLayout,
-	}
-)
-
-// Append appends the message to b.
-func (m *BatchedP2PLookupMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagBatchedP2PLookupMsg, 3)
-	return m.appendWorker(appendHashes(b, "hashes", m.Hashes))
-}
-
-// Decode fills m from b, which may be JSON; texts are views. The error is a *DecodeError.
-func (m *BatchedP2PLookupMsg) Decode(b []byte, lim *Limits) error {
-	*m = BatchedP2PLookupMsg{Hashes: m.Hashes[:0]}
-	r, from := openEither(b, lim)
-	r.expectTag(TagBatchedP2PLookupMsg)
-	w := fields{r: &r, schema: &lookupSchema, depth: 2}
-	for w.open(); w.next(); {
-		if w.at == lookupHashes {
-			m.Hashes = r.hashes(m.Hashes)
-		} else {
-			m.decodeWorker(&r, w.at-lookupWorker)
-		}
-	}
-	w.close()
-	r.end()
-	return from.result(&r)
-}
-
-// Append appends the message to b. Without a holder it is LMCache's miss.
-func (m *BatchedP2PLookupRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagBatchedP2PLookupRetMsg, 1)
-	b = appendArrayHeader(appendStr(b, "layout_info"), max(len(m.Holders), 1))
-	if len(m.Holders) == 0 {
-		return (&Holder{}).append(b)
-	}
-	for i := range m.Holders {
-		b = m.Holders[i].append(b)
-	}
-	return b
-}
 
 func (h *Holder) append(b []byte) []byte {
 	b = appendArrayHeader(b, holderFields)
@@ -104,24 +45,26 @@ func (h *Holder) append(b []byte) []byte {
 	return appendStr(b, h.PeerInitURL)
 }
 
-// Decode fills m from b, which may be JSON; texts are views. Entries that are misses are left out, and an empty list
-// is one. The error is a *DecodeError.
-func (m *BatchedP2PLookupRetMsg) Decode(b []byte, lim *Limits) error {
-	*m = BatchedP2PLookupRetMsg{Holders: m.Holders[:0]}
-	r, from := openEither(b, lim)
-	r.expectTag(TagBatchedP2PLookupRetMsg)
-	w := fields{r: &r, schema: &lookupRetSchema, depth: 2}
-	for w.open(); w.next(); {
-		n := r.arrayUpTo(r.lim.HolderCount, "HolderCount")
-		for m.Holders = slices.Grow(m.Holders, n); n > 0 && r.ok(); n-- {
-			if h := r.holder(); !h.Miss() {
-				m.Holders = append(m.Holders, h)
-			}
+func appendHolders(b []byte, vs []Holder) []byte {
+	b = appendArrayHeader(b, max(len(vs), 1))
+	if len(vs) == 0 {
+		return (&Holder{}).append(b)
+	}
+	for i := range vs {
+		b = vs[i].append(b)
+	}
+	return b
+}
+
+// holders appends a list to vs, without entries that are misses.
+func (r *reader) holders(vs []Holder) []Holder {
+	n := r.arrayUpTo(r.lim.HolderCount, "HolderCount")
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		if h := r.holder(); !h.Miss() {
+			vs = append(vs, h)
 		}
 	}
-	w.close()
-	r.end()
-	return from.result(&r)
+	return vs
 }
 
 func (r *reader) holder() (h Holder) {

@@ -1,160 +1,116 @@
 package protocol
 
-// A RegisterMsg makes a worker known to its controller, on the controller's reply socket. What the controller knew of
-// the same worker is over: operations count from 0 again, or from a full sync.
+import "strconv"
+
+// A RegisterMsg registers a worker with its controller, on the controller's reply socket.
+//
+//wire:message json
 type RegisterMsg struct {
-	Worker
-	Listener
-	PeerInitURL []byte // host:port of its init socket, by which peers name it; empty: it does not share
-	Incarnation UUID   // kvf_inc: the worker's; zero is unsaid
+	Worker   `wire:",inline"`
+	Listener `wire:",inline"`
+	// PeerInitURL is host:port of the worker's init socket; empty: the worker does not share.
+	PeerInitURL []byte `wire:"peer_init_url,nil"`
+	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
 }
 
-// A RegisterRetMsg answers it.
+// A RegisterRetMsg is the reply to a RegisterMsg.
+//
+//wire:message json
 type RegisterRetMsg struct {
-	HeartbeatURL []byte // extra_config.heartbeat_url: host:port of the heartbeat socket; empty: there is none
-	SilenceNS    uint64 // kvf_silence_ns: after that long without a heartbeat the worker is forgotten; 0 is unsaid
+	ExtraConfig `wire:"extra_config,optional"`
+	// SilenceNS is the time without a heartbeat after which the worker is dropped; nanoseconds; 0: unknown.
+	SilenceNS uint64 `wire:"kvf_silence_ns,omitzero"`
 }
 
-// A DeRegisterMsg ends what a RegisterMsg began. It is not answered.
+// ExtraConfig is the part of a controller's settings that workers use. Other settings are skipped.
+//
+//wire:map title=settings
+type ExtraConfig struct {
+	HeartbeatURL []byte `wire:"heartbeat_url,omitzero"` // host:port of the heartbeat socket; empty: there is none
+}
+
+// A DeRegisterMsg ends a registration. It has no reply.
+//
+//wire:message json
 type DeRegisterMsg struct {
-	Worker
-	Listener
-	Incarnation UUID // kvf_inc: the worker's; zero is unsaid
+	Worker      `wire:",inline"`
+	Listener    `wire:",inline"`
+	Incarnation UUID `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
 }
 
-// Fields of RegisterMsg and of HeartbeatMsg.
+// A HeartbeatMsg reports that a worker is alive, on the heartbeat socket. It has the fields of a RegisterMsg, so that a
+// controller that has dropped the worker can register it again.
+//
+//wire:message json
+type HeartbeatMsg RegisterMsg
+
+// HeartbeatsWithin is the number of heartbeats that a worker sends within the time after which its directory drops a
+// silent worker: one heartbeat may be lost and another one may be late.
+const HeartbeatsWithin = 3
+
+// A HeartbeatRetMsg is the reply to a HeartbeatMsg.
+//
+//wire:message json
+type HeartbeatRetMsg struct {
+	Commands  []Command `wire:"commands,optional,max=CommandCount"` // requests of the controller to the worker
+	SilenceNS uint64    `wire:"kvf_silence_ns,omitzero"`            // as in a RegisterRetMsg
+}
+
+// A Command is one request of a controller to a worker.
+//
+//wire:map name=HeartbeatCommand title=a_command
+type Command struct {
+	Type   CommandType `wire:"command_type"`
+	Reason []byte      `wire:"reason,optional,nil"` // for people; may be empty
+	_      ignoredMap  `wire:"args,optional"`       // no known command has arguments
+}
+
+// An ignoredMap stands for a map whose entries are skipped.
+type ignoredMap struct{}
+
+// ReasonForgotten is LMCache's reason for a full sync when the controller did not know the worker.
+const ReasonForgotten = "worker_re_registered"
+
+// A CommandType is a kind of Command.
+type CommandType uint8
+
+// The types.
 const (
-	_              = iota // the tag
-	registerWorker        // the first field of Worker
-	_
-	registerListener // the first field of Listener
-	_
-	registerURL
-	registerIncarnation
+	// CommandNone is LMCache's base class, which requests nothing.
+	CommandNone CommandType = iota
+	// CommandFullSync requests a new full sync.
+	CommandFullSync
+	commandTypes
 )
 
-// Fields of DeRegisterMsg; the first are those of RegisterMsg.
-const deregisterIncarnation = registerURL
+var commandNames = [commandTypes]string{"HeartbeatCommand", "full_sync"}
 
-var registerNames = []string{tagField, "instance_id", "worker_id", "ip", "port", "peer_init_url", "kvf_inc"}
-
-// Fields of RegisterRetMsg.
-const (
-	_ = iota
-	registerRetExtra
-	registerRetSilence
-)
-
-var registerRetNames = []string{tagField, "extra_config", "kvf_silence_ns"}
-
-var (
-	registerSchema = schema{
-		name:     "RegisterMsg",
-		tagged:   true,
-		names:    registerNames,
-		required: 1<<registerIncarnation - 1<<registerWorker,
+// String returns the type as it stands on the wire.
+func (c CommandType) String() string {
+	if c >= commandTypes {
+		return "CommandType(" + strconv.Itoa(int(c)) + ")"
 	}
-	registerRetSchema = schema{name: "RegisterRetMsg", tagged: true, names: registerRetNames}
-	extraConfigSchema = schema{name: "RegisterRetMsg", names: []string{"heartbeat_url"}}
-	deregisterSchema  = schema{
-		name:     "DeRegisterMsg",
-		tagged:   true,
-		names:    []string{tagField, "instance_id", "worker_id", "ip", "port", "kvf_inc"},
-		required: 1<<deregisterIncarnation - 1<<registerWorker,
-	}
-)
-
-// Append appends the message to b.
-func (m *RegisterMsg) Append(b []byte) []byte { return m.append(b, TagRegisterMsg) }
-
-func (m *RegisterMsg) append(b []byte, tag Tag) []byte {
-	b = appendTag(b, tag, 5+ones(m.Incarnation != UUID{}))
-	b = m.appendListener(m.appendWorker(b))
-	b = appendTextOrNil(appendStr(b, "peer_init_url"), m.PeerInitURL)
-	return appendNonZeroUUID(b, "kvf_inc", m.Incarnation)
+	return commandNames[c]
 }
 
-// Decode fills m from b, which may be JSON; texts are views. The error is a *DecodeError.
-func (m *RegisterMsg) Decode(b []byte, lim *Limits) error {
-	return m.decode(b, lim, TagRegisterMsg, &registerSchema)
-}
-
-func (m *RegisterMsg) decode(b []byte, lim *Limits, tag Tag, s *schema) error {
-	*m = RegisterMsg{}
-	r, from := openEither(b, lim)
-	r.expectTag(tag)
-	w := fields{r: &r, schema: s, depth: 2}
-	for w.open(); w.next(); {
-		switch {
-		case w.at < registerListener:
-			m.decodeWorker(&r, w.at-registerWorker)
-		case w.at < registerURL:
-			m.decodeListener(&r, w.at-registerListener)
-		case w.at == registerURL:
-			m.PeerInitURL = r.textOrNil()
-		default:
-			m.Incarnation = r.uuid()
+// commandType reads a type that is known. A message with an unknown type is refused as a whole, as in LMCache.
+func (r *reader) commandType() CommandType {
+	at := r.off
+	name := r.text()
+	for c := range commandTypes {
+		if commandNames[c] == string(name) {
+			return c
 		}
 	}
-	w.close()
-	r.end()
-	return from.result(&r)
+	r.fail(DecodeUnknownValue, at, quote(name), "full_sync or HeartbeatCommand")
+	return CommandNone
 }
 
-// Append appends the message to b.
-func (m *DeRegisterMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagDeRegisterMsg, 4+ones(m.Incarnation != UUID{}))
-	return appendNonZeroUUID(m.appendListener(m.appendWorker(b)), "kvf_inc", m.Incarnation)
-}
-
-// Decode fills m from b, which may be JSON; texts are views. The error is a *DecodeError.
-func (m *DeRegisterMsg) Decode(b []byte, lim *Limits) error {
-	*m = DeRegisterMsg{}
-	r, from := openEither(b, lim)
-	r.expectTag(TagDeRegisterMsg)
-	w := fields{r: &r, schema: &deregisterSchema, depth: 2}
-	for w.open(); w.next(); {
-		switch {
-		case w.at < registerListener:
-			m.decodeWorker(&r, w.at-registerWorker)
-		case w.at < deregisterIncarnation:
-			m.decodeListener(&r, w.at-registerListener)
-		default:
-			m.Incarnation = r.uuid()
-		}
+// ignoredMap skips a map at depth, or nil.
+func (r *reader) ignoredMap(depth int) {
+	if c, ok := r.lead(); ok && c != nilByte && typeName(c) != "map" {
+		r.failType(r.off, "map")
+		return
 	}
-	w.close()
-	r.end()
-	return from.result(&r)
-}
-
-// Append appends the message to b.
-func (m *RegisterRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagRegisterRetMsg, 1+ones(m.SilenceNS != 0))
-	b = appendMapHeader(appendStr(b, "extra_config"), ones(len(m.HeartbeatURL) > 0))
-	b = appendNonEmptyText(b, "heartbeat_url", m.HeartbeatURL)
-	return appendNonZero(b, "kvf_silence_ns", m.SilenceNS)
-}
-
-// Decode fills m from b, which may be JSON; HeartbeatURL is a view. Of extra_config nothing else is looked at. The
-// error is a *DecodeError.
-func (m *RegisterRetMsg) Decode(b []byte, lim *Limits) error {
-	*m = RegisterRetMsg{}
-	r, from := openEither(b, lim)
-	r.expectTag(TagRegisterRetMsg)
-	w := fields{r: &r, schema: &registerRetSchema, depth: 2}
-	for w.open(); w.next(); {
-		if w.at == registerRetSilence {
-			m.SilenceNS = r.uint64()
-			continue
-		}
-		extra := fields{r: &r, schema: &extraConfigSchema, depth: 3}
-		for extra.open(); extra.next(); {
-			m.HeartbeatURL = r.text()
-		}
-		extra.close()
-	}
-	w.close()
-	r.end()
-	return from.result(&r)
+	r.skip(depth)
 }

@@ -85,17 +85,6 @@ func (p *printer) fields(depth int, s *schema) {
 	}
 }
 
-// describedMaps are the maps within messages whose fields are declared, by the field that holds them or a list of them.
-var describedMaps = map[string]struct {
-	title  string
-	schema *schema
-}{
-	"buffers":      {"a buffer", &bufferSchema},
-	"extra_config": {"settings", &extraConfigSchema},
-	"commands":     {"a command", &commandSchema},
-	"operations":   {"an operation", &operationSchema},
-}
-
 // value renders one value; field is the name of the field it belongs to.
 func (p *printer) value(depth int, field string) {
 	r := &p.r
@@ -120,7 +109,7 @@ func (p *printer) value(depth int, field string) {
 	case "map":
 		if inner, ok := describedMaps[field]; ok {
 			p.text(inner.title)
-			p.fields(depth+1, inner.schema)
+			p.fields(depth+1, inner)
 			return
 		}
 		r.skip(depth + 1)

@@ -1,11 +1,15 @@
 package protocol
 
-import "math/bits"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // A schema is what a decoder declares about one map: its fields in wire order, and which of them
 // have no default.
 type schema struct {
 	name     string
+	title    string   // of a map inside messages, in text for people
 	tagged   bool     // names[0] is the tag, which the walk checks itself
 	names    []string // at most 64
 	required uint64   // bit i: names[i] must be there
@@ -27,6 +31,7 @@ type fields struct {
 	schema *schema
 	depth  int    // of the values in this map; 2 in the message itself
 	at     int    // index of the field whose value is to be read next
+	from   int    // where the map begins in the payload
 	expect int    // index of the field that an honest encoder sends next
 	left   int    // entries not yet read
 	seen   uint64 // bit i: names[i] was given
@@ -34,7 +39,7 @@ type fields struct {
 }
 
 func (w *fields) open() {
-	w.r.message = w.schema.name
+	w.r.message, w.from = w.schema.name, w.r.off
 	w.left = w.r.mapHeader()
 }
 
@@ -131,6 +136,41 @@ func (w *fields) demand(missing uint64) {
 		w.r.field = w.schema.names[bits.TrailingZeros64(missing)]
 		w.r.fail(DecodeMissingField, w.r.off, "no such field", "")
 	}
+}
+
+// together refuses the message if only some of a group of fields are present.
+func (w *fields) together(group uint64) {
+	if given := w.seen & group; given != 0 {
+		w.demand(group &^ given)
+	}
+}
+
+// parallel refuses the message unless the list in field has as many elements as the other one.
+func (w *fields) parallel(field string, got int, other string, want int) {
+	if got != want {
+		w.refuse(field, DecodeLengthMismatch, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
+	}
+}
+
+// refuse refuses the message for the value of a field, once the whole map has been read.
+func (w *fields) refuse(field string, code DecodeCode, found, want string) {
+	if w.r.ok() {
+		w.r.field = field
+		w.r.fail(code, w.offset(field), found, want)
+	}
+}
+
+// offset returns where the value of a field begins, or the end of the payload if the field is absent. It reads the map
+// again, because only refusals need it.
+func (w *fields) offset(field string) int {
+	r := reader{b: w.r.b, off: w.from, lim: w.r.lim}
+	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
+		if string(r.name()) == field {
+			return r.off
+		}
+		r.skip(w.depth)
+	}
+	return len(w.r.b)
 }
 
 // name takes the name of a field.

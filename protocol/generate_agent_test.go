@@ -12,15 +12,16 @@ var (
 	genAttachRequest = rapid.Custom(func(t *rapid.T) *AttachRequest {
 		return &AttachRequest{
 			Version: genUint32.Draw(t, "version"), Name: genText.Draw(t, "name"), Session: genUint64.Draw(t, "session"),
-			Life: genMaybeUUID.Draw(t, "life"), Open: genList.Draw(t, "open"),
+			Incarnation: genMaybeUUID.Draw(t, "life"), Open: genList.Draw(t, "open"),
 			Process: genNumbering.Draw(t, "process"), Adopts: rapid.Bool().Draw(t, "adopts"),
 		}
 	})
 
 	genAttachResponse = rapid.Custom(func(t *rapid.T) *AttachResponse {
 		return &AttachResponse{
-			Version: genUint32.Draw(t, "version"), Session: genUint64.Draw(t, "session"), Life: genMaybeUUID.Draw(t, "life"),
-			Resumed: rapid.Bool().Draw(t, "resumed"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
+			Version: genUint32.Draw(t, "version"), Session: genUint64.Draw(t, "session"),
+			Incarnation: genMaybeUUID.Draw(t, "life"),
+			Resumed:     rapid.Bool().Draw(t, "resumed"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			Offset: genUint64.Draw(t, "offset"), PageBytes: genUint64.Draw(t, "page"), Pages: genUint32.Draw(t, "pages"),
 			Layers: genUint32.Draw(t, "layers"), Window: genUint32.Draw(t, "window"), Keys: genUint32.Draw(t, "keys"),
 			Bytes: genUint32.Draw(t, "bytes"), Sides: genTexts.Draw(t, "sides"), Producer: genText.Draw(t, "producer"),

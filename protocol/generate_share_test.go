@@ -104,7 +104,10 @@ var (
 			genUint64.Draw(t, "seq")}
 	})
 	genCommand = rapid.Custom(func(t *rapid.T) Command {
-		return Command{CommandType(rapid.IntRange(0, int(commandTypes)-1).Draw(t, "type")), genText.Draw(t, "reason")}
+		return Command{
+			Type:   CommandType(rapid.IntRange(0, int(commandTypes)-1).Draw(t, "type")),
+			Reason: genText.Draw(t, "reason"),
+		}
 	})
 	genRegister = rapid.Custom(func(t *rapid.T) RegisterMsg {
 		return RegisterMsg{
@@ -123,7 +126,7 @@ func genShare(t *rapid.T, tag Tag) Message {
 	if tag.Family() == FamilyAgent {
 		return genAgent(t, tag)
 	}
-	if tag.control() {
+	if tag.isControl() {
 		return &WorkerControlMsg{Kind: tag, EventID: genText.Draw(t, "event")}
 	}
 	switch tag {
@@ -159,7 +162,7 @@ func genShare(t *rapid.T, tag Tag) Message {
 		m := genRegister.Draw(t, "message")
 		return &m
 	case TagRegisterRetMsg:
-		return &RegisterRetMsg{genText.Draw(t, "url"), rapid.Uint64().Draw(t, "silence")}
+		return &RegisterRetMsg{ExtraConfig{genText.Draw(t, "url")}, rapid.Uint64().Draw(t, "silence")}
 	case TagDeRegisterMsg:
 		m := genRegister.Draw(t, "message")
 		return &DeRegisterMsg{m.Worker, m.Listener, m.Incarnation}

@@ -15,7 +15,7 @@ var goldenController = map[string]Message{
 	"register":     &RegisterMsg{Worker: goldenWorker, Listener: goldenListener, PeerInitURL: []byte("10.0.0.1:9960")},
 	"register-ext": &RegisterMsg{Worker: goldenWorker, Listener: goldenListener, Incarnation: uuid1},
 
-	"register-ret":       &RegisterRetMsg{HeartbeatURL: []byte("10.0.0.9:8082")},
+	"register-ret":       &RegisterRetMsg{ExtraConfig: ExtraConfig{HeartbeatURL: []byte("10.0.0.9:8082")}},
 	"register-ret-empty": &RegisterRetMsg{},
 	"deregister":         &DeRegisterMsg{Worker: goldenWorker, Listener: goldenListener},
 	"deregister-ext":     &DeRegisterMsg{Worker: goldenWorker, Listener: goldenListener, Incarnation: uuid1},

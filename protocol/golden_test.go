@@ -65,7 +65,7 @@ func buffer(u UUID) []BufferInfo {
 	return []BufferInfo{{UUID: u, Ptr: 139637976727552, Size: 1207959552, PageSize: 18874368}}
 }
 
-// golden holds, under the names of testdata/vectors.txt, what each payload says.
+// golden holds, under the names of vectors/vectors.txt, what each payload says.
 var golden = func() map[string]Message {
 	all := maps.Clone(goldenPD)
 	maps.Copy(all, goldenP2P)
@@ -315,7 +315,7 @@ func unhex(t testing.TB, s string) []byte {
 
 func TestGoldenVectors(t *testing.T) {
 	seen := map[string]bool{}
-	datadriven.RunTest(t, "testdata/vectors.txt", func(t *testing.T, d *datadriven.TestData) string {
+	datadriven.RunTest(t, "vectors/vectors.txt", func(t *testing.T, d *datadriven.TestData) string {
 		name := d.CmdArgs[0].Key
 		want, payload := golden[name], unhex(t, d.Input)
 		if want == nil {

@@ -81,7 +81,7 @@ func widenNext(r *reader, b []byte) []byte {
 		s := r.text()
 		b = append(width4(0xdb, uint64(len(s))), s...)
 	case "bin":
-		s := r.bin()
+		s := r.bin(r.lim.BlobBytes, "BlobBytes")
 		b = append(width4(0xc6, uint64(len(s))), s...)
 	case "array":
 		n, _ := r.count(0x90, 0xdc, "array")

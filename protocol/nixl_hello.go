@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// The side channel of vLLM's NIXL connector: a REQ socket asks a ROUTER for the metadata of one rank, and has two parts
-// back, a NixlHello and the server's clock. The reference's listener ends for good at a question that it cannot read.
+// The side channel of vLLM's NIXL connector: a REQ socket asks a ROUTER for the metadata of one rank and receives two
+// parts, a NixlHello and a NixlClock. The reference's listener terminates when it cannot decode a question.
 
-// A NixlQuestion asks for what one rank says of itself.
+// A NixlQuestion asks for the metadata of one rank.
 type NixlQuestion struct {
 	PPRank, TPRank uint32
 }
@@ -21,7 +21,7 @@ func (m *NixlQuestion) Append(b []byte) []byte {
 	return appendUint(appendUint(b, uint64(m.PPRank)), uint64(m.TPRank))
 }
 
-// Decode fills m from b. What it asks for may be a str or bytes, as the reference's reader takes both. The error is a
+// Decode fills m from b. The first element may be a str or bytes, because the reference accepts both. The error is a
 // *DecodeError.
 func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	*m = NixlQuestion{}
@@ -34,7 +34,7 @@ func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	if c, ok := r.lead(); ok && typeName(c) == "str" {
 		what = r.text()
 	} else {
-		what = r.bin()
+		what = r.bin(r.lim.BlobBytes, "BlobBytes")
 	}
 	if r.ok() && !bytes.Equal(what, getMeta) {
 		r.fail(DecodeWrongTag, at, quote(what), string(getMeta))
@@ -50,49 +50,16 @@ func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	return r.result()
 }
 
-// A NixlHello answers it. Hash is compared before anything of Metadata is read: what differs in it may differ in its
-// meaning.
+// A NixlHello is the first part of the reply to a NixlQuestion. Hash must be compared before Metadata is decoded: if it
+// differs, the metadata may mean something else.
+//
+//wire:untagged name=NixlHandshakePayload
 type NixlHello struct {
-	Hash     []byte // compatibility_hash: SHA-256 in hex, of what both ends must have in common
-	Metadata []byte // agent_metadata_bytes: a NixlMetadata
+	Hash     []byte `wire:"compatibility_hash"`                    // SHA-256 in hex, of what both ends must have in common
+	Metadata []byte `wire:"agent_metadata_bytes,bin=MessageBytes"` // a NixlMetadata
 }
 
-// Fields of NixlHello.
-const (
-	nixlHelloHash = iota
-	nixlHelloMetadata
-)
-
-var nixlHelloSchema = schema{
-	name:     "NixlHandshakePayload",
-	names:    []string{"compatibility_hash", "agent_metadata_bytes"},
-	required: 1<<nixlHelloHash | 1<<nixlHelloMetadata,
-}
-
-// Append appends the message to b.
-func (m *NixlHello) Append(b []byte) []byte {
-	b = appendStr(appendStr(appendMapHeader(b, 2), "compatibility_hash"), m.Hash)
-	return appendBin(appendStr(b, "agent_metadata_bytes"), m.Metadata)
-}
-
-// Decode fills m from b; both fields are views of it. The error is a *DecodeError.
-func (m *NixlHello) Decode(b []byte, lim *Limits) error {
-	*m = NixlHello{}
-	r := open(b, lim)
-	w := fields{r: &r, schema: &nixlHelloSchema, depth: 2}
-	for w.open(); w.next(); {
-		if w.at == nixlHelloHash {
-			m.Hash = r.text()
-		} else {
-			m.Metadata = r.binUpTo(r.lim.MessageBytes, "MessageBytes")
-		}
-	}
-	w.close()
-	r.end()
-	return r.result()
-}
-
-// A NixlClock is the second part of the answer: the server's monotonic clock when it answered.
+// A NixlClock is the second part of the reply: the server's monotonic clock when it replied.
 type NixlClock struct {
 	Seconds float64
 }
@@ -100,7 +67,7 @@ type NixlClock struct {
 // Append appends the part to b.
 func (m *NixlClock) Append(b []byte) []byte { return appendFloat(b, m.Seconds) }
 
-// Decode fills m from b. It is finite. The error is a *DecodeError.
+// Decode fills m from b and refuses a number that is not finite. The error is a *DecodeError.
 func (m *NixlClock) Decode(b []byte, lim *Limits) error {
 	*m = NixlClock{}
 	r := openAs(b, lim, "clock", "a float")

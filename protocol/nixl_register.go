@@ -2,277 +2,82 @@ package protocol
 
 import "slices"
 
-// A PushRegistration asks a producer to write the KV of a request into blocks of a consumer's: consumer to producer,
-// each rank to each, as a notification PUSH_REG:<map>. What is named remote is the producer as its asker knows it; the
-// reference's producer looks at none of it.
+// A PushRegistration asks a producer to write the KV of a request into blocks of a consumer: consumer to producer, each
+// rank to each, as a notification PUSH_REG:<map>. The fields named remote describe the producer as the consumer knows
+// it; the reference's producer reads none of them.
+//
+//wire:untagged name=PUSH_REG prefix=registrationPrefix
 type PushRegistration struct {
-	RequestID []byte     // the consumer's own name of it; the completion brings it back
-	EngineID  []byte     // decode_engine_id: whom the producer has to reach before it writes
-	Host      []byte     // decode_host: of the consumer's side channel
-	Port      uint32     // decode_port: at most 65,535
-	TPSize    uint32     // decode_tp_size: 1 at least
-	Blocks    [][]uint64 // local_block_ids: of each transfer group the logical blocks to write, none that is cached
+	RequestID []byte `wire:"request_id,as=request"` // the consumer's id of the request; the completion returns it
+	EngineID  []byte `wire:"decode_engine_id"`      // the engine that the producer must reach before it writes
+	Host      []byte `wire:"decode_host"`           // host of the consumer's side channel
+	Port      uint32 `wire:"decode_port,as=port"`
+	TPSize    uint32 `wire:"decode_tp_size,as=positive"`
+	// Blocks are, for each transfer group, the logical blocks to write, without those that are cached.
+	Blocks [][]uint64 `wire:"local_block_ids"`
 
-	Remote PushProducer
+	Remote PushProducer `wire:",inline"`
 
-	HasExt bool
-	Ext    PushRegistrationExt
+	HasExt bool                `wire:"-"`
+	Ext    PushRegistrationExt `wire:",ext"`
 }
 
-// PushRegistrationExt is what kvferry adds, as a question that is answered by a PushEnd. Who registers grants, and
-// speaks first: its stamps say how long the producer may store.
+// PushRegistrationExt is the extension of a PushRegistration, which makes it a request that is answered by a PushEnd.
+// The consumer grants, and sends first: its stamps tell the producer how long it may write.
 type PushRegistrationExt struct {
-	Version     uint32   // kvf_v: of these fields; its presence is HasExt
-	Incarnation UUID     // kvf_inc: the consumer's
-	To          UUID     // kvf_to: the incarnation that the consumer believes it talks to
-	Operation   uint64   // kvf_op: the same for each attempt at one registration
-	Attempt     uint32   // kvf_try
-	Transfer    []byte   // kvf_transfer: what who routes the request calls the transfer at both ends; empty: nothing
-	First       []uint64 // kvf_first: by group the absolute position of the first block listed, in kernel blocks
-	Ends        []uint64 // kvf_ends: by group the position behind the last kernel block to be written; 0: all listed
-	Grant       uint64   // kvf_grant: the one write grant over all pages; 0: there are none
-	Generations []uint64 // kvf_gens: the granted generation of each page that this producer writes, in the plan's order
-	GrantedNS   int64    // kvf_granted_ns: when the grant began, by the consumer's clock; not negative
-	LeaseNS     uint64   // kvf_lease_ns: how long it stands from there, nanoseconds
-	PatienceNS  uint64   // kvf_patience_ns: how long after receipt an answer is of use, nanoseconds
-	// Tail is kvf_tail: who registers says no positions, as engines of vLLM do not: the lists are the last blocks of the
-	// request, and First and Ends only say how many. There are no generations then.
-	Tail   bool
-	Caches uint64 // kvf_caches: a sum of both ends' kvf_geometry, as who registers heard it; 0: unsaid
-	Stamps Stamps // of the consumer
+	Version     uint32 `wire:"kvf_v"`                 // version of these fields; its presence sets HasExt
+	Incarnation UUID   `wire:"kvf_inc,omitzero"`      // the consumer's incarnation
+	To          UUID   `wire:"kvf_to,omitzero"`       // the producer's incarnation, as far as the consumer knows
+	Operation   uint64 `wire:"kvf_op,omitzero"`       // number of the registration, the same in each attempt
+	Attempt     uint32 `wire:"kvf_try,omitzero"`      // number of the attempt
+	Transfer    []byte `wire:"kvf_transfer,omitzero"` // the router's name of the transfer at both ends; empty: it has none
+	// First and Ends are absolute positions by group, in kernel blocks: that of the first block listed, and the one after
+	// the last block to be written. An End of 0 means all blocks that are listed.
+	First []uint64 `wire:"kvf_first,omitzero,len=local_block_ids"`
+	Ends  []uint64 `wire:"kvf_ends,omitzero,len=local_block_ids"`
+	Grant uint64   `wire:"kvf_grant,omitzero"` // the write grant over all pages; 0: there are none
+	// Generations are the granted generations of this producer's pages, in the plan's order.
+	Generations []uint64 `wire:"kvf_gens,omitzero,as=blocks"`
+	// GrantedNS is the time at which the grant began, on the consumer's clock; not negative.
+	GrantedNS int64  `wire:"kvf_granted_ns,omitzero"`
+	LeaseNS   uint64 `wire:"kvf_lease_ns,omitzero"` // how long the grant is in force from there; ns
+	// PatienceNS is the deadline budget: how long after receipt a reply is of use; nanoseconds.
+	PatienceNS uint64 `wire:"kvf_patience_ns,omitzero"`
+	Stamps     Stamps `wire:",inline"` // the consumer's
+	// Tail is true if the consumer states no positions, as engines of vLLM do not: the lists are the last blocks of the
+	// request, First and Ends state only how many, and there are no generations.
+	Tail bool `wire:"kvf_tail,omitzero,as=flag"`
+	// Caches is a checksum of both ends' kvf_geometry as the consumer received it; 0: not stated.
+	Caches uint64 `wire:"kvf_caches,omitzero"`
 }
 
-// A PushProducer is the producer that a registration is meant for. An empty name says that its asker did not say.
+// A PushProducer is the producer that a registration is meant for. Its names are empty if the consumer does not say.
 type PushProducer struct {
-	EngineID []byte // remote_engine_id
-	Host     []byte // remote_host: of its side channel
-	Port     uint32 // remote_port
-	TPSize   uint32 // remote_tp_size
-	PPSize   uint32 // remote_pp_size: 1 where it is absent
-}
-
-// Fields of PushRegistration.
-const (
-	regRequestID = iota
-	regEngineID
-	regHost
-	regPort
-	regTPSize
-	regBlocks
-	regRemoteEngineID
-	regRemoteHost
-	regRemotePort
-	regRemoteTPSize
-	regRemotePPSize
-	regVersion
-	regIncarnation
-	regTo
-	regOperation
-	regAttempt
-	regTransfer
-	regFirst
-	regEnds
-	regGrant
-	regGenerations
-	regGranted
-	regLease
-	regPatience
-	regClock // the first field of Stamps
-	_
-	regTail
-	regCaches
-)
-
-var registrationSchema = schema{
-	name: "PUSH_REG",
-	names: []string{
-		"request_id", "decode_engine_id", "decode_host", "decode_port", "decode_tp_size", "local_block_ids",
-		"remote_engine_id", "remote_host", "remote_port", "remote_tp_size", "remote_pp_size", "kvf_v", "kvf_inc", "kvf_to",
-		"kvf_op", "kvf_try", "kvf_transfer", "kvf_first", "kvf_ends", "kvf_grant", "kvf_gens", "kvf_granted_ns",
-		"kvf_lease_ns", "kvf_patience_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_tail",
-		"kvf_caches",
-	},
-	required: 1<<(regBlocks+1) - 1,
-}
-
-// Append appends the notification to b, all eleven fields of it, and ours if there are any.
-func (m *PushRegistration) Append(b []byte) []byte {
-	n := regRemotePPSize + 1
-	if m.HasExt {
-		n += m.Ext.count()
-	}
-	b = appendMapHeader(append(b, registrationPrefix...), n)
-	b = appendStr(appendStr(b, "request_id"), m.RequestID)
-	b = appendStr(appendStr(b, "decode_engine_id"), m.EngineID)
-	b = appendStr(appendStr(b, "decode_host"), m.Host)
-	b = appendUint(appendStr(b, "decode_port"), uint64(m.Port))
-	b = appendUint(appendStr(b, "decode_tp_size"), uint64(m.TPSize))
-	b = appendArrayHeader(appendStr(b, "local_block_ids"), len(m.Blocks))
-	for _, group := range m.Blocks {
-		b = appendNumbers(b, group)
-	}
-	b = appendStr(appendStr(b, "remote_engine_id"), m.Remote.EngineID)
-	b = appendStr(appendStr(b, "remote_host"), m.Remote.Host)
-	b = appendUint(appendStr(b, "remote_port"), uint64(m.Remote.Port))
-	b = appendUint(appendStr(b, "remote_tp_size"), uint64(m.Remote.TPSize))
-	b = appendUint(appendStr(b, "remote_pp_size"), uint64(m.Remote.PPSize))
-	if m.HasExt {
-		b = m.Ext.append(b)
-	}
-	return b
-}
-
-// Decode fills m from b; its names are views of it. A flat list of blocks is one group, as older senders write it. A
-// name that CheckNixlRequest refuses is refused. The error is a *DecodeError.
-func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
-	*m = PushRegistration{Blocks: m.Blocks[:0], Ext: m.Ext.emptied()}
-	r := openAs(b, lim, registrationSchema.name, "PUSH_REG: and a map")
-	if r.ok() && NixlNoteOf(b) != NixlRegistration {
-		r.fail(DecodeWrongTag, 0, quote(b[:min(len(b), len(registrationPrefix))]), registrationPrefix)
-	}
-	r.off = len(registrationPrefix)
-	w := fields{r: &r, schema: &registrationSchema, depth: 2}
-	firstAt, endsAt := 0, 0
-	for w.open(); w.next(); {
-		switch w.at {
-		case regRequestID:
-			m.RequestID = r.requestName()
-		case regEngineID:
-			m.EngineID = r.text()
-		case regHost:
-			m.Host = r.text()
-		case regPort:
-			m.Port = uint32(r.uint(portMax))
-		case regTPSize:
-			m.TPSize = r.above0()
-		case regBlocks:
-			m.Blocks = r.groups(m.Blocks)
-		case regFirst:
-			firstAt = r.off
-			m.Ext.First = r.uint64s(m.Ext.First)
-		case regEnds:
-			endsAt = r.off
-			m.Ext.Ends = r.uint64s(m.Ext.Ends)
-		default:
-			if w.at < regVersion {
-				m.Remote.decode(&r, w.at)
-			} else {
-				m.Ext.decode(&r, w.at)
-			}
-		}
-	}
-	w.close()
-	r.end()
-	if !w.has(regRemotePPSize) {
-		m.Remote.PPSize = 1
-	}
-	if m.HasExt = w.has(regVersion); !m.HasExt {
-		m.Ext = m.Ext.emptied()
-	} else {
-		r.parallel("kvf_first", firstAt, len(m.Ext.First), "local_block_ids", len(m.Blocks))
-		r.parallel("kvf_ends", endsAt, len(m.Ext.Ends), "local_block_ids", len(m.Blocks))
-	}
-	return r.result()
-}
-
-func (p *PushProducer) decode(r *reader, at int) {
-	switch at {
-	case regRemoteEngineID:
-		p.EngineID = r.text()
-	case regRemoteHost:
-		p.Host = r.text()
-	case regRemotePort:
-		p.Port = uint32(r.uint(portMax))
-	case regRemoteTPSize:
-		p.TPSize = r.uint32()
-	case regRemotePPSize:
-		p.PPSize = r.above0()
-	}
-}
-
-// emptied returns no extension, and keeps the slices for the next.
-func (e *PushRegistrationExt) emptied() PushRegistrationExt {
-	return PushRegistrationExt{First: e.First[:0], Ends: e.Ends[:0], Generations: e.Generations[:0]}
-}
-
-func (e *PushRegistrationExt) decode(r *reader, field int) {
-	switch field {
-	case regVersion:
-		e.Version = r.uint32()
-	case regIncarnation:
-		e.Incarnation = r.uuid()
-	case regTo:
-		e.To = r.uuid()
-	case regOperation:
-		e.Operation = r.uint64()
-	case regAttempt:
-		e.Attempt = r.uint32()
-	case regTransfer:
-		e.Transfer = r.text()
-	case regGrant:
-		e.Grant = r.uint64()
-	case regGenerations:
-		e.Generations = r.blocks(e.Generations, r.lim.BlockCount)
-	case regGranted:
-		e.GrantedNS = r.instant()
-	case regLease:
-		e.LeaseNS = r.uint64()
-	case regPatience:
-		e.PatienceNS = r.uint64()
-	case regTail:
-		e.Tail = r.uint32() != 0
-	case regCaches:
-		e.Caches = r.uint64()
-	default:
-		e.Stamps.decode(r, field-regClock)
-	}
-}
-
-// count says how many fields append will write.
-func (e *PushRegistrationExt) count() int {
-	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
-		len(e.Transfer) > 0, len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
-		e.LeaseNS != 0, e.PatienceNS != 0, e.Tail, e.Caches != 0)
-}
-
-func (e *PushRegistrationExt) append(b []byte) []byte {
-	b = appendUint(appendStr(b, "kvf_v"), uint64(e.Version))
-	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
-	b = appendNonZeroUUID(b, "kvf_to", e.To)
-	b = appendNonZero(b, "kvf_op", e.Operation)
-	b = appendNonZero(b, "kvf_try", uint64(e.Attempt))
-	b = appendNonEmptyText(b, "kvf_transfer", e.Transfer)
-	b = appendNonEmpty(b, "kvf_first", e.First)
-	b = appendNonEmpty(b, "kvf_ends", e.Ends)
-	b = appendNonZero(b, "kvf_grant", e.Grant)
-	b = appendNonEmpty(b, "kvf_gens", e.Generations)
-	b = appendNonZero(b, "kvf_granted_ns", uint64(e.GrantedNS))
-	b = appendNonZero(b, "kvf_lease_ns", e.LeaseNS)
-	b = appendNonZero(b, "kvf_patience_ns", e.PatienceNS)
-	if b = e.Stamps.append(b); e.Tail {
-		b = appendUint(appendStr(b, "kvf_tail"), 1)
-	}
-	return appendNonZero(b, "kvf_caches", e.Caches)
+	EngineID []byte `wire:"remote_engine_id,optional"`
+	Host     []byte `wire:"remote_host,optional"` // host of its side channel
+	Port     uint32 `wire:"remote_port,optional,as=port"`
+	TPSize   uint32 `wire:"remote_tp_size,optional"`
+	PPSize   uint32 `wire:"remote_pp_size,as=positive,default=1"`
 }
 
 // portMax is the highest port of TCP.
 const portMax = 1<<16 - 1
 
-// requestName takes a name that notifications can have.
+// requestName reads the id of a request that notifications can carry.
 func (r *reader) requestName() []byte {
 	at := r.off
 	id := r.text()
 	if r.ok() {
 		if err := CheckNixlRequest(id, r.lim); err != nil {
-			why := err.(*DecodeError) // It is one.
+			why := err.(*DecodeError) // CheckNixlRequest returns no other type.
 			r.fail(why.Code, at, why.Found, why.Want)
 		}
 	}
 	return id
 }
 
-// above0 takes a number above 0.
-func (r *reader) above0() uint32 {
+// positive reads a number above 0.
+func (r *reader) positive() uint32 {
 	at := r.off
 	n := r.uint32()
 	if r.ok() && n == 0 {
@@ -281,39 +86,48 @@ func (r *reader) above0() uint32 {
 	return n
 }
 
-// groups appends lists of blocks to vs, in the memory of those that it had. A flat list is one.
+// groups appends lists of blocks to vs and uses the memory of lists that vs held before. A flat list counts as one
+// group, because older senders write it.
 func (r *reader) groups(vs [][]uint64) [][]uint64 {
 	from := r.off
 	n := r.arrayUpTo(r.lim.BlockCount, "BlockCount")
 	if n > 0 && r.ok() && typeName(r.b[r.off]) == "int" {
 		r.off = from
-		return append(vs, r.blocks(grown(vs), r.lim.BlockCount))
+		return append(vs, r.blocks(nextList(vs), r.lim.BlockCount))
 	}
 	if n > r.lim.ArrayLen {
 		r.fail(DecodeArrayTooLong, from, "too many groups", atMost(r.lim.ArrayLen, "ArrayLen"))
 	}
 	vs = slices.Grow(vs, n)
 	for left := r.lim.BlockCount; n > 0 && r.ok(); n-- {
-		group := r.blocks(grown(vs), left)
+		group := r.blocks(nextList(vs), left)
 		left -= len(group)
 		vs = append(vs, group)
 	}
 	return vs
 }
 
-// grown is the memory of the list that follows those in vs, if there was one.
-func grown(vs [][]uint64) []uint64 {
+// nextList returns the empty list behind the end of vs whose memory can be used again, or nil.
+func nextList(vs [][]uint64) []uint64 {
 	if len(vs) < cap(vs) {
 		return vs[:len(vs)+1][len(vs)][:0]
 	}
 	return nil
 }
 
-// blocks takes a list of at most so many numbers of blocks.
-func (r *reader) blocks(into []uint64, most int) []uint64 {
-	n := r.arrayUpTo(most, "BlockCount")
+// blocks reads a list of at most limit block numbers.
+func (r *reader) blocks(into []uint64, limit int) []uint64 {
+	n := r.arrayUpTo(limit, "BlockCount")
 	for into = slices.Grow(into, n); n > 0 && r.ok(); n-- {
 		into = append(into, r.uint64())
 	}
 	return into
+}
+
+func appendGroups(b []byte, groups [][]uint64) []byte {
+	b = appendArrayHeader(b, len(groups))
+	for _, group := range groups {
+		b = appendUints(b, group)
+	}
+	return b
 }

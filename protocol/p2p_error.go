@@ -2,17 +2,17 @@ package protocol
 
 import "strconv"
 
-// A P2PErrorCode says why a peer did not answer what it was asked.
+// A P2PErrorCode is the reason why a peer refused a message on its lookup socket.
 type P2PErrorCode uint8
 
 // The codes, by their numbers on the wire.
 const (
 	_ P2PErrorCode = iota
-	// P2PServerError: what came was no message, or serving it failed. It answers every put.
+	// P2PServerError: the bytes were no message, or serving the message failed. It is the reply to every put.
 	P2PServerError
-	// P2PUnknownMessage: a message that is not served there.
+	// P2PUnknownMessage: the socket does not serve this message.
 	P2PUnknownMessage
-	// P2PNotIntroduced: the requester that the message names has not shaken hands since the owner began.
+	// P2PNotIntroduced: the requester that the message names has made no handshake since the owner started.
 	P2PNotIntroduced
 	p2pErrorCodes
 )
@@ -32,46 +32,14 @@ func (c P2PErrorCode) String() string {
 	return p2pErrorNames[c]
 }
 
-// A P2PErrorMsg answers a message on a lookup socket that has no other answer.
+// A P2PErrorMsg is the reply to a message on a lookup socket that has no other reply.
+//
+//wire:message
 type P2PErrorMsg struct {
-	Code P2PErrorCode
+	Code P2PErrorCode `wire:"error_code"`
 }
 
-// Fields of P2PErrorMsg.
-const (
-	_ = iota // the tag
-	p2pErrorCode
-)
-
-var p2pErrorSchema = schema{
-	name:     "P2PErrorMsg",
-	tagged:   true,
-	names:    []string{tagField, "error_code"},
-	required: 1 << p2pErrorCode,
-}
-
-// Append appends the message to b.
-func (m *P2PErrorMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagP2PErrorMsg, 1)
-	return appendUint(appendStr(b, "error_code"), uint64(m.Code))
-}
-
-// Decode fills m from b and keeps nothing of it. The error is a *DecodeError.
-func (m *P2PErrorMsg) Decode(b []byte, lim *Limits) error {
-	*m = P2PErrorMsg{}
-	r := open(b, lim)
-	r.expectTag(TagP2PErrorMsg)
-	w := fields{r: &r, schema: &p2pErrorSchema, depth: 2}
-	for w.open(); w.next(); {
-		if w.at == p2pErrorCode {
-			m.Code = r.p2pError()
-		}
-	}
-	w.close()
-	r.end()
-	return r.result()
-}
-
+// p2pError reads a code that is known.
 func (r *reader) p2pError() P2PErrorCode {
 	at := r.off
 	v, negative := r.integer()

@@ -180,11 +180,8 @@ func (r *reader) take(s string) bool {
 // text takes a string under the general limit.
 func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
 
-// bin takes bytes under the blob limit; the slice is a view.
-func (r *reader) bin() []byte { return r.binUpTo(r.lim.BlobBytes, "BlobBytes") }
-
-// binUpTo takes at most limit bytes; the slice is a view.
-func (r *reader) binUpTo(limit int, limitName string) []byte {
+// bin reads a bin of at most limit bytes; the slice is a view.
+func (r *reader) bin(limit int, limitName string) []byte {
 	at := r.off
 	c, ok := r.lead()
 	if !ok {
@@ -302,6 +299,14 @@ func (r *reader) arrayUpTo(limit int, limitName string) int {
 		return 0
 	}
 	return int(n)
+}
+
+// fixedArray reads the header of an array of n elements.
+func (r *reader) fixedArray(n int) {
+	at := r.off
+	if got := r.arrayUpTo(n, ""); r.ok() && got != n {
+		r.fail(DecodeLengthMismatch, at, strconv.Itoa(got)+" elements", strconv.Itoa(n))
+	}
 }
 
 // mapHeader takes the header of a declared map, whose entries have at least two bytes each present.

@@ -31,13 +31,13 @@ func (r *reader) dtype() Dtype {
 	return d
 }
 
-func (r *reader) shape(s *Shape) {
-	*s = Shape{}
+func (r *reader) shape() (s Shape) {
 	n := r.arrayUpTo(ShapeRank, "")
 	for i := range s.Dims[:n] {
 		s.Dims[i] = r.uint32()
 	}
 	s.N = uint8(n)
+	return s
 }
 
 func appendShape(b []byte, s Shape) []byte {
@@ -58,6 +58,15 @@ func (r *reader) keys(vs [][]byte) [][]byte {
 	return vs
 }
 
+// texts appends a list to vs.
+func (r *reader) texts(vs [][]byte) [][]byte {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.text())
+	}
+	return vs
+}
+
 // uuids appends a list to vs.
 func (r *reader) uuids(vs []UUID) []UUID {
 	n := r.arrayHeader()
@@ -65,6 +74,21 @@ func (r *reader) uuids(vs []UUID) []UUID {
 		vs = append(vs, r.uuid())
 	}
 	return vs
+}
+
+// pullIDs appends a list to vs.
+func (r *reader) pullIDs(vs []PullID) []PullID {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.pullID())
+	}
+	return vs
+}
+
+// uint64Pair reads an array of two numbers.
+func (r *reader) uint64Pair() [2]uint64 {
+	r.fixedArray(2)
+	return [2]uint64{r.uint64(), r.uint64()}
 }
 
 // uint64s appends a list to vs.
@@ -108,75 +132,28 @@ func (r *reader) float() float64 {
 	return float64(v)
 }
 
-// textOrNil takes a string or nil, which is empty.
-func (r *reader) textOrNil() []byte {
-	if c, ok := r.lead(); ok && c == 0xc0 {
-		r.off++
-		return nil
-	}
-	return r.text()
-}
+// nilByte is msgpack's nil.
+const nilByte = 0xc0
 
-// parallel demands that the list in field, read at byte at, is as long as the one it runs beside.
-func (r *reader) parallel(field string, at, got int, other string, want int) {
-	if r.ok() && got != want {
-		r.field = field
-		r.fail(DecodeLengthMismatch, at, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
+// takesNil reads a nil and reports true if one is next; otherwise it reads nothing.
+func (r *reader) takesNil() bool {
+	if c, ok := r.lead(); !ok || c != nilByte {
+		return false
 	}
+	r.off++
+	return true
 }
 
 func appendFloat(b []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
 }
 
-// appendTextOrNil writes nil for an empty string.
-func appendTextOrNil(b, s []byte) []byte {
-	if len(s) == 0 {
-		return append(b, 0xc0)
+func appendPullIDs(b []byte, vs []PullID) []byte {
+	b = appendArrayHeader(b, len(vs))
+	for _, v := range vs {
+		b = appendPullID(b, v)
 	}
-	return appendStr(b, s)
-}
-
-func appendNonZero(b []byte, name string, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return appendUint(appendStr(b, name), v)
-}
-
-func appendNonEmpty(b []byte, name string, vs []uint64) []byte {
-	if len(vs) == 0 {
-		return b
-	}
-	return appendUints(b, name, vs)
-}
-
-func appendNonZeroUUID(b []byte, name string, u UUID) []byte {
-	if u == (UUID{}) {
-		return b
-	}
-	return appendUUID(appendStr(b, name), u)
-}
-
-func appendNonEmptyText(b []byte, name string, s []byte) []byte {
-	if len(s) == 0 {
-		return b
-	}
-	return appendStr(appendStr(b, name), s)
-}
-
-func appendTrue(b []byte, name string, v bool) []byte {
-	if !v {
-		return b
-	}
-	return appendBool(appendStr(b, name), true)
-}
-
-func appendNonEmptyTexts(b []byte, name string, vs [][]byte) []byte {
-	if len(vs) == 0 {
-		return b
-	}
-	return appendStrs(b, name, vs)
+	return b
 }
 
 // ones counts the conditions that hold.

@@ -88,11 +88,7 @@ func appendTag(b []byte, tag Tag, n int) []byte {
 	return appendStr(b, tag.String())
 }
 
-func appendUints(b []byte, name string, vs []uint64) []byte {
-	return appendNumbers(appendStr(b, name), vs)
-}
-
-func appendNumbers(b []byte, vs []uint64) []byte {
+func appendUints(b []byte, vs []uint64) []byte {
 	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendUint(b, v)
@@ -100,24 +96,20 @@ func appendNumbers(b []byte, vs []uint64) []byte {
 	return b
 }
 
-func appendInts(b []byte, name string, vs []int64) []byte {
-	b = appendArrayHeader(appendStr(b, name), len(vs))
+func appendInts(b []byte, vs []int64) []byte {
+	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendInt(b, v)
 	}
 	return b
 }
 
-func appendUUIDs(b []byte, name string, vs []UUID) []byte {
-	b = appendArrayHeader(appendStr(b, name), len(vs))
+func appendUUIDs(b []byte, vs []UUID) []byte {
+	b = appendArrayHeader(b, len(vs))
 	for _, v := range vs {
 		b = appendUUID(b, v)
 	}
 	return b
-}
-
-func appendStrs(b []byte, name string, vs [][]byte) []byte {
-	return appendTexts(appendStr(b, name), vs)
 }
 
 func appendTexts(b []byte, vs [][]byte) []byte {

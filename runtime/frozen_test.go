@@ -13,7 +13,7 @@ import (
 // A receiver is frozen in the middle of a pull, until its sender's offer is over and the sender's engine has
 // used the pages for something else. Then it goes on where it was, and delivers nothing stale.
 func TestFrozenReaderDeliversNothingStale(t *testing.T) {
-	eachStrike(t, readerStrikes, func(t *testing.T, channel string, at strike) {
+	eachStrike(t, testing.Short(), readerStrikes, func(t *testing.T, channel string, at strike) {
 		at.Signal = syscall.SIGSTOP
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Strike: at})
@@ -46,7 +46,7 @@ func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 // A sender is frozen in the middle of a pull, for longer than its offer stands. When it goes on, its engine gets the
 // pages back and uses them for something else; its receiver never sees that.
 func TestFrozenOwnerLetsNothingStaleBeRead(t *testing.T) {
-	eachStrike(t, ownerStrikes, func(t *testing.T, channel string, at strike) {
+	eachStrike(t, testing.Short(), ownerStrikes, func(t *testing.T, channel string, at strike) {
 		at.Signal = syscall.SIGSTOP
 		r, p, keys, answers := hitOwner(t, channel, at)
 		long := time.NewTimer(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.

@@ -11,7 +11,7 @@ import (
 // by
 // time, and the next receiver is served.
 func TestKilledReaderLeavesNothingLent(t *testing.T) {
-	eachStrike(t, readerStrikes, func(t *testing.T, channel string, at strike) {
+	eachStrike(t, testing.Short(), readerStrikes, func(t *testing.T, channel string, at strike) {
 		at.Signal = syscall.SIGKILL
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Strike: at})
@@ -33,7 +33,7 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 // next
 // sender is served.
 func TestKilledOwnerLeavesNothingHeld(t *testing.T) {
-	eachStrike(t, ownerStrikes, func(t *testing.T, channel string, at strike) {
+	eachStrike(t, testing.Short(), ownerStrikes, func(t *testing.T, channel string, at strike) {
 		at.Signal = syscall.SIGKILL
 		r, _, keys, _ := hitOwner(t, channel, at)
 		waitFor(t, r, "the end of all reads", quiet)

@@ -43,10 +43,10 @@ var ownerStrikes = map[string]strike{
 	"before it is told that they were read":    {At: "*effects.Post", There: true},
 }
 
-// eachStrike runs a test for each strike and plane, several at a time: they mostly wait.
-func eachStrike(t *testing.T, strikes map[string]strike, test func(*testing.T, string, strike)) {
+// eachStrike runs a test for each strike and plane, several at a time: they mostly wait. If short, it leaves out tcp.
+func eachStrike(t *testing.T, short bool, strikes map[string]strike, test func(*testing.T, string, strike)) {
 	channels := []string{"shm", "tcp"}
-	if testing.Short() {
+	if short {
 		channels = channels[:1] // Its pages can be read whatever their owner does.
 	}
 	for _, channel := range channels {

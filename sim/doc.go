@@ -42,8 +42,8 @@
 //	small     trials for the explorer
 //	campaign  many seeds; shrink makes the plan of one that failed smaller
 //
-// What is stable: the exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of
-// plans ([plan.Parse]). They change with a line in CHANGELOG.md (TestAPI), and break with a major version only. A
+// Made for use by other modules are the exported names of this package, of sim/oracle, of sim/simtest and of effects, and
+// the text of plans ([plan.Parse]). Before 1.0 a minor release may change them; CHANGELOG.md lists what changed. A
 // [System] made of them runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and [Explain].
 //
 // Not stable: what a seed means, which is another story with each commit; names in coverage; words of stories and

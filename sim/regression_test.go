@@ -9,7 +9,7 @@ import (
 )
 
 // TestRegressions runs every kept plan. Each broke a property once, under a defect that
-// it names; none does now. make mutants shows that each still would under that defect, and
+// it names; none does now. make mutants shows that each still would with that defect, and
 // make regressions makes them anew.
 func TestRegressions(t *testing.T) {
 	files, err := filepath.Glob("testdata/regressions/*.yaml")
@@ -30,7 +30,7 @@ func TestRegressions(t *testing.T) {
 			if r.Failure != nil {
 				t.Fatalf("this defect is back, or its like: %s\n%s", p.Defect, r.Failure)
 			}
-			// Whether it still tells its story is for make mutants to judge, under the patch.
+			// Whether it still tells its story is for make mutants to judge, with the defect.
 			for _, line := range Stale(&p, &r) {
 				t.Logf("perhaps stale: %s", line)
 			}

@@ -60,9 +60,9 @@ SIGTERM and SIGINT stop it.`,
 			if err != nil {
 				return usageError{err}
 			}
-			opener := valkey.Beside(zmq.Config{
-				MaxMessage: cfg.Limits.MessageBytes, MaxGuests: int(cfg.Bounds.Guests),
-				GuestsPerAddress: int(cfg.Bounds.GuestsPerAddress), StrangersPerAddress: int(cfg.Bounds.Strangers),
+			opener := valkey.WithLog(zmq.Config{
+				MaxMessage: cfg.Limits.MessageBytes, MaxInbound: int(cfg.Bounds.Guests),
+				InboundPerAddress: int(cfg.Bounds.InboundPerAddress), HandshakingPerAddress: int(cfg.Bounds.Strangers),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
 				Poll: cfg.Poll,
 			}.Opener(), shared)
@@ -89,7 +89,7 @@ SIGTERM and SIGINT stop it.`,
 func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
 	c = valkey.Config{Stream: s.Stream, Password: s.Password}
 	if s.TLS {
-		c.TLS, err = valkey.Encrypted(s.CA, s.Cert, s.Key)
+		c.TLS, err = valkey.TLSConfig(s.CA, s.Cert, s.Key)
 	}
 	return c, err
 }
@@ -177,7 +177,7 @@ func printFigures(w io.Writer, d *directory.Directory, asJSON bool) error {
 	if !ok {
 		return errors.New("the directory has ended")
 	}
-	told, down := d.Told()
+	told, down := d.Replicated()
 	x := directoryFigures{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes, told, down}
 	if asJSON {
 		return json.NewEncoder(w).Encode(x)

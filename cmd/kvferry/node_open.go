@@ -109,9 +109,9 @@ func controlConfig(cfg *config.Config) zmq.Config {
 		Reconnect:    cfg.Link.BackoffMin,
 		ReconnectMax: cfg.Link.BackoffMax,
 
-		MaxGuests:           int(cfg.Bounds.Guests),
-		GuestsPerAddress:    int(cfg.Bounds.GuestsPerAddress),
-		StrangersPerAddress: int(cfg.Bounds.Strangers),
+		MaxInbound:           int(cfg.Bounds.Guests),
+		InboundPerAddress:    int(cfg.Bounds.InboundPerAddress),
+		HandshakingPerAddress: int(cfg.Bounds.Strangers),
 		Handshake:           cfg.Link.HandshakeTimeout,
 		MessageTimeout:      cfg.Link.MessageTimeout,
 		Poll:                cfg.Poll,

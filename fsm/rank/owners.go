@@ -2,7 +2,6 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
@@ -12,13 +11,13 @@ import (
 func (r *Rank) owner(of kernel.Owner) flow.Flow {
 	switch of {
 	case kernel.OwnerRank:
-		return (*own)(r)
+		return drainFlow{r}
 	case kernel.OwnerLink:
-		return (*links)(&r.links)
+		return linkFlow{&r.links}
 	case kernel.OwnerEngine:
-		return (*commands)(&r.commands)
+		return commandFlow{&r.commands}
 	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles:
-		return (*waits)(r)
+		return waitFlow{r}
 	case kernel.OwnerPushSource:
 		return &r.pushSource
 	case kernel.OwnerPushTarget:
@@ -36,11 +35,11 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 	case kernel.OwnerP2PRequester:
 		return &r.p2pRequester
 	case kernel.OwnerP2PTarget:
-		return (*p2p.Target)(&r.p2pRequester)
+		return r.p2pRequester.Grants()
 	case kernel.OwnerRegistrar:
-		return (*told)(&r.registrar)
+		return registrarFlow{&r.registrar}
 	case kernel.OwnerLookups:
-		return (*asked)(r.p2pRequester.Seeks.Lookups())
+		return lookupFlow{r.p2pRequester.Seeks.Lookups()}
 	case kernel.OwnerLayers:
 		return &r.layers
 	case kernel.OwnerConsumer:

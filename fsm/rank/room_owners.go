@@ -10,36 +10,35 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// What rooms ask for by themselves comes back to them as to a flow. Each of these is a room, or the rank, by another
-// name.
+// Rooms that are not flows also set timers and send questions. Each of these types makes one room, or the rank, the
+// flow that owns them. It holds a pointer and nothing else, so that its conversion to a flow.Flow allocates nothing.
 
-// own is what the rank itself asks for: the end of a drain.
-type own Rank
+// A drainFlow owns the timer that ends a drain.
+type drainFlow struct{ rank *Rank }
 
-func (o *own) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the rank") }
-func (o *own) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the rank") }
-func (o *own) Abort(*flow.Env, kernel.Ref) bool          { return false }
-func (o *own) Left(*flow.Env) int                        { return 0 }
-func (o *own) Tables(table.Visit)                        {}
-func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+func (drainFlow) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the rank") }
+func (drainFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the rank") }
+func (drainFlow) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (drainFlow) Left(*flow.Env) int                        { return 0 }
+func (drainFlow) Tables(table.Visit)                        {}
+func (drainFlow) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
 
 // Due ends a drain that took too long, in this step or when its pass has ended.
-func (o *own) Due(*flow.Env, kernel.Ref) { o.drain.timer, o.drain.late = 0, true }
+func (d drainFlow) Due(*flow.Env, kernel.Ref) { d.rank.drain.timer, d.rank.drain.late = 0, true }
 
-type links link.Links
+// A linkFlow owns what the table of peers asks for. It is also the Names of a step's environment, from which rooms that
+// know no peers learn a peer's name and whether a link stands.
+type linkFlow struct{ *link.Links }
 
-func (l *links) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	(*link.Links)(l).Step(&e.Env, ref, ev)
-}
-func (l *links) Due(e *flow.Env, ref kernel.Ref)           { (*link.Links)(l).OnTimer(&e.Env, ref) }
-func (l *links) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who keeps links") }
-func (l *links) Abort(*flow.Env, kernel.Ref) bool          { return false }
-func (l *links) Tables(visit table.Visit)                  { (*link.Links)(l).Tables(visit) }
-func (l *links) Left(*flow.Env) int                        { return 0 }
+func (l linkFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) { l.Links.Step(&e.Env, ref, ev) }
+func (l linkFlow) Due(e *flow.Env, ref kernel.Ref)                    { l.OnTimer(&e.Env, ref) }
+func (linkFlow) Signal(*flow.Env, kernel.Ref, flow.Signal)            { kernel.Foreign("the table of peers") }
+func (linkFlow) Abort(*flow.Env, kernel.Ref) bool                     { return false }
+func (linkFlow) Left(*flow.Env) int                                   { return 0 }
 
-// State is that of the peer, or that there is none.
-func (l *links) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
-	peer := (*link.Links)(l).Outbound(ref.Subject)
+// State returns the state of the peer, or linkStates if there is none.
+func (l linkFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	peer := l.Outbound(ref.Subject)
 	if peer == nil {
 		return uint16(linkStates)
 	}
@@ -47,33 +46,33 @@ func (l *links) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16(state)
 }
 
-// Name and Leads are what rooms that know no peer are told of one.
-func (l *links) Name(class int) string       { return (*link.Links)(l).Name(class) }
-func (l *links) Leads(way effects.Link) bool { return link.Leads((*link.Links)(l), way) }
+func (l linkFlow) Leads(way effects.Link) bool { return link.Leads(l.Links, way) }
 
-type commands engine.Engine
+// A commandFlow owns the engine's commands.
+type commandFlow struct{ *engine.Engine }
 
-func (c *commands) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	(*engine.Engine)(c).Step(&e.Env, ref, ev)
+func (c commandFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	c.Engine.Step(&e.Env, ref, ev)
 }
-func (c *commands) Due(e *flow.Env, ref kernel.Ref)           { (*engine.Engine)(c).Due(&e.Env, ref) }
-func (c *commands) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the engine's room") }
-func (c *commands) Abort(e *flow.Env, ref kernel.Ref) bool {
-	return (*engine.Engine)(c).Abort(&e.Env, ref)
+func (c commandFlow) Due(e *flow.Env, ref kernel.Ref) { c.Engine.Due(&e.Env, ref) }
+func (commandFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) {
+	kernel.Foreign("the engine's commands")
 }
-func (c *commands) Tables(visit table.Visit) { (*engine.Engine)(c).Tables(visit) }
-func (c *commands) Left(*flow.Env) int       { return (*engine.Engine)(c).Left() }
-func (c *commands) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
-	return uint16((*engine.Engine)(c).State(ref))
+func (c commandFlow) Abort(e *flow.Env, ref kernel.Ref) bool     { return c.Engine.Abort(&e.Env, ref) }
+func (c commandFlow) Left(*flow.Env) int                         { return c.Engine.Left() }
+func (c commandFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 { return uint16(c.Engine.State(ref)) }
+
+// A waitFlow owns what waits in the rooms that all targets share: gets, claims, requests for pages and bundles.
+type waitFlow struct{ rank *Rank }
+
+func (waitFlow) Step(*flow.Env, kernel.Ref, effects.Event) {
+	kernel.Foreign("what waits in shared rooms")
+}
+func (waitFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) {
+	kernel.Foreign("what waits in shared rooms")
 }
 
-// waits are the rooms of targets in which things wait that are no flow's: Gets, claims, requests for pages.
-type waits Rank
-
-func (w *waits) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("who waits") }
-func (w *waits) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who waits") }
-
-func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
+func (w waitFlow) Due(e *flow.Env, ref kernel.Ref) {
 	//exhaustive:ignore
 	switch ref.Owner {
 	case kernel.OwnerGets:
@@ -81,18 +80,18 @@ func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
 	case kernel.OwnerStore:
 		e.Store.Due(ref.Subject, &e.Env)
 	case kernel.OwnerPending:
-		(*Rank)(w).waitedTooLong(e, ref.Subject)
+		w.rank.waitedTooLong(e, ref.Subject)
 	case kernel.OwnerBundles:
 		e.Landings.Bundles.Due(&e.Env, ref.Subject)
 		e.Landings.EndBundle(&e.Env, &e.Store, ref.Subject)
 	}
 }
 
-func (w *waits) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
+func (waitFlow) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
 
-// Tables shows what is in the rooms of targets, whosever it is.
-func (w *waits) Tables(visit table.Visit) {
-	m := &w.rooms
+// Tables visits all rows of the shared rooms, of whichever flow.
+func (w waitFlow) Tables(visit table.Visit) {
+	m := &w.rank.rooms
 	visit("gets", m.Gets.Len(), table.Empty)
 	m.Landings.Bundles.Tables(visit)
 	visit("pending requests", m.Pending.Len(), table.Empty)
@@ -106,13 +105,13 @@ func (w *waits) Tables(visit table.Visit) {
 	visit("requests of peers", m.Ended.Len(), table.Bounded)
 }
 
-// Left counts what is in the rooms of targets, whosever it is.
-func (w *waits) Left(e *flow.Env) int {
+// Left counts all rows of the shared rooms, of whichever flow.
+func (waitFlow) Left(e *flow.Env) int {
 	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len() +
 		e.Landings.Bundles.Len()
 }
 
-func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
+func (waitFlow) State(m *flow.Rooms, ref kernel.Ref) uint16 {
 	//exhaustive:ignore
 	switch ref.Owner {
 	case kernel.OwnerPending:
@@ -131,33 +130,31 @@ func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
 	return waitsGone
 }
 
-// told are directories that are told of what the store has.
-type told registrar.Registrar
+// A registrarFlow owns what tells directories which chunks the store has.
+type registrarFlow struct{ *registrar.Registrar }
 
-func (t *told) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	(*registrar.Registrar)(t).Step(&e.Env, &e.Store, ref, ev)
+func (r registrarFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	r.Registrar.Step(&e.Env, &e.Store, ref, ev)
 }
 
-func (t *told) Due(e *flow.Env, ref kernel.Ref) {
-	(*registrar.Registrar)(t).Due(&e.Env, &e.Store, ref)
+func (r registrarFlow) Due(e *flow.Env, ref kernel.Ref) { r.Registrar.Due(&e.Env, &e.Store, ref) }
+
+func (registrarFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the registrar") }
+func (registrarFlow) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (r registrarFlow) Left(*flow.Env) int                      { return r.Registrar.Left() }
+func (registrarFlow) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+
+// A lookupFlow owns the questions that directories are asked. The flow that asks takes the answer itself.
+type lookupFlow struct{ *registrar.Lookups }
+
+func (l lookupFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	l.Lookups.Step(&e.Env, ref, ev)
 }
-
-func (t *told) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who tells directories") }
-func (t *told) Abort(*flow.Env, kernel.Ref) bool          { return false }
-func (t *told) Left(*flow.Env) int                        { return (*registrar.Registrar)(t).Left() }
-func (t *told) Tables(visit table.Visit)                  { (*registrar.Registrar)(t).Tables(visit) }
-func (t *told) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
-
-// asked are directories that are asked who has what. Who asks hears their answers by himself.
-type asked registrar.Lookups
-
-func (a *asked) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	(*registrar.Lookups)(a).Step(&e.Env, ref, ev)
+func (l lookupFlow) Due(e *flow.Env, ref kernel.Ref) { l.Lookups.Due(&e.Env, ref) }
+func (lookupFlow) Signal(*flow.Env, kernel.Ref, flow.Signal) {
+	kernel.Foreign("lookups in directories")
 }
-
-func (a *asked) Due(e *flow.Env, ref kernel.Ref)           { (*registrar.Lookups)(a).Due(&e.Env, ref) }
-func (a *asked) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who asks directories") }
-func (a *asked) Abort(*flow.Env, kernel.Ref) bool          { return false }
-func (a *asked) Left(*flow.Env) int                        { return 0 }
-func (a *asked) Tables(table.Visit)                        {}
-func (a *asked) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+func (lookupFlow) Abort(*flow.Env, kernel.Ref) bool     { return false }
+func (lookupFlow) Left(*flow.Env) int                   { return 0 }
+func (lookupFlow) Tables(table.Visit)                   {}
+func (lookupFlow) State(*flow.Rooms, kernel.Ref) uint16 { return 0 }

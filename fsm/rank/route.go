@@ -3,7 +3,6 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
@@ -67,7 +66,7 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 		}
 	}
 	if r.cfg.Shares {
-		(*p2p.Target)(&r.p2pRequester).Lost(e, x.Peer)
+		r.p2pRequester.LoseWriter(e, x.Peer)
 	}
 	silent := x.Link == 0 && !r.cfg.Leased
 	if r.cfg.registers() {

@@ -2,7 +2,6 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -90,7 +89,7 @@ func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 		r.pullTarget.StartFetches(e)
 	}
 	if r.cfg.Shares {
-		(*p2p.Keeper)(&r.p2pRequester).GiveBack(e)
+		r.p2pRequester.ReturnKept(e)
 		r.commands.HearWithdrawn(&e.Env, &r.rooms.Store)
 	}
 	return r.cfg.Layers > 0 && r.layered(e)

@@ -74,7 +74,7 @@ func (r *Rank) enter() {
 	r.env = flow.Env{
 		Env: env.Env{
 			Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
-			Tickets: &r.tickets, Names: (*links)(&r.links), Work: &r.work,
+			Tickets: &r.tickets, Names: linkFlow{&r.links}, Work: &r.work,
 		},
 		Carrier: &r.pushSource,
 		Cfg:     &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,

@@ -113,7 +113,7 @@ func (e *engine) connect() {
 	e.s, e.inbox, e.attached = e.w.connect(e.process), nil, false
 	m := protocol.AttachRequest{Version: protocol.AttachVersion, Adopts: e.adopts}
 	if e.session != 0 {
-		m.Session, m.Life, m.Open = e.session, lifeOf(e.life), e.open()
+		m.Session, m.Incarnation, m.Open = e.session, lifeOf(e.life), e.open()
 	}
 	e.w.note("engine %d connects by %d: session %d, open %d", e.process, e.s.id, m.Session, m.Open)
 	e.say(m.Append(nil))
@@ -251,7 +251,7 @@ func (e *engine) attachedAs(m *protocol.AttachResponse) {
 		}
 		e.miss()
 	}
-	e.session, e.life, e.window, e.attached = m.Session, w.lifeOf(m.Life), int(m.Window), true
+	e.session, e.life, e.window, e.attached = m.Session, w.lifeOf(m.Incarnation), int(m.Window), true
 	if own := w.owners[e.session]; own != nil && e.life == w.life {
 		w.t.Fatalf("engine %d is given session %d of engine %d", e.process, e.session, own.process)
 	}

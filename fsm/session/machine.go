@@ -181,7 +181,7 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 		return
 	}
 	s := m.session(a.Session)
-	resumed := s != nil && a.Life == m.cfg.Told.Life
+	resumed := s != nil && a.Incarnation == m.cfg.Told.Incarnation
 	switch {
 	case !resumed && m.draining:
 		m.turnAway(c, effects.Draining, "this agent ends; attach to another", out)
@@ -285,7 +285,7 @@ func (m *Machine) Refuse(c Conn, why string, out *Out) { m.turnAway(c, effects.R
 
 // turnAway refuses a connection.
 func (m *Machine) turnAway(c Conn, code effects.Code, why string, out *Out) {
-	told := protocol.AttachResponse{Version: protocol.AttachVersion, Life: m.cfg.Told.Life, Code: uint32(code),
+	told := protocol.AttachResponse{Version: protocol.AttachVersion, Incarnation: m.cfg.Told.Incarnation, Code: uint32(code),
 		Reason: []byte(why), Device: m.cfg.Told.Device, DeviceBytes: m.cfg.Told.DeviceBytes, Format: m.cfg.Told.Format,
 		Shape: m.cfg.Told.Shape, Dtype: m.cfg.Told.Dtype}
 	out.Sends = append(out.Sends, Send{Conn: c, Body: told.Append(nil)})

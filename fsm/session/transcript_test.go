@@ -68,7 +68,7 @@ func (s *story) directive(d transcript.Directive) string {
 		lim := protocol.DefaultLimits()
 		s.m = New(Config{
 			Told: protocol.AttachResponse{
-				Version: protocol.AttachVersion, Life: lives[""], Offset: 4096, PageBytes: 8192, Pages: 16,
+				Version: protocol.AttachVersion, Incarnation: lives[""], Offset: 4096, PageBytes: 8192, Pages: 16,
 				Window: uint32(number("window", 8)), Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
 				Shape:     protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
 				DeviceKey: []byte(word("device-key")),
@@ -86,7 +86,7 @@ func (s *story) directive(d transcript.Directive) string {
 			Adopts: has("adopts"),
 		}
 		if m.Session != 0 {
-			m.Life = lives[word("life")]
+			m.Incarnation = lives[word("life")]
 		}
 		s.m.Attach(Conn(s.number(arg(0))), Process(s.number(arg(1))), m.Append(nil), &s.out)
 	case "call":

@@ -127,7 +127,7 @@ func (w *world) start() {
 	}
 	w.cfg = Config{
 		Told: protocol.AttachResponse{
-			Version: protocol.AttachVersion, Life: lifeOf(w.life), Window: windowMax, Format: protocol.FormatKV2LTD,
+			Version: protocol.AttachVersion, Incarnation: lifeOf(w.life), Window: windowMax, Format: protocol.FormatKV2LTD,
 			Dtype: protocol.DtypeBFloat16, Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
 		},
 		SessionsMax: sessionsMax, ProcessMax: processMax, HoldingsMax: holdingsMax, CallBytesMax: 1 << 20, Wire: w.lim,

@@ -81,7 +81,7 @@ func (e *engine) lie() {
 	if e.s == nil || w.some(5) == 0 {
 		e.s, e.inbox = w.connect(e.process), nil
 		m := protocol.AttachRequest{Version: protocol.AttachVersion, Session: number()}
-		m.Life = lifeOf(w.life - w.some(2))
+		m.Incarnation = lifeOf(w.life - w.some(2))
 		for range w.some(4) {
 			m.Open = append(m.Open, number())
 		}

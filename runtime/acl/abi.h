@@ -1,13 +1,13 @@
-// The part of AscendCL's C ABI that the binding uses, declared by ourselves so that no vendor header is
-// needed to build. All figures are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
+// The part of AscendCL's C ABI that the binding uses, declared here so that no vendor header is needed to build. All
+// values are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
 #ifndef KVFERRY_ACL_ABI_H
 #define KVFERRY_ACL_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// Contexts, streams and events are opaque. They stay integers on our side, so that Go never takes one
-// for a pointer of its own; the same holds for device addresses.
+// Contexts, streams and events are opaque. The binding keeps them as integers, so that Go never takes one for a pointer
+// of its own; the same holds for device addresses.
 typedef uintptr_t acl_handle;
 typedef uintptr_t acl_address;
 
@@ -31,7 +31,7 @@ enum acl_stream_status { ACL_STREAM_COMPLETE = 0, ACL_STREAM_NOT_READY = 1 };
 
 enum acl_stream_flag {
   ACL_STREAM_FAST_LAUNCH = 0x1,
-  ACL_STREAM_FAST_SYNC = 0x2, // never used: who waits for such a stream burns a core
+  ACL_STREAM_FAST_SYNC = 0x2, // never used: a thread that waits for such a stream spins
 };
 
 enum acl_failure_mode { ACL_CONTINUE_ON_FAILURE = 0, ACL_STOP_ON_FAILURE = 1 };
@@ -65,7 +65,7 @@ enum acl_device_attr {
 
 enum {
   ACL_IPC_KEY_SIZE = 65, // of a key, with the zero at its end
-  ACL_IPC_EXPORT_LISTED = 0, // only processes that were named may import
+  ACL_IPC_EXPORT_LISTED = 0, // only named processes may import
   ACL_IPC_IMPORT_DEFAULT = 0,
 };
 
@@ -86,9 +86,9 @@ struct acl_memcpy_batch_attr {
   uint8_t reserved[16];
 };
 
-// Every function that the binding calls: X(symbol, return type, parameters). Without a required one the
-// library is refused; without an optional one the binding does something else or says what is missing.
-// aclFinalize is left out on purpose: it would end AscendCL for the engine around us as well.
+// Every function that the binding calls: X(symbol, return type, parameters). A library without a required one is
+// refused; without an optional one the binding uses another way, or names what is missing. aclFinalize is left out on
+// purpose: it would end AscendCL for the engine in the same process as well.
 #define ACL_REQUIRED(X)                                                                                         \
   X(aclInit, int, (const char *config))                                                                         \
   X(aclGetRecentErrMsg, const char *, (void))                                                                   \

@@ -7,14 +7,14 @@ import "C"
 
 import "fmt"
 
-// Current is the right to call a library that looks at the thread's context, as HCCL does: whoever has
-// one runs on a thread on which a context is current. A Thread and a Guest are one.
+// Current is the right to call a library that uses the thread's current context, as HCCL does. Its holder runs on a
+// thread on which a context is current. Thread and Guest implement it.
 type Current interface {
-	// Here answers ErrStray where the right has ended, or is another thread's. Ask before each call.
+	// Here returns ErrStray if the right has ended or belongs to another thread. Call it before each use.
 	Here() error
-	// Device is the device of the context.
+	// Device returns the device of the context.
 	Device() DeviceID
-	// Message is what AscendCL says of the last failure on this thread, "" if nothing. Asking clears it.
+	// Message returns and clears AscendCL's text about the last failure on this thread, or "".
 	Message() string
 
 	context() *Context
@@ -25,29 +25,28 @@ var (
 	_ Current = (*Guest)(nil)
 )
 
-// A Guest is the right to call other libraries on a thread apart from the context's own. It is not good
-// for this package's own work: that is the Thread's.
+// A Guest is the right to call other libraries on a thread besides the context's own. It cannot be used for methods of
+// this package that need a Thread.
 type Guest struct{ thread *Thread }
 
-// Here is nil on the thread that the Guest was lent for, while it is lent.
+// Here returns nil on the thread that the Guest was lent for, while it is lent.
 func (g *Guest) Here() error { return g.thread.Here() }
 
-// Device is the device of the context.
+// Device returns the device of the context.
 func (g *Guest) Device() DeviceID { return g.thread.Device() }
 
-// Message is what AscendCL says of the last failure on this thread, and clears it.
+// Message returns and clears AscendCL's text about the last failure on this thread.
 func (g *Guest) Message() string { return g.thread.Message() }
 
 func (g *Guest) context() *Context  { return g.thread.ctx }
 func (t *Thread) context() *Context { return t.ctx }
 
-// Apart runs f on a thread of its own on which the context is current, for calls of other libraries that
-// block for long, and returns f's error. The context's own thread goes on meanwhile; Close refuses with
-// ErrBusy, and Abandon waits. The Guest is f's for the time of the call only. f must return; it may call
-// Do. Apart itself must not be called inside Do of the same context.
-// ErrClosed: the context was closed, and f did not run.
+// Apart runs f on a thread of its own on which the context is current, and returns f's error. It is for calls of other
+// libraries that block for long: the context's own thread stays free meanwhile. Close fails with ErrBusy during Apart,
+// and Abandon waits for it. The Guest must not be used after the call. f must return; it may call Do. Apart itself must
+// not be called inside Do of the same context. ErrClosed: the context was closed, and f did not run.
 func (c *Context) Apart(f func(*Guest) error) error {
-	// Counted on the context's thread, so that no guest comes while the context is being left.
+	// counted on the context's thread, so that no guest begins while the context is being closed
 	if err := c.Do(func(*Thread) error { c.guests.come(); return nil }); err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (c *Context) visit(f func(*Guest) error, ended chan<- error) {
 	err = f(&Guest{t})
 }
 
-// Here is nil on the thread that the context is current on, while the Thread is lent.
+// Here returns nil on the thread that the context is current on, while the Thread is lent.
 func (t *Thread) Here() error {
 	if t.ended.Load() || C.call_is_here(t.call) == 0 {
 		return fmt.Errorf("%w: device %d", ErrStray, t.ctx.device)
@@ -79,11 +78,11 @@ func (t *Thread) Here() error {
 	return nil
 }
 
-// Device is the device of the context.
+// Device returns the device of the context.
 func (t *Thread) Device() DeviceID { return t.ctx.device }
 
-// Message is what AscendCL says of the last failure on this thread, and clears it. The binding's own errors
-// have theirs already; it is for libraries that stand on AscendCL and leave their reasons there.
+// Message returns and clears AscendCL's text about the last failure on this thread. Errors of this package contain it
+// already; it is for libraries above AscendCL that leave their reasons there.
 func (t *Thread) Message() string {
 	if t.Here() != nil {
 		return ""

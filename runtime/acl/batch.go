@@ -13,14 +13,13 @@ import (
 	"fmt"
 )
 
-// BatchMax is the number of copies that one call into the library takes. The library names no maximum;
-// this is what is used in practice. Longer lists are cut.
+// BatchMax is the number of copies in one call of the library. The library names no maximum; this number is used in
+// practice. Longer lists are divided.
 const BatchMax = C.BATCH_MAX
 
-// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. They
-// are done in any order. Everything is checked first: after a refusal of ours nothing was put in. After
-// an *Error some may have been, so all ends stay in use until the stream is aborted or a completion that
-// was asked for afterwards has come.
+// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. They are carried
+// out in any order. Arguments are checked first: after an error of the binding nothing was queued. After an *Error some
+// copies may have been, so all ranges stay in use until the stream is aborted or a later completion has arrived.
 func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -41,7 +40,7 @@ func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
 	return nil
 }
 
-// direction is the one that all copies have.
+// direction returns the common direction of all copies.
 func direction(t *Thread, copies []Copy) (C.int, error) {
 	var kind C.int
 	for i, c := range copies {
@@ -58,8 +57,8 @@ func direction(t *Thread, copies []Copy) (C.int, error) {
 	return kind, nil
 }
 
-// copyPart uses one batched call; one call a copy where the library or the chip has none, and on the
-// device, which batches are not for.
+// copyPart makes one batched call. It makes one call per copy if the library or the chip has no batched copies, and for
+// copies on the device, which batches do not support.
 func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 	if kind != C.ACL_DEVICE_TO_DEVICE && !t.ctx.noBatch {
 		err := s.copyBatch(t, copies, kind)
@@ -96,7 +95,7 @@ func (s *Stream) copyBatch(t *Thread, copies []Copy, kind C.int) error {
 		int64(failed))
 }
 
-// arrange lays the arguments of the copies out for the library, without the empty ones, and counts them.
+// arrange writes the arguments of the copies to C memory, without empty copies, and returns their number.
 func (t *Thread) arrange(copies []Copy) int {
 	if t.batch == nil {
 		t.batch = (*C.struct_batch)(C.malloc(C.sizeof_struct_batch))

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A library context lives in thread-local storage of the library. This is our own mark beside it: which
-// record of calls the running thread owns.
+// The library keeps its context in thread-local storage. This is the binding's own mark beside it: the record of calls
+// that the running thread owns.
 static _Thread_local const struct call *owned;
 
 struct call *call_new(const struct acl_api *api, int free_threaded) {

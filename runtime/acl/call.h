@@ -1,10 +1,10 @@
-// One call into the library: the rule about threads, and the error text that belongs to it.
+// One call of the library: the check of the thread, and the error text that belongs to the call.
 #ifndef KVFERRY_ACL_CALL_H
 #define KVFERRY_ACL_CALL_H
 
 #include "abi.h"
 
-// Answers of the binding itself; the library's own are never negative.
+// Results of the binding itself; the library's own are never negative.
 enum {
   CALL_STRAY_THREAD = -1, // the calling thread is not the one that owns the context
   CALL_NO_SYMBOL = -2,    // the library has no such function
@@ -32,11 +32,11 @@ int call_allowed(const struct call *c);
 // call_is_here is 1 on the thread that owns c. It does not look into c, which may be gone.
 int call_is_here(const struct call *c);
 
-// call_message fetches the library's text of the calling thread's last failure into c, and gives it.
+// call_message fetches the library's text about the calling thread's last failure into c, and returns it.
 const char *call_message(struct call *c);
 
-// call_ended fetches the library's text of a failure, on the thread that saw it and before any other
-// call there could replace it. It gives code back.
+// call_ended fetches the library's text about a failure, on the thread where it occurred and before another call there
+// could replace it. It returns code.
 int call_ended(struct call *c, int code);
 
 #define CALL(c, symbol, ...)                            \

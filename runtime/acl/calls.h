@@ -1,5 +1,5 @@
-// One function for each that the library has: Go cannot call through a C pointer. Each names the record
-// of the calling thread first; its answer is the library's code, or one of the binding's.
+// One function for each function of the library, because Go cannot call through a C pointer. The first argument is the
+// record of the calling thread; the result is the library's code, or one of the binding's.
 #ifndef KVFERRY_ACL_CALLS_H
 #define KVFERRY_ACL_CALLS_H
 
@@ -62,7 +62,7 @@ int call_import(struct call *c, const char *key, acl_address *address);
 int call_close_ipc(struct call *c, const char *key);
 int call_process(struct call *c, int32_t *process);
 
-// call_pointer gives host memory of the library's to Go as what it is, memory that is not Go's.
+// call_pointer gives Go the library's host memory as memory that is not Go's.
 void *call_pointer(acl_address address);
 
 // Copies.

@@ -2,32 +2,32 @@ package acl
 
 import "fmt"
 
-// A Class says what a failure means for who drives the device. It is an error of its own, so that
-// errors.Is(err, acl.OutOfMemory) asks for it.
+// A Class says what a failure means for the caller. It is an error itself, so that errors.Is(err, acl.OutOfMemory)
+// tests for it.
 type Class int
 
 const (
-	// Bug is a broken rule of ours: nothing that a peer, a device or a user does should cause it.
+	// Bug is a broken rule of the caller: no action of a peer, a device or a user should cause it.
 	Bug Class = iota + 1
-	// Config is a machine that cannot work as it is set up; it belongs to the start of the program.
+	// Config means that the machine cannot work as it is set up. It occurs at the start of the program.
 	Config
-	// OutOfMemory is no device memory, or no pinned host memory: an outcome that back-pressure handles.
+	// OutOfMemory: no device memory or no pinned host memory is left. Backpressure handles it.
 	OutOfMemory
-	// Exhausted is out of streams, events, or room in a stream: an outcome too.
+	// Exhausted: no streams, events, or room in a stream are left. Backpressure handles it.
 	Exhausted
-	// Timeout is a wait that ended before the work did. Nothing is settled: the pages are still in use.
+	// Timeout: a wait ended before the work did. Nothing is settled: the pages are still in use.
 	Timeout
-	// Cancelled is work given up by an abort. Nothing is settled by that alone.
+	// Cancelled: work was dropped by an abort. By itself that settles nothing.
 	Cancelled
-	// Link is a failed connection or copy engine: what runs over that link ends.
+	// Link: a connection or copy engine failed. Everything that runs over this link ends.
 	Link
-	// Device is a failure of the context: destroy it with all its streams.
+	// Device: the context failed. Destroy it with all its streams.
 	Device
-	// DeviceLost is the whole device gone, or its data: everything of its rank ends.
+	// DeviceLost: the whole device or its data is lost. Everything of its rank ends.
 	DeviceLost
-	// Foreign is the engine's own kernels failing in a context that we share with it.
+	// Foreign: the engine's own kernels failed in a context that is shared with it.
 	Foreign
-	// Unsupported is what this library or chip cannot do: take the fallback.
+	// Unsupported: this library or chip cannot do it. Use the fallback.
 	Unsupported
 )
 
@@ -44,7 +44,7 @@ func (c Class) Error() string {
 	return fmt.Sprintf("class %d", int(c))
 }
 
-// Class sorts a code. A code that the tables do not know is sorted by its group of digits.
+// Class returns the class of a code. A code that the table does not have is classified by its group of digits.
 func (c Code) Class() Class {
 	if known, ok := codes[c]; ok {
 		return known.class

@@ -2,11 +2,11 @@ package acl
 
 import "fmt"
 
-// A Code is an aclError: what a call of AscendCL answered. The set is open, so carry the number and
-// switch on its Class.
+// A Code is an aclError: the result of a call of AscendCL. Further codes may exist, so keep the number and decide by
+// Class.
 type Code int32
 
-// The codes that the binding itself decides by; for all others it goes by their class.
+// The codes that the binding itself decides by; all others are handled by class.
 const (
 	success          Code = 0
 	repeatInitialize Code = 100002
@@ -18,7 +18,7 @@ type known struct {
 	class Class
 }
 
-// codes are those of AscendCL's headers that matter here; success and "already initialised" are none.
+// codes holds the codes of AscendCL's headers that matter here. Success and "already initialised" are not among them.
 var codes = map[Code]known{
 	100000: {"INVALID_PARAM", Bug},
 	100001: {"UNINITIALIZE", Bug},
@@ -95,7 +95,7 @@ var codes = map[Code]known{
 	507911: {"HOST_MEMORY_NOT_REGISTERED", Bug},
 }
 
-// String is the name that AscendCL's headers give the code, or its number.
+// String returns the name that AscendCL's headers give the code, or its number.
 func (c Code) String() string {
 	if c == success {
 		return "ACL_SUCCESS"

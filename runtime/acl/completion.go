@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// A completion is one question to the device: has all ended that was put into the stream before?
+// A completion is one pending Notify: an event behind all work that was in the stream.
 type completion struct {
 	event    C.acl_handle
 	reusable bool
 	done     func(error)
 }
 
-// Notify has done called once everything that was put into the stream so far has ended: with nil if it
-// is settled, and the memory it used is free again; with an error if it is not, which for Cancelled and
-// the classes of failure means that it may still be touched. It is called exactly once, in the order of
-// the calls of Notify, from the thread that waits for the stream: it must not block, and must not call
-// Do. There is no deadline: the caller has one, and aborts the stream.
+// Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled and
+// its memory is free again. Otherwise it is not: after Cancelled and the classes of failure the memory may still be
+// touched. done is called exactly once, in the order of the calls of Notify, from the thread that waits for the stream.
+// It must not block and must not call Do. Notify has no deadline: a caller that has one aborts the stream.
 //
-// ErrBusy: CompletionsMax are outstanding. After any error from Notify itself, done is not called.
+// ErrBusy: CompletionsMax are outstanding. After any error of Notify itself, done is not called.
 func (s *Stream) Notify(t *Thread, done func(error)) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -41,19 +40,19 @@ func (s *Stream) Notify(t *Thread, done func(error)) error {
 	if err != nil {
 		return err
 	}
-	// Recorded before anybody asks: an event of the newer style looks complete until then.
+	// recorded before it is queried: an event of the newer style looks complete until then
 	if code := C.call_record_event(t.call, event, s.handle); code != 0 {
 		err := t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", event, s.handle)
 		t.ctx.spares.give(t, event, false)
 		return err
 	}
 	s.outstanding.Add(1)
-	s.completions <- completion{event: event, reusable: reusable, done: done} // has room, by the bound above
+	s.completions <- completion{event: event, reusable: reusable, done: done} // never blocks, by the bound above
 	return nil
 }
 
-// completionEvent takes a spare event or makes one, of the kind that takes none of the device's own
-// events, of which there are few: no other stream waits for it.
+// completionEvent returns a spare event or makes one. Its kind does not use the device's own events, of which there are
+// few; no other stream waits for it.
 func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error) {
 	if event, ok := t.ctx.spares.take(); ok {
 		return event, true, nil
@@ -61,8 +60,8 @@ func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error
 	return t.createEvent(C.ACL_EVENT_CAPTURE_PROGRESS)
 }
 
-// startWaiter starts the thread that waits for the stream's completions. Each stream has its own: within
-// one, completions come in order, and none is held up by another stream's.
+// startWaiter starts the thread that waits for the stream's completions. Each stream has its own, so that completions
+// of one stream arrive in order and are not delayed by another stream.
 func (s *Stream) startWaiter() error {
 	started := make(chan error)
 	waited := make(chan struct{})
@@ -117,14 +116,14 @@ func (s *Stream) settle(t *Thread, c completion) {
 	c.done(err)
 }
 
-// slice is how long one wait inside the library lasts at most, and so how late the waiter learns that
-// the stream was aborted, has failed, or that the context was abandoned.
+// slice is the longest single wait inside the library. It bounds how late the waiter notices that the stream was
+// aborted or has failed, or that the context was abandoned.
 const slice = 20 * time.Millisecond
 
-// await waits until the event is complete and the stream has not failed.
+// await waits until the event is complete and checks that the stream has not failed.
 //
-// A complete event alone says too little: the stream goes on after a failed task, so the mark behind it
-// is reached as well. A failure that belongs to a later task is told here too; that errs on the safe side.
+// A complete event is not enough: the stream continues after a failed task, so the event behind it is reached as well.
+// The error may belong to a later task, which errs on the safe side.
 func (s *Stream) await(t *Thread, event C.acl_handle) error {
 	wait := pause{}
 	for {
@@ -156,14 +155,14 @@ func (s *Stream) givenUp() error {
 	}
 }
 
-// Bounds of the pause between two questions, where the library cannot wait for an event with a timeout.
+// Bounds of the pause between two queries, if the library cannot wait for an event with a timeout.
 const (
 	pauseMin = 20 * time.Microsecond
 	pauseMax = 5 * time.Millisecond
 )
 
-// A pause is the time until the next question: an eighth of what was waited so far. An end is noticed at
-// most an eighth late, and what lasts long is asked so rarely that it takes no noticeable part of a core.
+// A pause is the time until the next query: an eighth of the time waited so far. So an end is noticed at most an eighth
+// late, and long waits cost no noticeable part of a core.
 type pause struct {
 	waited time.Duration
 	polls  bool // the library cannot wait

@@ -13,21 +13,20 @@ import (
 	"time"
 )
 
-// ContextOptions describe a context.
+// ContextOptions describes a context.
 type ContextOptions struct {
 	Device DeviceID
 
-	// Primary takes the context that the whole process shares on that device, the engine included: its
-	// failures reach us, and ours reach it. Otherwise the context is our own, at the price of a set of
-	// streams.
+	// Primary selects the context that the whole process, including the engine, shares on that device: failures of either
+	// affect the other. Otherwise the context is a separate one, which costs a set of streams.
 	Primary bool
 
-	// CloseTimeout bounds what closing a stream waits for. Zero: 5 s.
+	// CloseTimeout bounds how long closing a stream waits for work. Zero: 5 s.
 	CloseTimeout time.Duration
 }
 
-// A Context is a device in use: one operating-system thread that owns a context of AscendCL, and takes
-// functions to run there. Streams, events and memory belong to the context they were made in.
+// A Context is a device in use. One operating-system thread owns a context of AscendCL and runs functions in it.
+// Streams, events and memory belong to the context in which they were made.
 type Context struct {
 	lib          *Library
 	device       DeviceID
@@ -38,11 +37,11 @@ type Context struct {
 	work    chan *job
 	quit    chan struct{} // closed by Close and Abandon
 	ending  sync.Once
-	leaving chan struct{} // closed when no function runs any more and none will: nothing new begins
+	leaving chan struct{} // closed when no function runs any more and none will
 	done    chan struct{} // closed when the thread ends
-	ended   error         // what the thread could not give back; read after done
+	ended   error         // what the thread could not free; read after done is closed
 
-	// What leave has done so far; the context's thread only.
+	// How far leave has got; the context's thread only.
 	left struct{ begun, contents, context, device bool }
 
 	live    live
@@ -52,14 +51,14 @@ type Context struct {
 	noBatch bool // the library has refused a batched copy; the context's thread only
 }
 
-// live is what is open in the context; the context's thread only.
+// live counts the open objects of the context; the context's thread only.
 type live struct {
 	streams              map[*Stream]struct{}
 	events, device, host int
 	exports, imports     int
 }
 
-// guests are the threads of Apart. They come on the context's thread and leave from their own.
+// guests counts the threads of Apart. They are added on the context's thread and removed from their own.
 type guests struct {
 	all   sync.WaitGroup
 	count atomic.Int64
@@ -77,7 +76,7 @@ func (g *guests) leave() {
 
 type job struct {
 	f     func(*Thread) error
-	last  bool // it may run while the context is being left
+	last  bool // it may run while the context is being closed
 	err   error
 	reply chan struct{}
 }
@@ -109,16 +108,15 @@ func (l *Library) NewContext(o ContextOptions) (*Context, error) {
 	return c, nil
 }
 
-// Device is the device in use.
+// Device returns the device in use.
 func (c *Context) Device() DeviceID { return c.device }
 
-// Library is what the context was made with.
+// Library returns the library that the context was made with.
 func (c *Context) Library() *Library { return c.lib }
 
-// Do runs f on the thread that owns the context and returns its error; functions run one after
-// another, so one that waits makes all others wait. What f makes with its Thread stays; the Thread
-// itself is f's for the time of the call only. f must return, and must not call Do of the same context.
-// ErrClosed: the context was closed, and f did not run.
+// Do runs f on the thread that owns the context and returns its error. Functions run one after another, so a function
+// that waits delays all others. Objects that f makes with its Thread stay valid; the Thread itself does not. f must
+// return, and must not call Do of the same context. ErrClosed: the context was closed, and f did not run.
 func (c *Context) Do(f func(*Thread) error) error { return c.do(f, false) }
 
 func (c *Context) do(f func(*Thread) error, last bool) error {
@@ -157,11 +155,11 @@ func (c *Context) run(started chan<- error) {
 		return
 	}
 	started <- nil
-	// Deferred, so that it happens as well where a function ends the goroutine: see job.run.
+	// deferred, so that it also happens if a function ends the goroutine: see job.run
 	defer func() { c.ended = c.leave(t, true) }()
 	for {
 		select {
-		case <-c.quit: // before any work: what Close found closed stays so
+		case <-c.quit: // before any work, so that objects that Close found closed stay closed
 			return
 		default:
 		}
@@ -175,7 +173,7 @@ func (c *Context) run(started chan<- error) {
 
 var errUnreturned = errors.New("acl: the function given to Do or Apart ended its goroutine instead of returning")
 
-// run answers even where f ends the goroutine, as a failing test does: its caller must not wait for ever.
+// run reports a result even if f ends the goroutine, as a failing test does; otherwise the caller would wait forever.
 func (j *job) run(t *Thread) {
 	defer func() { j.reply <- struct{}{} }()
 	if t.ctx.left.begun && !j.last {
@@ -186,8 +184,8 @@ func (j *job) run(t *Thread) {
 	j.err = j.f(t)
 }
 
-// take makes the context current on its thread. Setting the device holds a reference to it in either
-// case: a library that drops one of its own must not be the last to have one.
+// take makes the context current on its thread. Setting the device takes a reference to it in either case, because a
+// library that drops its own reference must not be the last holder.
 func (c *Context) take(t *Thread) error {
 	device := C.int32_t(c.device)
 	if err := t.answer(C.call_set_device(t.call, device), "aclrtSetDevice", "device=%d", c.device); err != nil {
@@ -205,8 +203,8 @@ func (c *Context) take(t *Thread) error {
 	return nil
 }
 
-// leave gives the context and the device back. It stops at the first thing that the library refuses, and
-// the next call goes on there; at the very end of the thread it goes on in any case.
+// leave frees the context and the device. It stops at the first refusal of the library, and the next call continues
+// there. With atAnyRate, at the end of the thread, it continues after refusals.
 func (c *Context) leave(t *Thread, atAnyRate bool) error {
 	if !c.left.begun {
 		c.left.begun = true
@@ -234,14 +232,13 @@ func (c *Context) leave(t *Thread, atAnyRate bool) error {
 
 func (c *Context) destroy(t *Thread) error {
 	if c.primary {
-		return nil // it goes with the last reference to the device
+		return nil // freed with the last reference to the device
 	}
 	return t.answer(C.call_destroy_context(t.call, c.handle), "aclrtDestroyContext", "context=%#x", c.handle)
 }
 
-// drop ends what nobody closed: streams, the threads that wait for them, and spare events. Streams that
-// are still open were abandoned: their work is aborted first, as far as that goes, so that it touches
-// nothing that goes away with the context.
+// drop ends what was not closed: streams, the threads that wait for them, and spare events. Streams that are still open
+// were abandoned: their work is aborted first, if possible, so that it touches nothing that is freed with the context.
 func (c *Context) drop(t *Thread) error {
 	var err error
 	for s := range c.live.streams {
@@ -267,9 +264,9 @@ func (t *Thread) resetDevice() error {
 	return t.answer(C.call_reset_device(t.call, C.int32_t(t.ctx.device)), "aclrtResetDevice", "device=%d", t.ctx.device)
 }
 
-// Close gives the context and its device back and ends its thread. It refuses with ErrBusy, naming
-// what is left, while streams, events or memory of it are open or functions run Apart. After an error of the library,
-// which may have given some of it back, only Close and Abandon are of use. A second Close does nothing.
+// Close frees the context and its device and ends its thread. It fails with ErrBusy, and says what is left, while
+// streams, events or memory of it are open or functions run in Apart. After an error of the library, which may have
+// freed a part, only Close and Abandon may be called. A second Close does nothing.
 func (c *Context) Close() error {
 	err := c.do(func(t *Thread) error {
 		if open := c.live.open(c.guests.count.Load()); open != "" && !c.left.begun {
@@ -284,23 +281,23 @@ func (c *Context) Close() error {
 	switch {
 	case err == nil:
 		<-c.done
-	case errors.Is(err, ErrClosed): // before, by Close or by Abandon
+	case errors.Is(err, ErrClosed): // by an earlier Close or Abandon
 		return nil
 	}
 	return err
 }
 
-// Abandon gives the context back whatever is open in it, and ends its thread: for a device that is lost,
-// where nothing in it can be closed any more. Its streams are aborted where the library can, and the
-// completions that are outstanding end as Cancelled. Memory that is left stays taken until the device is
-// reset for the whole process. The error is about what could not be given back.
+// Abandon frees the context with everything that is open in it, and ends its thread. It is for a device that is lost,
+// where nothing can be closed any more. Streams are aborted if the library can, and outstanding completions end as
+// Cancelled. Memory that is left stays allocated until the device is reset for the whole process. The error says what
+// could not be freed.
 func (c *Context) Abandon() error {
 	c.ending.Do(func() { close(c.quit) })
 	<-c.done
 	return c.ended
 }
 
-// open names what is open.
+// open describes what is open.
 func (l *live) open(guests int64) string {
 	var text string
 	for _, kind := range []struct {

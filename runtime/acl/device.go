@@ -5,18 +5,18 @@ package acl
 // #include "calls.h"
 import "C"
 
-// A DeviceID is what the vendor calls a user id: 0 to DeviceCount-1 among the devices that are visible
-// to this process. Rank tables, hccn.conf and npu-smi count differently: see PhysicalID.
+// A DeviceID is a device number from 0 to DeviceCount-1, among the devices that are visible to this process. The vendor
+// calls it a user id. Rank tables, hccn.conf and npu-smi count differently: see PhysicalID.
 type DeviceID int32
 
-// DeviceCount is the number of visible devices.
+// DeviceCount returns the number of visible devices.
 func (l *Library) DeviceCount() (int, error) {
 	var count C.uint32_t
 	err := l.call("aclrtGetDeviceCount", func(c *C.struct_call) C.int { return C.call_device_count(c, &count) }, "")
 	return int(count), err
 }
 
-// PhysicalID is the device's number in rank tables, hccn.conf and npu-smi.
+// PhysicalID returns the device's number in rank tables, hccn.conf and npu-smi.
 func (l *Library) PhysicalID(d DeviceID) (int, error) {
 	var physical C.int32_t
 	err := l.call("aclrtGetPhyDevIdByLogicDevId", func(c *C.struct_call) C.int {
@@ -25,11 +25,11 @@ func (l *Library) PhysicalID(d DeviceID) (int, error) {
 	return int(physical), err
 }
 
-// A SuperPod is a device's place among the hosts that are joined by HCCS, which rank tables of version
-// 1.2 want. Chips of no super pod answer Unsupported.
+// A SuperPod is the position of a device among the hosts that HCCS connects, which rank tables of version 1.2 contain.
+// For chips without super pods the query fails with Unsupported.
 type SuperPod struct{ ID, Server, Device int64 }
 
-// SuperPod asks for a device's place.
+// SuperPod returns the position of a device.
 func (l *Library) SuperPod(d DeviceID) (SuperPod, error) {
 	var place SuperPod
 	for _, ask := range []struct {

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// An Error is a call that AscendCL answered with a code other than success.
-// errors.Is(err, class) asks for its class.
+// An Error is a call of AscendCL that failed. errors.Is(err, class) tests its class.
 type Error struct {
 	Code    Code
 	Call    string // the function of AscendCL
 	Args    string // its arguments, as name=value
-	Message string // the library's own text, of the same thread; may be empty
+	Message string // the library's own text from the same thread; may be empty
 }
 
 func (e *Error) Error() string {
@@ -33,7 +32,7 @@ func (e *Error) Is(target error) bool {
 	return ok && class == e.Code.Class()
 }
 
-// remedies are for what the people who run the machine can change.
+// remedies holds advice for codes that an operator can do something about.
 var remedies = map[Code]string{
 	100039: "a stub library of CANN's devlib is on the search path: put the lib64 of the toolkit before it",
 	107001: "see npu-smi info for the devices of this machine, and ASCEND_RT_VISIBLE_DEVICES for the visible ones",
@@ -42,23 +41,23 @@ var remedies = map[Code]string{
 	207006: "the process may not use the device: check its group, and the devices given to the container",
 }
 
-// What the binding refuses by itself, before the library is called. Compare with errors.Is.
+// Errors of the binding itself, returned before the library is called. Test them with errors.Is.
 var (
 	// ErrClosed: the library, context, stream, event or memory was closed before.
 	ErrClosed = errors.New("acl: closed")
-	// ErrBusy: something still uses what was to be closed, or a bounded queue is full.
+	// ErrBusy: something still uses the object to be closed, or a bounded queue is full.
 	ErrBusy = errors.New("acl: busy")
-	// ErrStray: a Thread was used outside the function that it was given to, on another thread.
+	// ErrStray: a Thread was used outside of the function that it was lent to, or on another thread.
 	ErrStray = errors.New("acl: called from a thread that does not own the context")
 	// ErrForeign: a stream, event or memory of another context.
 	ErrForeign = errors.New("acl: belongs to another context")
 	// ErrRange: a range that is not within its memory, or lengths that differ.
 	ErrRange = errors.New("acl: outside the memory")
-	// ErrInvalid: an argument that no library would take.
+	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("acl: invalid argument")
 )
 
-// A MissingError is a function that the library lacks and that has no fallback. It is Unsupported.
+// A MissingError says that the library lacks a function that has no fallback. Its class is Unsupported.
 type MissingError struct {
 	Symbol  string
 	Library string // the file

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// EventOptions describe an event.
+// EventOptions describes an event.
 type EventOptions struct {
-	Timing bool // it notes the time, for Elapsed; such an event is slower
+	Timing bool // it records the time, for Elapsed; such an event is slower
 }
 
-// An Event marks a place in a stream, for other streams to wait for. Its methods are for the thread of
-// its context. To learn of an end in the program, use Stream.Notify.
+// An Event marks a position in a stream for which other streams can wait. Its methods are for the thread of its
+// context. To learn in the program when work ends, use Stream.Notify.
 type Event struct {
 	ctx      *Context
 	handle   C.acl_handle
 	flags    C.uint32_t
-	reusable bool // may be recorded again as it is
-	recorded bool // an event that never was would look complete
+	reusable bool // may be recorded again without a reset
+	recorded bool // an event that was never recorded would look complete
 	closed   bool
 }
 
@@ -43,7 +43,7 @@ func (t *Thread) NewEvent(o EventOptions) (*Event, error) {
 	return e, nil
 }
 
-// createEvent makes an event of the newer style, which may be recorded again and again, or of the older.
+// createEvent makes an event of the newer style, which may be recorded repeatedly, or of the older style.
 func (t *Thread) createEvent(flags C.uint32_t) (event C.acl_handle, reusable bool, err error) {
 	err = t.answer(C.call_create_event_ex(t.call, flags, &event), "aclrtCreateEventExWithFlag", "flags=%#x", flags)
 	if !errors.Is(err, Unsupported) {
@@ -83,7 +83,7 @@ func (e *Event) Close(t *Thread) error {
 	return nil
 }
 
-// Record marks the place after all that was put into the stream so far, in place of an earlier mark.
+// Record marks the position behind everything that is in the stream now, in place of an earlier mark.
 func (s *Stream) Record(t *Thread, e *Event) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *Stream) Record(t *Thread, e *Event) error {
 	return nil
 }
 
-// rewind makes an old-style event that was recorded before fit to be recorded again.
+// rewind prepares an old-style event that was recorded before to be recorded again.
 func (e *Event) rewind(t *Thread, s *Stream) error {
 	if e.reusable || !e.recorded {
 		return nil
@@ -123,7 +123,7 @@ func (e *Event) rewind(t *Thread, s *Stream) error {
 	return nil
 }
 
-// Wait makes what is put into the stream from now on wait, on the device, for the event's last mark.
+// Wait makes everything that is put into the stream from now on wait, on the device, for the event's last mark.
 func (s *Stream) Wait(t *Thread, e *Event) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (e *Event) marked(t *Thread) error {
 	return nil
 }
 
-// Complete reports whether all that stood before the event's last mark has ended.
+// Complete reports whether everything before the event's last mark has ended.
 func (e *Event) Complete(t *Thread) (bool, error) {
 	if err := e.marked(t); err != nil {
 		return false, err
@@ -157,8 +157,8 @@ func (e *Event) Complete(t *Thread) (bool, error) {
 	return err == nil && status == C.ACL_EVENT_COMPLETE, err
 }
 
-// Synchronize blocks the context's thread until all that stood before the event's last mark has ended. When
-// the time, at least a millisecond, is over it answers Timeout, and nothing is settled.
+// Synchronize blocks the context's thread until everything before the event's last mark has ended. After timeout, which
+// is at least a millisecond, it fails with Timeout, and nothing is settled.
 func (e *Event) Synchronize(t *Thread, timeout time.Duration) error {
 	if err := e.marked(t); err != nil {
 		return err
@@ -171,8 +171,7 @@ func (e *Event) Synchronize(t *Thread, timeout time.Duration) error {
 	return t.answer(code, "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", e.handle, wait)
 }
 
-// Elapsed is the time between the marks of two events made with Timing, in one stream that was
-// synchronised since.
+// Elapsed returns the time between the marks of two events made with Timing, in one stream that was synchronized since.
 func (e *Event) Elapsed(t *Thread, since *Event) (time.Duration, error) {
 	if err := errors.Join(e.marked(t), since.marked(t)); err != nil {
 		return 0, err
@@ -183,7 +182,7 @@ func (e *Event) Elapsed(t *Thread, since *Event) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// milliseconds rounds a wait up to what AscendCL takes: zero and below mean something else there.
+// milliseconds rounds a wait up to what AscendCL accepts; zero and negative values mean something else there.
 func milliseconds(d time.Duration) (C.int32_t, error) {
 	if d <= 0 {
 		return 0, fmt.Errorf("%w: the timeout is %v: give a positive one", ErrInvalid, d)
@@ -191,17 +190,17 @@ func milliseconds(d time.Duration) (C.int32_t, error) {
 	return C.int32_t(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32)), nil
 }
 
-// sparesMax bounds the events that are kept for further completions.
+// sparesMax bounds the events that are kept for later completions.
 const sparesMax = 256
 
-// spares are events that no completion uses at present, and those that the library would not destroy.
+// spares holds events that no completion uses now, and those that the library refused to destroy.
 type spares struct {
 	mu     sync.Mutex
 	events []C.acl_handle
 	stuck  []C.acl_handle
 }
 
-// take gives a spare event out.
+// take returns a spare event if there is one.
 func (s *spares) take() (C.acl_handle, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,18 +212,18 @@ func (s *spares) take() (C.acl_handle, bool) {
 	return event, true
 }
 
-// give takes an event back, or destroys it on t if it cannot be used again or there are enough.
+// give takes an event back, or destroys it on t if it cannot be used again or enough are kept.
 func (s *spares) give(t *Thread, event C.acl_handle, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if again && len(s.events) < sparesMax {
 		s.events = append(s.events, event)
 	} else if t.destroyEvent(event) != nil {
-		s.stuck = append(s.stuck, event) // the context's end tries once more, and tells
+		s.stuck = append(s.stuck, event) // the context's end tries once more and reports it
 	}
 }
 
-// drop destroys all of them. Those that the library refuses stay.
+// drop destroys all spare events. Those that the library refuses to destroy stay.
 func (s *spares) drop(t *Thread) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,8 @@ package acl
 
 import "fmt"
 
-// Info is what one library says of itself, for logs and reports. Nothing is decided by a version:
-// what the library can do, its symbols say.
+// Info describes a loaded library, for logs and reports. No decision depends on a version: the symbols show what the
+// library can do.
 type Info struct {
 	Library string     // the file that was loaded
 	ACL     ACLVersion // of AscendCL's interface; zero if the library does not say
@@ -11,8 +11,8 @@ type Info struct {
 	SoC     string     // the chip, such as Ascend910B3; "" if the library does not say. Of device 0
 	Missing []string   // optional symbols that the library lacks
 
-	// Signals are those for which loading has installed a handler that does not run on the alternate
-	// stack. A Go program aborts when such a handler runs on one of its threads: worth a warning.
+	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
+	// aborts when such a handler runs on one of its threads, so the caller should log them.
 	Signals []int
 }
 

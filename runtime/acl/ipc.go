@@ -14,24 +14,24 @@ import (
 	"unsafe"
 )
 
-// An Export is device memory that processes which were admitted may import, on the same device. Close it after all of
-// them have closed what they imported, or have ended, and before the memory: the vendor calls anything else
-// undefined.
+// An Export is device memory that admitted processes may import, on the same device. Close it after all of them have
+// closed what they imported, or have ended, and before the memory: the vendor calls anything else undefined.
 type Export struct {
 	memory *Memory
 	key    string
 	closed atomic.Bool
 }
 
-// Export opens device memory of this process, whole as AllocDevice made it, to processes that Admit names. Memory is
-// exported once at a time. Libraries before CANN 8.2 answer Unsupported.
+// Export opens device memory of this process, whole as AllocDevice made it, to the processes that Admit names. Memory
+// can be exported only once at a time. On libraries before CANN 8.2 it fails with Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
 		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrForeign)
 	}
 	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		if !t.lib.Has(symbol) {
-			return nil, &MissingError{Symbol: symbol, Library: t.lib.info.Library} // Nobody could use it, or no way back.
+			// without both functions no process could import it, or the export could not be ended
+			return nil, &MissingError{Symbol: symbol, Library: t.lib.info.Library}
 		}
 	}
 	var key [C.ACL_IPC_KEY_SIZE]C.char
@@ -52,11 +52,11 @@ func keyLength(key []C.char) int {
 	return len(key) - 1
 }
 
-// Key is what an admitted process imports the memory by. Whoever knows it can do so only where it was admitted.
+// Key returns the key by which an admitted process imports the memory. The key alone admits nobody.
 func (e *Export) Key() string { return e.key }
 
-// Admit lets a process import the memory. Its number is what Thread.Process returns there, which is not its number in
-// a container.
+// Admit lets a process import the memory. process is the number that Thread.Process returns there, which differs from
+// its process id inside a container.
 func (e *Export) Admit(t *Thread, process int32) error {
 	if err := t.owns(e.memory.ctx, "an export"); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (t *Thread) closeIPC(name string) error {
 	return t.answer(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
 }
 
-// Import gives this process the memory of another's export, of which size bytes are used. The caller closes it when no
-// work uses it any more.
+// Import maps the memory of another process's export, of which size bytes are used. The caller closes it when no work
+// uses it any more.
 func (t *Thread) Import(name string, size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an import of 0 bytes", ErrInvalid)
@@ -114,7 +114,8 @@ func (t *Thread) Import(name string, size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// Process is this process's number as the driver knows it, for another's Admit: the host's, in a container too.
+// Process returns this process's number as the driver knows it, for Admit in another process: the host's number, even
+// inside a container.
 func (t *Thread) Process() (int32, error) {
 	var process C.int32_t
 	if err := t.answer(C.call_process(t.call, &process), "aclrtDeviceGetBareTgid", ""); err != nil {

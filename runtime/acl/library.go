@@ -20,26 +20,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is AscendCL, loaded and initialised. Its methods may be called from any goroutine; what
-// needs a context is reached through NewContext only.
+// A Library is AscendCL, loaded and initialized. Its methods may be called from any goroutine; whatever needs a context
+// is reached through NewContext.
 type Library struct {
 	api  *C.struct_acl_api
 	info Info
 
 	mu       sync.Mutex
 	process  *C.struct_call // for calls without context, one at a time, under mu; nil once closed
-	contexts int            // open contexts, which keep the library open
+	contexts int            // open contexts, during which the library cannot be closed
 }
 
-// opening guards aclInit and its counterpart, which must not run beside themselves.
+// opening is held during aclInit and its counterpart, which must not run in parallel.
 var opening sync.Mutex
 
-// Open loads AscendCL and initialises it for the process. It fails with a *LoadError that names what was
-// looked for and where, or with the *Error of aclInit. The first library that opens and has all required
-// symbols is taken. Call it before the process forks: loading starts threads.
+// Open loads AscendCL and initializes it for the process. It uses the first library that opens and has all required
+// symbols. It fails with a *LoadError that says what was tried, or with the *Error of aclInit. Call it before the
+// process forks, because loading starts threads.
 //
-// Each Open takes one reference to AscendCL, which the engine around us may be using too; Close gives it
-// back and ends AscendCL for nobody else. The library itself stays loaded for good.
+// Each Open takes one reference to AscendCL, which the engine in this process may be using too. Close gives the
+// reference back and does not finalize AscendCL for others. The library itself stays loaded for good.
 func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()
@@ -56,7 +56,7 @@ func Open(o Options) (*Library, error) {
 			if failed.Code != compilingStub {
 				return nil, fmt.Errorf("%s: %w", l.info.Library, err)
 			}
-			// A library to link against, not to run: the real one may come later on the path.
+			// a stub for linking, not for running: the real library may be later on the path
 			missed.Tried = append(missed.Tried, Attempt{Library: name, Reason: err.Error()})
 			continue
 		}
@@ -66,7 +66,7 @@ func Open(o Options) (*Library, error) {
 	return nil, missed
 }
 
-// load opens one library and finds its symbols. Without all required ones there is an Attempt instead.
+// load opens one library and finds its symbols. If it lacks required ones, the Attempt says so.
 func load(name string, hidden []string) (*Library, Attempt) {
 	loaded, err := sharedlib.Open(name)
 	if err != nil {
@@ -94,14 +94,15 @@ func symbols() []sharedlib.Symbol {
 	}
 }
 
-// discard frees what is ours of a library; the library itself stays loaded, as it always does.
+// discard frees the binding's memory; the library itself stays loaded.
 func (l *Library) discard() {
 	C.call_delete(l.process)
 	C.free(unsafe.Pointer(l.api))
 	l.process, l.api = nil, nil
 }
 
-// learn fills in what the library says of itself. What it does not say stays empty: nothing depends on it.
+// learn fills in what the library reports about itself. Fields that it does not report stay empty: nothing depends on
+// them.
 func (l *Library) learn() {
 	var v struct{ major, minor, patch C.int32_t }
 	if C.call_version(l.process, &v.major, &v.minor, &v.patch) == 0 {
@@ -121,7 +122,7 @@ func (l *Library) learn() {
 	}
 }
 
-// Info is what was found at Open.
+// Info returns what Open found.
 func (l *Library) Info() Info {
 	info := l.info
 	info.Missing, info.Signals = slices.Clone(info.Missing), slices.Clone(info.Signals)
@@ -131,8 +132,7 @@ func (l *Library) Info() Info {
 // Has reports whether the library has a symbol that the binding uses.
 func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
 
-// Close gives the reference of Open back. It refuses with ErrBusy while a context is open. A second
-// Close does nothing.
+// Close gives the reference of Open back. It fails with ErrBusy while a context is open. A second Close does nothing.
 func (l *Library) Close() error {
 	opening.Lock()
 	defer opening.Unlock()
@@ -147,7 +147,7 @@ func (l *Library) Close() error {
 	var left C.uint64_t
 	code := C.call_finalize_reference(l.process, &left)
 	if code == C.CALL_NO_SYMBOL {
-		// An old release: only aclFinalize would do, and that ends AscendCL for the engine as well.
+		// an old release: it has only aclFinalize, which would end AscendCL for the engine as well
 		code = 0
 	}
 	err := l.answer(l.process, code, "aclFinalizeReference", "")
@@ -167,7 +167,7 @@ func (l *Library) call(symbol string, f func(*C.struct_call) C.int, format strin
 	return l.answer(l.process, f(l.process), symbol, format, args...)
 }
 
-// answer makes an error of what a call answered; nil for success.
+// answer converts the result of a call to an error; nil for success.
 func (l *Library) answer(c *C.struct_call, code C.int, symbol, format string, args ...any) error {
 	switch code {
 	case 0:
@@ -182,7 +182,7 @@ func (l *Library) answer(c *C.struct_call, code C.int, symbol, format string, ar
 	}
 }
 
-// hold and release count the contexts that are open.
+// hold and release count the open contexts.
 func (l *Library) hold() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

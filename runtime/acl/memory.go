@@ -16,9 +16,9 @@ import (
 type Place int
 
 const (
-	// OnDevice is the device's own memory: an address of it means nothing to ordinary code.
+	// OnDevice is the device's own memory: its addresses are meaningless to ordinary code.
 	OnDevice Place = iota + 1
-	// OnHost is host memory that the device can reach, because it is pinned.
+	// OnHost is pinned host memory, which the device can reach.
 	OnHost
 )
 
@@ -32,32 +32,32 @@ func (p Place) String() string {
 	return fmt.Sprintf("place %d", int(p))
 }
 
-// A Policy says what pages device memory is made of.
+// A Policy says which page size device memory has.
 type Policy int
 
 const (
-	// HugeFirst takes 2 MiB pages for more than 1 MiB, if there are any.
+	// HugeFirst uses 2 MiB pages for more than 1 MiB, if there are any.
 	HugeFirst Policy = C.ACL_HUGE_FIRST
-	// HugeOnly takes 2 MiB pages, or fails with OutOfMemory.
+	// HugeOnly uses 2 MiB pages, or fails with OutOfMemory.
 	HugeOnly Policy = C.ACL_HUGE_ONLY
-	// NormalOnly takes 4 KiB pages.
+	// NormalOnly uses 4 KiB pages.
 	NormalOnly Policy = C.ACL_NORMAL_ONLY
 )
 
-// Memory is one stretch of memory that the device can reach. It belongs to the context it was made in,
-// and stays until Close. Close does not wait for work that uses it: whoever frees has the completion.
+// Memory is one range of memory that the device can reach. It belongs to the context in which it was made, and stays
+// until Close. Close does not wait for work that uses it: the caller must have its completion.
 type Memory struct {
 	ctx     *Context
 	place   Place
 	address C.acl_address
 	size    uint64
-	mapped  C.acl_address // registered host memory as the device sees it; zero otherwise
+	mapped  C.acl_address // address of registered host memory on the device; zero for other memory
 	give    func(*Thread, *Memory) error
 	closed  atomic.Bool
 }
 
-// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined.
-// OutOfMemory is an outcome like any other. The caller closes the memory.
+// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined. It may fail with
+// OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocDevice(size uint64, p Policy) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
@@ -79,8 +79,8 @@ func freeDevice(t *Thread, m *Memory) error {
 	return err
 }
 
-// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined.
-// OutOfMemory is an outcome like any other. The caller closes the memory.
+// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined. It may fail
+// with OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocHost(size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
@@ -102,9 +102,8 @@ func freeHost(t *Thread, m *Memory) error {
 	return err
 }
 
-// Lent describes memory that somebody else owns, such as the engine's tensors on the device. It is
-// checked where the library can tell: that it is where it is said to be, and all in one allocation. Closing
-// it frees nothing.
+// Lent describes memory of another owner, such as the engine's tensors on the device. If the library can tell, it is
+// checked to be in the given place and within one allocation. Closing it frees nothing.
 func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
 		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)
@@ -139,8 +138,8 @@ func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// Close gives the memory back, at once: no work may be using it. It stays open if the library refuses.
-// A second Close does nothing.
+// Close frees the memory at once: no work may be using it. It stays open if the library refuses. A second Close does
+// nothing.
 func (m *Memory) Close(t *Thread) error {
 	if err := t.owns(m.ctx, "memory"); err != nil {
 		return err
@@ -155,20 +154,20 @@ func (m *Memory) Close(t *Thread) error {
 	return nil
 }
 
-// Place is where the memory is.
+// Place returns where the memory is.
 func (m *Memory) Place() Place { return m.place }
 
-// Address is the first byte's address: on the device, or in this process.
+// Address returns the address of the first byte: on the device, or in this process.
 func (m *Memory) Address() uintptr { return uintptr(m.address) }
 
-// Mapped is the address that the device has for registered host memory, zero for any other. It is of
-// use to kernels and not for copies.
+// Mapped returns the address on the device of registered host memory, or zero for other memory. It is of use to kernels
+// and not for copies.
 func (m *Memory) Mapped() uintptr { return uintptr(m.mapped) }
 
-// Size is in bytes.
+// Size returns the size in bytes.
 func (m *Memory) Size() uint64 { return m.size }
 
-// Bytes is host memory as a slice, for as long as the memory is open; nil for device memory.
+// Bytes returns host memory as a slice, valid while the memory is open, or nil for device memory.
 func (m *Memory) Bytes() []byte {
 	if m.place != OnHost || m.closed.Load() {
 		return nil
@@ -183,15 +182,15 @@ type Range struct {
 	Size   uint64
 }
 
-// All is the whole memory.
+// All returns the whole memory as a range.
 func (m *Memory) All() Range { return Range{Memory: m, Size: m.size} }
 
-// Range is size bytes of the memory from offset on. It is checked when it is used.
+// Range returns size bytes of the memory from offset on. It is checked when it is used.
 func (m *Memory) Range(offset, size uint64) Range {
 	return Range{Memory: m, Offset: offset, Size: size}
 }
 
-// check refuses a range that t's device may not touch.
+// check refuses a range that t's device must not touch.
 func (r Range) check(t *Thread, what string) error {
 	m := r.Memory
 	switch {
@@ -210,10 +209,10 @@ func (r Range) check(t *Thread, what string) error {
 
 func (r Range) start() C.acl_address { return r.Memory.address + C.acl_address(r.Offset) }
 
-// MemInfo is how much memory the context's device has, in bytes.
+// MemInfo holds how much memory the context's device has, in bytes.
 type MemInfo struct{ Free, Total uint64 }
 
-// MemInfo asks for the device's memory: HBM, or what the chip has in its place.
+// MemInfo returns the size of the device's memory: HBM, or what the chip has in its place.
 func (t *Thread) MemInfo() (MemInfo, error) {
 	for _, attribute := range []C.int{C.ACL_MEM_HBM, C.ACL_MEM_DDR} {
 		var available, total C.size_t
@@ -221,7 +220,7 @@ func (t *Thread) MemInfo() (MemInfo, error) {
 		if err != nil {
 			return MemInfo{}, err
 		}
-		if total != 0 { // two zeros are a chip that does not know the attribute
+		if total != 0 { // two zeros mean that the chip does not know the attribute
 			return MemInfo{Free: uint64(available), Total: uint64(total)}, nil
 		}
 	}

@@ -4,12 +4,12 @@ package acl
 
 import "github.com/kvferry/kvferry/runtime/sharedlib"
 
-// Without cgo there is no way into a C library: Open says so, and a Library never comes to exist.
+// Without cgo no C library can be called: Open returns an error, and a Library never exists.
 
-// A Library is AscendCL, loaded and initialised.
+// A Library is AscendCL, loaded and initialized.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system that CANN does not exist for.
+// Open fails: this program was built without cgo, or for a system without CANN.
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
 	for _, name := range o.candidates() {

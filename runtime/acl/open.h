@@ -10,7 +10,7 @@ struct acl_symbol {
   int required;
 };
 
-// acl_symbol gives the symbols one by one, and NULL after the last.
+// acl_symbol returns the symbols one by one, and NULL after the last.
 const struct acl_symbol *acl_symbol(size_t index);
 
 // acl_api_new makes an empty table of functions; free it with free.

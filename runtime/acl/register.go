@@ -11,14 +11,14 @@ import (
 	"unsafe"
 )
 
-// registerAlign is the alignment of host memory that is to be registered, in bytes.
+// registerAlign is the required alignment of host memory to be registered, in bytes.
 const registerAlign = 4096
 
-// RegisterHost pins existing host memory and opens it to the device. It must be a mapping of its own,
-// as mmap makes them, at a multiple of 4096, and must stay mapped until Close: memory of Go's heap may
-// neither be pinned nor outlive its slice. Kernels up to 5.10 refuse it: AllocHost works on all.
+// RegisterHost pins existing host memory and opens it to the device. It must be a mapping of its own, as mmap makes it,
+// at a multiple of 4096, and must stay mapped until Close: memory of Go's heap can neither be pinned nor outlive its
+// slice. Kernels up to 5.10 refuse it; AllocHost works on all.
 //
-// Memory that is registered already answers Bug. Old libraries answer Unsupported.
+// For memory that is registered already it fails with Bug, on old libraries with Unsupported.
 func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 	start := unsafe.Pointer(unsafe.SliceData(mapping))
 	if len(mapping) == 0 || uintptr(start)%registerAlign != 0 {
@@ -26,7 +26,8 @@ func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 			start, registerAlign)
 	}
 	if !t.lib.Has("aclrtHostUnregister") {
-		return nil, &MissingError{Symbol: "aclrtHostUnregister", Library: t.lib.info.Library} // there would be no way back
+		// without it the registration could not be ended
+		return nil, &MissingError{Symbol: "aclrtHostUnregister", Library: t.lib.info.Library}
 	}
 	m := &Memory{ctx: t.ctx, place: OnHost, address: C.acl_address(uintptr(start)), size: uint64(len(mapping)),
 		give: unregister}

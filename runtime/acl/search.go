@@ -12,31 +12,31 @@ const LibraryVariable = "KVFERRY_ASCENDCL"
 
 // Options say which library to load.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search. Nothing else is tried then.
-	// Empty: the variable KVFERRY_ASCENDCL; if that is empty too, libascendcl.so and libacl_rt.so, by the
-	// loader's search and then in the toolkit that ASCEND_HOME_PATH names.
+	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
+	// variable KVFERRY_ASCENDCL; if that is empty too, libascendcl.so and libacl_rt.so, first by the loader's search and
+	// then in the toolkit that ASCEND_HOME_PATH names.
 	Library string
 
-	hidden []string // symbols that are taken to be missing; tests of old releases
+	hidden []string // symbols that count as missing; for tests of old releases
 }
 
-// candidates lists what to try, in order. Of the two names the older is first: newer releases have both and
+// candidates returns the libraries to try, in order. The older of the two names is first: newer releases have both and
 // announce the end of the first.
 func (o Options) candidates() []string {
 	names := []string{"libascendcl.so", "libacl_rt.so"}
 	return sharedlib.Search{Library: o.Library, Variable: LibraryVariable, Names: names}.Candidates()
 }
 
-// An Attempt is one library that was tried and could not be used.
+// An Attempt is a library that was tried and could not be used.
 type Attempt = sharedlib.Attempt
 
-// A LoadError says that no usable AscendCL was found, and all that was tried. It is Config.
+// A LoadError says that no usable AscendCL was found, and what was tried. Its class is Config.
 type LoadError struct{ Tried []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
 	b.WriteString("acl: no usable AscendCL library")
-	sharedlib.Tell(&b, e.Tried)
+	sharedlib.AppendAttempts(&b, e.Tried)
 	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
 	return b.String()
 }

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// StreamOptions describe a stream.
+// StreamOptions describes a stream.
 type StreamOptions struct {
-	// StopOnFailure makes the first failure in the stream stop all streams of its context, so that
-	// nothing runs on what a failed task left behind. Own contexts only.
+	// StopOnFailure makes the first failure in the stream stop all streams of its context, so that no work runs on the
+	// result of a failed task. Only for separate contexts.
 	StopOnFailure bool
 
-	// CompletionsMax bounds the completions that may be outstanding. Zero: 1024.
+	// CompletionsMax bounds the outstanding completions. Zero: 1024.
 	CompletionsMax int
 }
 
-// A Stream is a queue of work for the device, done in order. Its methods are for the thread of its
-// context. Work is settled, its memory free to use, only when a completion or a synchronisation says so.
+// A Stream is a queue of work for the device, done in order. Its methods are for the thread of its context. Work is
+// settled, and its memory free to use, only when a completion or a synchronization says so.
 type Stream struct {
 	ctx    *Context
 	handle C.acl_handle
 
-	aborted atomic.Bool // set before the library is told: from then on no completion is believed
+	aborted atomic.Bool // set before the library is called: from then on no completion counts as success
 	closing atomic.Bool // Close has begun; it may have to be called again
 
 	completionsMax int
@@ -40,7 +40,7 @@ type Stream struct {
 
 // NewStream makes a stream. The caller closes it.
 //
-// Its flags ask for fast launches only. The flag for fast synchronisation is left out: it makes whoever
+// Its flags ask for fast launches only. The flag for fast synchronization is not set, because it makes a thread that
 // waits for the stream query without pause, on a whole core.
 func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 	if o.CompletionsMax == 0 {
@@ -70,12 +70,13 @@ func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 	return s, nil
 }
 
-// Handle is the library's own handle, an aclrtStream, for other libraries of CANN. It is good for calls
-// inside Do and Apart of the stream's context, until Close; ask Usable before each.
+// Handle returns the library's own handle, an aclrtStream, for other libraries of CANN. It may be used inside Do and
+// Apart of the stream's context, until Close; call Usable before each use.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
-// Usable is nil while the stream takes work from the thread: it is of the thread's context, is open, and was not
-// aborted. Package acl asks by itself; this is for who puts work of another library into the stream.
+// Usable returns nil while the stream accepts work from the thread: it belongs to the thread's context, is open, and
+// was not aborted. Package acl checks this by itself; callers that put work of another library into the stream must
+// call it.
 func (s *Stream) Usable(at Current) error {
 	if s.ctx != at.context() {
 		return fmt.Errorf("%w: the stream", ErrForeign)
@@ -89,8 +90,8 @@ func (s *Stream) Usable(at Current) error {
 	return nil
 }
 
-// Synchronize blocks the context's thread until all work in the stream has ended. When the time, at
-// least a millisecond, is over it answers Timeout: the work goes on, and nothing is settled.
+// Synchronize blocks the context's thread until all work in the stream has ended. After timeout, which is at least a
+// millisecond, it fails with Timeout: the work goes on, and nothing is settled.
 func (s *Stream) Synchronize(t *Thread, timeout time.Duration) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (s *Stream) synchronize(t *Thread, timeout time.Duration) error {
 	return t.answer(code, "aclrtSynchronizeStreamWithTimeout", "stream=%#x ms=%d", s.handle, wait)
 }
 
-// Failure is the error that the stream has stopped with, nil while it has none.
+// Failure returns the error by which the stream has stopped, or nil.
 func (s *Stream) Failure(t *Thread) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (s *Stream) Failure(t *Thread) error {
 	return s.failure(t)
 }
 
-// failure asks in the way that the library has. The waiter uses it too, on its own thread.
+// failure queries in the way that the library offers. The waiter uses it too, on its own thread.
 func (s *Stream) failure(t *Thread) error {
 	var status C.int
 	err := t.answer(C.call_query_stream(t.call, s.handle, &status), "aclrtStreamQuery", "stream=%#x", s.handle)
@@ -128,9 +129,9 @@ func (s *Stream) failure(t *Thread) error {
 	return err
 }
 
-// Abort drops the work that has not begun. Completions that are outstanding end as Cancelled, and the
-// stream takes no more work. Cancelled work is not settled: what has begun may go on for as long as the
-// link's own retries last. Libraries without aclrtStreamAbort answer Unsupported, and nothing changes.
+// Abort drops the work that has not begun. Outstanding completions end as Cancelled, and the stream accepts no more
+// work. Cancelled work is not settled: work that has begun may go on for as long as the link's own retries last.
+// Libraries without aclrtStreamAbort fail with Unsupported, and nothing changes.
 func (s *Stream) Abort(t *Thread) error {
 	if err := t.owns(s.ctx, "stream"); err != nil {
 		return err
@@ -141,14 +142,14 @@ func (s *Stream) Abort(t *Thread) error {
 	if !t.lib.Has("aclrtStreamAbort") {
 		return &MissingError{Symbol: "aclrtStreamAbort", Library: t.lib.info.Library}
 	}
-	// First, because the abort itself may make events look complete.
+	// first, because the abort itself may make events look complete
 	s.aborted.Store(true)
 	return t.answer(C.call_abort_stream(t.call, s.handle), "aclrtStreamAbort", "stream=%#x", s.handle)
 }
 
-// Close destroys the stream. It refuses with ErrBusy while completions are outstanding, and with
-// Timeout while other work is, after the context's CloseTimeout: then Abort it first. It may be called
-// again after any failure. After an abort, or where the stream has failed, it does not wait for work.
+// Close destroys the stream. It fails with ErrBusy while completions are outstanding, and with Timeout if other work is
+// not over after the context's CloseTimeout: then Abort it first. It may be called again after any failure. After an
+// abort, or if the stream has failed, it does not wait for work.
 func (s *Stream) Close(t *Thread) error {
 	if err := t.owns(s.ctx, "stream"); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (s *Stream) Close(t *Thread) error {
 	return nil
 }
 
-// destroyStream uses the form that does not wait for work that may never end, where there is one.
+// destroyStream uses the form that does not wait for work that may never end, if the library has it.
 func (t *Thread) destroyStream(s *Stream, force bool) error {
 	if force {
 		err := t.answer(C.call_destroy_stream_force(t.call, s.handle), "aclrtDestroyStreamForce", "stream=%#x", s.handle)

@@ -274,7 +274,7 @@ func TestAnAnswerThatWasLostComesAgain(t *testing.T) {
 	reserve := protocol.EngineCall{ID: c.last, Op: []byte("reserve"), Count: 2}
 	c.write(reserve.Append(nil))
 	c.close()
-	c.connect(protocol.AttachRequest{Version: 1, Session: c.told.Session, Life: c.told.Life, Open: []uint64{reserve.ID}})
+	c.connect(protocol.AttachRequest{Version: 1, Session: c.told.Session, Incarnation: c.told.Incarnation, Open: []uint64{reserve.ID}})
 	if !c.told.Resumed {
 		t.Fatalf("not resumed: %s", c.told.Reason)
 	}
@@ -330,7 +330,7 @@ func TestASessionIsOfOneProcess(t *testing.T) {
 	p.Hear(&n)
 	c := r.attach()
 	c.close()
-	c.connect(protocol.AttachRequest{Version: 1, Session: 1, Life: c.told.Life})
+	c.connect(protocol.AttachRequest{Version: 1, Session: 1, Incarnation: c.told.Incarnation})
 	if effects.Code(c.told.Code) != effects.Refused {
 		t.Fatalf("%v: %s", effects.Code(c.told.Code), c.told.Reason)
 	}

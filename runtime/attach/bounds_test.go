@@ -40,7 +40,7 @@ func TestAnAttachedEngineGivesWayToNobody(t *testing.T) {
 
 	// One that goes on elsewhere does.
 	old := *c
-	c.connect(protocol.AttachRequest{Version: 1, Session: c.told.Session, Life: c.told.Life, Open: []uint64{c.last}})
+	c.connect(protocol.AttachRequest{Version: 1, Session: c.told.Session, Incarnation: c.told.Incarnation, Open: []uint64{c.last}})
 	if !c.told.Resumed {
 		t.Fatal("not resumed")
 	}

@@ -152,7 +152,7 @@ func Serve(cfg Config) (*Server, error) {
 func (s *Server) told() protocol.AttachResponse {
 	layout := s.node.Layout()
 	m := protocol.AttachResponse{
-		Version: protocol.AttachVersion, Life: protocol.UUID(s.node.Incarnation()), Offset: uint64(s.mapping.Offset),
+		Version: protocol.AttachVersion, Incarnation: protocol.UUID(s.node.Incarnation()), Offset: uint64(s.mapping.Offset),
 		PageBytes: uint64(s.mapping.PageBytes), Pages: uint32(s.mapping.Pages), Layers: uint32(s.node.Layers()),
 		Window: uint32(s.cfg.Window), Keys: uint32(s.cfg.Keys), Bytes: uint32(s.cfg.MessageBytes),
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,

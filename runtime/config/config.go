@@ -208,7 +208,7 @@ type Bounds struct {
 	Conns uint32 // connections, those without a handshake included
 	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open
 	// files. Strangers are those of one address that have not shaken hands.
-	Guests, GuestsPerAddress, Strangers uint32
+	Guests, InboundPerAddress, Strangers uint32
 
 	Commands     uint32 // engine commands in progress
 	RequestBytes uint32 // of the id of a request that a Put names

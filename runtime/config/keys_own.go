@@ -160,7 +160,7 @@ var nodeKeys = []key{
 	{name: "tables.guests", kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Guests }), def: "0",
 		doc: "connections of peers; 0 is 8192, but at most half of the files that the process may open"},
 	{name: "tables.guests_per_address",
-		kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.GuestsPerAddress }), def: "0",
+		kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.InboundPerAddress }), def: "0",
 		doc: "those of one address; 0 is seven eighths of all"},
 	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }),
 		def: "256",

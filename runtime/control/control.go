@@ -1,9 +1,21 @@
-// Package control is the border between a rank's event loop and whatever carries its control messages.
+// Package control is the boundary between the event loop of a rank (or of another machine, such as a directory) and the
+// library that carries its control messages between processes.
 //
-// A [Transport] carries out the effects Open, Close, Send, Post and Reply and tells a [Sink] how they
-// ended and what peers sent. It knows frames and connections and no protocol: bodies are opaque. What
-// each effect promises is written at the effect, in package effects; package controltest holds every
-// Transport to it.
+// A [Transport] carries out the effects Open, Close, Send, Post and Reply. It reports to a [Sink] how each of them
+// ended and what peers sent. A transport knows frames and connections and no protocol: bodies are opaque bytes. The
+// promise that belongs to each effect is written at the effect, in package effects, and package controltest holds every
+// Transport to these promises.
+//
+// Two packages implement Transport: control/zmq (the default, its own implementation of ZeroMQ's wire protocol) and
+// control/libzmq (the same messages over the C library). Package runtime receives one of them as an [Opener].
+//
+// A request and its reply, from the side of the client:
+//
+//	transport.Open(&effects.Open{Corr: 1, Channel: effects.ChannelAlloc, Addr: peer})
+//	    // sink: Opened{Corr: 1, Conn: 7, Code: OK}
+//	transport.Send(&effects.Send{Corr: 2, Conn: 7, Body: request})
+//	    // sink: Replied{Corr: 2, Body: reply}, or Unanswered{Corr: 2, Code: PeerLost}
+//	transport.Close(7)
 package control
 
 import (
@@ -15,90 +27,91 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Transport carries control messages. Its methods never block, may be called from any goroutine
-// and copy what they are given before they return. Calls of one goroutine are carried out in order.
+// A Transport carries control messages. Its methods never block, may be called from any goroutine and copy their
+// arguments before they return. The calls of one goroutine are carried out in their order.
 //
-// Every Open, Send and Post gets exactly one completion at the Sink, also when its queue is full
-// (Code TooMany, for Post Refused) and after Shutdown (Code Closed).
+// Every Open, Send and Post gets exactly one completion at the Sink, even if its queue is full (Code TooMany; Refused
+// for a Post) and even after Shutdown (Code Closed).
 type Transport interface {
 	Open(*effects.Open)
 
-	// Close ends a Conn that Opened gave. Bytes that its peer sends from then on are dropped. A
-	// completion that was posted before Close was carried out stays posted.
+	// Close ends a Conn that an Opened event reported. Bytes that its peer sends after that are dropped. A completion that
+	// was posted before Close was carried out stays posted.
 	Close(effects.Conn)
 
 	Send(*effects.Send)
 	Post(*effects.Post)
 
-	// Reply answers one Received. What cannot reach the asker any more is dropped and counted.
+	// Reply answers one Received. A reply is dropped and counted if the peer that sent the request cannot be reached any
+	// more.
 	Reply(*effects.Reply)
 
-	// Caller is the address that a peer's Conn came from, as of a Received. It is none once the Conn is gone, and for
-	// those that Open made.
+	// Caller returns the address of the peer behind a Conn that a Received event named. It returns the zero Addr once the
+	// connection has ended, and for a Conn that Open made.
 	Caller(effects.Conn) netip.Addr
 
-	// Servers are the channels served, in the order asked for, with the ports really bound.
+	// Servers returns the channels that are served, in the order of Env.Servers, with the ports that were really bound.
 	Servers() []Server
 
-	// Stats returns what was dropped since the start.
+	// Stats returns the counts of dropped messages and refused connections since the start.
 	Stats() Stats
 
-	// Shutdown completes all that is outstanding with Closed, gives messages that were posted or
-	// replied a bounded time to leave, and frees everything. It returns early with ctx's error; the
-	// rest then ends by itself within that bounded time. Later calls wait for the same end.
+	// Shutdown completes everything that is outstanding with Closed, gives messages that were posted or replied a bounded
+	// time to leave, and frees all resources. If ctx ends first, Shutdown returns its error and the rest ends by itself
+	// within that bounded time. Later calls wait for the same end.
 	//
-	// It waits for the Sink, so who calls it must not be the one that empties the Sink.
+	// It waits for the Sink, so the goroutine that empties the Sink must not call it.
 	Shutdown(ctx context.Context) error
 }
 
-// A Sink takes what a Transport has to tell. The event and its spans belong to the Sink from then on:
-// the Transport never touches them again.
+// A Sink receives the events of a Transport: completions and received messages. The event and the slices in it belong
+// to the Sink from then on; the Transport does not touch them again.
 //
-// Post is called from goroutines of the Transport and from within calls of it. It must not block on a
-// completion; the machine's Limits say how many there can be. It may block on a *effects.Received, which
-// never comes from within a call: then the Transport reads nothing more and pushes peers back.
+// Post is called from goroutines of the Transport and from within calls of its methods. It must not block on a
+// completion; the machine's Limits bound how many completions there can be. It may block on an *effects.Received, which
+// is never posted from within a call: while it blocks, the Transport reads nothing more, so peers feel backpressure.
 //
-// A Sink may be a stepper.Stepper, too: then the goroutine that read a message has the machine take it.
+// A Sink may implement stepper.Stepper, too. Then the goroutine that read a message also steps the machine with it.
 type Sink interface {
 	Post(effects.Event)
 }
 
-// Server is one channel that a rank serves. ChannelInit and ChannelAlloc answer requests,
-// ChannelProxy and ChannelDone take one-way messages.
+// Server is one channel that a machine serves. Whether its messages are requests that need a reply or one-way messages
+// follows from the channel (effects.Channel.Asks).
 type Server struct {
 	Channel effects.Channel
-	// Addr is where to bind. An empty host means every interface; port zero, one that is free.
+	// Addr is the address to bind. An empty host means every interface; port zero lets the system choose a free port.
 	Addr effects.Addr
-	// TellLost has a ConnLost posted when a client's connection ends on which a message was posted, after all of its
-	// messages: for a machine that keeps something for each client.
-	TellLost bool
+	// ReportLost makes the transport post a ConnLost when a client's connection ends, after all messages of that
+	// connection, if at least one message was posted. For machines that keep state for each client.
+	ReportLost bool
 }
 
-// Env is what a Transport is made with.
+// Env holds what a Transport is made with.
 type Env struct {
 	Servers []Server // may be empty
 	Sink    Sink
 	Log     *slog.Logger // nil: slog.Default()
-	// Poll is for how long a transport may poll for an answer before it sleeps, at the cost of a core; 0: it sleeps at
-	// once. A transport that cannot poll sleeps.
+	// Poll is how long a transport may poll for the next message before it sleeps, which costs a core meanwhile. Zero: it
+	// sleeps at once. A transport that cannot poll ignores it.
 	Poll time.Duration
-	// GuestsMax bounds the connections of peers at a time, below the bound that the transport has itself; 0 leaves it at
-	// that. A program with several transports shares its files among them by it.
-	GuestsMax int
+	// MaxInbound bounds the inbound connections that are open at a time, below the transport's own bound; zero leaves that
+	// bound alone. A program with several transports divides its file descriptors among them by this.
+	MaxInbound int
 }
 
 // Opener makes a Transport.
 type Opener func(Env) (Transport, error)
 
-// Stats counts what a Transport dropped, since its start.
+// Stats counts what a Transport dropped since its start.
 type Stats struct {
-	Malformed       uint64 // messages whose frames are not those of the channel
-	Unrequested     uint64 // answers that no Send was waiting for
-	RepliesDropped  uint64 // replies whose request is unknown, answered, or whose asker is gone or stuck
-	RequestsEvicted uint64 // requests forgotten unanswered, to bound their table
+	Malformed       uint64 // messages whose frames are not those of their channel
+	Unrequested     uint64 // replies that no Send was waiting for
+	RepliesDropped  uint64 // replies whose request is unknown or already answered, or whose peer is gone or does not read
+	RequestsEvicted uint64 // unanswered requests that were dropped because their table was full
 
-	Guests        uint64 // connections of peers that are there now
-	GuestsEvicted uint64 // connections closed to make room for others
-	GuestsExpired uint64 // connections closed because they said nothing that makes sense in time
-	GuestsRefused uint64 // connections that found no room, or no file
+	Guests         uint64 // inbound connections that are open now
+	InboundEvicted uint64 // inbound connections closed to make room for others
+	InboundExpired uint64 // inbound connections closed because they completed no handshake, or no message, in time
+	InboundRefused uint64 // inbound connections refused because a bound was reached or no file was left
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Error is why a Transport could not be made.
+// Error says why a Transport could not be made.
 type Error struct {
-	// Code: Invalid for a wrong setting, Refused where the system would not bind an address,
-	// TooMany where it has no more sockets or files.
+	// Code is Invalid for a wrong setting, Refused if the system would not bind an address, TooMany if it has no more
+	// sockets or files, and Unsupported if this transport cannot do what was asked.
 	Code effects.Code
-	// What was tried, or which setting is wrong, with its value.
+	// What names what was tried, or the setting that is wrong with its value.
 	What string
-	// Remedy says what to change.
+	// Remedy says what the operator should change.
 	Remedy string
 	// Cause is the system's own error, or nil.
 	Cause error
 }
 
-// Error returns one line: what, why, remedy.
+// Error returns one line: what failed, the cause and code, and the remedy.
 func (e *Error) Error() string {
 	if e.Cause == nil {
 		return fmt.Sprintf("%s (%s): %s", e.What, e.Code, e.Remedy)

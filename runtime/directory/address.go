@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// reachable is an address of this machine under which others may reach it: the first that is not the loopback's, of
-// IPv4 if there is one.
-func reachable() string {
+// reachableHost returns an address of this machine under which other hosts may reach it: the first one that is not a
+// loopback address, of IPv4 if there is one. It returns 127.0.0.1 if there is none.
+func reachableHost() string {
 	best := "127.0.0.1"
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

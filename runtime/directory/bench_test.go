@@ -26,9 +26,9 @@ const (
 	benchChunks = 100_000 // that the directory knows
 )
 
-// BenchmarkLookups has clients look a prefix up at a directory, each as soon as it was answered, and, in the same run,
-// ask a bare ROUTER of libzmq, which gives back what it gets. A turn of the one follows a turn of the other; the
-// medians of all turns are compared.
+// BenchmarkLookups makes clients look up a prefix at a directory, each as soon as its last reply arrived, and, in the
+// same run, send requests to a bare ROUTER of libzmq that echoes them. Turns of both alternate; the medians of all
+// turns are compared.
 func BenchmarkLookups(b *testing.B) {
 	for _, clients := range []int{1, 16, 256} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkLookups(b *testing.B) {
 	}
 }
 
-// A turn is what was measured of several.
+// A turn holds the measurements of several turns.
 type turn struct{ rates, latencies []float64 }
 
 func (t *turn) add(took time.Duration, latencies []time.Duration) {
@@ -64,7 +64,7 @@ func middle(x []float64) float64 { slices.Sort(x); return x[len(x)/2] }
 func (t *turn) rate() float64    { return middle(t.rates) }
 func (t *turn) latency() float64 { return middle(t.latencies) }
 
-// openFilled opens a directory that knows some chunks, of two instances.
+// openFilled opens a directory that knows some chunks of two instances.
 func openFilled(b *testing.B) *directory.Directory {
 	b.Helper()
 	cfg, err := config.ParseDirectory("f", []byte(freePorts(b, 1)), nil)
@@ -95,7 +95,7 @@ func openFilled(b *testing.B) *directory.Directory {
 	}
 }
 
-// startEcho starts a bare ROUTER that answers everybody with what it was asked.
+// startEcho starts a bare ROUTER that echoes requests.
 func startEcho(b *testing.B) effects.Addr {
 	b.Helper()
 	c, err := zmq4.NewContext()
@@ -135,7 +135,7 @@ func startEcho(b *testing.B) effects.Addr {
 	return addr
 }
 
-// Askers ask one question each at a time.
+// Askers send one request each at a time.
 type askers struct {
 	transport interface {
 		Send(*effects.Send)
@@ -186,7 +186,7 @@ func newAskers(b *testing.B, n int, to effects.Addr) *askers {
 	return a
 }
 
-// Post implements control.Sink: an answer has its asker ask again.
+// Post implements control.Sink: a reply makes its asker send the next request.
 func (a *askers) Post(ev effects.Event) {
 	switch e := ev.(type) {
 	case *effects.Opened:
@@ -216,7 +216,7 @@ func (a *askers) answered(i int) {
 	}
 }
 
-// turn asks so many questions and says how long that took, and each.
+// turn sends a number of requests and returns how long they took in all, and each.
 func (a *askers) turn(questions int) (took time.Duration, times []time.Duration) {
 	a.left, a.due, a.times = questions-len(a.conns), questions, make([]time.Duration, 0, questions)
 	start := time.Now()

@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/directory"
 )
 
-// fileOfChild has this test's process be a directory, with that for its file.
+// fileOfChild makes this test's process be a directory, with the variable's value as its file.
 const fileOfChild = "KVFERRY_TEST_DIRECTORY"
 
 // serveAlone is such a process. It ends with its standard input.
@@ -30,7 +30,7 @@ func serveAlone(file string) error {
 	if err != nil {
 		return err
 	}
-	opener := valkey.Beside(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream})
+	opener := valkey.WithLog(zmq.Config{}.Opener(), valkey.Config{Stream: cfg.Shared.Stream})
 	if _, err := directory.Open(cfg, opener, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func serveAlone(file string) error {
 	return err
 }
 
-// child starts one, and returns when it serves.
+// child starts such a process and returns when it serves.
 func child(b *testing.B, file string) *exec.Cmd {
 	b.Helper()
 	c := exec.Command(os.Args[0])
@@ -61,8 +61,9 @@ func child(b *testing.B, file string) *exec.Cmd {
 	return c
 }
 
-// BenchmarkDeath kills one of two directories that share a log, starts it again, and asks it until it answers as the
-// other one does: processes of their own, which know 100,000 chunks that workers told the one that is killed.
+// BenchmarkDeath kills one of two directories that share a log, starts it again, and queries it until it answers like
+// the other one. Both are processes of their own and know 100,000 chunks that workers reported to the one that is
+// killed.
 func BenchmarkDeath(b *testing.B) {
 	log := ", log: '" + valkeytest.Start(b).Addr() + "'}}}\n"
 	file := func() string { return freePorts(b, 1) + "extra_config: {kvferry: {directory: {syncs: 16" + log }

@@ -1,12 +1,18 @@
-// Package directory runs a directory for real: it listens where LMCache's workers, and ours, look for their controller,
-// and answers who has which chunk. What it knows are hints that workers tell again, so nothing of it is kept on disk:
-// one that was restarted asks each worker for all that it has.
+// Package directory runs a directory: a server that knows which worker has which chunk. It listens where the workers of
+// LMCache and of kvferry look for their controller, and answers their lookups. Its knowledge consists of hints that
+// workers report again, so nothing of it is kept on disk: after a restart the directory asks each worker for a full
+// sync.
 //
-// Several that name the same log tell each other what they hear, so each knows what any of them does.
+// Several directories that name the same log report to each other through it, so that each knows the workers of all.
 //
-// A caller may rely on this, beside what packages fsm/directory and fsm/directory/serve say: what workers send is read
-// as fast as the machine takes it, and no faster; a worker that is silent, slow or lies costs nobody else more than its
-// share of the tables; Close ends within the transport's bounds.
+//	d, err := directory.Open(cfg, zmq.Config{}.Opener(), slog.Default())
+//	...
+//	figures, ok := d.Figures() // how many workers and chunks it knows
+//	err = d.Close(ctx)
+//
+// A caller may rely on the following, beside what packages fsm/directory and fsm/directory/serve promise. Messages of
+// workers are read only as fast as the machine takes them. A worker that is silent or slow, or reports falsehoods,
+// costs others no more than its share of the tables. Close ends within the transport's bounds.
 package directory
 
 import (
@@ -28,20 +34,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// A Directory is one that serves. All methods are safe for concurrent use.
+// A Directory is a running directory. All methods are safe for concurrent use.
 type Directory struct {
 	host      *runtime.Host
-	machine   *serve.Machine // the loop's; looked at between its steps
+	machine   *serve.Machine // of the loop; read between its steps
 	ports     []config.MonitorPorts
 	heartbeat string
 	lines     *loglimit.Log
-	log       *asynclog.Handler // of those, on their way
+	log       *asynclog.Handler // of lines that are on their way to cfg's handler
 }
 
-// Figures are how much it knows.
+// Figures counts the entries of the directory's tables.
 type Figures = directory.Figures
 
-// Open starts a directory and returns when it serves. open makes its sockets; log may be nil. The error is a
+// Open starts a directory and returns when it serves. open makes its transport; log may be nil. The error is a
 // *runtime.Error.
 func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Directory, error) {
 	if log == nil {
@@ -50,13 +56,13 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	d := &Directory{log: asynclog.New(log.Handler())}
 	d.lines = loglimit.New(slog.New(d.log))
 	host, err := runtime.OpenHost(runtime.HostConfig{
-		Servers: servers(cfg), Control: open, Log: log, Waiting: int(cfg.Bounds.Mailbox), Observed: d.observed,
+		Servers: servers(cfg), Control: open, Log: log, Waiting: int(cfg.Bounds.Mailbox), Observed: d.observe,
 		WaitingBytes: 4 * cfg.Limits.MessageBytes,
 		Machine: func(_ effects.Time, listens []control.Server) (effects.Machine, error) {
-			d.ports = bound(cfg.Monitors, listens)
-			d.heartbeat = heartbeat(cfg, d.ports)
+			d.ports = boundPorts(cfg.Monitors, listens)
+			d.heartbeat = heartbeatAddr(cfg, d.ports)
 			var err error
-			d.machine, err = serve.New(machine(cfg, d.heartbeat))
+			d.machine, err = serve.New(machineConfig(cfg, d.heartbeat))
 			return d.machine, err
 		},
 	})
@@ -67,25 +73,27 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	return d, nil
 }
 
-// Ports are those that are really bound, in the order of the configuration.
+// Ports returns the ports that were really bound, in the order of the configuration.
 func (d *Directory) Ports() []config.MonitorPorts { return d.ports }
 
-// Heartbeat is where workers are told to send heartbeats, host:port; empty: nowhere.
+// Heartbeat returns the address to which workers are told to send heartbeats, as host:port. It is empty if they are
+// told to send none.
 func (d *Directory) Heartbeat() string { return d.heartbeat }
 
-// Figures counts what it knows; false: it has ended.
+// Figures returns the current counts. ok is false if the directory has ended.
 func (d *Directory) Figures() (f Figures, ok bool) {
 	ok = d.host.Between(func() { f = d.machine.Figures() })
 	return f, ok
 }
 
-// Told is how many workers it knows by what other directories tell alone, and whether the log by which they do is down.
-func (d *Directory) Told() (workers int, down bool) {
+// Replicated returns how many workers are known only through the log of other directories, and whether that log is
+// down.
+func (d *Directory) Replicated() (workers int, down bool) {
 	d.host.Between(func() { workers, down = d.machine.Told() })
 	return workers, down
 }
 
-// Close ends it. Workers find that out by themselves.
+// Close ends the directory. Workers notice that by themselves.
 func (d *Directory) Close(ctx context.Context) error {
 	err := d.host.Close(ctx)
 	d.lines.End()
@@ -96,10 +104,10 @@ func (d *Directory) Close(ctx context.Context) error {
 // flushPatience is how long the last lines of the log may take to be written.
 const flushPatience = time.Second
 
-// servers are the sockets of each set, in its order.
+// servers returns the sockets of each monitor, in its order: feed, requests and, if configured, heartbeats.
 func servers(cfg *config.Directory) (all []control.Server) {
 	add := func(ch effects.Channel, port uint16) {
-		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, TellLost: true})
+		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, ReportLost: true})
 	}
 	for _, m := range cfg.Monitors {
 		add(effects.ChannelFeed, m.Pull)
@@ -111,8 +119,8 @@ func servers(cfg *config.Directory) (all []control.Server) {
 	return all
 }
 
-// bound are the ports of sockets that servers made.
-func bound(asked []config.MonitorPorts, listens []control.Server) []config.MonitorPorts {
+// boundPorts returns the ports of the sockets that servers made.
+func boundPorts(asked []config.MonitorPorts, listens []control.Server) []config.MonitorPorts {
 	all := make([]config.MonitorPorts, len(asked))
 	for i, m := range asked {
 		all[i] = config.MonitorPorts{Pull: listens[0].Addr.Port, Reply: listens[1].Addr.Port, Beats: m.Beats}
@@ -123,9 +131,9 @@ func bound(asked []config.MonitorPorts, listens []control.Server) []config.Monit
 	return all
 }
 
-// heartbeat is where workers send theirs: the first port for them. Where a directory is bound to every interface and
-// nothing says under which address it is reached, that is the machine's first one.
-func heartbeat(cfg *config.Directory, ports []config.MonitorPorts) string {
+// heartbeatAddr returns where workers send heartbeats: the first port for them. If the directory is bound to every
+// interface and no address is advertised, the host is this machine's first reachable address.
+func heartbeatAddr(cfg *config.Directory, ports []config.MonitorPorts) string {
 	for _, p := range ports {
 		if !p.Beats {
 			continue
@@ -135,24 +143,24 @@ func heartbeat(cfg *config.Directory, ports []config.MonitorPorts) string {
 			host = cfg.Host
 		}
 		if at, err := netip.ParseAddr(host); host == "" || err == nil && at.IsUnspecified() {
-			host = reachable()
+			host = reachableHost()
 		}
 		return protocol.Endpoint{Host: host, Port: p.Heartbeat}.String()
 	}
 	return ""
 }
 
-// machine is the configuration of the machine.
-func machine(cfg *config.Directory, heartbeat string) serve.Config {
+// machineConfig returns the configuration of the machine.
+func machineConfig(cfg *config.Directory, heartbeat string) serve.Config {
 	c, t := serve.Default(), &cfg.Tables
 	c.Wire, c.Heartbeat = cfg.Limits, heartbeat
 	var life [8]byte
-	_, _ = rand.Read(life[:]) // It never fails.
+	_, _ = rand.Read(life[:]) // it never fails
 	c.Log.Addr, c.Log.Bytes = effects.Addr(cfg.Shared.At), int(cfg.Shared.Bytes)
 	c.Log.Life = binary.LittleEndian.Uint64(life[:]) | 1
 	k := &c.Directory
 	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // It never fails.
+	_, _ = rand.Read(seed[:]) // it never fails
 	k.Seed = binary.LittleEndian.Uint64(seed[:])
 	k.Instances, k.Workers, k.OfOne = int(t.Instances), int(t.Workers), int(t.WorkersOfOne)
 	k.Holders, k.Chunks, k.Prefix, k.Peers = int(t.Holders), int(t.Chunks), int(t.Prefix), int(t.Peers)

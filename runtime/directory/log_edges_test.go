@@ -15,8 +15,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey/valkeytest"
 )
 
-// A log that is emptied, or whose server is replaced by a copy without its tail, is read on from what it has. Who
-// starts then, and finds that its beginning or an entry in it is gone, has the worker asked for all.
+// A log that is emptied, or whose server is replaced by a copy without its tail, is read on from the position that it
+// has. A directory that starts then, and finds the log's beginning or an entry missing, asks the worker for a full
+// sync.
 func TestLogThatLosesEntries(t *testing.T) {
 	server := valkeytest.Start(t)
 	first, second := shares(t, freePorts(t, 1), server), shares(t, freePorts(t, 1), server)
@@ -38,7 +39,7 @@ func TestLogThatLosesEntries(t *testing.T) {
 	a.tell(a.operations("admit", 3, 4))
 	b.finds("a", 4, 1, 2, 3, 4)
 	server.Kill()
-	server.Again()
+	server.Restart()
 	server.Follow(copied)
 	server.Lead()
 	a.tell(a.operations("admit", 4, 5))
@@ -56,7 +57,7 @@ func TestLogThatLosesEntries(t *testing.T) {
 	a.lives("trimmed", d, 1, 2, 3, 4, 5)
 }
 
-// Lines are what is logged.
+// Lines collects log lines.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -91,14 +92,14 @@ func (l *lines) says(t *testing.T, words ...string) {
 	}
 }
 
-// file is what a directory's file says of TLS.
+// file returns the TLS keys of a directory's file.
 func file(ca, cert, key string) string {
 	return fmt.Sprintf(", log_tls: true, log_ca: %q, log_cert: %q, log_key: %q", ca, cert, key)
 }
 
-// The log may be reached by TLS, with certificates of both.
+// The log may be reached by TLS, with certificates of both ends.
 func TestLogByTLS(t *testing.T) {
-	ring := valkeytest.NewRing(t)
+	ring := valkeytest.NewKeyFiles(t)
 	server := valkeytest.StartEncrypted(t, ring)
 	more := file(ring.CA, ring.Cert, ring.Key)
 	first := sharesBy(t, freePorts(t, 1), server.Addr(), more, slog.DiscardHandler)
@@ -110,7 +111,7 @@ func TestLogByTLS(t *testing.T) {
 	b.finds("a", 2, 1, 2)
 }
 
-// A gate is before a server: while it is held, nothing gets through.
+// A gate stands before a server: while it is held, nothing gets through.
 type gate struct {
 	sync.RWMutex
 	net.Listener
@@ -155,9 +156,9 @@ func newGate(t *testing.T, server string) *gate {
 	return g
 }
 
-// A directory that did not reach the log while that was trimmed finds that entries are gone which it had not read, and
-// has those workers asked for all.
-func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
+// A directory that could not reach the log while it was trimmed finds that entries are gone which it had not read, and
+// asks those workers for a full sync.
+func TestLogTrimmedWhileDirectoryIsLate(t *testing.T) {
 	server, said := valkeytest.Start(t), new(lines)
 	late := newGate(t, server.Addr())
 	first := shares(t, freePorts(t, 1), server)
@@ -183,10 +184,10 @@ func TestLogThatIsTrimmedWhileOneIsLate(t *testing.T) {
 	a.lives("late", b, 1, 2, 3, 4)
 }
 
-// A server that wants another password, whose key is no stream, or that speaks TLS where the directory does not or with
-// others, is told of with what to change; the directory serves by itself meanwhile.
+// A server with another password, with a key that is no stream, or with a different use of TLS is logged with what to
+// change; the directory serves on its own meanwhile.
 func TestLogThatRefuses(t *testing.T) {
-	ring, other := valkeytest.NewRing(t), valkeytest.NewRing(t)
+	ring, other := valkeytest.NewKeyFiles(t), valkeytest.NewKeyFiles(t)
 	text := func(t *testing.T) *valkeytest.Server {
 		s := valkeytest.Start(t)
 		s.Do("SET", "kvferry:directory", "1")

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/directory"
 )
 
-// What a file may say is what the machine takes.
-func TestBoundsOfFilesAreTheMachines(t *testing.T) {
+// The bounds of the configuration file are those that the machine accepts.
+func TestFileBoundsMatchMachine(t *testing.T) {
 	for _, bounds := range []string{
 		"instances: 1048576, workers: 1048576, workers_of_one: 1048576, holders: 65534, chunks: 2147483648, prefix: 4096, " +
 			"peers: 256, batch_hashes: 65536, syncs: 4096, sync_patience: 1h",
@@ -27,7 +27,7 @@ func TestBoundsOfFilesAreTheMachines(t *testing.T) {
 	}
 }
 
-// Workers are told an address under which they reach the heartbeat port, or nothing where there is none.
+// Workers get an address under which they reach the heartbeat port, or none if there is no such port.
 func TestHeartbeatsHaveAnAddress(t *testing.T) {
 	for file, want := range map[string]string{
 		"controller_host: 127.0.0.1\n": "127.0.0.1:",

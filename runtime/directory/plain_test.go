@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// open starts a directory by a file.
+// open starts a directory from a file.
 func open(t *testing.T, file string) *directory.Directory {
 	t.Helper()
 	cfg, err := config.ParseDirectory("directory.yaml", []byte(file), nil)
@@ -59,8 +59,8 @@ func shut(t *testing.T, d *directory.Directory) {
 	}
 }
 
-// freePorts is a file of a directory with sockets of its own, whose ports stay the same. They are free on every
-// interface, as a directory without a host takes them on all.
+// freePorts writes the file of a directory with sockets of its own, whose ports stay the same. They are free on every
+// interface, because a directory without a host binds them on all.
 func freePorts(t testing.TB, sets int) string {
 	t.Helper()
 	var list []string
@@ -79,7 +79,7 @@ func freePorts(t testing.TB, sets int) string {
 	return "controller_host: 127.0.0.1\ncontroller_monitor_ports: [" + strings.Join(list, ", ") + "]\n"
 }
 
-// A worker is one of LMCache's, made by hand: sockets of libzmq, and messages of another codec than ours.
+// A worker is a handmade LMCache worker: sockets of libzmq, and messages of a codec other than kvferry's.
 type worker struct {
 	t                       testing.TB
 	instance                string
@@ -148,7 +148,7 @@ func (w *worker) listens() []field {
 	return append(w.who(), field{"ip", "10.0.0.9"}, field{"port", 9950 + w.rank}, field{"peer_init_url", w.url})
 }
 
-// ask sends a question as a worker's DEALER does, and reads the answer.
+// ask sends a request as a worker's DEALER does, and reads the reply.
 func (w *worker) ask(s *zmq4.Socket, body []byte) map[string]any {
 	w.t.Helper()
 	if _, err := s.SendMessage("", body); err != nil {
@@ -165,7 +165,7 @@ func (w *worker) ask(s *zmq4.Socket, body []byte) map[string]any {
 	return answer
 }
 
-// register says hello, and connects to where heartbeats go.
+// register registers the worker, and connects to the heartbeat address.
 func (w *worker) register() {
 	w.t.Helper()
 	answer := w.ask(w.reply, w.message("RegisterMsg", w.listens()...))
@@ -178,7 +178,7 @@ func (w *worker) register() {
 	w.heartbeats = w.socket(zmq4.DEALER, port)
 }
 
-// beat sends a heartbeat and says whether a full sync is wanted.
+// beat sends a heartbeat and reports whether a full sync is requested.
 func (w *worker) beat() bool {
 	w.t.Helper()
 	answer := w.ask(w.heartbeats, w.message("HeartbeatMsg", w.listens()...))
@@ -191,7 +191,7 @@ func (w *worker) beat() bool {
 	return false
 }
 
-// operations is a report of consecutive operations of one kind.
+// operations returns a report of consecutive operations of one kind.
 func (w *worker) operations(op string, from int, keys ...uint64) []byte {
 	var all []map[string]any
 	for i, k := range keys {
@@ -201,7 +201,7 @@ func (w *worker) operations(op string, from int, keys ...uint64) []byte {
 		field{"operations", all})...)
 }
 
-// tell sends messages together, as a worker's PUSH does with what waits.
+// tell sends messages together, as a worker's PUSH does with waiting ones.
 func (w *worker) tell(all ...[]byte) {
 	w.t.Helper()
 	if _, err := w.push.SendMessage(all); err != nil {
@@ -209,7 +209,7 @@ func (w *worker) tell(all ...[]byte) {
 	}
 }
 
-// holder is who has the first of these chunks.
+// holder returns the worker that has the first of these chunks.
 func (w *worker) holder(keys ...uint64) (instance, url string, hits int64) {
 	w.t.Helper()
 	answer := w.ask(w.reply, w.message("BatchedP2PLookupMsg", append([]field{{"hashes", keys}}, w.who()...)...))
@@ -228,7 +228,7 @@ func (w *worker) holder(keys ...uint64) (instance, url string, hits int64) {
 	return entry[0].(string), entry[3].(string), n
 }
 
-// finds asks until the answer is this one: what is told on one socket and asked on another has no order.
+// finds asks until it gets this reply, because messages on different sockets have no order.
 func (w *worker) finds(instance string, hits int64, keys ...uint64) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -242,7 +242,7 @@ func (w *worker) finds(instance string, hits int64, keys ...uint64) {
 	}
 }
 
-// sync tells all that the worker has.
+// sync reports everything that the worker has.
 func (w *worker) sync(id string, keys ...uint64) {
 	w.t.Helper()
 	at := append(w.who(), field{"location", "LocalCPUBackend"}, field{"sync_id", id})
@@ -296,7 +296,7 @@ func TestPlainWorkersFindEachOther(t *testing.T) {
 	b.finds("", 0, 7)
 }
 
-func TestDirectoryThatRestartsIsToldAgain(t *testing.T) {
+func TestRestartedDirectoryGetsFullSyncs(t *testing.T) {
 	file := freePorts(t, 1)
 	first := open(t, file)
 	a := newWorker(t, first.Ports()[0], "a", 0)
@@ -322,7 +322,7 @@ func TestDirectoryThatRestartsIsToldAgain(t *testing.T) {
 	}
 }
 
-func TestSilentWorkersAreForgotten(t *testing.T) {
+func TestSilentWorkersAreDropped(t *testing.T) {
 	d := open(t, freePorts(t, 1)+"health_check_interval: 1\nlmcache_worker_timeout: 1\n")
 	a := newWorker(t, d.Ports()[0], "a", 0)
 	b := newWorker(t, d.Ports()[0], "b", 0)

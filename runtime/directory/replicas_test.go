@@ -14,13 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/directory"
 )
 
-// shares starts a directory by a file, which shares the log that a server keeps.
+// shares starts a directory from a file; it shares the log that a server keeps.
 func shares(t *testing.T, file string, server *valkeytest.Server) *directory.Directory {
 	t.Helper()
 	return sharesBy(t, file, server.Addr(), "", slog.DiscardHandler)
 }
 
-// sharesBy is that with more in its file, as cmd/kvferry does it.
+// sharesBy is shares with additional keys in the file.
 func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *directory.Directory {
 	t.Helper()
 	cfg, err := config.ParseDirectory("directory.yaml",
@@ -30,11 +30,11 @@ func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *director
 	}
 	c := valkey.Config{Stream: cfg.Shared.Stream, Password: cfg.Shared.Password}
 	if cfg.Shared.TLS {
-		if c.TLS, err = valkey.Encrypted(cfg.Shared.CA, cfg.Shared.Cert, cfg.Shared.Key); err != nil {
+		if c.TLS, err = valkey.TLSConfig(cfg.Shared.CA, cfg.Shared.Cert, cfg.Shared.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d, err := directory.Open(cfg, valkey.Beside(zmq.Config{}.Opener(), c), slog.New(says))
+	d, err := directory.Open(cfg, valkey.WithLog(zmq.Config{}.Opener(), c), slog.New(says))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func sharesBy(t *testing.T, file, log, more string, says slog.Handler) *director
 	return d
 }
 
-// lives sends heartbeats of a worker that has these chunks, and syncs if it is asked to, until another one finds them.
+// lives sends heartbeats of a worker that has these chunks, and syncs on request, until another worker finds them.
 func (w *worker) lives(id string, asker *worker, keys ...uint64) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -60,7 +60,7 @@ func (w *worker) lives(id string, asker *worker, keys ...uint64) {
 	}
 }
 
-// A worker tells one directory, and all know it: also where that one dies, or the log.
+// A worker reports to one directory, and all know it, even after that one, or the log, has died.
 func TestDirectoriesShareALog(t *testing.T) {
 	server := valkeytest.Start(t)
 	files := []string{freePorts(t, 1), freePorts(t, 1)}
@@ -70,7 +70,7 @@ func TestDirectoriesShareALog(t *testing.T) {
 	a.register()
 	a.tell(a.operations("admit", 0, 1, 2, 3))
 	b.finds("a", 3, 1, 2, 3)
-	if told, down := second.Told(); told != 1 || down {
+	if told, down := second.Replicated(); told != 1 || down {
 		t.Errorf("by the other one it knows %d workers, down: %v", told, down)
 	}
 
@@ -91,7 +91,7 @@ func TestDirectoriesShareALog(t *testing.T) {
 	a.tell(a.operations("admit", 4, 4, 5))
 	c.finds("a", 2, 4, 5)
 	b.finds("a", 2, 1, 2)
-	server.Again()
+	server.Restart()
 	a.lives("log is gone", b, 1, 2, 4, 5)
 
 	a.tell(a.message("DeRegisterMsg", a.listens()[:4]...))

@@ -10,9 +10,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
-// A directory's process that was stopped for longer than the silence of its workers still knows what they told it, as
-// soon as it goes on: it heard nothing because it did not run. Without that, its first step after SIGCONT forgets all.
-func TestStoppedForLongerThanTheSilence(t *testing.T) {
+// A directory process that was stopped for longer than the silence timeout of its workers still knows their reports
+// once it continues: it received nothing because it did not run. Otherwise its first step after SIGCONT would drop
+// everything.
+func TestStoppedDirectoryKeepsWorkers(t *testing.T) {
 	const silence = 3 * time.Second
 	file := freePorts(t, 1) + "lmcache_worker_timeout: 3\nhealth_check_interval: 1\n"
 	cfg, err := config.ParseDirectory("f", []byte(file), nil)

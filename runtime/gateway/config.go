@@ -19,43 +19,44 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Name is the data plane's.
+// Name is the name of the data plane.
 const Name = "vllm"
 
-// Config configures a Gateway. What has no default must be set; zero means the default.
+// Config configures a Gateway. A field whose comment names no default must be set.
 type Config struct {
-	// Library is libnixl. It stays the caller's.
+	// Library is libnixl. The caller keeps ownership of it.
 	Library *libnixl.Library
-	// Sides opens side channels; zmq.Config's Opener does.
+	// Sides opens side channels, for example zmq.Config's Opener.
 	Sides control.Opener
-	// EngineID is what engines call this one; no two may have the same.
+	// EngineID is the name by which engines know this one. No two engines may have the same.
 	EngineID string
-	// Host is where engines reach our side channels, and Port that of the engine's own, as their remote_port; those for
-	// engines that write to us have ports of the system's choice.
+	// Host is where engines reach our side channels. Port is the port of the engine's own side channel, their remote_port;
+	// side channels of agents that engines write to have ports of the system's choice.
 	Host string
 	Port uint16
 	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
-	// they can over UCX's tcp: the file's nixl.trusted_network. Without it Host and engines must be of the loopback.
+	// UCX's tcp lets them do: the key nixl.trusted_network. Without it Host and the engines must have loopback addresses.
 	TrustedNetwork bool
-	// Hash is compatibility_hash, as engines that run the same model say it: 64 hexadecimal digits.
+	// Hash is compatibility_hash of the engines that run the same model: 64 hexadecimal digits.
 	Hash string
-	// Geometry is the rank's: it is the only one of its engine. Layout is that of its pages.
+	// Geometry describes the blocks of the rank, which must be the only one of its engine. Layout is that of its pages.
 	Geometry *geometry.Geometry
 	Layout   protocol.Layout
-	// Names are region_names, of each layer; CacheLayout is kv_cache_layout, LBHNC if empty; Backend attn_backend_name.
+	// Names are region_names, one for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. Backend is
+	// attn_backend_name.
 	Names       []string
 	CacheLayout string
 	Backend     string
-	// Limits are the keys gateway.* of the node's file; what is zero has their default.
+	// Limits are the keys gateway.* of the node's configuration; zero fields have their defaults.
 	Limits config.Gateway
-	Wire   protocol.Limits // of messages; the defaults if zero
+	Wire   protocol.Limits // bounds of messages; zero: the defaults
 }
 
-// ranksMax bounds the ranks of an engine that a rank of ours has to do with.
+// ranksMax bounds the ranks of an engine with which one rank of ours exchanges chunks.
 const ranksMax = 64
 
-// complete checks the configuration and fills in the defaults.
-func (c Config) complete() (Config, error) {
+// withDefaults checks the configuration and fills in the defaults.
+func (c Config) withDefaults() (Config, error) {
 	bad := func(field, value, remedy string) (Config, error) {
 		return c, fmt.Errorf("%w: %s of the gateway is %q; %s", plane.ErrInvalid, field, value, remedy)
 	}
@@ -122,7 +123,7 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// metadata is what we say of our memory, which begins at an address.
+// metadata returns the description of our memory that engines get, with the blocks beginning at base.
 func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 	g := c.Geometry
 	stride := uint64(g.Shares()) * pageBytes
@@ -145,7 +146,7 @@ func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 	return m
 }
 
-// machine is what the machine must know.
+// machine returns the configuration of the machine. front is the base of the decoy.
 func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 	served := env.Leased.Served()
 	m := c.metadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
@@ -171,7 +172,7 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 	}, nil
 }
 
-// params are those of agents.
+// params returns the parameters of the UCX backend of our agents.
 func (c *Config) params() map[string]string {
 	return libnixl.UCXParams(c.Limits.Transports, c.TrustedNetwork)
 }

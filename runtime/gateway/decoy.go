@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A decoy is as much address space as the pool has, over and over on the same little memory. The front tells of it: an
-// engine that only sends us notes wants to know where our blocks are all the same, and could write there.
+// A decoy is an address range as large as the pool, in which every piece maps the same small memory. The front
+// announces it instead of the pool: an engine that only sends us notes needs to know where our blocks are, and could
+// write there.
 type decoy struct{ space []byte }
 
-// Its memory: at least a few MiB, and so much that there are not too many mappings of it.
+// The size of that memory: at least a few MiB, and large enough that the range does not need too many mappings.
 const (
 	decoyBytes    = 4 << 20
 	decoyMappings = 1 << 10

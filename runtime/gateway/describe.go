@@ -9,14 +9,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// A Description is what a rank of an engine of vLLM says of itself at its side channel. A Config for engines like it
-// has its Hash, Names, CacheLayout and Backend.
+// A Description is what a rank of a vLLM engine reports about itself over its side channel. It has the Hash, Names,
+// CacheLayout and Backend of a Config for such engines.
 type Description struct {
 	Hash     string
-	Metadata protocol.NixlMetadata // not to be changed
+	Metadata protocol.NixlMetadata // must not be changed
 }
 
-// Describe asks the side channel of an engine. sides opens the connection; ctx bounds the wait.
+// Describe asks the side channel of an engine for its description. sides opens the connection; ctx bounds the wait.
 func Describe(ctx context.Context, sides control.Opener, host string, port uint16, stage, rank uint32) (
 	*Description, error,
 ) {
@@ -24,8 +24,8 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give that of vLLM's NIXL connector, which the "+
 			"engine has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
 	}
-	told := make(told, 4) // More than one question has.
-	t, err := sides(control.Env{Sink: told})
+	events := make(eventQueue, 4) // more than one request causes
+	t, err := sides(control.Env{Sink: events})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 	for {
 		var ev effects.Event
 		select {
-		case ev = <-told:
+		case ev = <-events:
 		case <-ctx.Done():
 			return bad("does not answer", ctx.Err())
 		}
@@ -67,13 +67,13 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 	}
 }
 
-// A told is a control.Sink of few events.
-type told chan effects.Event
+// eventQueue is a control.Sink for a few events.
+type eventQueue chan effects.Event
 
 // Post implements control.Sink.
-func (t told) Post(ev effects.Event) {
+func (q eventQueue) Post(ev effects.Event) {
 	select {
-	case t <- ev:
-	default: // Nobody asks any more.
+	case q <- ev:
+	default: // nobody reads any more
 	}
 }

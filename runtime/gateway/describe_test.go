@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/gateway"
 )
 
-// An answering is a side channel that says something to whoever asks; nil: nothing.
+// An answering is a side channel that replies with a fixed message; nil: it does not reply.
 type answering struct {
 	transport control.Transport
 	ready     chan struct{} // closed when that is set
@@ -47,7 +47,7 @@ func listening(t *testing.T, says []byte) (a *answering, port uint16) {
 	return a, a.transport.Servers()[0].Addr.Port
 }
 
-// What a side channel says is told as it is.
+// Describe returns the side channel's reply unchanged.
 func TestDescribe(t *testing.T) {
 	m := protocol.NixlMetadata{EngineID: []byte("E"), NumBlocks: 7, Layout: []byte("LBHNC"), BlockSize: 4,
 		BaseAddrs: []uint64{1 << 20}, BlockLens: []uint64{64}, BlockStrides: []uint64{64}, Backend: []byte("CPU_ATTN"),
@@ -68,7 +68,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// An engine whose connector is of another version is refused by name.
+// An engine whose connector has another version is refused with that version's name.
 func TestDescribeOtherVersion(t *testing.T) {
 	m := protocol.NixlMetadata{EngineID: []byte("E"), DCPSize: 1, PCPSize: 1}
 	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
@@ -81,8 +81,8 @@ func TestDescribeOtherVersion(t *testing.T) {
 	}
 }
 
-// Who is no such side channel, or none, or silent, is said with where it is and what to give.
-func TestDescribeNobody(t *testing.T) {
+// A peer that is no side channel, is silent or does not listen is named with its address and what to give instead.
+func TestDescribeUnreachable(t *testing.T) {
 	_, other := listening(t, []byte("HTTP/1.1 400"))
 	mute, silent := listening(t, nil)
 	left, gone := listening(t, nil)

@@ -1,26 +1,31 @@
-// Package gateway carries out fsm/gateway: it lets a node register blocks with engines of vLLM, and write into theirs,
-// that run its NIXL push connector as it is and know nothing of kvferry. Such an engine speaks by two ways: a side
-// channel over ZMQ, where it is asked what its memory is like, and notes between agents of libnixl, by which its memory
-// is reached too.
+// Package gateway connects a node to engines of vLLM that run the unmodified NIXL push connector and know nothing of
+// kvferry ("plain" engines). Through it a node registers its blocks with such an engine, which then writes into them,
+// and writes into blocks that such an engine registered. It is the driver of the machine fsm/gateway, which decides
+// everything.
+//
+// A plain engine communicates in two ways: over a side channel on ZeroMQ, where it answers requests for the layout of
+// its memory, and by notes between agents of libnixl, through which its memory is reached, too.
 //
 // A Gateway is a node's control transport and one of its data planes at once:
 //
 //	g, err := gateway.New(gateway.Config{…})
 //	node, err := runtime.Open(ctx, cfg, runtime.WithControl(g.Control(zmq.Config{}.Opener())), runtime.WithGateway(g), …)
 //
-// What is sent to an address of [Producer] goes to the machine, all else to the control transport that it stands
-// before. The machine has a goroutine of its own, and each agent one; the side channels are control transports.
+// A message to an address of [Producer] goes to the machine; every other message goes to the control transport that the
+// gateway wraps. The machine has one goroutine and each agent another one; the side channels are control transports.
 //
 // # Who may write until when
 //
-// As of every leased plane: nobody can watch what an engine's hardware stores. An engine that we registered with may
-// write for as long as the agent lives that it was told of, and that agent's end is the proof. Over cross-memory attach
-// it would be none, as the engine's process stores by itself; so agents that may be written to never allow it
-// (gateway.transports), and a UCX_TLS that would go before that is refused.
+// As on every leased plane, nobody can observe what an engine's hardware stores (rule M4 in docs/safety.md). An engine
+// that we registered with may write for as long as the agent of ours lives that the registration named; the end of that
+// agent is the proof that it cannot write any more. With cross-memory attach it would be no proof, because there the
+// engine's own process stores. Therefore agents that may be written to never allow it (gateway.transports), and New
+// refuses to run with UCX_TLS set, which would override that.
 //
 // # Trust
 //
-// libnixl believes the metadata of agents that it loads. They come from side channels that registrations name, of
-// engines or of whoever reaches the front: let only engines reach that. A process that reaches an agent over UCX's tcp
-// reads and writes all memory of ours, so a gateway that other hosts reach needs Config.TrustedNetwork.
+// libnixl believes the metadata of the agents that it loads. The metadata come from side channels that registrations
+// name, and any process that reaches the front can send a registration: let only engines reach it. A process that
+// reaches an agent over UCX's tcp can read and write all memory of this process, so a gateway that other hosts reach
+// needs Config.TrustedNetwork.
 package gateway

@@ -17,8 +17,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
 )
 
-// A plain engine, of one rank: written from what is known of vLLM's push connector, with none of our codecs and
-// machines. Its agent, and all of it, is the test's goroutine's alone, but for its side channel.
+// A plain engine of one rank. It is written from what is known of vLLM's push connector, with none of kvferry's codecs
+// and machines. Everything belongs to the test's goroutine, except its side channel.
 
 const (
 	limit      = 20 * time.Second
@@ -92,7 +92,7 @@ func pack(tb testing.TB, v any) []byte {
 	return b.Bytes()
 }
 
-// payload is what the side channel says.
+// payload returns what the side channel reports.
 func (e *plainEngine) payload(agent []byte) []byte {
 	base := e.base()
 	return pack(e.tb, map[string]any{
@@ -173,7 +173,7 @@ type remote struct {
 	meta  map[string]any
 }
 
-// meet asks a side channel and loads the agent that it tells of.
+// meet asks a side channel and loads the agent that it describes.
 func (e *plainEngine) meet(host string, port int) remote {
 	e.tb.Helper()
 	req := e.socket(zmq4.REQ)
@@ -222,7 +222,7 @@ func number(v any) int {
 	return n
 }
 
-// until runs the engine until something holds.
+// until runs the engine until a condition holds.
 func (e *plainEngine) until(what string, holds func() bool) {
 	e.tb.Helper()
 	for end := time.Now().Add(limit); !holds(); {
@@ -234,7 +234,7 @@ func (e *plainEngine) until(what string, holds func() bool) {
 	}
 }
 
-// turn takes what has come, and writes what can be.
+// turn handles the notes that have arrived, and writes what can be written.
 func (e *plainEngine) turn() {
 	e.tb.Helper()
 	notices, err := e.agent.Notices()
@@ -273,7 +273,7 @@ func (e *plainEngine) turn() {
 
 func base(id string) string { return id[:strings.LastIndex(id, "-")] }
 
-// write writes the last blocks that a registration has room for, and says so.
+// write writes the last blocks that a registration has room for, and reports it.
 func (e *plainEngine) write(reg map[string]any, list []int) error {
 	r := e.meet(reg["decode_host"].(string), number(reg["decode_port"]))
 	if r.meta["engine_id"] != reg["decode_engine_id"] {
@@ -325,7 +325,7 @@ func (e *plainEngine) register(at remote, request string, list []int) {
 	}
 }
 
-// fill has blocks hold what a request computes, from a position on.
+// fill makes blocks hold what a request computes, from a position on.
 func (e *plainEngine) fill(request string, list []int) {
 	for layer := range layers {
 		for i, n := range list {

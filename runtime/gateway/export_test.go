@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// Complete is c with its defaults.
+// Complete returns c with its defaults.
 func Complete(tb testing.TB, c Config) Config {
 	tb.Helper()
-	c, err := c.complete()
+	c, err := c.withDefaults()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return c
 }
 
-// ShareOf is how many connections each side channel of c may have in a process that may open limit files.
+// ShareOf returns how many connections each side channel of c may have in a process that may open limit files.
 func ShareOf(c *Config, limit int) int { return c.shareOf(limit, slog.New(slog.DiscardHandler)) }

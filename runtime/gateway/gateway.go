@@ -24,33 +24,33 @@ type Gateway struct {
 
 	env    plane.Env
 	log    *slog.Logger
-	seldom *loglimit.Log // of what others can cause
+	seldom *loglimit.Log   // for lines that peers can cause
 	done   chan struct{} // closed when the machine's goroutine has ended
 	quit   chan struct{}
 	once   sync.Once
-	wg     sync.WaitGroup // of agents and side channels
+	wg     sync.WaitGroup // agents and side channels
 	decoy  *decoy
-	// sideGuests bounds the connections of each side channel.
-	sideGuests int
+	// sideConnsMax bounds the connections of each side channel.
+	sideConnsMax int
 
-	left error // once done is closed: why memory must stay
+	left error // why the memory must stay mapped; read once done is closed
 
 	mu    sync.Mutex
 	stats Stats
 
-	// The machine's goroutine's alone.
+	// All fields below belong to the machine's goroutine.
 	m          *machine.Gateway
 	out        machine.Out
 	ends       map[machine.Agent]*end
-	sides      *asking
+	sideClient *sideClient
 	links      map[effects.Link]*link
 	jobs       map[effects.Corr]*job
 	expulsions map[uint64]func()
 	expelled   uint64
-	over       bool // the node is leaving
+	over       bool // the node is closing
 }
 
-// Producer is the address of a producer's rank of a plain engine of vLLM, as a Registration names it: host and port are
+// Producer returns the address of one rank of a plain vLLM producer, as a registration names it. host and port are
 // those of the engine's side channel (remote_host, remote_port).
 func Producer(host string, port uint16, stage, stages, rank, ranks uint32) register.Peer {
 	at := machine.Place{Host: host, Port: port, Stage: stage, Stages: stages, Rank: rank, Ranks: ranks}.Addr()
@@ -59,7 +59,7 @@ func Producer(host string, port uint16, stage, stages, rank, ranks uint32) regis
 
 // New checks a configuration. Nothing is opened before the node is.
 func New(c Config) (*Gateway, error) {
-	c, err := c.complete()
+	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +70,10 @@ func New(c Config) (*Gateway, error) {
 	}, nil
 }
 
-// Name is the data plane's.
+// Name returns the name of the data plane.
 func (g *Gateway) Name() string { return Name }
 
-// Open is a plane.Opener. It makes the front, and begins to answer engines.
+// Open is a plane.Opener. It makes the agent that receives registrations (the front) and starts to serve engines.
 func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	var err error
 	if g.env, err = env.CompleteLeased(); err != nil {
@@ -81,12 +81,13 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 	}
 	g.log = g.env.Log.With("plane", Name)
 	g.seldom = loglimit.New(g.log)
-	g.sideGuests = g.cfg.shareFiles(g.log)
+	g.sideConnsMax = g.cfg.shareFiles(g.log)
 	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
-		return nil, err // What an agent that stays might reach of the decoy stays, too: address space.
+		// the decoy's address space stays reserved, because an agent that could not be destroyed may still reach it
+		return nil, err
 	}
 	g.env.Leased.AddExpeller(g)
 	go g.run()
@@ -99,13 +100,13 @@ func (g *Gateway) open() error {
 		return err
 	}
 	g.m = machine.New(cfg)
-	if g.sides, err = g.openSides(); err != nil {
+	if g.sideClient, err = g.openSides(); err != nil {
 		return err
 	}
 	front := []plane.Region{{Host: true, Base: uintptr(g.decoy.base()), Bytes: g.decoy.bytes()}}
 	if _, err := g.makeEnd(machine.Front, front, g.cfg.Port); err != nil {
 		return errors.Join(fmt.Errorf("the agent that engines send registrations to: %w", err),
-			g.sides.transport.Shutdown(context.Background()))
+			g.sideClient.transport.Shutdown(context.Background()))
 	}
 	return nil
 }
@@ -120,18 +121,19 @@ func (g *Gateway) run() {
 			g.leave()
 			return
 		}
-		g.happened()
+		g.runInbox()
 	}
 }
 
-func (g *Gateway) happened() {
+// runInbox carries out what other goroutines put into the inbox.
+func (g *Gateway) runInbox() {
 	for _, f := range g.inbox.Take() {
 		f(plane.Now())
 		g.carryOut()
 	}
 }
 
-// carryOut does what the machine wants done. Nothing of it waits for anybody.
+// carryOut carries out the machine's effects. None of them blocks.
 func (g *Gateway) carryOut() {
 	out := g.out
 	g.out = machine.Out{}
@@ -152,7 +154,7 @@ func (g *Gateway) carryOut() {
 		g.say(s)
 	}
 	for _, q := range out.Asks {
-		g.sides.ask(q.Question, q.Addr, q.Body)
+		g.sideClient.ask(q.Question, q.Addr, q.Body)
 	}
 	for _, a := range out.Destroys {
 		g.destroy(a)
@@ -171,7 +173,7 @@ func (g *Gateway) carryOut() {
 	}
 }
 
-// Expel implements plane.Guard.
+// Expel implements plane.Expeller: it makes the machine destroy every agent by which peer may write, then calls gone.
 func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
 	g.inbox.Push(func(now effects.Time) {
 		g.expelled++
@@ -181,16 +183,16 @@ func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
 	})
 }
 
-// Blob implements plane.Plane. No peer of our own kind reaches this plane.
+// Blob implements plane.Plane. No peer of kvferry's own connects to this plane.
 func (g *Gateway) Blob() []byte { return nil }
 
-// Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
+// Confirm implements plane.Plane. On leased planes no landing needs to be confirmed.
 func (g *Gateway) Confirm(effects.Landing, effects.Code) {}
 
-// Close implements plane.Plane. With an error the memory must stay: an engine may still be at it.
+// Close implements plane.Plane. After an error the memory must stay mapped: an engine may still write to it.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.once.Do(func() { close(g.quit) })
-	if g.m == nil { // It was never opened.
+	if g.m == nil { // it was never opened
 		return nil
 	}
 	select {
@@ -201,9 +203,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 }
 
-// leave ends everything. Until the agents are gone others still may have words for the machine.
+// leave ends all agents and side channels. Until the agents are gone other goroutines may still post to the inbox.
 func (g *Gateway) leave() {
-	g.happened()
+	g.runInbox()
 	g.over = true
 	g.m.Stop(&g.out)
 	g.carryOut()
@@ -218,14 +220,14 @@ func (g *Gateway) leave() {
 	for {
 		select {
 		case <-g.inbox.Wake():
-			g.happened()
+			g.runInbox()
 			continue
 		case <-gone:
 		}
 		break
 	}
-	g.happened()
-	_ = g.sides.transport.Shutdown(context.Background())
+	g.runInbox()
+	_ = g.sideClient.transport.Shutdown(context.Background())
 	for n, gone := range g.expulsions {
 		if g.left == nil {
 			gone()

@@ -52,7 +52,7 @@ extra_config:
     register: {engine_id: ours, tp_size: 1, tp_rank: 0, pp_size: 1, pp_rank: 0, kv_heads: 2, cell_heads: 2, blocks: 16}
 `
 
-// ours is a node with a gateway; port is that of its side channel.
+// ours opens a node with a gateway; port is that of its side channel.
 func ours(tb testing.TB) (n *runtime.Node, port int) {
 	tb.Helper()
 	n, _, port = oursWith(tb)
@@ -64,7 +64,7 @@ func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
 	return oursBy(tb, zmq.Config{}.Opener())
 }
 
-// oursBy is oursWith over side channels of an opener.
+// oursBy is ours with side channels of another opener.
 func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
 	library := libnixltest.Library(tb)
@@ -99,7 +99,7 @@ func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Ga
 	return n, g, port
 }
 
-// freePort is one of those that the kernel gives nobody who asks for any: until it is listened on, nobody takes it.
+// freePort returns a port outside the range that the kernel gives out, so that no other process takes it by chance.
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	for {
@@ -132,7 +132,8 @@ func registration(p *plainEngine, request string, first int, list []uint32) runt
 	}
 }
 
-// A plain producer writes into our blocks, whichever comes first; a part of its blocks where we have the beginning.
+// A plain producer writes into our blocks, in whichever order registration and prefill happen, and only a part of its
+// blocks if we have the beginning.
 func TestPlainProducer(t *testing.T) {
 	n, _ := ours(t)
 	p := newPlainEngine(t, "P")
@@ -177,7 +178,7 @@ func TestPlainProducer(t *testing.T) {
 	}
 }
 
-// What is taken back is ours again at once, and a plain producer that writes all the same reaches nothing.
+// Withdrawn blocks are free at once, and a plain producer that still writes reaches nothing.
 func TestPlainProducerIsLate(t *testing.T) {
 	n, _ := ours(t)
 	p := newPlainEngine(t, "P")
@@ -249,7 +250,7 @@ func TestPlainProducerIsLate(t *testing.T) {
 	}
 }
 
-// A plain consumer is written to, whichever comes first, and told once.
+// A plain consumer gets its blocks written, in whichever order, and is notified once.
 func TestPlainConsumer(t *testing.T) {
 	n, port := ours(t)
 	d := newPlainEngine(t, "D")
@@ -299,8 +300,8 @@ func TestPlainConsumer(t *testing.T) {
 	}
 }
 
-// What the side channel tells of can be written to, as an engine wants that, and is nothing of ours.
-func TestFrontHasNothingOfOurs(t *testing.T) {
+// The memory that the front's side channel announces can be written to, as an engine expects, and is not the pool's.
+func TestFrontMemoryIsNotThePool(t *testing.T) {
 	n, port := ours(t)
 	d := newPlainEngine(t, "D")
 	d.fill("stray", []int{3})
@@ -333,7 +334,7 @@ func TestFrontHasNothingOfOurs(t *testing.T) {
 	}
 }
 
-// A node that leaves while engines are met, registered with and written to leaves nothing behind.
+// A node that closes while engines are met, registered with and written to leaves nothing behind.
 func TestCloseAtOnce(t *testing.T) {
 	p := newPlainEngine(t, "P")
 	for i := range 12 {

@@ -8,23 +8,23 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Stats counts what a gateway has done since it was opened, and what is there now.
+// Stats counts what a gateway has done since it was opened, and what exists now.
 type Stats struct {
-	Producers, Consumers int // now: engines that write here, and that are written to
-	Agents               int // now: of ours, the front's included
+	Producers, Consumers int // engines that write to this node now, and that this node writes to
+	Agents               int // our agents that exist now, including the front's
 
-	Asked    Results // questions of ours to side channels of engines
-	Served   Results // questions of engines to side channels of ours
-	Made     Results // agents of ours
-	Loaded   Results // agents of engines that ours learnt
-	Heard    Results // notes of engines; those that failed were too long, or too much waited
-	Said     Results // notes of ours
-	Writes   Results // transfers to engines
-	Bytes    uint64  // of those that went well
-	Expelled uint64  // peers whose agents were destroyed to revoke what they might have written
+	RequestsSent   Results // requests of ours to side channels of engines
+	RequestsServed Results // requests of engines to side channels of ours
+	AgentsMade     Results // agents of ours that were made
+	AgentsLoaded   Results // agents of engines that ours loaded
+	NotesReceived  Results // notes of engines; a failed one was too long, or too many waited
+	NotesSent      Results // notes of ours
+	Writes         Results // transfers to engines
+	Bytes          uint64  // of successful transfers
+	Expelled       uint64  // peers whose agents were destroyed to revoke their grants
 }
 
-// Results counts one operation by how it ended.
+// Results counts one operation by its outcome.
 type Results struct{ OK, Failed uint64 }
 
 func (r *Results) add(ok bool) {
@@ -35,14 +35,14 @@ func (r *Results) add(ok bool) {
 	}
 }
 
-// String has all counts by name; of operations those that went well, and those that failed.
+// String returns all counts by name; of operations the successful and the failed ones.
 func (s Stats) String() string {
 	return fmt.Sprintf("producers=%d consumers=%d agents=%d asked=%v served=%v made=%v loaded=%v heard=%v said=%v "+
-		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.Asked, s.Served, s.Made, s.Loaded, s.Heard,
-		s.Said, s.Writes, s.Bytes, s.Expelled)
+		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed, s.AgentsMade, s.AgentsLoaded, s.NotesReceived,
+		s.NotesSent, s.Writes, s.Bytes, s.Expelled)
 }
 
-// String is how many went well, and how many failed.
+// String returns the successful and the failed ones.
 func (r Results) String() string { return fmt.Sprintf("%d/%d", r.OK, r.Failed) }
 
 // Stats returns the counters. It may be called from any goroutine.
@@ -58,8 +58,8 @@ func (g *Gateway) count(f func(*Stats)) {
 	f(&g.stats)
 }
 
-// counted counts an end of a job. It is the machine's goroutine's.
-func (g *Gateway) counted(j *job, code effects.Code) {
+// countWrite counts the end of a job. The machine's goroutine calls it.
+func (g *Gateway) countWrite(j *job, code effects.Code) {
 	g.count(func(s *Stats) {
 		if s.Writes.add(code == effects.OK); code == effects.OK {
 			s.Bytes += j.bytes

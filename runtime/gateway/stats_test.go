@@ -22,10 +22,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// What engines ask and write, and what is written to them, is counted by how it ended.
+// Requests, writes and other operations are counted by their outcome.
 func TestStats(t *testing.T) {
 	n, g, port := oursWith(t)
-	if got := g.Stats(); got != (gateway.Stats{Agents: 1, Made: gateway.Results{OK: 1}}) {
+	if got := g.Stats(); got != (gateway.Stats{Agents: 1, AgentsMade: gateway.Results{OK: 1}}) {
 		t.Errorf("of a gateway that nobody knows: %v", got)
 	}
 	p := newPlainEngine(t, "P")
@@ -38,8 +38,8 @@ func TestStats(t *testing.T) {
 	}
 	p.until("written", func() bool { return len(r.Done()) > 0 })
 	s := g.Stats()
-	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.Asked.OK == 0 || s.Loaded.OK == 0 || s.Said.OK == 0 ||
-		s.Heard.OK == 0 || s.Writes != (gateway.Results{}) || s.Bytes != 0 {
+	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.RequestsSent.OK == 0 || s.AgentsLoaded.OK == 0 || s.NotesSent.OK == 0 ||
+		s.NotesReceived.OK == 0 || s.Writes != (gateway.Results{}) || s.Bytes != 0 {
 		t.Errorf("of an engine that writes here: %v", s)
 	}
 
@@ -55,11 +55,11 @@ func TestStats(t *testing.T) {
 	d.until("a completion", func() bool { return d.completed["out-0123abcd"] > 0 })
 	<-l.Done()
 	s = g.Stats()
-	if s.Consumers != 1 || s.Served.OK == 0 || s.Writes.OK == 0 || s.Writes.Failed != 0 ||
+	if s.Consumers != 1 || s.RequestsServed.OK == 0 || s.Writes.OK == 0 || s.Writes.Failed != 0 ||
 		s.Bytes != layers*2*blockBytes {
 		t.Errorf("of an engine that is written to: %v", s)
 	}
-	if s.Asked.Failed+s.Served.Failed+s.Made.Failed+s.Loaded.Failed+s.Heard.Failed+s.Said.Failed > 0 {
+	if s.RequestsSent.Failed+s.RequestsServed.Failed+s.AgentsMade.Failed+s.AgentsLoaded.Failed+s.NotesReceived.Failed+s.NotesSent.Failed > 0 {
 		t.Errorf("something failed: %v", s)
 	}
 	if got := s.String(); !strings.Contains(got, "writes=1/0 bytes=") {
@@ -74,7 +74,7 @@ func TestStats(t *testing.T) {
 	if r, err = n.Consumer().Register(ctx, gone); err != nil {
 		t.Fatal(err)
 	}
-	p.until("a question that is not answered", func() bool { return g.Stats().Asked.Failed > 0 })
+	p.until("a question that is not answered", func() bool { return g.Stats().RequestsSent.Failed > 0 })
 	cancel()
 	<-r.Done()
 }
@@ -100,7 +100,7 @@ func TestSideChannelsAreBounded(t *testing.T) {
 	bounds := make(chan int, 8)
 	oursBy(t, func(env control.Env) (control.Transport, error) {
 		if len(env.Servers) > 0 {
-			bounds <- env.GuestsMax
+			bounds <- env.MaxInbound
 		}
 		return zmq.Config{}.Opener()(env)
 	})
@@ -109,7 +109,7 @@ func TestSideChannelsAreBounded(t *testing.T) {
 	}
 }
 
-// A gateway that other hosts reach is refused, unless its network is said to be trusted.
+// A gateway that other hosts reach is refused, unless its network is declared as trusted.
 func TestTrustedNetwork(t *testing.T) {
 	c := gateway.Config{
 		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, Hash: hash,
@@ -130,7 +130,7 @@ func TestTrustedNetwork(t *testing.T) {
 	}
 }
 
-// Limits are the file's, with its defaults where they are zero, and those that make no sense are refused by their key.
+// Limits come from the configuration file, with defaults where they are zero; invalid ones are refused by their key.
 func TestLimits(t *testing.T) {
 	c := gateway.Config{
 		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, Hash: hash,
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// inFile is what a node's file says of a limit.
+// inFile returns a limit as a node's configuration file writes it.
 func inFile(key, value string) error {
 	_, err := config.Parse("test", fmt.Appendf(nil, "%s    gateway: {%s: %s}\n", nodeText, key, value), nil)
 	return err

@@ -14,36 +14,36 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A link is a way to a peer's pages, or of a peer that writes to us to nothing.
+// A link is a way to the pages of a peer. A link to a peer that only writes to us leads to no pages.
 type link struct {
 	id    effects.Link
 	peer  effects.Incarnation
-	end   *end // nil: we write nothing there
+	end   *end // nil: we write nothing to this peer
 	name  string
 	to    *geometry.Regions
-	open  int // jobs
+	open  int // jobs in flight
 	lost  bool
 	drops bool
 }
 
-// A job is one Transfer. It is the machine's goroutine's until it is given to an end, and that one's until it has
-// ended; what both look at says so.
+// A job is one Transfer. It belongs to the machine's goroutine until it is given to an end's goroutine, and to that one
+// until it has ended; fields that both use say so.
 type job struct {
 	corr     effects.Corr
 	link     *link
-	told     bool // the machine's goroutine's: it was told its end
+	reported bool // its end was reported to the rank; belongs to the machine's goroutine
 	pairs    []libnixl.Pair
-	bytes    uint64 // of them all
-	from     int    // of pairs, what is not posted
-	flying   []*libnixl.Transfer
+	bytes    uint64 // of all pairs
+	nextPair int    // index of the first pair that is not posted
+	inFlight []*libnixl.Transfer
 	remote   libnixl.Side
 	notAfter effects.Time
-	moved    effects.Time // when a batch was posted, or has ended
-	stop     effects.Code // nothing more is posted: why; OK: it goes on
-	by       effects.Time // until when what flies of a stopped one is waited for
+	moved    effects.Time // when a batch was last posted or completed
+	stop     effects.Code // if not OK, why nothing more is posted
+	stopBy   effects.Time // until when batches of a stopped job are waited for
 }
 
-// Bounds of what is posted of one job at a time.
+// Bounds of the batches of one job that are in flight.
 const (
 	window      = 2
 	descriptors = 1024
@@ -51,7 +51,7 @@ const (
 	cancelGrace = effects.Duration(200 * time.Millisecond)
 )
 
-// Import implements plane.Plane: the blob is the number of a hello's.
+// Import implements plane.Plane. The blob is the number of a hello.
 func (g *Gateway) Import(e *effects.Import) {
 	x := effects.Imported{Corr: e.Corr, Code: effects.Unreachable}
 	peer, key := e.Peer, uint64(0)
@@ -110,29 +110,29 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 		refused := effects.OK
 		j := &job{corr: x.Corr, link: l, notAfter: x.NotAfter, moved: now}
 		switch {
-		case l == nil || l.lost || l.drops || l.end == nil || l.end.leaves || g.over:
+		case l == nil || l.lost || l.drops || l.end == nil || l.end.dismissed || g.over:
 			refused = effects.PeerLost
 		case l.peer != x.Peer:
 			refused = effects.Stale
 		case x.Read:
 			refused = effects.Unsupported
-		case !g.lay(j, x.Pairs):
+		case !g.layOut(j, x.Pairs):
 			refused = effects.Faulted
 		}
 		if refused != effects.OK {
-			g.counted(j, refused)
+			g.countWrite(j, refused)
 			g.out.Events = append(g.out.Events,
 				&effects.TransferDone{Corr: x.Corr, Code: refused, Settled: true, At: plane.Now()})
 			return
 		}
 		g.jobs[j.corr] = j
 		l.open++
-		l.end.orders.Push(func(effects.Time) { l.end.flights = append(l.end.flights, j) })
+		l.end.orders.Push(func(effects.Time) { l.end.jobs = append(l.end.jobs, j) })
 	})
 }
 
-// lay puts the pieces of a job together; false: the peer has no such page.
-func (g *Gateway) lay(j *job, pairs []effects.Pair) bool {
+// layOut computes the byte ranges of a job. It returns false if the peer has no such page.
+func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
 	to := j.link.to
 	if to.Mem == geometry.MemVRAM {
 		j.remote = libnixl.Side{Kind: libnixl.Device, Device: to.Device}
@@ -150,7 +150,7 @@ func (g *Gateway) lay(j *job, pairs []effects.Pair) bool {
 	return true
 }
 
-// add joins what lies side by side at both ends.
+// add appends a range, or extends the last one if both ends are adjacent.
 func (j *job) add(p libnixl.Pair) {
 	j.bytes += p.Bytes
 	if n := len(j.pairs); n > 0 {
@@ -172,37 +172,37 @@ func (g *Gateway) Cancel(corr effects.Corr) {
 	})
 }
 
-// stop has nothing more of a job posted.
+// stop makes an end post nothing more of a job.
 func (g *Gateway) stop(j *job, code effects.Code) {
 	e := j.link.end
 	e.orders.Push(func(now effects.Time) {
 		if j.stop == effects.OK {
-			j.stop, j.by = code, now.Add(cancelGrace)
+			j.stop, j.stopBy = code, now.Add(cancelGrace)
 		}
 	})
 }
 
-// write carries on what is written, and says whether anything came of it.
+// write continues all writes. It reports whether anything happened.
 func (e *end) write() (moved bool) {
 	now := plane.Now()
-	for i := 0; i < len(e.flights); i++ {
-		j := e.flights[i]
-		progress, err := e.carryOn(j, now)
+	for i := 0; i < len(e.jobs); i++ {
+		j := e.jobs[i]
+		progress, err := e.advance(j, now)
 		if err != nil {
 			e.fail(err)
 			return true
 		}
 		moved = moved || progress
 		switch {
-		case len(j.flying) == 0 && (j.from == len(j.pairs) || j.stop != effects.OK):
+		case len(j.inFlight) == 0 && (j.nextPair == len(j.pairs) || j.stop != effects.OK):
 			code := j.stop
-			if j.from == len(j.pairs) {
-				code = effects.OK // All of it has ended well, whatever was said meanwhile.
+			if j.nextPair == len(j.pairs) {
+				code = effects.OK // all of it has succeeded, whatever stopped it meanwhile
 			}
-			e.flights = append(e.flights[:i], e.flights[i+1:]...)
+			e.jobs = append(e.jobs[:i], e.jobs[i+1:]...)
 			i--
 			e.g.inbox.Push(func(effects.Time) { e.g.settle(j, code, true) })
-		case j.stop != effects.OK && now > j.by, now > j.moved.Add(effects.Duration(e.g.cfg.Limits.StallTimeout)):
+		case j.stop != effects.OK && now > j.stopBy, now > j.moved.Add(effects.Duration(e.g.cfg.Limits.StallTimeout)):
 			e.fail(fmt.Errorf("no batch to %s ended in time", j.link.name))
 			return true
 		}
@@ -210,57 +210,57 @@ func (e *end) write() (moved bool) {
 	return moved
 }
 
-// carryOn ends batches and posts others.
-func (e *end) carryOn(j *job, now effects.Time) (progress bool, err error) {
-	for len(j.flying) > 0 {
-		done, err := j.flying[0].Check()
+// advance completes batches of a job and posts further ones.
+func (e *end) advance(j *job, now effects.Time) (progress bool, err error) {
+	for len(j.inFlight) > 0 {
+		done, err := j.inFlight[0].Check()
 		if err != nil {
 			return true, err
 		}
 		if !done {
 			break
 		}
-		if err := j.flying[0].Close(); err != nil {
-			return true, err // It stays among those that flew.
+		if err := j.inFlight[0].Close(); err != nil {
+			return true, err // it stays in flight
 		}
-		j.flying = j.flying[1:]
+		j.inFlight = j.inFlight[1:]
 		j.moved, progress = now, true
 	}
-	for j.stop == effects.OK && len(j.flying) < window && j.from < len(j.pairs) {
+	for j.stop == effects.OK && len(j.inFlight) < window && j.nextPair < len(j.pairs) {
 		n, bytes := 0, uint64(0)
-		for n < descriptors && j.from+n < len(j.pairs) && (n == 0 || bytes+j.pairs[j.from+n].Bytes <= batchBytes) {
-			bytes += j.pairs[j.from+n].Bytes
+		for n < descriptors && j.nextPair+n < len(j.pairs) && (n == 0 || bytes+j.pairs[j.nextPair+n].Bytes <= batchBytes) {
+			bytes += j.pairs[j.nextPair+n].Bytes
 			n++
 		}
 		t, err := e.agent.NewTransfer(libnixl.TransferOptions{
-			Operation: libnixl.Write, Peer: j.link.name, Remote: j.remote, Pairs: j.pairs[j.from : j.from+n],
+			Operation: libnixl.Write, Peer: j.link.name, Remote: j.remote, Pairs: j.pairs[j.nextPair : j.nextPair+n],
 		})
 		if err != nil {
 			return true, err
 		}
 		if plane.Now() > j.notAfter {
-			j.stop, j.by = effects.Expired, now.Add(cancelGrace)
+			j.stop, j.stopBy = effects.Expired, now.Add(cancelGrace)
 			if err := t.Close(); err != nil {
-				e.strays = append(e.strays, t)
+				e.unclosed = append(e.unclosed, t)
 				return true, err
 			}
 			return true, nil
 		}
 		if _, err := t.Post(); err != nil {
-			e.strays = append(e.strays, t)
+			e.unclosed = append(e.unclosed, t)
 			return true, err
 		}
-		j.flying = append(j.flying, t)
-		j.from += n
+		j.inFlight = append(j.inFlight, t)
+		j.nextPair += n
 		j.moved, progress = now, true
 	}
 	return progress, nil
 }
 
-// fail ends all that an end writes: after an error nobody knows what may still be written, until the agent is gone.
+// fail ends all writes of an end: after an error it is unknown what may still be written until the agent is destroyed.
 func (e *end) fail(err error) {
 	e.failed = true
-	g, open := e.g, e.flights
+	g, open := e.g, e.jobs
 	if e.number == machine.Front {
 		g.log.Error("the agent that engines send registrations to failed: none reaches this node any more", "err", err,
 			"remedy", "open the node anew")
@@ -277,25 +277,25 @@ func (e *end) fail(err error) {
 	})
 }
 
-// report tells the rank that a transfer has ended, and is not settled.
+// report reports to the rank that a transfer has ended and is not settled.
 func (g *Gateway) report(j *job, code effects.Code) {
-	if j.told {
+	if j.reported {
 		return
 	}
-	j.told = true
-	g.counted(j, code)
+	j.reported = true
+	g.countWrite(j, code)
 	g.out.Events = append(g.out.Events, &effects.TransferDone{Corr: j.corr, Code: code, At: plane.Now()})
 }
 
-// settle ends a job; without proof the rank never hears that it is settled.
+// settle ends a job. Without proof that nothing is written any more, the rank never learns that it is settled (M4).
 func (g *Gateway) settle(j *job, code effects.Code, proven bool) {
 	switch {
 	case !proven:
 		g.report(j, code)
-	case j.told:
+	case j.reported:
 		g.out.Events = append(g.out.Events, &effects.Settled{Corr: j.corr, Code: code})
 	default:
-		g.counted(j, code)
+		g.countWrite(j, code)
 		g.out.Events = append(g.out.Events,
 			&effects.TransferDone{Corr: j.corr, Code: code, Settled: true, At: plane.Now()})
 	}

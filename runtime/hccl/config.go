@@ -22,48 +22,49 @@ import (
 // Name is the plane's name in handshakes.
 const Name = "hccl"
 
-// Config configures the plane of one NPU. What has no default must be set; zero means the default.
+// Config configures the plane of one NPU. A field whose comment names no default must be set.
 type Config struct {
-	// Context is where the pool's memory and the plane's streams are. It stays the caller's, longer than the plane.
+	// Context is the device context of the pool's memory and of the plane's streams. The caller owns it and closes it
+	// after the plane.
 	Context *acl.Context
-	// Library is HCCL, and SoC the chip that acl.Info names. They stay the caller's as well.
+	// Library is HCCL, and SoC the chip that acl.Info names. The caller owns the library as well.
 	Library *comm.Library
 	SoC     string
-	// Rank is this NPU in rank tables.
+	// Rank describes this NPU in rank tables.
 	Rank comm.Rank
-	// RootInfo lets the ends meet by root info instead of a rank table. Older libraries only, and both ends alike.
+	// RootInfo makes the ends meet by root info instead of a rank table. Only older libraries need it, and both ends must
+	// have the same setting.
 	RootInfo bool
 	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves them to HCCL.
 	TrafficClass, ServiceLevel *uint32
 
-	// Host is where the channel listens and what peers are told to dial; 127.0.0.1 if empty. Port is chosen by the system
-	// if zero.
+	// Host is where the channel listens and the host that peers dial; 127.0.0.1 if empty. Port zero lets the system
+	// choose.
 	Host string
 	Port uint16
 
-	// TransferTimeout is the longest time in which a batch must end; by default a little longer than NICs try, and 3 s at
-	// least.
+	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3 s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a cancelled transfer is waited for before its communicator is given up for it;
-	// 200 ms.
+	// CancelGrace is how long a batch of a canceled transfer is awaited before its communicator is given up; default 200
+	// ms.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds each of the three phases in which communicators meet, in whole seconds; 10 s.
+	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds; default
+	// 10 s.
 	PrepareTimeout time.Duration
-	// DestroyTimeout bounds one try to destroy a communicator that is busy; 5 s. There are twenty.
+	// DestroyTimeout bounds one attempt to destroy a busy communicator; default 5 s. There are twenty attempts.
 	DestroyTimeout time.Duration
-	// RebuildTries is how many communicators in a row may fail before a link is lost; 3.
+	// RebuildTries is how many communicators in a row may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (as many as the
-	// library takes), and BatchBytes bytes (256 MiB) if it has more than one.
+	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors (default:
+	// as many as the library accepts), and at most BatchBytes bytes (256 MiB) if it has more than one.
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
-	// Links bounds peers in each direction; what Bounds has, but 64 at most.
+	// Links bounds the peers in each direction; default: the node's bound, at most 64.
 	Links int
 
-	// Filled is told of every read, on the context's thread, when it has been put into a stream and nothing was put there
-	// behind it: what other streams that use the memory have to wait for. Its error is the batch's. nil: nobody asks. It
-	// keeps nothing of the list.
+	// Filled, if set, is called for every read, on the context's thread, right after the read was put into a stream: it
+	// orders other streams that use the memory behind the read. Its error fails the batch. It must not keep the list.
 	Filled func(t *acl.Thread, s *acl.Stream, memory []plane.Region) error
 }
 
@@ -73,8 +74,8 @@ const (
 	transferAtLeast = 3 * time.Second
 )
 
-// complete checks the configuration and fills in the defaults.
-func (c Config) complete(bounds plane.Bounds) (Config, error) {
+// withDefaults checks the configuration and fills in the defaults.
+func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	if c.Context == nil || c.Library == nil {
 		return c, fmt.Errorf("%w: hccl needs a context of AscendCL and HCCL's library", plane.ErrInvalid)
 	}
@@ -112,7 +113,7 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	}
 	c.BatchBytes = cmp.Or(c.BatchBytes, 256<<20)
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
-	// A rank that no table takes is better refused here than at the first peer.
+	// A rank that no rank table can hold is refused here, and not only when the first peer connects.
 	other := comm.Rank{Server: c.Rank.Server, Device: c.Rank.Device + 1, Address: c.Rank.Address, Port: c.Rank.Port + 1,
 		Pod: c.Rank.Pod}
 	if _, _, _, err := comm.Table(c.Rank, other); err != nil {
@@ -121,18 +122,19 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	return c, nil
 }
 
-// residual is R of the NICs, as the library was told.
+// residual returns R of the NICs, by the library's configuration.
 func (c *Config) residual(hccs bool) time.Duration {
 	info := c.Library.Info()
 	return residual(hccs, info.RDMATimeout.Value, info.RDMARetries.Value)
 }
 
+// transferTimeout returns the default of TransferTimeout.
 func (c *Config) transferTimeout() time.Duration {
 	r := c.residual(false)
 	return max(transferAtLeast, r+r/4)
 }
 
-// Open is a plane.Opener. It registers the pool's memory, and listens.
+// Open is a plane.Opener. It registers the pool's memory and starts to listen.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	p, err := Open(ctx, c, env)
 	if err != nil {
@@ -150,7 +152,7 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 	return listener, framing.Advertised(listener), nil
 }
 
-// rules are what each link is bound by.
+// rules returns the bounds of each link's machine.
 func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
 	return communicator.Rules{
 		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),

@@ -11,27 +11,28 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// A pair is what both ends of a link know of it, and make its communicators from.
+// A pair holds what both ends of a link need to make its communicators.
 type pair struct {
 	session [16]byte
 	table   []byte // the rank table
-	rank    uint32 // ours in it
-	regions int    // that the peer binds
+	rank    uint32 // our rank in the table
+	regions int    // number of regions that the peer binds
 	hccs    bool
 }
 
-// name is the communicator's of an epoch. The session is random and no epoch comes twice, so no name is, either.
+// name returns the name of an epoch's communicator. It is unique because the session is random and no epoch number is
+// used twice.
 func (p *pair) name(epoch uint64) string { return fmt.Sprintf("kvf-%x-%d", p.session, epoch) }
 
-// An end is our end of one communicator, with the stream of its batches where it is the initiator's.
+// An end is our end of one communicator. An initiator's end has the stream of its batches.
 type end struct {
 	comm   *comm.Comm
 	stream *acl.Stream
 	hccs   bool
 }
 
-// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout.
-// Where it fails, gone says that nothing is left of it.
+// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. If
+// it fails, gone says that nothing is left of the end.
 func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
 	o := comm.CommOptions{
 		Name: pair.name(epoch), Rank: pair.rank, Table: pair.table,
@@ -66,11 +67,11 @@ func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) 
 	return nil, failed == nil, errors.Join(err, failed)
 }
 
-// busyTries is how often a communicator that is busy is tried to be destroyed; one try takes seconds.
+// busyTries is how often the destruction of a busy communicator is attempted; one attempt takes seconds.
 const busyTries = 20
 
-// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes
-// long or will not come.
+// destroy destroys our end of the communicator. If it returns nil, the end is proven gone. stuck is called once if the
+// proof takes long or will not come.
 func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	for try := range busyTries {
 		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
@@ -88,14 +89,14 @@ func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	return err
 }
 
-// The tries to abort a stream: together they take a little more than a second.
+// The attempts to abort a stream: together they take a little more than a second.
 const (
 	abortTries = 8
-	abortPause = 10 * time.Millisecond // the first; each is twice the one before
+	abortPause = 10 * time.Millisecond // the first pause; each is twice the one before
 )
 
-// abort ends what is in an initiator's stream and returns when it did; zero says that the library does not. Without it
-// a batch that hangs keeps its communicator for good.
+// abort aborts an initiator's stream. It returns the time when it did, or zero if the library cannot. Without an abort
+// a batch that hangs keeps its communicator forever.
 func (p *Plane) abort(e *end) time.Time {
 	for try := range abortTries {
 		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
@@ -113,8 +114,8 @@ func (p *Plane) abort(e *end) time.Time {
 	return time.Time{}
 }
 
-// tearDown ends every access by an initiator's end, and blocks until there is proof of it; false says that there will
-// be none.
+// tearDown ends every access by an initiator's end and blocks until that is proven. It returns false if there will be
+// no proof. quiet says that no batch was in flight.
 func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	var aborted time.Time
 	if !quiet {
@@ -126,9 +127,9 @@ func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	err := p.destroy(e, stuck)
 	ended := p.dropStream(e)
 	switch {
-	case quiet: // Nothing was in flight, and nothing will be.
+	case quiet: // nothing was in flight, and nothing will be
 	case err == nil && e.hccs && aborted.IsZero() && !ended:
-		return false // Its copies are our stream's: without the communicator they may still run.
+		return false // the copies belong to our stream: they may still run without the communicator
 	case err == nil:
 		pass(afterDestroy(e.hccs))
 	case !aborted.IsZero():
@@ -139,7 +140,7 @@ func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	return true
 }
 
-// dropStream gives the stream back and reports whether it is gone, and with it all of its work. Where it could not be
+// dropStream closes the stream and reports whether it is gone, and with it all of its work. If the stream could not be
 // aborted, its work ends by itself now that the communicator is gone.
 func (p *Plane) dropStream(e *end) (gone bool) {
 	deadline := time.Now().Add(p.cfg.TransferTimeout)
@@ -156,7 +157,7 @@ func (p *Plane) dropStream(e *end) (gone bool) {
 	}
 }
 
-// pass lets time pass that hardware is given, and that nobody may cut short.
+// pass waits for time that hardware is given; no context may cut it short.
 func pass(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)

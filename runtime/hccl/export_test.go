@@ -16,24 +16,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/liar"
 )
 
-// Steps are what a liar can lie about.
+// Steps are the steps of the protocol at which a lying peer can lie.
 var Steps = map[uint8]liar.Step{
 	uint8(kindHello): liar.Hello, uint8(kindWelcome): liar.Welcome, uint8(kindOffer): liar.Offer,
 	uint8(kindAccept): liar.Accept, uint8(kindFenced): liar.Fenced, uint8(kindGone): liar.Gone,
 }
 
-// Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
+// Believe makes a plane assume that a peer's pool has this many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.links.Link(link).Serves[0].Pages = pages
 }
 
-// SayGone has a plane say to the peer of a link that its end of an epoch is gone, as if it were.
+// SayGone makes a plane report to the peer of a link that its end of an epoch is gone, although it may not be.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
 	p.links.Link(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
 
-// SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the
-// clock before, and reports whether it was refused.
+// SubmitsLate makes a link that is up submit a batch of one page after its deadline, past every earlier check of the
+// clock, and reports whether the batch was refused.
 func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	l := p.links.Link(link)
 	how := make(chan communicator.Outcome)
@@ -45,8 +45,8 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	return <-how == communicator.TooLate
 }
 
-// BetweenListAndAccept has a plane call f, once, when it has listed for an offered epoch what was revoked, and has not
-// accepted it yet.
+// BetweenListAndAccept makes a plane call f once, between listing the revoked grants for an offered epoch and accepting
+// the epoch.
 func (p *Plane) BetweenListAndAccept(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *Plane) BetweenListAndAccept(f func()) {
 	}
 }
 
-// Frame is a frame about an epoch.
+// Frame returns a frame about an epoch.
 func Frame(name string, epoch uint64) []byte {
 	switch name {
 	case "offer":
@@ -95,12 +95,12 @@ func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
 	return codes, nil
 }
 
-// Greet shakes hands as an initiator on a server.
+// Greet completes a handshake as an initiator on a server.
 func Greet(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, server string) error {
 	return GreetAgain(conn, key, from, to, [16]byte(from), server)
 }
 
-// GreetAgain is Greet with a session, of which one initiator may have several.
+// GreetAgain is Greet with a given session; one initiator may have several.
 func GreetAgain(
 	conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, session [16]byte, server string,
 ) error {

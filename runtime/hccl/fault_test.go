@@ -21,7 +21,7 @@ const (
 	pageBytes = 64 << 10
 )
 
-// faulty is a pair of nodes, on which batches have two pages each, so that transfers have many.
+// faulty opens a pair of nodes whose batches have two pages each, so that transfers have many batches.
 func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.LeasedPair {
 	t.Helper()
 	change := o.Change
@@ -34,8 +34,8 @@ func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.Leased
 	return planetest.NewLeasedPair(t, r.Maker(o), pages, pageBytes)
 }
 
-// A batch that fails, in each way that there is, fails its transfer, which is settled when nothing of it can land any
-// more. Transfers beside it are none the wiser.
+// A batch that fails, in each possible way, fails its transfer. The transfer settles when nothing of it can land any
+// more. Transfers at the same time are not affected.
 func TestBatchesThatFail(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"the call", "call:sym=HcclBatchPut,nth=2,code=12"},
@@ -67,7 +67,7 @@ func TestBatchesThatFail(t *testing.T) {
 	}
 }
 
-// holdsStats fails unless so many communicators were fenced, and one formed for each.
+// holdsStats checks that so many communicators were fenced, and a new one formed for each.
 func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	t.Helper()
 	s := p.A.Plane.(*hccl.Plane).Stats()
@@ -76,7 +76,7 @@ func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	}
 }
 
-// A call that fails at its fifth descriptor has queued four: they are settled before the pages are anybody's.
+// A call that fails at its fifth descriptor has queued four: they settle before the pages are reused.
 func TestFaultyDescriptor(t *testing.T) {
 	r := hccltest.Start(t)
 	p := planetest.NewLeasedPair(t, r.Maker(hccltest.Options{}), pages, pageBytes)
@@ -99,8 +99,8 @@ func TestFaultyDescriptor(t *testing.T) {
 	holdsStats(t, p, 1)
 }
 
-// A batch that does not end: its transfer is cancelled at once, unsettled, and settled when the communicator is gone.
-// What the stream had begun may land late, up to R: never in a page that was given back.
+// A batch that hangs: its transfer is canceled at once, unsettled, and settles when the communicator is gone. Writes
+// that the stream had begun may land late, up to R, but never in a page that was freed.
 func TestCancelOfABatchThatHangs(t *testing.T) {
 	for _, rule := range []string{"done:hang=2", "done:hang=2;late:ms=30"} {
 		for _, hccs := range []bool{false, true} {
@@ -131,13 +131,13 @@ func TestCancelOfABatchThatHangs(t *testing.T) {
 	}
 }
 
-// hangs waits until a batch hangs by a rule.
+// hangs waits until a batch hangs because of a rule.
 func hangs(t *testing.T, r *hccltest.Rig) {
 	t.Helper()
 	eventually(t, "a batch hangs", func() bool { return r.Injected(t) > 0 })
 }
 
-// landed waits until nothing lands late any more.
+// landed waits until no late writes are outstanding.
 func landed(t *testing.T, r *hccltest.Rig) {
 	t.Helper()
 	eventually(t, "what was aborted has landed", func() bool { return r.Stat(t, "live.late_transfers") == 0 })
@@ -153,7 +153,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// If hardware wrote later than its vendor allows, the tests above would see it: here it does.
+// If hardware wrote later than its vendor allows, the tests above would fail: here it does.
 func TestLateBeyondRIsSeen(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
@@ -171,7 +171,7 @@ func TestLateBeyondRIsSeen(t *testing.T) {
 	t.Fatal("a store beyond R did not land: nothing shows that one would be seen")
 }
 
-// A batch that does not end in time ends its transfer as expired, and the link goes on.
+// A batch that does not end in time ends its transfer as expired, and the link continues.
 func TestBatchThatTakesTooLong(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
@@ -186,8 +186,8 @@ func TestBatchThatTakesTooLong(t *testing.T) {
 	holds()
 }
 
-// A link that is lost below the library shows as a failed stream, as one that hangs while the library knows, or as one
-// that hangs and nobody knows. The next communicator has another link.
+// A link that fails below the library shows as a failed stream, as a hang that the library reports, or as a hang that
+// nothing reports. The next communicator uses a new link.
 func TestLostLinks(t *testing.T) {
 	for _, c := range []struct {
 		mode string
@@ -213,7 +213,7 @@ func TestLostLinks(t *testing.T) {
 	}
 }
 
-// A communicator that is busy when it is to be destroyed holds the proof up, not the outcome.
+// A communicator that is busy when it is to be destroyed delays the proof, not the outcome.
 func TestBusyCommunicator(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
@@ -233,7 +233,7 @@ func TestBusyCommunicator(t *testing.T) {
 	holds()
 }
 
-// However a batch comes to the device's thread too late, nothing of it goes into the stream.
+// For whatever reason a batch reaches the device's thread too late, nothing of it is put into the stream.
 func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -249,8 +249,8 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	p.GoesOn(t)
 }
 
-// Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read
-// before each submission, so nothing of it is stored.
+// Time passes for waiting batches: behind a batch that hangs, and while a communicator is rebuilt. The clock is read
+// before each submission, so none of them is stored after its deadline.
 func TestTimePassesInTheQueue(t *testing.T) {
 	for _, rebuilds := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestTimePassesInTheQueue(t *testing.T) {
 	}
 }
 
-// The clock that counts is the one that is read on the thread that submits, after all that has held it up.
+// The decisive clock is the one that the submitting thread reads, after everything that may have delayed it.
 func TestClockIsReadLast(t *testing.T) {
 	r := hccltest.Start(t)
 	var contexts []*acl.Context

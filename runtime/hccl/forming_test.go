@@ -37,7 +37,7 @@ func TestFormingFails(t *testing.T) {
 	}
 }
 
-// What cannot be formed ends the import, with a code that says where to look, and leaves nothing.
+// If no communicator can be formed, the import ends with a code that says where to look, and leaves nothing.
 func TestImportsThatFail(t *testing.T) {
 	for _, c := range []struct {
 		name, rule string
@@ -61,7 +61,7 @@ func TestImportsThatFail(t *testing.T) {
 	}
 }
 
-// Host memory is nobody's to reach over HCCS.
+// Host memory cannot be reached over HCCS.
 func TestHostMemoryOverHCCS(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{HCCS: true, Host: true})
@@ -71,7 +71,7 @@ func TestHostMemoryOverHCCS(t *testing.T) {
 	}
 }
 
-// More peers than a plane is to have are refused, and let in when another has left.
+// Peers beyond the bound are refused, and admitted once another has left.
 func TestLinksAreBounded(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 1 }})

@@ -13,14 +13,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// magic begins every hello; the last byte is the version.
+// magic begins every hello; its last byte is the version.
 const magic uint32 = 0x4b564803
 
 // A kind says what a frame is.
 type kind uint8
 
-// Kinds of frames. The first is a hello, the second a welcome; the rest are about epochs, and are the initiator's
-// (offer, gone), the target's (accept) or both's (fenced).
+// Kinds of frames. The first frame is a hello, the second a welcome. The others are about epochs: the initiator sends
+// offer and gone, the target accept, and both send fenced.
 const (
 	kindHello kind = iota + 1
 	kindWelcome
@@ -37,9 +37,9 @@ const (
 	servedBytes  = 16 + 4 + 8 + 8 + 1
 	servedMax    = 2 // pools that a peer may serve
 	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + servedMax*servedBytes + 1 + 16
-	// revokedMax is the most grants that an accept lists; the pool remembers as many.
+	// revokedMax is the largest number of grants that an accept lists; the pool records as many.
 	revokedMax  = 1024
-	rootMax     = 4108 // what HCCL calls root info has this size
+	rootMax     = 4108 // the size of HCCL's root info
 	epochBytes  = 8
 	offerBytes  = epochBytes + 2
 	acceptBytes = epochBytes + 1 + 1 + 2 + 2
@@ -47,34 +47,34 @@ const (
 	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + rootMax
 )
 
-// hello is what an initiator says first.
+// hello is the first frame of an initiator.
 type hello struct {
 	from, to effects.Incarnation
 	proof    [16]byte // that the initiator has the token which the target's machine made for from
-	session  [16]byte // random; the names of the link's communicators are made of it
-	boot     [16]byte // of the initiator's host: whether both ends are on one
+	session  [16]byte // random; part of the names of the link's communicators
+	boot     [16]byte // of the initiator's host: shows whether both ends are on one host
 	rank     comm.Rank
-	regions  uint8 // that the initiator binds to each communicator
+	regions  uint8 // number of regions that the initiator binds to each communicator
 }
 
-// welcome answers a hello. With a code other than OK the rest is not to be believed.
+// welcome answers a hello. If its code is not OK, the other fields must be ignored.
 type welcome struct {
 	code    effects.Code
 	from    effects.Incarnation
 	boot    [16]byte
-	link    comm.Link // what carries the bytes, as the target reckons
+	link    comm.Link // what carries the bytes, as the target sees it
 	rank    comm.Rank
 	serves  []plane.ServedPool // one pool or two
-	regions uint8              // that the target binds to each communicator
-	proof   [16]byte           // that the target has the token, and heard this hello
+	regions uint8          // number of regions that the target binds to each communicator
+	proof   [16]byte       // that the target has the token and received this hello
 }
 
 // accept answers the offer of an epoch.
 type accept struct {
 	epoch   uint64
 	code    effects.Code
-	revoked []effects.GrantID // grants of the initiator that were taken back
-	more    bool              // there were others: all that were given before this answer count as taken back
+	revoked []effects.GrantID // grants of the initiator that were revoked
+	more    bool              // there are others: all grants given before this answer count as revoked
 	root    []byte            // root info, if the target is rank 0 and the ends use it
 }
 
@@ -141,13 +141,13 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, err
 }
 
-// prove is the proof that a hello needs, with the token.
+// prove returns the proof that this hello must carry.
 func (h hello) prove(token identity.Token) [16]byte {
 	h.proof = [16]byte{}
 	return token.Prove("hello", appendHello(nil, h))
 }
 
-// prove is the proof that a welcome needs, in answer to a hello.
+// prove returns the proof that this welcome must carry in answer to a hello.
 func (w welcome) prove(h hello, token identity.Token) [16]byte {
 	w.proof = [16]byte{}
 	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
@@ -159,7 +159,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = append(b, w.from[:]...)
 	b = append(b, w.boot[:]...)
 	b = appendRank(append(b, byte(w.link)), w.rank)
-	for i := range servedMax { // What is not there is all zero.
+	for i := range servedMax { // fields of an absent pool are zero
 		s := plane.ServedPool{}
 		if i < len(w.serves) {
 			s = w.serves[i]
@@ -177,7 +177,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	return append(append(b, w.regions), w.proof[:]...)
 }
 
-// parseServed reads a pool of a welcome; one without pages is none.
+// parseServed parses one pool of a welcome; a pool without pages is absent.
 func parseServed(b []byte) (s plane.ServedPool, err error) {
 	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
 		PageBytes: binary.LittleEndian.Uint64(b[20:])}
@@ -217,8 +217,8 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[servedMax*servedBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
 	if n := len(w.serves); n == 0 || w.regions == 0 || n == servedMax && w.serves[0].ID == w.serves[1].ID {
-		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names", framing.ErrMalformed, n,
-			w.regions)
+		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names", framing.ErrMalformed,
+			n, w.regions)
 	}
 	return w, nil
 }
@@ -231,10 +231,11 @@ func parseEpoch(b []byte) (epoch uint64, err error) {
 	if len(b) != epochBytes {
 		return 0, framing.WrongSize("fenced or gone", len(b), epochBytes)
 	}
-	return someEpoch(binary.LittleEndian.Uint64(b))
+	return checkEpoch(binary.LittleEndian.Uint64(b))
 }
 
-func someEpoch(epoch uint64) (uint64, error) {
+// checkEpoch refuses epoch 0.
+func checkEpoch(epoch uint64) (uint64, error) {
 	if epoch == 0 {
 		return 0, fmt.Errorf("%w: epoch 0; the first is 1", framing.ErrMalformed)
 	}
@@ -255,7 +256,7 @@ func parseOffer(b []byte) (epoch uint64, root []byte, err error) {
 	if n > rootMax || len(b) != offerBytes+n {
 		return 0, nil, framing.WrongSize("offer", len(b), offerBytes+min(n, rootMax))
 	}
-	epoch, err = someEpoch(binary.LittleEndian.Uint64(b))
+	epoch, err = checkEpoch(binary.LittleEndian.Uint64(b))
 	return epoch, b[offerBytes:], err
 }
 
@@ -293,6 +294,6 @@ func parseAccept(b []byte) (a accept, err error) {
 		rest = rest[8:]
 	}
 	a.root = rest
-	a.epoch, err = someEpoch(binary.LittleEndian.Uint64(b))
+	a.epoch, err = checkEpoch(binary.LittleEndian.Uint64(b))
 	return a, err
 }

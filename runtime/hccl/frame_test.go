@@ -28,7 +28,7 @@ var (
 	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
-// body is what a frame carries.
+// body returns the body of a frame.
 func body(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
 	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, frameMax)
@@ -110,7 +110,7 @@ func TestFramesThatLie(t *testing.T) {
 func second[T any](_ T, err error) error        { return err }
 func third[T, U any](_ T, _ U, err error) error { return err }
 
-// Whatever the bytes, parsers answer within them, and what they take they would have written.
+// Parsers never read beyond the bytes, whatever these are, and encoding an accepted frame gives the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(appendHello(nil, someHello))
 	f.Add(appendWelcome(nil, someWord))

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// greedy has a plane with few places, and knocks at it from an address, as somebody.
+// greedy opens a plane with few slots, and connects to it from an address under some name.
 func greedy(t *testing.T, links int) (b *planetest.LeasedNode, greet func(from string, who, session byte) error) {
 	r := hccltest.Start(t)
 	few := hccltest.Options{Change: func(o *hccl.Config) { o.Links = links }}
@@ -33,7 +33,7 @@ func tooMany(err error) bool {
 	return err != nil && strings.Contains(err.Error(), effects.TooMany.String())
 }
 
-// A peer that makes links without end takes no place of others, and gets in again itself.
+// A peer that opens links without end takes no slots of others, and can still connect itself.
 func TestLinksOfOnePeer(t *testing.T) {
 	const links, own = 8, 4
 	b, greet := greedy(t, links)
@@ -58,7 +58,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	}
 }
 
-// Names cost nothing: however many somebody has, another address gets in.
+// Names are free: however many one address uses, another address can connect.
 func TestLinksOfOneAddress(t *testing.T) {
 	const links = 8
 	_, greet := greedy(t, links)

@@ -15,10 +15,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Where neither the stream can be aborted nor the communicator destroyed, there is no proof: the transfer ends and
-// never settles, the link is lost, nothing is revoked, and the memory is not given back. Over HCCS, where copies are
-// the stream's, it takes the end of the stream besides that of the communicator. In a process of its own, because that
-// is what becomes of it.
+// If neither the stream can be aborted nor the communicator destroyed, there is no proof (M4): the transfer ends and
+// never settles, the link is lost, nothing is revoked, and the memory is not freed. Over HCCS, where copies belong to
+// the stream, the proof needs the end of the stream as well as that of the communicator. The test uses a process of its
+// own, because the memory stays until it ends.
 func TestNoProof(t *testing.T) {
 	hccltest.Load(t)
 	for _, c := range links {
@@ -31,8 +31,8 @@ func TestNoProof(t *testing.T) {
 	}
 }
 
-// Where the stream was aborted and the communicator cannot be destroyed, time is the proof: what lands late has landed
-// by R, and is settled then and not before.
+// If the stream was aborted and the communicator cannot be destroyed, time is the proof: late writes have landed by R,
+// and the transfer settles then and not before.
 func TestProofByTime(t *testing.T) {
 	hccltest.Load(t)
 	// R is 2.1 s, of which the landing needs little on any machine.
@@ -62,7 +62,7 @@ func undestroyed(t testing.TB) {
 	p.B.Holds(t, own, p.B, own)
 }
 
-// bare is a pair of nodes that nobody closes.
+// bare opens a pair of nodes that are never closed.
 func bare(t testing.TB, o hccltest.Options) (*hccltest.Rig, *planetest.LeasedPair) {
 	r := hccltest.Load(t)
 	open := r.Maker(o)

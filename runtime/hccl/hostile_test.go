@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Anybody may connect and say anything: it is not answered, and the link beside it goes on.
+// Any process may connect and send anything: it gets no reply, and the link beside it continues.
 func TestGarbage(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -52,10 +52,11 @@ func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// liar is whoever a test plays.
+// liar is the peer that a test plays.
 var liar = effects.Incarnation{7}
 
-// A peer that was let in and then says what no initiator says loses its link, and what it was let into is taken away.
+// A peer that was admitted and then sends a frame that initiators never send loses its link, and its communicator is
+// torn down.
 func TestInitiatorThatLies(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -93,7 +94,7 @@ func TestInitiatorThatLies(t *testing.T) {
 	}
 }
 
-// Whoever offers epoch after epoch, without meeting any, gets a few communicators and no more.
+// A peer that offers epoch after epoch, without joining any, causes a few communicators and no more.
 func TestLivesAreBounded(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
@@ -121,8 +122,8 @@ func TestLivesAreBounded(t *testing.T) {
 	p.GoesOn(t)
 }
 
-// A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when
-// nothing is believed any more that its peer says: what the peer was granted is not revoked before.
+// A communicator counts from its offer to the proof of its end: also while it is formed, after that has failed, and
+// when the peer is not believed any more. The peer's grants are not revoked before.
 func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
@@ -148,7 +149,8 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 	}
 }
 
-// Over HCCS, where our own end proves nothing, the peer's word that its own is gone does, and so does its next offer.
+// Over HCCS our own end proves nothing. There the peer's message that its end is gone is the proof, and so is its next
+// offer.
 func TestWordsThatProve(t *testing.T) {
 	for _, word := range []struct {
 		name  string
@@ -171,8 +173,8 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first epoch to b, which has accepted it, over HCCS if b is set up for
-// it; and a grant of its.
+// offering is an initiator that has offered its first epoch to b, which has accepted it (over HCCS if b is set up for
+// it), together with a grant of that initiator.
 func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)
@@ -194,7 +196,7 @@ func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gran
 	return conn, grant
 }
 
-// More initiators than a plane is to have are refused, and let in when another has left.
+// Initiators beyond the bound are refused, and admitted once another has left.
 func TestIncomingLinksAreBounded(t *testing.T) {
 	r := hccltest.Start(t)
 	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages,

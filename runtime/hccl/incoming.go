@@ -15,12 +15,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An incoming is the hands of a link that a peer opened.
+// An incoming carries out the decisions about a link that a peer opened.
 type incoming struct {
 	*epochs.Arrival
 	plane *Plane
 	hello hello
-	link  comm.Link // that carries the bytes
+	link  comm.Link // the kind of link that carries the bytes
 	pair  pair
 }
 
@@ -93,7 +93,7 @@ func (in *incoming) Take(what uint8, body []byte) error {
 	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
 }
 
-// offered begins an epoch, whose end is made after it was accepted.
+// offered begins an epoch. Our end is made once the offer was accepted.
 func (in *incoming) offered(number uint64, root []byte) error {
 	p := in.plane
 	own, err := p.rootInfo(&in.pair)
@@ -103,15 +103,15 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	if own != nil {
 		root = own
 	}
-	l := &ourEnd{in: in, number: number, leave: make(chan struct{})}
+	l := &targetEnd{in: in, number: number, leave: make(chan struct{})}
 	begun, err := in.Offered(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
 		return appendAccept(nil, accept{epoch: number, code: code, root: own, revoked: revoked, more: more})
 	})
 	switch {
 	case begun && err != nil:
-		p.wg.Go(func() { in.EndFinished(number, true, true) }) // Nothing was made.
+		p.wg.Go(func() { in.EndFinished(number, true, true) }) // nothing was made
 	case begun:
-		p.wg.Go(func() { l.lead(root) })
+		p.wg.Go(func() { l.run(root) })
 	}
 	return err
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// liesEach is what part of the lies is told, one in so many.
+// liesEach is the fraction of lies that each run tells: one in so many.
 const liesEach = 36
 
-// Whatever is said of epochs at whatever step, to either end, and all that it took is given back.
+// Any frame about epochs at any step, to either end: everything that it allocated is freed.
 func TestLies(t *testing.T) {
 	planetest.EachLie(t, lies.OfNPUs(), liesEach, func(t *testing.T, lie lies.Lie) {
 		r := hccltest.Start(t)

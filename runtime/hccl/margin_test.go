@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
 )
 
-// Hardware gets the time for which the vendor names no bound and of which no event tells: each proof takes at least so
-// long. A machine that is slow takes longer and passes; of a few rounds one is quick enough to tell.
+// Each proof waits at least the margins for which the vendor names no bound and which no event reports. A slow machine
+// takes longer and passes; of a few rounds, one is quick enough to show a missing wait.
 func TestProofsTakeTheirTime(t *testing.T) {
 	for _, c := range []struct {
 		hccs            bool

@@ -20,13 +20,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An outgoing is the hands of a link that we opened in order to push and to read.
+// An outgoing carries out the decisions about a link that this node opened to push and to read.
 type outgoing struct {
 	*epochs.Link
 	plane *Plane
 	pair  pair
 
-	// Of the link's goroutine.
+	// Fields of the link's goroutine.
 	root  []byte // root info of the newest epoch, if the ends use it
 	end   *end   // of the epoch that is up
 	descs []comm.Desc
@@ -70,20 +70,21 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	return nil
 }
 
-// linkTo is what carries the bytes between this NPU and a peer's. By root info HCCL tells hosts apart itself, whatever
-// the ranks call them; then near counts, which says that the peer is on this host.
-func (p *Plane) linkTo(rank comm.Rank, near bool) comm.Link {
+// linkTo returns which kind of link carries the bytes between this NPU and a peer's. With root info HCCL itself detects
+// whether both ends are on one host, whatever their ranks call the host; then sameHost decides.
+func (p *Plane) linkTo(rank comm.Rank, sameHost bool) comm.Link {
 	mine := p.cfg.Rank
 	if p.cfg.RootInfo {
 		mine.Server, rank.Server = "here", "there"
-		if near {
+		if sameHost {
 			rank.Server = mine.Server
 		}
 	}
 	return comm.LinkOf(p.cfg.SoC, mine, rank, p.lib.Info().IntraRoCE)
 }
 
-// lookEvery is how often a communicator is asked for a failure that its stream says nothing of, while nothing ends.
+// lookEvery is how often a communicator is asked, while no batch completes, for a failure that its stream does not
+// report.
 const lookEvery = 250 * time.Millisecond
 
 // Pause implements epochs.Hands.

@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is a plane.Plane.
+// A Plane is the data plane of one NPU. It implements plane.Plane.
 type Plane struct {
 	cfg      Config
 	env      plane.Env
@@ -30,30 +30,30 @@ type Plane struct {
 	log      *slog.Logger
 	seldom   *loglimit.Log
 	boot     [16]byte
-	links    *epochs.Links    // those that it opens
-	arrivals *epochs.Arrivals // and those that peers open
+	links    *epochs.Links    // links that this end opened
+	arrivals *epochs.Arrivals // links that peers opened
 	blob     []byte
 
-	opening context.Context // ends attempts to import
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	closing sync.Once
-	joined  chan struct{} // closed when everything has ended
-	leaving error         // what could not be given back; read after joined
+	dialCtx  context.Context // canceled by Close: ends attempts to import
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	closing  sync.Once
+	joined   chan struct{} // closed when everything has ended
+	closeErr error         // what could not be given back; read after joined is closed
 
 	mu    sync.Mutex
 	stats Stats
-	// revoked is the pool's: which grants of a peer were taken back.
+	// revoked returns the grants of a peer that the pool has revoked.
 	revoked func(effects.Incarnation) (ids []effects.GrantID, more bool)
 }
 
-// Open registers the pool's memory and starts serving. The plane must be closed before the memory goes away.
+// Open registers the pool's memory and starts to accept links. The plane must be closed before the memory is freed.
 func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	env, err := env.CompleteLeased()
 	if err != nil {
 		return nil, err
 	}
-	if c, err = c.complete(env.Bounds); err != nil {
+	if c, err = c.withDefaults(env.Bounds); err != nil {
 		return nil, err
 	}
 	p := &Plane{
@@ -71,15 +71,15 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.deregister())
 	}
-	p.opening, p.cancel = context.WithCancel(context.Background())
+	p.dialCtx, p.cancel = context.WithCancel(context.Background())
 	p.links = epochs.NewLinks(epochs.LinksConfig{
-		Env: env, Log: p.log, LimitedLog: p.seldom, Opening: p.opening, Going: &p.wg, Rules: c.rules(env.Bounds),
+		Env: env, Log: p.log, LimitedLog: p.seldom, Opening: p.dialCtx, Going: &p.wg, Rules: c.rules(env.Bounds),
 		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise hccl.links",
 		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands { return &outgoing{Link: l, plane: p} },
 	})
 	p.blob = framing.AppendBlob(nil, address)
 	p.arrivals = epochs.NewArrivals(epochs.ArrivalsConfig{
-		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.opening, Going: &p.wg, Links: c.Links,
+		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.dialCtx, Going: &p.wg, Links: c.Links,
 		Remedy: "raise hccl.links", Files: filesOfLink, Frame: frameMax, Hello: uint8(kindHello),
 		Fenced:  func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
 		Revoked: p.listRevoked,
@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	return p, nil
 }
 
-// register makes the pool's memory known to HCCL. Nobody reaches it before a communicator binds it.
+// register makes the pool's memory known to HCCL. A peer can reach it only once a communicator binds it.
 func (p *Plane) register() error {
 	err := p.ctx.Apart(func(guest *acl.Guest) error {
 		for _, r := range p.pool.Regions() {
@@ -112,7 +112,7 @@ func (p *Plane) register() error {
 	return nil
 }
 
-// deregister takes the memory from the NIC. With an error it is still there.
+// deregister removes the memory from the NIC. After an error it is still registered.
 func (p *Plane) deregister() error {
 	return p.ctx.Apart(func(guest *acl.Guest) (err error) {
 		for _, r := range p.regions {
@@ -128,7 +128,7 @@ func (p *Plane) Name() string { return Name }
 // Blob implements plane.Plane.
 func (p *Plane) Blob() []byte { return p.blob }
 
-// Residual bounds how long hardware may still touch a page after its transfer was given up: what a node must wait for
+// Residual bounds how long hardware may still touch a page after its transfer was given up. A node waits this long for
 // peers that give no proof.
 func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
 
@@ -144,14 +144,14 @@ func (p *Plane) Transfer(e *effects.Transfer) { p.links.Transfer(e) }
 // Cancel implements plane.Plane.
 func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 
-// Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
+// Confirm implements plane.Plane. On leased planes no landing needs to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// filesOfLink has links, and as many strangers, take a quarter of the files that the process may open, as on the other
-// planes.
+// filesOfLink makes links, and as many connections in their handshake, take a quarter of the files that the process may
+// open, as on the other planes.
 const filesOfLink = 8
 
-// listRevoked lists the grants of a peer that were taken back.
+// listRevoked returns the grants of a peer that were revoked.
 func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	p.mu.Lock()
 	list := p.revoked
@@ -159,8 +159,8 @@ func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, mo
 	return list(peer)
 }
 
-// Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers, and takes
-// the memory from the NIC then. With an error the memory must stay: something may still be at it.
+// Close implements plane.Plane. It blocks until every access to the pool, by this node and by peers, is proven to be
+// over, and then removes the memory from the NIC. After an error the memory must stay: something may still access it.
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()
@@ -168,8 +168,8 @@ func (p *Plane) Close(ctx context.Context) error {
 		p.arrivals.Close()
 		go func() {
 			p.wg.Wait()
-			if p.leaving = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.leaving == nil {
-				p.leaving = p.deregister()
+			if p.closeErr = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.closeErr == nil {
+				p.closeErr = p.deregister()
 			}
 			p.seldom.End()
 			close(p.joined)
@@ -177,7 +177,7 @@ func (p *Plane) Close(ctx context.Context) error {
 	})
 	select {
 	case <-p.joined:
-		return p.leaving
+		return p.closeErr
 	case <-ctx.Done():
 		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())
 	}

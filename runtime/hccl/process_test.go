@@ -19,11 +19,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes
-// to what it is told.
+// childRole turns the test binary into a peer: a target, which grants pages and waits, or an initiator, which pushes to
+// the pages that it is told.
 const childRole = "KVFERRY_HCCL_CHILD"
 
-// overHCCS says whether HCCS joins it to its parent.
+// overHCCS says whether HCCS connects the peer to its parent.
 const overHCCS = "KVFERRY_HCCL_HCCS"
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// line is what the processes tell each other on pipes.
+// line is a message between the processes on pipes.
 type line struct {
 	Inc    effects.Incarnation
 	Blob   []byte
@@ -70,15 +70,15 @@ func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 	return &peer{proctest.Start(t, proctest.Self(env...))}
 }
 
-// read waits for what the peer says next.
+// read waits for the peer's next message.
 func (p *peer) read(t *testing.T) (l line) {
 	t.Helper()
 	p.Hear(&l)
 	return l
 }
 
-// stopBetween freezes the process where its hardware is in the middle of no piece: a NIC does not freeze with its
-// process, so none of a frozen process's stays on its way.
+// stopBetween freezes the process while its hardware is not moving a piece: a NIC does not freeze with its process, so
+// a frozen process has no writes on their way.
 func (p *peer) stopBetween(t *testing.T) {
 	t.Helper()
 	r := hccltest.Load(t)
@@ -88,7 +88,7 @@ func (p *peer) stopBetween(t *testing.T) {
 	}
 }
 
-// child is the other process.
+// child starts the other process.
 func child(role string) bool {
 	t := proctest.TB{}
 	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed,
@@ -142,8 +142,7 @@ func child(role string) bool {
 	}
 }
 
-// pushing is a node with pages granted to an initiator in another process, which is pushing to them; its hardware takes
-// its time.
+// pushing opens a node with pages granted to an initiator in another process, which is pushing to them slowly.
 func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
 	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
@@ -161,8 +160,8 @@ var links = []struct {
 	hccs bool
 }{{"roce", false}, {"hccs", true}}
 
-// An initiator that is frozen in the middle of a push cannot take its end away. Over RoCE ours is enough; over HCCS
-// nothing is revoked while its mapping may stand. After the thaw it stores nothing into pages that were revoked.
+// An initiator that is frozen during a push cannot destroy its end. Over RoCE our end is enough. Over HCCS nothing is
+// revoked while its mapping may exist. After the thaw it stores nothing into revoked pages.
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range links {
 		for _, faults := range []string{"done:hang=1", "done:hang=1;late:ms=20", "done:delay=50000"} {
@@ -192,7 +191,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 	}
 }
 
-// The death of an initiator is proof, over RoCE and HCCS alike, frozen or not.
+// The death of an initiator is proof, over RoCE and over HCCS, frozen or not.
 func TestInitiatorIsKilled(t *testing.T) {
 	for _, c := range links {
 		for _, frozen := range []bool{false, true} {
@@ -217,7 +216,7 @@ func TestInitiatorIsKilled(t *testing.T) {
 	}
 }
 
-// A target takes no part in a push: one that is frozen gets it whole.
+// A target takes no part in a push: a frozen one receives it completely.
 func TestTargetIsFrozen(t *testing.T) {
 	for _, c := range links {
 		t.Run(c.name, func(t *testing.T) {
@@ -243,8 +242,7 @@ func TestTargetIsFrozen(t *testing.T) {
 	}
 }
 
-// A push to a target that dies ends as the peer's loss, whatever the library makes of it, and the next target is
-// reached.
+// A push to a target that dies ends as lost peer, whatever the library reports, and the next target can be reached.
 func TestTargetIsKilled(t *testing.T) {
 	for _, c := range links {
 		for _, gone := range []string{"error", "hang", "silent"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// R by the vendor's formula, in figures that were worked out apart from it: a try lasts 4.096 µs × 2^timeout, and there
-// is one more try than there are retries.
+// R by the vendor's formula, with values computed independently: a try lasts 4.096 µs × 2^timeout, and there is one
+// more try than retries.
 func TestResidual(t *testing.T) {
 	const margin = 100 * time.Millisecond
 	for _, c := range []struct {

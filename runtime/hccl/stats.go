@@ -6,10 +6,10 @@ import "fmt"
 
 // Stats counts what a plane has done since it was opened.
 type Stats struct {
-	Links, Incoming             int    // now: peers that we imported, and that imported us
-	Formed, Fenced              uint64 // communicators of ours as initiator, and those that ended before their link
+	Links, Incoming             int    // now: links that this node and that peers opened
+	Formed, Fenced              uint64 // communicators made as initiator, and those fenced before their link ended
 	Expelled                    uint64 // communicators of peers that were fenced to revoke a grant
-	Batches, Descriptors, Bytes uint64 // submitted
+	Batches, Descriptors, Bytes uint64 // that were submitted
 }
 
 func (s Stats) String() string {

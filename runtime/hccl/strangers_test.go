@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Connections that say nothing, more than there may be, keep no initiator out and end no link. They give way, the one
-// that waited longest first, and the channel of who was let in does not, though it is silent, too.
+// Silent connections beyond the bound keep no initiator out and end no link. The one that waited longest gives way
+// first; the channel of an admitted link does not, although it is silent, too.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 2 }})

@@ -15,9 +15,9 @@ import (
 // variant marks a process that is one of TestVariants.
 const variant = "KVFERRY_HCCL_VARIANT"
 
-// The plane is the same on other chips and releases: where HCCL has only the older sequence of calls, by rank table and
-// by root info, and no stream can be aborted; and on chips whose rank tables have super pods. A process loads one
-// library only, so each has a process.
+// The plane works on other chips and releases, too: with an HCCL that has only the older sequence of calls, by rank
+// table and by root info, and no abort of streams; and on chips whose rank tables have super pods. A process loads one
+// library only, so each variant has its own process.
 func TestVariants(t *testing.T) {
 	if os.Getenv(variant) != "" {
 		t.Skip("this is one")

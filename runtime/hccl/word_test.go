@@ -15,11 +15,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// destroys is how often a communicator has been tried to be destroyed.
+// destroys counts the attempts to destroy communicators.
 const destroys = "calls.HcclCommDestroy"
 
-// Over RoCE an initiator that says that its end is gone while its NIC is at our pages changes nothing here: what it was
-// granted is revoked when our own end is gone, however long that takes, and nothing of it lands from then on.
+// Over RoCE, an initiator that reports its end as gone while its NIC still writes to our pages changes nothing: its
+// grants are revoked when our own end is gone, however long that takes, and nothing of it lands afterwards.
 func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -45,7 +45,7 @@ func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	p.GoesOn(t)
 }
 
-// words are what tells a target that the initiator's end of epoch 1 is gone.
+// words are the messages that tell a target that the initiator's end of epoch 1 is gone.
 var words = map[string]func(*net.TCPConn) error{
 	"gone":                 func(c *net.TCPConn) error { return say(c, hccl.Frame("gone", 1)) },
 	"the next offer":       func(c *net.TCPConn) error { return say(c, hccl.Frame("offer", 2)) },
@@ -57,7 +57,7 @@ func say(w io.Writer, frame []byte) error {
 	return err
 }
 
-// It is so with each word, and while our end is still being formed.
+// This holds for each message, and while our end is still being formed.
 func TestNoWordIsBelievedOverRoCE(t *testing.T) {
 	for name, word := range words {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestNoWordIsBelievedOverRoCE(t *testing.T) {
 
 func shortly(c *hccl.Config) { c.PrepareTimeout = time.Second }
 
-// Where our own end cannot be destroyed, there is nothing but the peer's word, and it counts. In processes of their
-// own, as that end stays.
+// If our own end cannot be destroyed, the peer's message is the only proof, and counts. In processes of their own,
+// because that end stays.
 func TestWordWhereOurEndStays(t *testing.T) {
 	hccltest.Load(t)
 	for name := range words {
@@ -95,7 +95,7 @@ func TestWordWhereOurEndStays(t *testing.T) {
 	}
 }
 
-// oneWord says which of the words a child is to try.
+// oneWord says which of the messages a child sends.
 const oneWord = "KVFERRY_HCCL_WORD"
 
 func stays(t testing.TB) {

@@ -65,7 +65,7 @@ func answers(x *attack) error {
 func speak(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	in := bufio.NewReader(c)
-	if _, err := zmtp.Shake(in, func(b []byte) { _, _ = c.Write(b) }, "ROUTER", []string{"DEALER"}); err != nil {
+	if _, err := zmtp.Handshake(in, func(b []byte) { _, _ = c.Write(b) }, "ROUTER", []string{"DEALER"}); err != nil {
 		return
 	}
 	if _, err := in.ReadByte(); err != nil { // The question's.

@@ -38,7 +38,7 @@ var hasty = setup{Own: "    lease: 500ms\n    retention: 3\n"}
 
 var faults = []fault{
 	{name: "MiB without end", says: "message without end", rate: 50, full: 200, short: 10, strike: endless},
-	{name: "answers without end", says: "a connection to a peer is ended", full: 300, short: 5, strike: answers},
+	{name: "answers without end", says: "a connection to a peer has ended", full: 300, short: 5, strike: answers},
 	{name: "silent", says: "said nothing", rate: 500, full: 2000, short: 300, strike: silent},
 	{name: "half a handshake", says: "said nothing", rate: 500, full: 2000, short: 300, strike: half},
 	{name: "idle", says: "gives way to a new one", rate: 500, full: 1500, short: 200, strike: idle},
@@ -62,13 +62,13 @@ func TestHostile(t *testing.T) {
 	before := runtime.GOMAXPROCS(4 * runtime.NumCPU())
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) { f.play(t) })
+		t.Run(f.name, func(t *testing.T) { f.play(t, testing.Short()) })
 	}
 	t.Cleanup(report)
 }
 
-func (f *fault) play(t *testing.T) {
-	if f.slow && testing.Short() {
+func (f *fault) play(t *testing.T, short bool) {
+	if f.slow && short {
 		t.Skip("it is done without -short")
 	}
 	amount, rounds := f.short, 20
@@ -113,7 +113,7 @@ func (f *fault) play(t *testing.T) {
 	switch {
 	case r.Failed > 0 || r.Wrong > 0:
 		t.Errorf("%d of %d honest puts failed, %d bytes are wrong: %s", r.Failed, r.Puts, r.Wrong, h.why+after.why)
-	case r.MemoryMiB > cmp.Or(f.memoryMiB, memoryMiB) && !testing.Short(): // The race detector takes more.
+	case r.MemoryMiB > cmp.Or(f.memoryMiB, memoryMiB) && !short: // The race detector takes more.
 		t.Errorf("it took %.0f MiB, more than %.0f", r.MemoryMiB, f.memoryMiB)
 	case r.Files > r.FilesMax-filesKept && !f.usesUp:
 		t.Errorf("%d of %d files are open", r.Files, r.FilesMax)

@@ -20,33 +20,34 @@ import (
 // UCX is the plug-in whose backend moves memory between processes.
 const UCX = "UCX"
 
-// AgentOptions say how an agent is made.
+// AgentOptions describes an agent.
 type AgentOptions struct {
-	// Name is what peers know the agent by; no two that meet may have the same. It has 1 to 255 bytes and no NUL.
+	// Name is the name by which peers know the agent. Agents that meet must have different names. It has 1 to 255 bytes
+	// and no NUL.
 	Name string
 	// Plugin makes the backend; UCX if empty.
 	Plugin string
-	// Params are the plug-in's parameters, such as UCX's engine_config: "TLS=tcp".
+	// Params are the plug-in's parameters, for example UCX's engine_config: "TLS=tcp".
 	Params map[string]string
 }
 
 const nameMax = 255
 
-// An Agent is one end of transfers, with one backend. It has one owner at a time: see the package comment.
+// An Agent is one end of transfers, with one backend. One goroutine may use it at a time: see the package comment.
 type Agent struct {
 	library  *Library
 	name     string
 	a        *C.struct_agent // nil: closed
-	busy     atomic.Bool     // somebody is in a call
+	busy     atomic.Bool     // a call is in progress
 	children int             // memory and transfers that are open
 }
 
-// NewAgent makes an agent and its backend. It takes tens of milliseconds, and opens a dozen files or more.
+// NewAgent makes an agent and its backend. It takes tens of milliseconds and opens a dozen files or more.
 func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
 	if o.Plugin == "" {
 		o.Plugin = UCX
 	}
-	if err := named("name of an agent", o.Name); err != nil {
+	if err := checkName("name of an agent", o.Name); err != nil {
 		return nil, err
 	}
 	params, err := l.params(o.Params)
@@ -68,8 +69,8 @@ func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
 	return &Agent{library: l, name: o.Name, a: made}, nil
 }
 
-// named refuses what would be another name as a C string.
-func named(what, name string) error {
+// checkName refuses a name that C would read as another one.
+func checkName(what, name string) error {
 	if name == "" || len(name) > nameMax || strings.IndexByte(name, 0) >= 0 {
 		return fmt.Errorf("%w: %s %q; give 1 to %d bytes without NUL", ErrInvalid, what, name, nameMax)
 	}
@@ -95,7 +96,7 @@ func (l *Library) params(list map[string]string) (C.nixl_handle, error) {
 	return params, nil
 }
 
-// enter begins a call; leave ends it.
+// enter begins a call and leave ends it.
 func (a *Agent) enter() error {
 	if !a.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: %s", ErrShared, a.name)
@@ -109,7 +110,7 @@ func (a *Agent) enter() error {
 
 func (a *Agent) leave() { a.busy.Store(false) }
 
-// fails makes an error of what a call of the agent answered. With the agent entered.
+// fails converts the status of a call of the agent to an error. The caller has entered the agent.
 func (a *Agent) fails(status C.int, format string, args ...any) error {
 	if status == C.NIXL_SUCCESS {
 		return nil
@@ -117,12 +118,12 @@ func (a *Agent) fails(status C.int, format string, args ...any) error {
 	return fails(status, a.a.at, "agent=%q "+format, append([]any{a.name}, args...)...)
 }
 
-// Name is what peers know it by.
+// Name returns the name by which peers know the agent.
 func (a *Agent) Name() string { return a.name }
 
-// Close destroys the agent: its process has no part in any transfer of it any more. It refuses with ErrBusy while
-// memory or a transfer is open. With another error the library may still have the agent, and nobody can ask it for
-// anything any more.
+// Close destroys the agent: its process takes no part in any of its transfers any more. It fails with ErrBusy while
+// memory or a transfer is open. After another error the library may still have the agent, which cannot be used any
+// more.
 func (a *Agent) Close() error {
 	if err := a.enter(); err != nil {
 		return err
@@ -142,7 +143,7 @@ func (a *Agent) Close() error {
 	return fails(status, made.at, "agent=%q", a.name)
 }
 
-// Metadata is what a peer needs in order to reach the memory that is registered now, as Load takes it.
+// Metadata returns what a peer has to Load in order to reach the memory that is registered now.
 func (a *Agent) Metadata() ([]byte, error) {
 	if err := a.enter(); err != nil {
 		return nil, err
@@ -161,11 +162,11 @@ func (a *Agent) Metadata() ([]byte, error) {
 	return C.GoBytes(data, C.int(bytes)), nil
 }
 
-// MetadataMax bounds what Load takes, in bytes; a range of memory has some hundred.
+// MetadataMax bounds the bytes that Load accepts; a range of memory has some hundred.
 const MetadataMax = 1 << 20
 
-// Load takes a peer's metadata and returns the name that the peer has by it. The bytes go to the library as they are,
-// and it believes them: they must come from who may be believed.
+// Load loads a peer's metadata and returns the peer's name. The library believes the bytes without a check, so they
+// must come from a trusted source.
 func (a *Agent) Load(metadata []byte) (peer string, err error) {
 	if len(metadata) == 0 || len(metadata) > MetadataMax {
 		return "", fmt.Errorf("%w: metadata of %d bytes; give 1 to %d", ErrInvalid, len(metadata), MetadataMax)
@@ -183,20 +184,20 @@ func (a *Agent) Load(metadata []byte) (peer string, err error) {
 	return C.GoString(name), nil
 }
 
-// Forget disconnects a peer and forgets its metadata. Transfers to it fail from then on.
+// Forget disconnects a peer and drops its metadata. Transfers to it fail from then on.
 func (a *Agent) Forget(peer string) error {
-	return a.of(peer, func(name *C.char) C.int { return C.nixl_call_forget(a.a, name) })
+	return a.callWithPeer(peer, func(name *C.char) C.int { return C.nixl_call_forget(a.a, name) })
 }
 
-// Connect begins to connect to a peer whose metadata was loaded, so that the first transfer needs not. It does not
-// wait.
+// Connect starts to connect to a peer whose metadata was loaded, so that the first transfer does not have to. It does
+// not wait.
 func (a *Agent) Connect(peer string) error {
-	return a.of(peer, func(name *C.char) C.int { return C.nixl_call_connect(a.a, name) })
+	return a.callWithPeer(peer, func(name *C.char) C.int { return C.nixl_call_connect(a.a, name) })
 }
 
-// of makes a call that names a peer.
-func (a *Agent) of(peer string, call func(name *C.char) C.int) error {
-	if err := named("peer", peer); err != nil {
+// callWithPeer makes a call that takes the name of a peer.
+func (a *Agent) callWithPeer(peer string, call func(name *C.char) C.int) error {
+	if err := checkName("peer", peer); err != nil {
 		return err
 	}
 	if err := a.enter(); err != nil {

@@ -1,11 +1,11 @@
-// What Go calls: it cannot call through a C pointer, and each crossing costs, so what belongs together is one call.
-// Each answers with the status of the function that failed first, which *at or the agent names.
+// The calls that Go makes. Go cannot call through a C pointer, and each crossing costs, so steps that belong together
+// are one call. Each returns the status of the first function that failed, whose name *at or the agent has.
 #ifndef KVFERRY_LIBNIXL_CALLS_H
 #define KVFERRY_LIBNIXL_CALLS_H
 
 #include "abi.h"
 
-// An agent with its one backend, and what its calls need again and again.
+// An agent with its one backend, and objects that its calls need repeatedly.
 struct agent {
   const struct nixl_api *api;
   const char *at; // the function that was called last
@@ -32,18 +32,18 @@ int nixl_call_param(const struct nixl_api *api, nixl_handle params, const char *
                     const char **at);
 void nixl_call_params_free(const struct nixl_api *api, nixl_handle params);
 
-// nixl_call_agent makes an agent; what fails leaves nothing.
+// nixl_call_agent makes an agent; a failure leaves nothing.
 int nixl_call_agent(const struct nixl_api *api, const char *name, const char *plugin, nixl_handle params,
                     struct agent **made, const char **at);
 
-// nixl_call_agent_free destroys it, and frees a on success.
+// nixl_call_agent_free destroys the agent, and frees a on success.
 int nixl_call_agent_free(struct agent *a);
 
 int nixl_call_register(struct agent *a, int memory, const struct range *ranges, size_t count, int off);
 
-// nixl_call_metadata gives bytes to be freed with free.
+// nixl_call_metadata returns bytes that the caller frees with free.
 int nixl_call_metadata(struct agent *a, void **data, size_t *bytes);
-// nixl_call_load gives a name to be freed with free.
+// nixl_call_load returns a name that the caller frees with free.
 int nixl_call_load(struct agent *a, const void *data, size_t bytes, char **name);
 int nixl_call_forget(struct agent *a, const char *peer);
 int nixl_call_connect(struct agent *a, const char *peer);
@@ -62,7 +62,7 @@ int nixl_call_release(struct agent *a, nixl_handle request);
 
 int nixl_call_notify(struct agent *a, const char *peer, const void *data, size_t bytes);
 
-// nixl_call_notices makes progress and says of how many peers there are notices.
+// nixl_call_notices advances the agent and returns of how many peers there are notices.
 int nixl_call_notices(struct agent *a, size_t *peers);
 int nixl_call_notices_of(struct agent *a, size_t index, const char **peer, size_t *count);
 int nixl_call_notice(struct agent *a, const char *peer, size_t index, const void **data, size_t *bytes);

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A Status is what a call of libnixl answered. The set is open, so carry the number.
+// A Status is the result of a call of libnixl. Further values may exist, so keep the number.
 type Status int32
 
-// The statuses. Most failures of the library and all of its backends are Backend: what it was is in libnixl's own log,
-// on standard error.
+// The statuses. Most failures of the library, and all failures of its backends, are Backend: the reason is in libnixl's
+// own log on standard error.
 const (
 	Success          Status = 0
 	InProgress       Status = 1
@@ -34,7 +34,7 @@ func (s Status) String() string {
 	return "unknown status"
 }
 
-// An Error is a call that libnixl answered with a status other than success.
+// An Error is a call of libnixl that failed.
 type Error struct {
 	Call   string // the function of libnixl
 	Args   string // its arguments, as name=value
@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// remedies are for what the people who run the machine can change.
+// remedies holds advice for statuses that an operator can do something about.
 var remedies = map[string]string{
 	"nixl_capi_create_backend": "its plug-in or what that needs is missing: install libibverbs1 and librdmacm1, keep " +
 		"the plug-ins beside libnixl or name their folder in NIXL_PLUGIN_DIR, and see UCX_TLS and UCX_NET_DEVICES",
@@ -63,14 +63,14 @@ var remedies = map[string]string{
 	"nixl_capi_load_remote_md": "both ends must have a transport in common: compare UCX_TLS, and the versions of NIXL",
 }
 
-// What the binding refuses by itself, before the library is called. Compare with errors.Is.
+// Errors of the binding itself, returned before the library is called. Test them with errors.Is.
 var (
 	// ErrClosed: the agent, memory or transfer was closed before.
 	ErrClosed = errors.New("libnixl: closed")
-	// ErrBusy: something still uses what was to be closed.
+	// ErrBusy: something still uses the object to be closed.
 	ErrBusy = errors.New("libnixl: busy")
-	// ErrShared: another goroutine is in a call of the same agent, which has one owner at a time.
+	// ErrShared: another goroutine is in a call of the same agent, which one goroutine may use at a time.
 	ErrShared = errors.New("libnixl: another goroutine is in a call of this agent")
-	// ErrInvalid: an argument that no library would take.
+	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("libnixl: invalid argument")
 )

@@ -19,19 +19,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is libnixl, loaded. Its methods may be called from any goroutine.
+// A Library is the loaded libnixl. Its methods may be called from any goroutine.
 type Library struct {
 	api  *C.struct_nixl_api
 	info Info
 
-	making sync.Mutex // has one agent made or destroyed at a time: plug-ins and what they share are set up by it
+	making sync.Mutex // held while an agent is made or destroyed, because both set up plug-ins and what these share
 }
 
-// opening has one library loaded at a time: the environment is changed before it.
+// opening is held while a library is loaded, because the environment is changed before that.
 var opening sync.Mutex
 
-// Open loads libnixl. It fails with a *LoadError that names what was looked for and where. The first library that opens
-// and has all symbols is taken, and stays loaded for good. It changes the environment: see the package comment.
+// Open loads libnixl. It uses the first library that opens and has all symbols; otherwise it fails with a *LoadError
+// that says what was tried. The library stays loaded for good. Open changes the environment: see the package comment.
 func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()
@@ -71,14 +71,14 @@ func symbols() []sharedlib.Symbol {
 	}
 }
 
-// Info is what was found at Open.
+// Info returns what Open found.
 func (l *Library) Info() Info {
 	info := l.info
 	info.Signals = slices.Clone(info.Signals)
 	return info
 }
 
-// fails makes an error of what a call answered; nil for success.
+// fails converts the status of a call to an error; nil for success.
 func fails(status C.int, at *C.char, format string, args ...any) error {
 	if status == C.NIXL_SUCCESS {
 		return nil

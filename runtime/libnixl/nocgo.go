@@ -4,10 +4,10 @@ package libnixl
 
 import "github.com/kvferry/kvferry/runtime/sharedlib"
 
-// A Library never comes to exist here: without cgo there is no way into a C library.
+// A Library never exists in this build, because without cgo no C library can be called.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system that libnixl does not exist for.
+// Open fails: this program was built without cgo, or for a system without libnixl.
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
 	for _, name := range o.candidates() {

@@ -13,15 +13,16 @@ import (
 	"unsafe"
 )
 
-// Notify sends a notice to a peer whose metadata was loaded. nil says that it was handed over, and no more.
+// Notify sends a notice to a peer whose metadata was loaded. If it returns nil, the notice was handed over; it may
+// still be lost.
 func (a *Agent) Notify(peer string, notice []byte) error {
-	return a.of(peer, func(name *C.char) C.int {
+	return a.callWithPeer(peer, func(name *C.char) C.int {
 		return C.nixl_call_notify(a.a, name, unsafe.Pointer(unsafe.SliceData(notice)), C.size_t(len(notice)))
 	})
 }
 
-// Notices carries on what the agent has under way, and returns what has come since it was asked last: as much as peers
-// sent, which the library does not bound. Those of one peer are in the order of their arrival.
+// Notices advances what the agent has in flight, and returns the notices that have arrived since the last call. The
+// library does not bound their number. Those of one peer are in the order of their arrival.
 func (a *Agent) Notices() ([]Notice, error) {
 	if err := a.enter(); err != nil {
 		return nil, err

@@ -7,20 +7,20 @@ import (
 	"os"
 )
 
-// ErrUntrusted says that agents would be reached over a network that nobody said is trusted.
+// ErrUntrusted says that agents would be reachable over a network that the configuration does not declare as trusted.
 var ErrUntrusted = errors.New("libnixl: the network is not trusted")
 
 const (
-	// trustKey is the key of a node's file that says that the network is trusted.
+	// trustKey is the configuration key that declares the network as trusted.
 	trustKey = "nixl.trusted_network"
-	// devicesVariable is the environment variable that goes before what agents are told of UCX's network devices.
+	// devicesVariable is the environment variable that overrides an agent's choice of UCX's network devices.
 	devicesVariable = "UCX_NET_DEVICES"
 	loopback        = "lo"
 )
 
-// CheckReach returns an error that wraps ErrUntrusted unless the network is trusted or host is of the loopback. Over
-// the tcp transport of UCX a peer reads and writes all memory of a process that has an agent, whatever the agent
-// registered: UCX carries out what comes, without asking whose memory it is. So only hosts that may do that may reach
+// CheckReach returns an error that wraps ErrUntrusted unless the network is trusted or host is a loopback address. Over
+// the tcp transport of UCX a peer can read and write all memory of a process that has an agent, whatever the agent
+// registered: UCX carries out requests without asking whose memory they name. So only hosts that may do that may reach
 // an agent.
 func CheckReach(host string, trusted bool) error {
 	if trusted {
@@ -47,12 +47,12 @@ func IsLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// UCXParams returns the parameters of agents whose UCX may use transports, as UCX_TLS has them, or those of its choice
-// if that is empty. UCX listens at all addresses of the host; unless the network is trusted, it is held to the
-// loopback.
+// UCXParams returns the parameters of agents whose UCX may use transports, in the form of UCX_TLS, or the transports of
+// UCX's choice if that is empty. UCX listens at all addresses of the host; unless the network is trusted, the
+// parameters restrict it to the loopback device.
 //
-// UCX would also look after peers by a message every 20 s, each of which has the next transfer wait for the target's
-// agent, also one that needs nothing else of it: channels of our own tell of a peer's death.
+// They also turn UCX's keepalive off. With it, UCX sends each peer a message every 20 s, after which the next transfer
+// waits for the target's agent even if it needs nothing of it; channels of kvferry's own detect a peer's death.
 func UCXParams(transports string, trusted bool) map[string]string {
 	config := "KEEPALIVE_INTERVAL=inf"
 	if transports != "" {

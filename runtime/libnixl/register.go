@@ -12,15 +12,15 @@ import (
 	"unsafe"
 )
 
-// Memory is what an agent has registered.
+// Memory is memory that an agent has registered.
 type Memory struct {
 	agent  *Agent // nil: closed
 	kind   Kind
 	ranges []Range
 }
 
-// Register makes memory known to the agent's backend, as both ends of a transfer must. The memory stays the caller's,
-// must stay where it is until Close, and must not be Go's.
+// Register makes memory known to the agent's backend, which both ends of a transfer must do. The memory remains the
+// caller's, must not move until Close, and must not be Go's.
 func (a *Agent) Register(kind Kind, ranges ...Range) (*Memory, error) {
 	for _, r := range ranges {
 		if r.Address == 0 || r.Bytes == 0 || r.Bytes > math.MaxUint64-r.Address {
@@ -34,7 +34,7 @@ func (a *Agent) Register(kind Kind, ranges ...Range) (*Memory, error) {
 	return m, nil
 }
 
-// Close takes the memory from the backend. That is no fence: peers that had it may still reach it.
+// Close removes the memory from the backend. That is no fence: peers that knew it may still reach it.
 func (m *Memory) Close() error {
 	if m.agent == nil {
 		return fmt.Errorf("%w: memory", ErrClosed)
@@ -46,7 +46,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// call registers, or takes it back with off.
+// call registers the memory, or deregisters it if off is set.
 func (m *Memory) call(off bool) error {
 	a := m.agent
 	if len(m.ranges) == 0 {

@@ -12,7 +12,7 @@ const LibraryVariable = "KVFERRY_LIBNIXL"
 
 // Options say which library to load.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search. Nothing else is tried then. Empty: the
+	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
 	// variable KVFERRY_LIBNIXL; if that is empty too, libnixl_capi.so by the loader's search.
 	Library string
 }
@@ -22,28 +22,28 @@ func (o Options) candidates() []string {
 	return search.Candidates()
 }
 
-// Info is what is known of a library, for logs and reports.
+// Info describes a loaded library, for logs and reports.
 type Info struct {
 	Library string // the file that was loaded
 	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
-	// aborts when such a handler runs on one of its threads: worth a warning.
+	// aborts when such a handler runs on one of its threads, so the caller should log them.
 	Signals []int
 }
 
-// settings are what UCX is to find in the environment, unless something is said there already.
+// settings are the environment variables for UCX that Open sets unless they are set already.
 var settings = []struct{ name, value string }{{"UCX_MEM_EVENTS", "n"}, {"UCX_DEBUG_SIGNO", "0"},
 	{"UCX_LOG_FILE", "stderr"}}
 
-// An Attempt is one library that was tried and could not be used.
+// An Attempt is a library that was tried and could not be used.
 type Attempt = sharedlib.Attempt
 
-// A LoadError says that no usable libnixl was found, and all that was tried.
+// A LoadError says that no usable libnixl was found, and what was tried.
 type LoadError struct{ Tried []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
 	b.WriteString("libnixl: no usable library")
-	sharedlib.Tell(&b, e.Tried)
+	sharedlib.AppendAttempts(&b, e.Tried)
 	fmt.Fprintf(&b, "; install NIXL (PyPI's nixl-cu12 1.5.1 has it; it needs libibverbs1 and librdmacm1), and name its "+
 		"libnixl_capi.so in %s", LibraryVariable)
 	return b.String()

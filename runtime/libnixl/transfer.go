@@ -15,26 +15,26 @@ import (
 	"unsafe"
 )
 
-// TransferOptions say what a transfer moves.
+// TransferOptions describes what a transfer moves.
 type TransferOptions struct {
 	Operation     Operation
-	Peer          string // whose metadata was loaded
+	Peer          string // the name that Load returned
 	Local, Remote Side
-	// Pairs lie in memory that is registered at both ends; 1 at least.
+	// Pairs must lie in memory that is registered at both ends. At least one is needed.
 	Pairs []Pair
-	// Notice is sent to the peer behind the bytes, by the Check that finds the transfer done; none if empty.
+	// Notice is sent to the peer after the bytes, by the Check that finds the transfer done; none if empty.
 	Notice []byte
 }
 
-// A Transfer may be posted again and again, one post at a time. It has the owner of its agent.
+// A Transfer may be posted repeatedly, one post at a time. It belongs to the owner of its agent.
 type Transfer struct {
 	agent   *Agent // nil: closed
 	request C.nixl_handle
 }
 
-// NewTransfer makes a transfer. It moves nothing, and keeps nothing of the options.
+// NewTransfer makes a transfer. It moves nothing yet, and keeps nothing of the options.
 func (a *Agent) NewTransfer(o TransferOptions) (*Transfer, error) {
-	if err := named("peer", o.Peer); err != nil {
+	if err := checkName("peer", o.Peer); err != nil {
 		return nil, err
 	}
 	if len(o.Pairs) == 0 {
@@ -61,13 +61,13 @@ func (a *Agent) NewTransfer(o TransferOptions) (*Transfer, error) {
 	return t, nil
 }
 
-// Post begins the transfer, and may end it: done says that all bytes are where they belong.
+// Post starts the transfer and may complete it: done says that all bytes are in place.
 func (t *Transfer) Post() (done bool, err error) {
 	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_post(a, r) })
 }
 
-// Check carries on what the agent has under way and says whether the transfer is done. After an error it is not known
-// what of it has arrived, or may yet.
+// Check advances what the agent has in flight and reports whether the transfer is done. After an error it is unknown
+// which bytes have arrived or may still arrive.
 func (t *Transfer) Check() (done bool, err error) {
 	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_check(a, r) })
 }
@@ -88,7 +88,7 @@ func (t *Transfer) ask(call func(*C.struct_agent, C.nixl_handle) C.int) (done bo
 	return status == C.NIXL_SUCCESS, a.fails(status, "")
 }
 
-// Close gives back what the transfer holds. One that is under way is not stopped by it: see the package comment.
+// Close frees the transfer's resources. It does not stop a transfer in flight: see the package comment.
 func (t *Transfer) Close() error {
 	a := t.agent
 	if a == nil {

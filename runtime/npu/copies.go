@@ -10,18 +10,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// copies carries out the Copies of a machine, whose Limits bound how many there are. One that the device
-// has begun goes on to its end: that is sooner than any way of giving it up.
+// copies carries out the Copy effects of a machine, whose Limits bound their number. A copy that the device has begun
+// is not canceled: it ends sooner than any way of aborting it.
 type copies struct {
-	pools *pools
-	yard  *yard
+	pools     *pools
+	workQueue *workQueue
 
 	mu      sync.Mutex
-	waiting map[effects.Corr]*job // that may be cancelled still
+	waiting map[effects.Corr]*job // copies that have not begun and may still be canceled
 }
 
-func newCopies(p *pools, y *yard) *copies {
-	return &copies{pools: p, yard: y, waiting: map[effects.Corr]*job{}}
+func newCopies(p *pools, y *workQueue) *copies {
+	return &copies{pools: p, workQueue: y, waiting: map[effects.Corr]*job{}}
 }
 
 // start begins one Copy, or queues it.
@@ -38,34 +38,36 @@ func (c *copies) start(e *effects.Copy) {
 	c.mu.Lock()
 	c.waiting[corr] = j
 	c.mu.Unlock()
-	c.yard.add(j)
+	c.workQueue.add(j)
 }
 
+// begun notes that a copy can no longer be canceled.
 func (c *copies) begun(corr effects.Corr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, corr)
 }
 
+// cancel ends a copy that has not begun.
 func (c *copies) cancel(corr effects.Corr) {
 	c.mu.Lock()
 	j := c.waiting[corr]
 	c.mu.Unlock()
-	if j != nil && c.yard.remove(j) {
+	if j != nil && c.workQueue.remove(j) {
 		c.begun(corr)
 		c.done(corr, effects.Cancelled, true)
 	}
 }
 
-// carryOut copies a batch, and reports whether the track is quiet.
+// carryOut copies a batch and reports whether the track is quiet.
 func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair) bool {
 	batch := make([]acl.Copy, len(pairs))
 	onHost := true
 	for i, pair := range pairs {
-		batch[i] = acl.Copy{Dst: c.pools.of(pair.To), Src: c.pools.of(pair.From)}
+		batch[i] = acl.Copy{Dst: c.pools.rangeOf(pair.To), Src: c.pools.rangeOf(pair.From)}
 		onHost = onHost && batch[i].Src.Memory.Place() == acl.OnHost && batch[i].Dst.Memory.Place() == acl.OnHost
 	}
-	if onHost { // No work for a device: AscendCL refuses it.
+	if onHost { // a device cannot do this: AscendCL refuses it
 		for _, pair := range pairs {
 			copy(c.pools.Bytes(pair.To), c.pools.Bytes(pair.From))
 		}
@@ -73,7 +75,7 @@ func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair)
 		return true
 	}
 	settled, err := k.run(func(t *acl.Thread, s *acl.Stream) error { return s.CopyAll(t, batch) }, c.pools.d.o.StuckAfter,
-		c.yard.hurry.Done())
+		c.workQueue.hurry.Done())
 	if err == nil {
 		c.done(corr, effects.OK, true)
 		return true
@@ -84,7 +86,7 @@ func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair)
 	if settled {
 		return true
 	}
-	completed, err := k.quieten(c.yard.stop)
+	completed, err := k.quieten(c.workQueue.stop)
 	if err != nil {
 		c.pools.log.Error("a stream could not be ended, so the pages of its copy stay in use", "device", c.pools.Name(),
 			"pages", len(pairs), "err", err)

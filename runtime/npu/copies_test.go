@@ -14,13 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// pair is a page of the device's, by its place there, and where its copy goes in the arena.
+// pair returns a page of the device, by its index, and where its copy goes in the arena.
 func pair(i, length uint32) effects.CopyPair {
 	return effects.CopyPair{From: effects.Page{Index: arenaPages + i, Length: length},
 		To: effects.Page{Index: testPages + 2 - i, Length: length}}
 }
 
-// copying opens pools of which every page of the device's is filled.
+// copying opens pools in which every page of the device is filled.
 func copying(t testing.TB, r *rig, o Options) (*pools, *box) {
 	t.Helper()
 	b := newBox()
@@ -41,13 +41,13 @@ func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 	}
 }
 
-// old hides what CANN had not always.
+// old hides functions that older releases of CANN lack.
 var old = []string{
 	"aclrtStreamAbort", "aclrtDestroyStreamForce", "aclrtStreamQuery", "aclrtSynchronizeEventWithTimeout",
 	"aclrtCreateEventExWithFlag", "aclrtMemcpyBatchAsync",
 }
 
-// Bytes arrive, as many as are valid and no more; several copies run side by side; spans of the machine are not kept.
+// As many bytes arrive as are valid; several copies run side by side; spans of the machine are not kept.
 func TestCopiesMoveWhatIsValid(t *testing.T) {
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestCopiesWithinTheHost(t *testing.T) {
 	p.wantCopied(t, pair(4, 1000))
 }
 
-// A copy that fails, wholly or in part, ends as such at once, and is settled when its stream is gone. Those
-// on other streams, and the next on a new one, do not notice.
+// A copy that fails, wholly or in part, ends at once, and settles when its stream is gone. Copies on other streams, and
+// the next one on a new stream, are not affected.
 func TestCopiesThatFail(t *testing.T) {
 	for name, fault := range map[string]string{
 		"on the device": "done:of=copy,fail=1,code=507056", "in part": "done:of=copy,partial=1,bytes=5000,code=507056",
@@ -114,7 +114,7 @@ func TestCopiesThatFail(t *testing.T) {
 	}
 }
 
-// Without a stream nothing was begun.
+// If no stream can be made, nothing was begun.
 func TestCopiesWithoutAStream(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
@@ -129,7 +129,7 @@ func TestCopiesWithoutAStream(t *testing.T) {
 	p.wantCopied(t, pair(2, testPageBytes))
 }
 
-// A copy that hangs is given up; what waited behind it goes on.
+// A copy that hangs is given up; those that wait behind it continue.
 func TestCopiesThatHang(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -144,8 +144,8 @@ func TestCopiesThatHang(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
-// What an abort found under way gets its time before its pages count as settled. A slow machine takes longer and
-// passes; of a few rounds one is quick enough to tell.
+// The piece that an abort interrupts gets its time before its pages count as settled. A slow machine takes longer and
+// passes; of a few rounds, one is quick enough to show a missing wait.
 func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -162,7 +162,7 @@ func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	}
 }
 
-// Without an abort a copy that hangs is settled when it ends, and has then ended well.
+// Without an abort a copy that hangs settles when it ends, and has then succeeded.
 func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	r := newRig(t, old...)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -180,7 +180,7 @@ func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
-// What hangs holds up nobody but who waits for its stream, and that one can be cancelled.
+// A copy that hangs delays only those that wait for its stream, and these can be canceled.
 func TestCopiesBesideOneThatHangs(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
@@ -207,10 +207,10 @@ func TestCopiesBesideOneThatHangs(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes), pair(2, testPageBytes))
 }
 
-// One that a track has taken, and not begun yet, is in the device's hands: who cancels it then hears how it ends.
+// A copy that a track has taken and not begun belongs to the device: after a Cancel its own end is reported.
 func TestCopiesThatWereTaken(t *testing.T) {
 	b := newBox()
-	c := newCopies(&pools{sink: b}, newYard(nil, 0))
+	c := newCopies(&pools{sink: b}, newWorkQueue(nil, 0))
 	c.waiting[1] = &job{}
 	c.cancel(1)
 	if len(b.events) > 0 {
@@ -232,7 +232,7 @@ func waitForHang(r *rig, faults int64) {
 	}
 }
 
-// The end of a node ends what hangs, refuses what waits, and gives the memory back.
+// Closing a node ends copies that hang, refuses those that wait, and frees the memory.
 func TestCopiesAtTheEnd(t *testing.T) {
 	r, b := newRig(t), newBox()
 	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: longEnough}).Open(t.Context(), testEnv(b, true))
@@ -255,7 +255,7 @@ func TestCopiesAtTheEnd(t *testing.T) {
 	b.wantDone(t, 3, effects.Closed, true)
 }
 
-// A device that does not let go of a stream keeps its memory, and says so; when it does, all goes.
+// A device that does not release a stream keeps its memory and reports it; when it does, all is freed.
 func TestCopiesThatCannotBeEnded(t *testing.T) {
 	r, b := newRig(t), newBox()
 	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond,
@@ -280,7 +280,7 @@ func TestCopiesThatCannotBeEnded(t *testing.T) {
 	}
 }
 
-// On a lost device everything fails, and nothing is said to be settled.
+// On a lost device everything fails, and nothing is reported as settled.
 func TestCopiesOnALostDevice(t *testing.T) {
 	r, b := newRig(t), newBox()
 	opened, err := r.open(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(),

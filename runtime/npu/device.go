@@ -13,13 +13,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Options describe a device. Zero fields take the defaults.
+// Options describes a device. Zero fields mean their defaults.
 type Options struct {
 	Device         acl.DeviceID  // among those that this process sees
-	CopyStreams    int           // copies that run at a time; 4, as many as a put is cut into
-	ScatterStreams int           // scatters that run at a time, over all fetches; 4
-	StuckAfter     time.Duration // how long one copy or scatter takes at most, on the device; 10 s
-	CloseTimeout   time.Duration // how long closing waits for what had to be aborted; 5 s
+	CopyStreams    int           // number of copies that run at a time; 4, as many as a put is divided into
+	ScatterStreams int           // number of scatters that run at a time, over all fetches; 4
+	StuckAfter     time.Duration // longest time of one copy or scatter on the device; 10 s
+	CloseTimeout   time.Duration // how long closing waits for work that had to be aborted; 5 s
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -55,17 +55,17 @@ type Device struct {
 	context *acl.Context
 
 	mu    sync.Mutex
-	pools *pools // of the node that is open; nil if none is
-	taken bool   // a node has them, or is about to
+	pools *pools // of the open node; nil if there is none
+	taken bool   // a node has the device, or is being opened
 }
 
-// ErrBusy: the device has a node already, or has one still.
+// ErrBusy: the device belongs to a node that is open, or could not be closed.
 var ErrBusy = errors.New("npu: busy")
 
 // ErrClosed: no node is open on the device.
 var ErrClosed = errors.New("npu: closed")
 
-// Open takes an NPU into use. The caller closes it, after the node. The errors are acl's.
+// Open takes an NPU into use. The caller closes it after the node. The errors are acl's.
 func Open(lib *acl.Library, o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -78,14 +78,14 @@ func Open(lib *acl.Library, o Options) (*Device, error) {
 	return &Device{o: o, context: c}, nil
 }
 
-// Name is "npu:" and the device's number.
+// Name returns "npu:" and the device's number.
 func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.o.Device) }
 
-// Context is the device's, for data planes to work in. What they make there they close before the node ends.
+// Context returns the device's context, for data planes. They must close what they make in it before the node ends.
 func (d *Device) Context() *acl.Context { return d.context }
 
-// Open is the device.Opener of one node: pools on the device, or in pinned memory of the host. A second
-// node is refused with ErrBusy until the first is closed.
+// Open is the device.Opener of one node. It allocates pools on the device or in pinned host memory. A second node is
+// refused with ErrBusy until the first is closed.
 func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu: %s was not opened: %w", d.Name(), err)
@@ -108,25 +108,26 @@ func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error
 	return p, nil
 }
 
-// opened is what the node has, nil if there is none.
+// opened returns the pools of the open node, or nil.
 func (d *Device) opened() *pools {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pools
 }
 
-func (d *Device) left() {
+// release notes that the node is closed.
+func (d *Device) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pools, d.taken = nil, false
 }
 
-// Close gives the NPU back. It refuses with ErrBusy while a node is open, and with acl's ErrBusy while
-// somebody has streams, events or memory there. A second Close does nothing.
+// Close releases the NPU. It fails with ErrBusy while a node is open, and with acl's ErrBusy while streams, events or
+// memory are open in the context. A second Close does nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	taken := d.taken
-	d.mu.Unlock() // What runs in the context may ask for the node meanwhile.
+	d.mu.Unlock() // unlocked, because work in the context may ask for the node meanwhile
 	if taken {
 		return fmt.Errorf("%w: %s has a node; close that first", ErrBusy, d.Name())
 	}

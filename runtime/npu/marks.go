@@ -14,38 +14,39 @@ import (
 
 // # Order on the device
 //
-// A machine scatters a page when its read has ended, and reads into it again when its scatter has. That is order as the
-// host sees it. What a stream is promised to see of another's stores, AscendCL says of events alone: so the stream of a
-// scatter waits for the events behind the reads that filled its pages. They have been reached by then, as a rule of
-// the machine, so the wait costs a task and no time, and one that was not reached is of a read that was given up:
-// nobody waits for that. The other way round there is nothing to be seen.
+// A machine scatters a page after its read has ended, and reads into it again after its scatter has. That is the order
+// that the host sees. AscendCL promises that a stream sees the stores of another stream only if it waits for an event
+// after them. So the stream of a scatter waits for the events after the reads that filled its pages. These have been
+// reached by then, as a rule of the machine, so the wait costs a task and no time. An event that was not reached
+// belongs to a read that was given up, and is not waited for. In the other direction, from scatter to read, no stores
+// have to be seen.
 
-// marksMax bounds the events, of which a device does not have many. Reads that were scattered long since need none.
+// marksMax bounds the events, of which a device has few. Reads whose scatter is long over need none.
 const marksMax = 64
 
-// marks are the newest reads into the pools.
+// marks holds the events of the newest reads into the pools.
 type marks struct {
 	mu   sync.Mutex
 	all  []*mark
-	next int // the oldest
+	next int // index of the oldest
 }
 
-// A mark is an event behind a read.
+// A mark is an event after a read.
 type mark struct {
 	event   *acl.Event
-	filled  []plane.Region // by the read; nothing: it is of no use
-	waiting int            // scatters whose streams may not have passed it
+	filled  []plane.Region // memory that the read filled; empty: the mark is free
+	waiting int            // number of scatters whose streams may not have passed the event
 }
 
-// fills reports whether the read filled any of a page.
+// fills reports whether the read filled a part of a page.
 func (k *mark) fills(page device.Page) bool {
 	return slices.ContainsFunc(k.filled, func(r plane.Region) bool {
 		return page.Address+uintptr(page.Bytes) > r.Base && r.Base+uintptr(r.Bytes) > page.Address
 	})
 }
 
-// Filled marks what was put into a stream so far as a read into memory of the node's pools. It is what
-// hccl.Config.Filled wants. Without a node, and while all marks are waited for, it does nothing.
+// Filled records an event after the work in a stream, which has just read into memory of the node's pools. It is the
+// function for hccl.Config.Filled. Without a node, and while scatters wait for all marks, it does nothing.
 func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	p := d.opened()
 	if p == nil || len(memory) == 0 {
@@ -54,6 +55,7 @@ func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) err
 	return p.marks.set(t, s, memory)
 }
 
+// set records an event after the stream's work.
 func (m *marks) set(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +71,8 @@ func (m *marks) set(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	return nil
 }
 
-// oldest is a mark that may be set anew: recording an event while a stream still has to pass it would move it.
+// oldest returns a mark that may be set anew. It is not one that a stream still has to pass, because recording the
+// event again would move it.
 func (m *marks) oldest(t *acl.Thread) (*mark, error) {
 	if len(m.all) < marksMax {
 		event, err := t.NewEvent(acl.EventOptions{})
@@ -89,8 +92,8 @@ func (m *marks) oldest(t *acl.Thread) (*mark, error) {
 	return nil, nil
 }
 
-// wait makes a stream wait for the reads that filled pages, and returns their marks, which stay as they are until
-// passed.
+// wait makes a stream wait for the reads that filled pages. It returns their marks, which are not reused until passed
+// is called with them.
 func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind []*mark, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +102,7 @@ func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind 
 			continue
 		}
 		if reached, err := k.event.Complete(t); err != nil || !reached {
-			continue // Its read was given up, or has failed.
+			continue // its read was given up, or has failed
 		}
 		k.waiting++
 		behind = append(behind, k)
@@ -110,7 +113,7 @@ func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind 
 	return behind, nil
 }
 
-// passed says that nothing waits for these marks on behalf of one scatter any more.
+// passed notes that one scatter does not wait for these marks any more.
 func (m *marks) passed(behind []*mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +122,7 @@ func (m *marks) passed(behind []*mark) {
 	}
 }
 
-// close gives the events back.
+// close destroys the events.
 func (m *marks) close(t *acl.Thread) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A reader reads pages on a stream of its own, as planes do: it uploads their content.
+// A reader reads pages on its own stream, as planes do: it uploads their content.
 type reader struct {
 	p      *pools
 	stream *acl.Stream
@@ -53,7 +53,7 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	copy(r.from.Bytes(), content)
 	ended := make(chan error, 1)
 	if err := r.p.d.context.Do(func(t *acl.Thread) error {
-		if err := r.stream.Copy(t, r.p.of(page), r.from.Range(0, uint64(page.Length))); err != nil {
+		if err := r.stream.Copy(t, r.p.rangeOf(page), r.from.Range(0, uint64(page.Length))); err != nil {
 			return err
 		}
 		if err := r.p.d.Filled(t, r.stream, r.p.regions(page)); err != nil {
@@ -68,8 +68,8 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	}
 }
 
-// The stream of a scatter waits for the reads that filled its pages and for no others, for many more reads than there
-// are marks, and with events of both styles.
+// The stream of a scatter waits for the reads that filled its pages and for no others, with many more reads than marks,
+// and with events of both styles.
 func TestScattersWaitForReads(t *testing.T) {
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
@@ -119,14 +119,14 @@ func (r *rig) waits() int64 {
 	return stats["calls.aclrtStreamWaitEvent"]
 }
 
-// A read that was given up is not waited for: it would be for ever.
+// A read that was given up is not waited for: the wait would never end.
 func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
 	r := newRig(t)
 	p, k := scatterRig(t, r, Options{StuckAfter: longEnough}, false)
 	reader, page := newReader(t, p), effects.Page{Index: 4, Length: testPageBytes}
 	r.control("faults done:of=copy,hang=1")
 	if err := p.d.context.Do(func(t *acl.Thread) error {
-		if err := reader.stream.Copy(t, p.of(page), reader.from.All()); err != nil {
+		if err := reader.stream.Copy(t, p.rangeOf(page), reader.from.All()); err != nil {
 			return err
 		}
 		return p.d.Filled(t, reader.stream, p.regions(page))
@@ -146,7 +146,7 @@ func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
 	k.want(t, p.d, 0, pattern(testPageBytes, 4))
 }
 
-// A mark that a stream has still to pass stays where it is; when all are such, reads go without.
+// A mark that a stream still has to pass is not moved; when all are such, reads are not marked.
 func TestMarksThatAreWaitedForStay(t *testing.T) {
 	r := newRig(t)
 	p, _ := scatterRig(t, r, Options{}, false)

@@ -15,22 +15,22 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hugePage is what device memory that HCCS shall reach begins at a multiple of, and consists of.
+// hugePage is the size and the alignment of the pages of device memory that HCCS can reach.
 const hugePage = 2 << 20
 
-// A pool is one stretch of memory with its pages.
+// A pool is one range of memory that is divided into pages.
 type pool struct {
 	device.Pool
 	base   uint32      // the number of its first page
 	memory *acl.Memory // nil: not allocated
 	file   *os.File    // of host memory that another process may map; nil: the library allocated it
-	mapped []byte      // file, here
+	mapped []byte      // the mapping of file in this process
 	first  uint64      // offset of page 0
-	bytes  uint64      // from there, in whole huge pages
+	bytes  uint64      // size from there, in whole huge pages
 }
 
 func newPool(p device.Pool) (*pool, error) {
-	const most = 1 << 56 // More than any address space, and nothing below overflows.
+	const most = 1 << 56 // more than any address space, and nothing below overflows
 	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > most/p.PageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes,
 			uint64(most))
@@ -42,7 +42,7 @@ func (p *pool) region() plane.Region {
 	return plane.Region{Host: p.Host, Base: p.memory.Address() + uintptr(p.first), Bytes: p.bytes}
 }
 
-// allocate takes the memory, as long as ctx lasts.
+// allocate allocates the memory, unless ctx ends.
 func (p *pool) allocate(ctx context.Context, t *acl.Thread) error {
 	err := p.take(ctx, t, hugePage)
 	if short := (*backing.Shortage)(nil); errors.Is(err, acl.OutOfMemory) || errors.As(err, &short) {
@@ -63,7 +63,7 @@ func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error
 	if p.memory, err = t.AllocDevice(p.bytes, acl.HugeFirst); err != nil || uint64(p.memory.Address())%align == 0 {
 		return err
 	}
-	// AscendCL promises no more than a multiple of 64. With more there is room to begin later.
+	// AscendCL guarantees only a multiple of 64, so allocate more and begin at an aligned address.
 	if err := p.memory.Close(t); err != nil {
 		return err
 	}
@@ -75,9 +75,9 @@ func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error
 	return nil
 }
 
-// takeFile takes host memory as a file, which another process may map, and opens it to the device.
+// takeFile allocates host memory as a file, which another process may map, and opens it to the device.
 func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
-	// All of it is taken at once, because the library pins it: a shortage is an error here, and no signal there.
+	// Allocate all of it at once, because the library pins it: here a shortage is an error, later it would be a signal.
 	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.Take(ctx)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *pool) free(t *acl.Thread) error {
 	return p.dropFile()
 }
 
-// source says where the memory was to come from, and how much of it there is.
+// source describes where the memory was to be allocated and how much of it is free, for an error.
 func (p *pool) source(t *acl.Thread) string {
 	if p.Host {
 		return "pinned memory of the host"

@@ -17,34 +17,34 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// pools are a node's memory on a device: the device.Device that a node sees.
+// pools is a node's memory on a device. It implements device.Device.
 type pools struct {
 	d       *Device
 	log     *slog.Logger
-	all     []*pool // the engine's, and the second one
+	all     []*pool // the engine's pool, and the second one if there is one
 	leased  *plane.LeasedPool
 	sink    plane.Sink
 	copies  *copies
-	scatter *yard
+	scatter *workQueue
 	marks   marks
 
-	export   *acl.Export // of the pool in the device's memory; nil: it is not exported
+	export   *acl.Export // of the pool in device memory; nil: it is not exported
 	exported *device.Export
 	admitted struct {
 		sync.Mutex
-		processes map[int32]int // how often each is admitted
+		processes map[int32]int // how often each process is admitted
 	}
 }
 
-// newPools allocates what env wants, as long as ctx lasts. With an error nothing stays allocated.
+// newPools allocates the pools of env, unless ctx ends. After an error nothing stays allocated.
 func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	p := &pools{
-		d: d, log: env.Log, sink: env.Sink, scatter: newYard(d.context, d.o.ScatterStreams),
+		d: d, log: env.Log, sink: env.Sink, scatter: newWorkQueue(d.context, d.o.ScatterStreams),
 	}
 	if p.log == nil {
 		p.log = slog.Default()
 	}
-	p.copies = newCopies(p, newYard(d.context, d.o.CopyStreams))
+	p.copies = newCopies(p, newWorkQueue(d.context, d.o.CopyStreams))
 	wanted := []device.Pool{env.Engine}
 	if env.Second != nil {
 		wanted = append(wanted, *env.Second)
@@ -69,7 +69,7 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 		if env.Arena == 0 {
 			return nil
 		}
-		return p.copies.yard.open(t)
+		return p.copies.workQueue.open(t)
 	})
 	if err == nil {
 		err = p.lease(env)
@@ -78,16 +78,16 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 		return p, nil
 	}
 	err = fmt.Errorf("npu: %s: %w", d.Name(), err)
-	if left := p.giveBack(); left != nil {
-		// Once more: a failure may pass, and nobody can close what was never opened.
-		if left = p.giveBack(); left != nil {
+	if left := p.freeAll(); left != nil {
+		// Try again: the failure may be temporary, and a node that was never opened cannot be closed later.
+		if left = p.freeAll(); left != nil {
 			err = errors.Join(err, fmt.Errorf("and not all could be given back: %w", left))
 		}
 	}
 	return nil, err
 }
 
-// lease makes the book of the pools, all of which peers reach.
+// lease makes the table of leases over the pools, all of which peers can reach.
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[0]
 	c := plane.LeasedPoolConfig{
@@ -110,13 +110,13 @@ func (p *pools) Leased() *plane.LeasedPool { return p.leased }
 
 // Address implements device.Device.
 func (p *pools) Address(page effects.Page) uintptr {
-	r := p.of(page)
+	r := p.rangeOf(page)
 	return r.Memory.Address() + uintptr(r.Offset)
 }
 
 // Bytes implements device.Device.
 func (p *pools) Bytes(page effects.Page) []byte {
-	r := p.of(page)
+	r := p.rangeOf(page)
 	bytes := r.Memory.Bytes()
 	if bytes == nil {
 		return nil
@@ -124,7 +124,7 @@ func (p *pools) Bytes(page effects.Page) []byte {
 	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
 }
 
-// open exports the pool in the device's memory that engines of other processes are to have.
+// open exports the pool in device memory for engines of other processes.
 func (p *pools) open(t *acl.Thread) error {
 	at := slices.IndexFunc(p.all, func(x *pool) bool { return !x.Host && x.Attachable })
 	if at < 0 {
@@ -155,12 +155,13 @@ func (p *pools) open(t *acl.Thread) error {
 // Exported implements device.Device.
 func (p *pools) Exported() *device.Export { return p.exported }
 
-// Admit implements device.Device. The mutex is not held while the library is called: Depart must not wait for a device.
+// Admit implements device.Device. The mutex is not held while the library is called, so that Depart never waits for a
+// device.
 func (p *pools) Admit(process int32) error {
 	if !p.count(process) {
 		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
 	}
-	// Again for a process that is admitted: its number may have been another process's before.
+	// Again for a process that is already admitted: its number may have belonged to another process before.
 	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
 		p.Depart(process)
 		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
@@ -168,7 +169,7 @@ func (p *pools) Admit(process int32) error {
 	return nil
 }
 
-// count notes that a process may have the memory imported from now on; false: nothing is exported.
+// count notes that a process may import the memory from now on. It returns false if nothing is exported.
 func (p *pools) count(process int32) bool {
 	p.admitted.Lock()
 	defer p.admitted.Unlock()
@@ -190,7 +191,7 @@ func (p *pools) Depart(process int32) {
 	}
 }
 
-// unexport takes the export back, unless a process may have it imported. No process is admitted after that.
+// unexport ends the export, unless a process may have the memory imported. No process is admitted afterwards.
 func (p *pools) unexport(t *acl.Thread) error {
 	if p.export == nil {
 		return nil
@@ -217,8 +218,8 @@ func (p *pools) Copy(e *effects.Copy) { p.copies.start(e) }
 // Cancel implements device.Device.
 func (p *pools) Cancel(corr effects.Corr) { p.copies.cancel(corr) }
 
-// of is where the valid bytes of a page are.
-func (p *pools) of(page effects.Page) acl.Range {
+// rangeOf returns where the valid bytes of a page are.
+func (p *pools) rangeOf(page effects.Page) acl.Range {
 	for _, pool := range p.all {
 		if at := page.Index - pool.base; pool.ID == page.Pool && page.Index >= pool.base && at < pool.Pages &&
 			uint64(page.Length) <= pool.PageBytes {
@@ -229,7 +230,7 @@ func (p *pools) of(page effects.Page) acl.Range {
 		page.Pool, page.Length, p.Name()))
 }
 
-// at is the range of an address in one of the pools.
+// at returns the range of an address in one of the pools.
 func (p *pools) at(where device.Page) (acl.Range, error) {
 	for _, pool := range p.all {
 		r := pool.region()
@@ -242,8 +243,8 @@ func (p *pools) at(where device.Page) (acl.Range, error) {
 		p.Name())
 }
 
-// Range is where a page is, for work that an engine puts into streams of its own on the device. ErrClosed: no
-// node is open.
+// Range returns where a page is, for work that an engine puts into its own streams on the device. It fails with
+// ErrClosed if no node is open.
 func (d *Device) Range(page device.Page) (acl.Range, error) {
 	p := d.opened()
 	if p == nil {
@@ -252,25 +253,25 @@ func (d *Device) Range(page device.Page) (acl.Range, error) {
 	return p.at(page)
 }
 
-// Close implements device.Device: what runs first, then the streams, then the memory. After an error it may be
-// called again; until it succeeds the device takes no other node.
+// Close implements device.Device. It ends the work first, then the streams, then the memory. After an error it may be
+// called again; until it succeeds the device accepts no other node.
 func (p *pools) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.d.o.StuckAfter)
 	defer cancel()
-	err := errors.Join(p.copies.yard.close(ctx, p.d.o.CloseTimeout), p.scatter.close(ctx, p.d.o.CloseTimeout))
+	err := errors.Join(p.copies.workQueue.close(ctx, p.d.o.CloseTimeout), p.scatter.close(ctx, p.d.o.CloseTimeout))
 	if err == nil {
-		err = p.giveBack()
+		err = p.freeAll()
 	}
 	if err != nil {
 		return fmt.Errorf("npu: closing the pools of %s: %w", p.Name(), err)
 	}
-	p.d.left()
+	p.d.release()
 	return nil
 }
 
-// giveBack gives streams, events and memory back, of which nothing is in use.
-func (p *pools) giveBack() error {
-	err := errors.Join(p.copies.yard.clear(), p.scatter.clear())
+// freeAll frees streams, events and memory, none of which is in use.
+func (p *pools) freeAll() error {
+	err := errors.Join(p.copies.workQueue.clear(), p.scatter.clear())
 	return errors.Join(err, p.d.context.Do(func(t *acl.Thread) error {
 		if err := p.unexport(t); err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Pages lie one behind the other, in memory as planes want it; what is on the device is not the program's to look at.
+// Pages follow each other in memory as planes need it; memory on the device cannot be read by the program.
 func TestPools(t *testing.T) {
 	for name, c := range map[string]struct{ host, copies, attachable bool }{"device": {}, "host": {host: true},
 		"two":              {host: true, copies: true},
@@ -68,7 +68,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// Where AscendCL gives memory that begins in the middle of a page of huge ones, pages begin later.
+// If AscendCL returns memory that begins inside a huge page, the pool's pages begin later.
 func TestPoolBeginsAligned(t *testing.T) {
 	const align = 16 << 20
 	r := newRig(t)
@@ -175,7 +175,7 @@ func TestRangesAreOfThePools(t *testing.T) {
 	p := node(t, d, testEnv(newBox(), true))
 	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Index: arenaPages + 5, Length: 1}} {
 		got, err := d.Range(device.Page{Address: p.Address(page), Bytes: page.Length})
-		if err != nil || got != p.of(page) {
+		if err != nil || got != p.rangeOf(page) {
 			t.Errorf("%+v is at %+v, %v", page, got, err)
 		}
 	}
@@ -204,7 +204,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Memory that another process may have imported stays until that has departed as often as it was admitted.
+// Memory that another process may have imported stays until that process has departed as often as it was admitted.
 func TestPoolsThatAreImportedStay(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})

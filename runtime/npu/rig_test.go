@@ -196,7 +196,7 @@ func (p *pools) fill(t testing.TB, page effects.Page, with []byte) {
 		copy(bytes, with)
 		return
 	}
-	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Upload(p.of(page), with) }); err != nil {
+	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Upload(p.rangeOf(page), with) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -208,7 +208,7 @@ func (p *pools) content(t testing.TB, page effects.Page) []byte {
 		copy(got, bytes)
 		return got
 	}
-	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Download(got, p.of(page)) }); err != nil {
+	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Download(got, p.rangeOf(page)) }); err != nil {
 		t.Fatal(err)
 	}
 	return got

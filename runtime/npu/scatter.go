@@ -11,18 +11,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Enqueue is an engine's device code: it puts into the stream what copies chunks to where the engine computes, and
-// returns without waiting for it. Chunk i is that of a fetch's key first+i, on the device or in pinned memory, only to
-// be read. It runs on the thread of the device's context, for which everybody else there waits, and must not call Do of
-// that context. An error fails the fetch.
+// Enqueue is an engine's device code. It puts into the stream the copies of chunks to where the engine computes, and
+// returns without waiting for them. Chunk i belongs to the fetch's key number first+i; it is on the device or in pinned
+// memory, and must only be read. Enqueue runs on the thread of the device's context, so all other work of that context
+// waits for it; it must not call Do of that context. An error fails the fetch.
 type Enqueue func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error
 
-// Scatter makes of an engine's device code what Fetch.Device of a node on this device takes. The calls of
-// several fetches run beside one another, each on a stream that is its own meanwhile, which first waits for
-// the reads that filled the chunks. So a batch is scattered while the device reads the next.
+// Scatter makes of an engine's device code the function for Fetch.Device of a node on this device. Calls of several
+// fetches run side by side, each on its own stream, which first waits for the reads that filled the chunks. So one
+// batch is scattered while the device reads the next.
 //
-// A call returns when the device has read the chunks. When it failed, or its context has ended, it
-// returns when nothing that was enqueued touches them, or the engine's memory, any more.
+// A call returns when the device has read the chunks. If it failed, or its context has ended, it returns when nothing
+// that was enqueued touches the chunks or the engine's memory any more.
 func (d *Device) Scatter(enqueue Enqueue) func(ctx context.Context, first int, chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
 		p := d.opened()
@@ -52,7 +52,7 @@ func (d *Device) Scatter(enqueue Enqueue) func(ctx context.Context, first int, c
 	}
 }
 
-// A scattering is one call.
+// A scattering is one call of the function that Scatter returns.
 type scattering struct {
 	pools   *pools
 	ctx     context.Context
@@ -60,10 +60,11 @@ type scattering struct {
 	first   int
 	chunks  []acl.Range
 	pages   []device.Page
-	done    chan error // holds one
+	done    chan error // has room for one
 }
 
-// run reports whether the track is quiet. If it is not, the call never returns: the chunks are in use.
+// run carries out the scatter and reports whether the track is quiet. If not, the call never returns, because the
+// chunks are in use.
 func (s *scattering) run(k *track) bool {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -84,7 +85,7 @@ func (s *scattering) run(k *track) bool {
 	}
 	s.pools.marks.passed(behind)
 	if gone := s.ctx.Err(); gone != nil && errors.Is(err, ErrStuck) {
-		err = gone // It was given up for that.
+		err = gone // it was given up because its context ended
 	}
 	s.done <- err
 	return true

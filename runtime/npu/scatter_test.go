@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A kernel is the engine's own memory on the device, and code that stores chunks there: chunk i of a fetch at i pages.
+// A kernel is the engine's own memory on the device, with code that stores chunks there: chunk i of a fetch at i pages.
 type kernel struct {
 	memory *acl.Memory
 	fail   error
@@ -106,7 +106,7 @@ func TestScatter(t *testing.T) {
 	}
 }
 
-// A scatter that fails says so when nothing of it is left on the device, and the next one does not notice.
+// A scatter that fails reports it when nothing of it is left on the device, and the next one is not affected.
 func TestScattersThatFail(t *testing.T) {
 	broken := errors.New("no such layer")
 	for name, c := range map[string]struct {
@@ -135,7 +135,7 @@ func TestScattersThatFail(t *testing.T) {
 	}
 }
 
-// A fetch that is over waits neither for a turn nor for a device that hangs, but for what the device may still touch.
+// A fetch that is over waits neither for its turn nor for a device that hangs, only for work that may touch its memory.
 func TestScattersThatNobodyWaitsFor(t *testing.T) {
 	r := newRig(t)
 	p, k := scatterRig(t, r, Options{ScatterStreams: 1, StuckAfter: longEnough}, false)
@@ -169,7 +169,7 @@ func TestScattersThatHang(t *testing.T) {
 	}
 }
 
-// The end of the pools ends scatters, and none begins after it.
+// Closing the pools ends scatters, and none begins afterwards.
 func TestScattersAtTheEnd(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{ScatterStreams: 1, StuckAfter: longEnough})

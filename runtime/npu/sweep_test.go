@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// live is a life of a device: a node that copies, and one that scatters what it has read. It says what failed, after
-// everything was given back; a close that fails is tried once more.
+// live is one use of a device: one node copies, another scatters what it has read. It reports failures after everything
+// was closed; a close that fails is tried once more.
 func live(t *testing.T, r *rig) (failed error) {
 	d, err := Open(r.lib, Options{CopyStreams: 2, ScatterStreams: 1})
 	if err != nil {
@@ -25,7 +25,7 @@ func live(t *testing.T, r *rig) (failed error) {
 	return errors.Join(copied(t, d), scatters(t, d))
 }
 
-// again gives something back.
+// again closes something, twice if the first attempt fails.
 func again(t *testing.T, give func() error) error {
 	t.Helper()
 	first := give()
@@ -52,7 +52,7 @@ func copied(t *testing.T, d *Device) (failed error) {
 	fine := true
 	for i := range uint32(copies) {
 		err := d.context.Do(func(t *acl.Thread) error {
-			return t.Upload(p.of(pair(i, testPageBytes).From), pattern(testPageBytes, i))
+			return t.Upload(p.rangeOf(pair(i, testPageBytes).From), pattern(testPageBytes, i))
 		})
 		failed = errors.Join(failed, err)
 		p.Copy(&effects.Copy{Corr: effects.Corr(i), Pairs: []effects.CopyPair{pair(i, testPageBytes)}})
@@ -105,7 +105,7 @@ func scatters(t *testing.T, d *Device) (failed error) {
 		if stream, err = t.NewStream(acl.StreamOptions{}); err != nil {
 			return err
 		}
-		if err := stream.Fill(t, p.of(page), 7); err != nil {
+		if err := stream.Fill(t, p.rangeOf(page), 7); err != nil {
 			return err
 		}
 		if err := d.Filled(t, stream, p.regions(page)); err != nil {
@@ -128,8 +128,8 @@ func scatters(t *testing.T, d *Device) (failed error) {
 	return failed
 }
 
-// Every call of AscendCL fails once, at its first, second and last use. Each time it is told, every copy has its
-// end, and nothing is left.
+// Every call of AscendCL fails once, at its first, second and last use. Each time the failure is reported, every copy
+// has its completion, and nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
 	// Calls whose failure concerns nobody: the texts of errors, what is tried again, and what has another way.
 	silent := []string{"aclGetRecentErrMsg", "aclrtDestroyEvent", "aclrtQueryEventStatus",

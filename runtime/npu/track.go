@@ -10,22 +10,22 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A track is a stream that has one piece of work at a time, so that who fails is known and who does not
-// is not disturbed. It belongs to one goroutine after another.
+// A track is a stream that runs one piece of work at a time, so that a failure belongs to one piece and disturbs no
+// other. It belongs to one goroutine at a time.
 type track struct {
 	context *acl.Context
 	stream  *acl.Stream // nil: made when it is needed
 	aborted bool
-	ended   chan error // the completion of the work; holds one
+	ended   chan error // the completion of the work; has room for one
 }
 
-// ErrStuck: work did not end in time. It may go on.
+// ErrStuck: work did not end in time. It may still be running.
 var ErrStuck = errors.New("npu: stuck")
 
-// grace is how long work that nobody waits for any more may still take before it is aborted.
+// grace is how much longer abandoned work may take before it is aborted.
 const grace = 100 * time.Millisecond
 
-// open makes the stream where there is none.
+// open makes the stream if there is none.
 func (k *track) open(t *acl.Thread) (err error) {
 	if k.stream == nil {
 		k.aborted = false
@@ -34,8 +34,8 @@ func (k *track) open(t *acl.Thread) (err error) {
 	return err
 }
 
-// run has put put work into the stream and waits for its end: for limit, and when hurry is closed only for a
-// moment more. Unless it is settled, by nil or because nothing was put in, quieten must follow.
+// run calls put to put work into the stream and waits for its end: for limit, or for grace once hurry is closed.
+// settled is true if the work ended with nil or if nothing was put in; otherwise the caller must call quieten next.
 func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duration, hurry <-chan struct{}) (settled bool,
 	err error) {
 	ended := make(chan error, 1)
@@ -45,7 +45,7 @@ func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duratio
 		if err := k.open(t); err != nil {
 			return err
 		}
-		touched = true // An error of put's says little about what it had put in by then.
+		touched = true // after an error of put some work may be in the stream
 		if err := put(t, k.stream); err != nil {
 			return err
 		}
@@ -69,19 +69,19 @@ func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duratio
 	}
 }
 
-// The pauses between two attempts to end a stream that the library refuses to.
+// The pauses between two attempts to destroy a stream that the library refuses to destroy.
 const (
 	againMin = 10 * time.Millisecond
 	againMax = time.Second
 )
 
-// margin is what the piece of work that was under way at an abort is given to end: AscendCL names no bound, and its
-// own users wait as long.
+// margin is the time that the piece being moved at an abort gets to end: AscendCL gives no bound, and its own users
+// wait as long.
 const margin = 100 * time.Millisecond
 
-// quieten aborts and destroys the stream, and returns when nothing of it can touch memory any more. It tries until it
-// succeeds, or until stop is closed: then the error says why it did not, and it may be called again. completed
-// says that the work has ended well after all.
+// quieten aborts and destroys the stream, and returns when none of its work can touch memory any more. It tries until
+// it succeeds, or until stop is closed: then the error says why it did not, and it may be called again. completed says
+// that the work has ended successfully after all.
 func (k *track) quieten(stop <-chan struct{}) (completed bool, err error) {
 	for again := againMin; ; again = min(2*again, againMax) {
 		if err = k.context.Do(k.destroy); err == nil {
@@ -104,8 +104,8 @@ func (k *track) quieten(stop <-chan struct{}) (completed bool, err error) {
 	}
 }
 
-// destroy ends the stream, whatever is in it. Without an abort, which old libraries do not have, it is only
-// destroyed when its work has ended.
+// destroy ends the stream, whatever is in it. Without an abort, which old libraries lack, it is destroyed only once its
+// work has ended.
 func (k *track) destroy(t *acl.Thread) error {
 	if !k.aborted {
 		err := k.stream.Abort(t)
@@ -117,7 +117,7 @@ func (k *track) destroy(t *acl.Thread) error {
 	return k.close(t)
 }
 
-// close gives the stream back, where there is one.
+// close destroys the stream if there is one.
 func (k *track) close(t *acl.Thread) error {
 	if k.stream == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A client that asks and asks, and reads no answer, is cut off, also where no engine answers.
+// A client that sends requests and reads no answers is cut off, even if no engine answers.
 func TestClientThatReadsNothing(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
@@ -27,7 +27,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-// An answer that comes later than a client would have to take a piece of it is taken nevertheless.
+// A response that is sent later than WriteTimeout after the request still reaches the client.
 func TestLateRefusal(t *testing.T) {
 	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
@@ -41,7 +41,7 @@ func TestLateRefusal(t *testing.T) {
 	want(t, res, http.StatusGatewayTimeout, "300ms (--timeout)")
 }
 
-// An answer whose end comes long after its last piece is whole.
+// An answer that ends long after its last piece is complete.
 func TestLateEnd(t *testing.T) {
 	const short = 50 * time.Millisecond
 	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -53,7 +53,7 @@ func TestLateEnd(t *testing.T) {
 	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "data: one")
 }
 
-// Headers of the engine's connection stay there, also those that Connection names.
+// Headers of the engine's connection are not passed on, including those that Connection names.
 func TestHeadersOfAnswers(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "x-hop, X-Other")
@@ -83,7 +83,7 @@ func TestHeadersOfAnswers(t *testing.T) {
 	}
 }
 
-// Which models there are is asked of any decode engine that can be reached, and is nobody's turn.
+// GET /v1/models goes to any decode engine that can be reached, and does not count as a turn.
 func TestModelsAreNoTurn(t *testing.T) {
 	var c Config
 	var decodes []*engine

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// An api is one of the ways in which clients ask an engine for text.
+// An api is one of the endpoints at which clients request generated text.
 type api struct {
 	path string
-	// limits are the fields that bound the length of the answer, of which the first always exists.
+	// limits are the fields that bound the length of the answer. The first one always exists.
 	limits []string
-	// isPrompt reports whether the prompt is the field "prompt". Else it is a list of messages.
+	// isPrompt reports whether the prompt is the field "prompt". Otherwise it is a list of messages.
 	isPrompt bool
 }
 
@@ -26,8 +26,8 @@ var (
 
 var apis = []*api{completions, chat, responses, messages}
 
-// refused returns why a request is answered by no engine, or nil.
-func (r request) refused() error {
+// refusal returns why no engine can answer a request, or nil.
+func (r request) refusal() error {
 	if r.api != responses {
 		return nil
 	}
@@ -42,11 +42,11 @@ func (r request) refused() error {
 	return nil
 }
 
-// computed returns the name of the field because of which the decode engine has to compute the prompt; "" if a prefill
-// engine may. One cache goes to one sequence of the decode engine, which would wait in vain for the caches of several
-// prompts, or of several sequences of one prompt. A client that wants to know what the model thinks of the prompt
-// itself has it computed. The names of KV chunks express token ids, and no embeddings in their place.
-func (r request) computed() string {
+// uncachedField returns the name of the field because of which the decode engine has to compute the prompt, or "" if a
+// prefill engine may. One cache goes to one sequence of the decode engine, which would wait in vain for the caches of
+// several prompts, or of several sequences of one prompt. A client that asks for log probabilities of the prompt itself
+// needs it computed. And the names of KV chunks are made of token ids, so they cannot express embeddings.
+func (r request) uncachedField() string {
 	if r.api.isPrompt {
 		if prompt := r.fields["prompt"]; !isText(prompt) && !isNumbers(prompt) {
 			return "prompt"
@@ -62,7 +62,7 @@ func (r request) computed() string {
 			return name
 		}
 	}
-	// Both engines must see the same prompt. With these, what is cut off depends on how long the answer may be.
+	// Both engines must see the same prompt. With these fields, how much is cut off depends on the length of the answer.
 	if given := r.fields["truncate_prompt_tokens"]; len(given) > 0 && given[0] == '-' {
 		return "truncate_prompt_tokens"
 	}
@@ -81,12 +81,12 @@ func (r request) computed() string {
 	return ""
 }
 
-// contentDepth bounds how deep the content of messages is looked into. Content of tools' results is the deepest that
-// the engines take.
+// contentDepth bounds how deep the content of messages is inspected. Results of tools have the deepest content that
+// engines accept.
 const contentDepth = 4
 
-// hasEmbeddings reports whether a list of messages or of parts of content has embeddings in it, or is deeper than
-// anybody looks.
+// hasEmbeddings reports whether a list of messages or of content parts contains embeddings, or is deeper than
+// contentDepth.
 func hasEmbeddings(list []byte, depth int) (has bool) {
 	for item := range items(list) {
 		for name, value := range fieldsOf(item) {
@@ -102,7 +102,7 @@ func hasEmbeddings(list []byte, depth int) (has bool) {
 	return false
 }
 
-// allFunctions reports whether a list of tools has only such as the client runs.
+// allFunctions reports whether a list contains only tools that the client itself runs.
 func allFunctions(tools []byte) bool {
 	for tool := range items(tools) {
 		is := false
@@ -118,7 +118,7 @@ func allFunctions(tools []byte) bool {
 	return true
 }
 
-// items yields the values of a JSON array in valid JSON; of any other value, nothing.
+// items yields the values of a JSON array in valid JSON; for any other value, nothing.
 func items(array []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		rest, ok := bytes.CutPrefix(array, []byte("["))
@@ -136,7 +136,7 @@ func items(array []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// fieldsOf yields the names, as they are quoted, and the values of a JSON object in valid JSON; of any other value,
+// fieldsOf yields the names, quoted as they are, and the values of a JSON object in valid JSON; for any other value,
 // nothing.
 func fieldsOf(object []byte) func(yield func(name, value []byte) bool) {
 	return func(yield func(name, value []byte) bool) {
@@ -158,10 +158,10 @@ func fieldsOf(object []byte) func(yield func(name, value []byte) bool) {
 	}
 }
 
-// space is what JSON has between values.
+// space is the whitespace between JSON values.
 const space = " \t\r\n"
 
-// valueEnd says where the first value of valid JSON ends. Something follows it.
+// valueEnd returns where the first value of valid JSON ends. The value must be followed by at least one byte.
 func valueEnd(text []byte) int {
 	depth, quoted := 0, false
 	for i := 0; ; i++ {
@@ -180,7 +180,7 @@ func valueEnd(text []byte) int {
 		case c == '}' || c == ']':
 			if depth--; depth == 0 {
 				return i + 1
-			} else if depth < 0 { // The end of what it is in.
+			} else if depth < 0 { // the end of the enclosing value
 				return i
 			}
 		case depth == 0 && strings.IndexByte(space+",", c) >= 0:
@@ -189,7 +189,7 @@ func valueEnd(text []byte) int {
 	}
 }
 
-// isName reports whether a quoted JSON string is a name, also if it is written with escapes.
+// isName reports whether a quoted JSON string equals name, even if it is written with escapes.
 func isName(quoted []byte, name string) bool {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return len(quoted) == len(name)+2 && quoted[0] == '"' && string(quoted[1:len(quoted)-1]) == name
@@ -202,7 +202,8 @@ func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 
-// isNumbers says whether value is a list of numbers: the tokens of one prompt. Lists of texts or of lists are several.
+// isNumbers reports whether value is a list of numbers: the tokens of one prompt. Lists of texts or lists are several
+// prompts.
 func isNumbers(value json.RawMessage) bool {
 	inner, ok := bytes.CutPrefix(value, []byte("["))
 	inner = bytes.TrimLeft(inner, space)

@@ -28,8 +28,8 @@ func badly(e **engine, bad http.HandlerFunc, text string) http.HandlerFunc {
 	}
 }
 
-// Requests of one client that fail at every engine leave healthy engines to the others.
-func TestBadRequestsCostNobodyElseAnEngine(t *testing.T) {
+// Requests of one client that fail at every engine do not make healthy engines rest.
+func TestBadRequestsLeaveEnginesToOthers(t *testing.T) {
 	for name, bad := range map[string]http.HandlerFunc{
 		"errors":       fails(http.StatusInternalServerError),
 		"breaks off":   cuts,
@@ -55,7 +55,7 @@ func TestBadRequestsCostNobodyElseAnEngine(t *testing.T) {
 			p.healthWait = patience
 			for i := range engines {
 				want(t, post(t, p, "/v1/completions", badPrompt), http.StatusOK, "answer")
-				until(t, "the engine is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+				until(t, "the engine is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
 			}
 			for i := range engines {
 				if p.prefills.rests(i) {
@@ -75,8 +75,8 @@ func TestBadRequestsCostNobodyElseAnEngine(t *testing.T) {
 	}
 }
 
-// The same holds of decode engines: one that breaks off an answer and is well keeps its turns.
-func TestDecodeThatBreaksOffAndIsWell(t *testing.T) {
+// The same holds for decode engines: one that breaks off an answer and is healthy keeps its turns.
+func TestHealthyDecodeThatBreaksOff(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
 			cutsLater(w, r)
@@ -84,14 +84,14 @@ func TestDecodeThatBreaksOffAndIsWell(t *testing.T) {
 	})
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Rest = time.Hour })
 	_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", completion).Body)
-	until(t, "it is not judged", func() bool { return p.judged.Load() == 1 })
+	until(t, "it is not judged", func() bool { return p.failuresChecked.Load() == 1 })
 	if p.decodes.rests(0) {
 		t.Error("it rests")
 	}
 }
 
-// A prefill engine that stands still rests, although it says that it is well: vLLM's /health does so.
-func TestPrefillThatStandsStill(t *testing.T) {
+// A prefill engine that hangs rests although its /health reports that it is well, as vLLM's does.
+func TestHangingPrefill(t *testing.T) {
 	prefill := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
 			<-r.Context().Done()
@@ -105,7 +105,7 @@ func TestPrefillThatStandsStill(t *testing.T) {
 	until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
 }
 
-// A bad request that is to find out whether an engine is back finds out that it is.
+// A bad request that is the trial of an engine shows that the engine is back.
 func TestTrialByABadRequest(t *testing.T) {
 	for _, kind := range []string{"prefill", "decode"} {
 		var e *engine
@@ -126,15 +126,15 @@ func TestTrialByABadRequest(t *testing.T) {
 		f.failed(0, now, now, 0)
 		until(t, "it rests on", func() bool { return !f.rests(0) })
 		_, _ = io.Copy(io.Discard, post(t, p, "/v1/completions", badPrompt).Body)
-		until(t, kind+" is left out on", func() bool { return p.judged.Load() == 1 })
+		until(t, kind+" is left out on", func() bool { return p.failuresChecked.Load() == 1 })
 		if f.take(time.Now(), false, nil) != 0 {
 			t.Errorf("the %s engine is left out", kind)
 		}
 	}
 }
 
-// A connection that cannot be made for want of a file says nothing of the engine.
-func TestWantOfFilesIsNoFailureOfAnEngine(t *testing.T) {
+// A connection that fails because this process lacks a file says nothing about the engine.
+func TestMissingFilesAreNoEngineFailure(t *testing.T) {
 	for _, lack := range []error{syscall.EMFILE, syscall.EADDRNOTAVAIL} {
 		p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))), func(c *Config) { c.Rest = time.Hour })
 		p.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -144,13 +144,13 @@ func TestWantOfFilesIsNoFailureOfAnEngine(t *testing.T) {
 		if p.prefills.rests(0) || p.decodes.rests(0) {
 			t.Errorf("%v has an engine rest", lack)
 		}
-		if got := p.askHealth(t.Context(), p.decodes.urls[0]); got != unknown {
+		if got := p.getHealth(t.Context(), p.decodes.urls[0]); got != undecided {
 			t.Errorf("%v is a verdict: %d", lack, got)
 		}
 	}
 }
 
-// Limits of connections and requests fit into the files that the process may open, or are refused by name.
+// Limits of connections and requests fit into the files that the process may open, otherwise they are refused by name.
 func TestFit(t *testing.T) {
 	for _, x := range []struct{ limit, connections, requests, wantConnections, wantRequests int }{
 		{524288, 0, 0, 4096, 2048}, {1024, 0, 0, 492, 245}, {64, 0, 0, 12, 5}, {1024, 100, 0, 100, 100},
@@ -176,7 +176,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// An engine whose host has no address is told apart from one that does not listen.
+// An engine whose host name has no address is reported differently from one that does not listen.
 func TestWrongNameOfAnEngine(t *testing.T) {
 	gone := newEngine(t, says(""))
 	gone.Close()

@@ -10,27 +10,27 @@ import (
 	"slices"
 )
 
-// A request is what a client wants, as it says it: fields that are not known here go to the engines as they came.
-// Values are parts of the body that came: bodies may be long, and many, and are not copied.
+// A request is the parsed body of a client's request. Fields that the proxy does not know go to the engines unchanged.
+// Values are slices of the received body, which is not copied, because bodies may be long and many.
 type request struct {
 	fields map[string]json.RawMessage
-	api    *api // nil: it asks for no text
+	api    *api // nil: a request that generates no text
 }
 
-// fieldsMax bounds the fields of a request: each takes memory beside its bytes.
+// fieldsMax bounds the fields of a request, because each takes memory besides its bytes.
 const fieldsMax = 256
 
 // argumentBytes bounds vllm_xargs.
 const argumentBytes = 64 << 10
 
-// paramsField is where a request says of its KV cache which agents send and receive it.
+// paramsField is the field of a request in which the agents that send and receive its KV cache are named.
 const paramsField = "kv_transfer_params"
 
-// ofCaches are the fields in which a client could name agents, or another request's cache: of KV, and of encoders'
-// outputs. They get to no engine.
-var ofCaches = []string{paramsField, "ec_transfer_params"}
+// cacheFields are the fields in which a client could name agents, or another request's cache: of KV, and of encoders'
+// outputs. They are never passed to an engine.
+var cacheFields = []string{paramsField, "ec_transfer_params"}
 
-// parse reads a body. What a client says of caches is left out.
+// parse parses a body. Fields about caches are dropped.
 func parse(body []byte, a *api) (request, error) {
 	r := request{api: a, fields: map[string]json.RawMessage{}}
 	object := bytes.TrimLeft(body, space)
@@ -46,14 +46,14 @@ func parse(body []byte, a *api) (request, error) {
 			return r, fmt.Errorf("the body has more than %d fields: give fewer", fieldsMax)
 		}
 	}
-	for _, name := range ofCaches {
+	for _, name := range cacheFields {
 		delete(r.fields, name)
 	}
-	return r, r.dropArguments()
+	return r, r.dropCacheArguments()
 }
 
-// dropArguments drops the other place from which vLLM takes parameters of caches.
-func (r request) dropArguments() error {
+// dropCacheArguments drops the same fields from vllm_xargs, the other place from which vLLM takes them.
+func (r request) dropCacheArguments() error {
 	const field = "vllm_xargs"
 	given, ok := r.fields[field]
 	if !ok || isNull(given) {
@@ -63,7 +63,7 @@ func (r request) dropArguments() error {
 	if len(given) > argumentBytes || json.Unmarshal(given, &args) != nil {
 		return fmt.Errorf("%s is no JSON object of at most %d bytes", field, argumentBytes)
 	}
-	for _, name := range ofCaches {
+	for _, name := range cacheFields {
 		delete(args, name)
 	}
 	kept, err := json.Marshal(args)
@@ -71,7 +71,7 @@ func (r request) dropArguments() error {
 	return err
 }
 
-// A spec is where a prompt's cache goes, in LMCache's words. Ports are lists, a port for each rank.
+// A spec says where a prompt's cache is to be sent, in LMCache's words. Ports are lists with one port for each rank.
 type spec struct {
 	Request string   `json:"req_id"`
 	Host    string   `json:"receiver_host"`
@@ -79,12 +79,12 @@ type spec struct {
 	Alloc   []uint16 `json:"receiver_alloc_port"`
 }
 
-// notForPrefill are fields that say how an answer is to look, or how long it is to be: the prefill engine's is read for
-// its kv_transfer_params alone.
+// notForPrefill lists fields about the form or length of the answer. Only kv_transfer_params is read of the prefill
+// engine's answer.
 var notForPrefill = []string{"stream_options", "min_tokens", "n", "best_of", "logprobs", "top_logprobs",
 	"return_token_ids", "return_tokens_as_token_ids", "include", "enable_response_messages"}
 
-// forPrefill is the body by which a prefill engine computes the prompt, and sends its cache.
+// forPrefill returns the body with which a prefill engine computes the prompt and sends its cache.
 func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	fields := maps.Clone(r.fields)
 	for _, name := range notForPrefill {
@@ -100,30 +100,30 @@ func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	for _, limit := range r.api.limits {
 		fields[limit] = json.RawMessage("1")
 	}
-	if r.api == responses { // The decode engine's is the one to store.
+	if r.api == responses { // only the decode engine's response is to be stored
 		fields["store"] = json.RawMessage("false")
 	}
-	return joined(fields), nil
+	return joinFields(fields), nil
 }
 
-// forDecode is the body by which a decode engine answers: with params it takes the cache, without it computes.
+// forDecode returns the body for a decode engine: with params it uses the cache, without it computes the prompt.
 func (r request) forDecode(params json.RawMessage) pieces {
 	fields := r.fields
 	if params != nil {
 		fields = maps.Clone(fields)
 		fields[paramsField] = params
 	}
-	return joined(fields)
+	return joinFields(fields)
 }
 
-// pieces are a body that is sent, one after the other.
+// pieces is a body in several parts that are sent one after the other.
 type pieces [][]byte
 
-// joined is a JSON object of fields.
-func joined(fields map[string]json.RawMessage) pieces {
+// joinFields returns a JSON object with these fields.
+func joinFields(fields map[string]json.RawMessage) pieces {
 	p, before := pieces{}, "{"
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		quoted, _ := json.Marshal(name) // It never fails.
+		quoted, _ := json.Marshal(name) // marshalling a string never fails
 		p = append(p, fmt.Appendf(nil, "%s%s:", before, quoted), fields[name])
 		before = ","
 	}
@@ -140,7 +140,7 @@ func (p pieces) len() (n int64) {
 	return n
 }
 
-// pieceBytes bounds bodies that are copied, to be written at once.
+// pieceBytes bounds bodies that are copied, so that they can be written at once.
 const pieceBytes = 16 << 10
 
 func (p pieces) reader() io.ReadCloser {
@@ -154,8 +154,8 @@ func (p pieces) reader() io.ReadCloser {
 	return io.NopCloser(io.MultiReader(readers...))
 }
 
-// answered is what a prefill engine says of the cache that it sent; nil if it sent none.
-func answered(body []byte) json.RawMessage {
+// cacheParams returns what a prefill engine's answer says about the cache that it sent, or nil if it sent none.
+func cacheParams(body []byte) json.RawMessage {
 	var a struct {
 		Params map[string]json.RawMessage `json:"kv_transfer_params"`
 	}

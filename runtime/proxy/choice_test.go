@@ -9,7 +9,7 @@ import (
 )
 
 // Which requests have one cache that can be sent.
-func TestComputed(t *testing.T) {
+func TestUncachedField(t *testing.T) {
 	for body, why := range map[string]string{
 		`{"prompt": "x"}`:                          "",
 		`{"prompt": [ 1, 2]}`:                      "",
@@ -29,7 +29,7 @@ func TestComputed(t *testing.T) {
 		`{"prompt": "x", "prompt_embeds": "AA"}`:   "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), completions)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
@@ -48,7 +48,7 @@ func TestComputed(t *testing.T) {
 		`{"messages": 1, "messages": [{"content": [{"type": "prompt_embeds"}]}]}`:                  "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), chat)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
@@ -61,19 +61,19 @@ func TestComputed(t *testing.T) {
 		`{"input": [{"role": "user", "content": [{"type": "prompt_embeds", "data": "A"}]}]}`: "prompt_embeds",
 	} {
 		r, err := parse([]byte(body), responses)
-		if got := r.computed(); got != why || err != nil {
+		if got := r.uncachedField(); got != why || err != nil {
 			t.Errorf("%s: %q, %v, want %q", body, got, err, why)
 		}
 	}
 }
 
-// Messages of whatever shape are looked at in a time that grows with their length alone.
+// Messages of any nesting are inspected in time proportional to their length.
 func TestDeepMessages(t *testing.T) {
 	const deep = 3000
 	body := `{"messages": ` + strings.Repeat(`[{"content": `, deep) + `"` + strings.Repeat("x", 4<<20) + `"` +
 		strings.Repeat(`}]`, deep) + `}`
 	r, err := parse([]byte(body), chat)
-	if got := r.computed(); got != "prompt_embeds" || err != nil {
+	if got := r.uncachedField(); got != "prompt_embeds" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -86,7 +86,7 @@ func text(p pieces) string {
 	return string(text)
 }
 
-// Fields get to the engine as they came, whatever they have in them, and those that nobody knows.
+// Fields reach the engine unchanged, whatever their values, including unknown ones.
 func TestFields(t *testing.T) {
 	for body, want := range map[string]string{
 		"{}":                               `{}`,
@@ -106,8 +106,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Whatever a client says of caches does not get to an engine.
-func TestClientsSayNothingOfCaches(t *testing.T) {
+// Fields of a client about caches never reach an engine.
+func TestCacheFieldsAreDropped(t *testing.T) {
 	for _, body := range []string{
 		`{"prompt": "x", "kv_transfer_params": {"disagg_spec": {"receiver_host": "10.9.9.9"}}}`,
 		`{"prompt": "x", "kv_\u0074ransfer_params": 1}`,
@@ -129,7 +129,7 @@ func TestClientsSayNothingOfCaches(t *testing.T) {
 	}
 }
 
-func TestBodiesThatAreNone(t *testing.T) {
+func TestMalformedBodies(t *testing.T) {
 	many := `{"a": 1`
 	for i := range fieldsMax {
 		many += `, "f` + strings.Repeat("x", i) + `": 1`
@@ -142,7 +142,7 @@ func TestBodiesThatAreNone(t *testing.T) {
 	}
 }
 
-// Any body gives an error, or a request of which both bodies are JSON objects, the second one with no word of caches.
+// Any body yields an error, or a request whose two bodies are JSON objects, the second without fields about caches.
 func FuzzBody(f *testing.F) {
 	for _, body := range []string{completion, `{"prompt": [1]}`, `{"vllm_xargs": {"kv_transfer_params": 1}}`, "{"} {
 		f.Add([]byte(body))
@@ -163,8 +163,8 @@ func FuzzBody(f *testing.F) {
 			}
 		}
 		for _, r.api = range apis {
-			r.computed()
-			_ = r.refused()
+			r.uncachedField()
+			_ = r.refusal()
 		}
 		r.api = chat
 		first, err := r.forPrefill("r", d)
@@ -250,7 +250,7 @@ func TestParseDecode(t *testing.T) {
 	}
 }
 
-func TestConfigsThatAreWrong(t *testing.T) {
+func TestInvalidConfigs(t *testing.T) {
 	good := Defaults()
 	d, err := ParseDecode("http://a:1=b:1:2")
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// answerBytes bounds what is read of a prefill engine's answer: one token, and parameters.
+// answerBytes bounds the answer that is read from a prefill engine: one token, and parameters.
 const answerBytes = 256 << 10
 
 const idHeader = "X-Request-Id"
 
-// complete serves requests for text.
+// complete returns the handler of requests that generate text.
 func (p *Proxy) complete(a *api) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, done, ok := p.read(w, r)
+		body, done, ok := p.readBody(w, r)
 		if !ok {
 			return
 		}
 		defer done()
 		req, err := parse(body, a)
 		if err == nil {
-			err = req.refused()
+			err = req.refusal()
 		}
 		if err != nil {
 			p.refuse(w, http.StatusBadRequest, err.Error())
@@ -58,18 +58,18 @@ func (p *Proxy) complete(a *api) http.HandlerFunc {
 	}
 }
 
-// enter takes the room of a request, or answers that there is none. exit gives it back.
-func (p *Proxy) enter(w http.ResponseWriter, r *http.Request) (exit func(), ok bool) {
+// reserveSlot takes one of the requests in flight, or answers that there is none. release gives it back.
+func (p *Proxy) reserveSlot(w http.ResponseWriter, r *http.Request) (exit func(), ok bool) {
 	address := addressOf(r)
 	if err := p.slots.take(address, 1); err != nil {
-		p.full(w, fmt.Sprintf("requests under way: %v (--requests %d)", err, p.config.Requests))
+		p.refuseFull(w, fmt.Sprintf("requests under way: %v (--requests %d)", err, p.config.Requests))
 		return nil, false
 	}
 	return func() { p.slots.give(address, 1) }, true
 }
 
-// full answers a request for which there is no room.
-func (p *Proxy) full(w http.ResponseWriter, why string) {
+// refuseFull answers a request for which there is no room.
+func (p *Proxy) refuseFull(w http.ResponseWriter, why string) {
 	p.stats.refused.Add(1)
 	p.log.Warn("a request is refused: there is no room", "", "limit", why,
 		"remedy", "raise the limit, or run another proxy beside this one")
@@ -77,48 +77,49 @@ func (p *Proxy) full(w http.ResponseWriter, why string) {
 	p.refuse(w, http.StatusServiceUnavailable, why+": try again, raise it, or run another proxy beside this one")
 }
 
-// read takes a request's body, when there is room for the request. It answers those that it does not take. done gives
-// the room back. Nothing but its bytes is taken before a body is whole: else slow ones would keep others out.
-func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
+// readBody reads a request's body and reserves a slot for the request. If ok is false it has answered the request. done
+// releases what was reserved. Until the body is whole only its bytes count, otherwise slow clients would keep others
+// out.
+func (p *Proxy) readBody(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
 	if given := r.Header.Get("Content-Type"); !isJSON(given) {
-		// A page in a browser may send any other kind anywhere, without asking whether it may.
-		unread(w)
+		// A web page may make a browser send any other type anywhere without a preflight request.
+		closeUnread(w)
 		p.refuse(w, http.StatusUnsupportedMediaType, fmt.Sprintf(
 			"Content-Type is %.80q: send JSON, and say so by application/json", given))
 		return nil, nil, false
 	}
 	large := fmt.Sprintf("the body has more than %d bytes (--body): send less, or raise it", p.config.BodyBytes)
 	if r.ContentLength > p.config.BodyBytes {
-		unread(w)
+		closeUnread(w)
 		p.refuse(w, http.StatusRequestEntityTooLarge, large)
 		return nil, nil, false
 	}
-	came := &counter{from: http.MaxBytesReader(w, r.Body, p.config.BodyBytes), of: p.bodies,
+	came := &meteredBody{from: http.MaxBytesReader(w, r.Body, p.config.BodyBytes), shares: p.bodies,
 		address: addressOf(r)}
 	body, err := io.ReadAll(came)
 	if err == nil {
-		exit, ok := p.enter(w, r)
+		exit, ok := p.reserveSlot(w, r)
 		if !ok {
 			came.done()
 			return nil, nil, false
 		}
-		over := working(r)
+		over := markWorking(r)
 		done = func() {
 			over()
 			came.done()
 			exit()
 		}
-		// The server's deadline would end the request later on, as a connection that is gone does.
+		// The server's read deadline would cancel the request later, as a lost connection does.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, done, true
 	}
 	came.done()
-	unread(w)
+	closeUnread(w)
 	var tooLarge *http.MaxBytesError
 	var noRoom *shareError
 	switch {
 	case errors.As(err, &noRoom):
-		p.full(w, fmt.Sprintf("bytes of bodies under way: %v (--bodies %d)", noRoom, p.config.TotalBytes))
+		p.refuseFull(w, fmt.Sprintf("bytes of bodies under way: %v (--bodies %d)", noRoom, p.config.TotalBytes))
 	case errors.As(err, &tooLarge):
 		p.refuse(w, http.StatusRequestEntityTooLarge, large)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -130,24 +131,24 @@ func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (body []byte, done 
 	return nil, nil, false
 }
 
-// unread says that a request's body is not read to its end. The server would wait for the rest of it before it sends
-// the answer, and a client that is slow would learn late that it is refused.
-func unread(w http.ResponseWriter) { w.Header().Set("Connection", "close") }
+// closeUnread makes the server close the connection after the response. Otherwise it would read the rest of the body
+// before it sends the response, and a slow client would learn late that it is refused.
+func closeUnread(w http.ResponseWriter) { w.Header().Set("Connection", "close") }
 
-// A counter counts a body among those under way as it comes: a client that says that much comes, and sends little,
-// takes little.
-type counter struct {
+// A meteredBody takes the bytes of a body out of shares as they arrive, so a client that announces a long body and
+// sends little occupies little.
+type meteredBody struct {
 	from    io.Reader
-	of      *shares
+	shares  *shares
 	address netip.Prefix
 	bytes   int64
 }
 
 // Read implements io.Reader.
-func (c *counter) Read(b []byte) (int, error) {
+func (c *meteredBody) Read(b []byte) (int, error) {
 	n, err := c.from.Read(b)
 	if n > 0 {
-		if err := c.of.take(c.address, int64(n)); err != nil {
+		if err := c.shares.take(c.address, int64(n)); err != nil {
 			return n, err
 		}
 		c.bytes += int64(n)
@@ -155,10 +156,10 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// done gives the room back.
-func (c *counter) done() {
+// done gives the bytes back.
+func (c *meteredBody) done() {
 	if c.bytes > 0 {
-		c.of.give(c.address, c.bytes)
+		c.shares.give(c.address, c.bytes)
 	}
 }
 
@@ -167,8 +168,8 @@ func isJSON(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
 }
 
-// identify is what a client calls its request, or a name of ours.
-func identify(r *http.Request) string {
+// requestID returns the client's name for its request, or a new one.
+func requestID(r *http.Request) string {
 	id := r.Header.Get(idHeader)
 	good := len(id) > 0 && len(id) <= 96
 	for _, c := range []byte(id) {
@@ -180,23 +181,23 @@ func identify(r *http.Request) string {
 	return id
 }
 
-// A call is what both engines are asked alike.
+// A call is what the requests to both engines have in common.
 type call struct {
 	path    string
-	id      string // the client's name for it, or one of ours
+	id      string // the client's name for the request, or one drawn here
 	headers http.Header
 	begun   time.Time
 }
 
-// newCall gives a request its name, which its answer says, too.
+// newCall names a request. The name is also a header of the response.
 func newCall(w http.ResponseWriter, r *http.Request) call {
-	id := identify(r)
+	id := requestID(r)
 	w.Header().Set(idHeader, id)
-	return call{path: r.URL.Path, id: id, headers: passed(r.Header, id), begun: time.Now()}
+	return call{path: r.URL.Path, id: id, headers: passedHeaders(r.Header, id), begun: time.Now()}
 }
 
-// passed are the headers that engines get.
-func passed(from http.Header, id string) http.Header {
+// passedHeaders returns the headers that engines get.
+func passedHeaders(from http.Header, id string) http.Header {
 	h := http.Header{"Content-Type": {"application/json"}, idHeader: {id}}
 	for _, name := range []string{"Authorization", "Accept", "Traceparent", "Tracestate"} {
 		if values := from[name]; len(values) > 0 {
@@ -206,7 +207,7 @@ func passed(from http.Header, id string) http.Header {
 	return h
 }
 
-// ask sends a call to an engine. Redirects are not followed.
+// ask sends a call to an engine. It does not follow redirects.
 func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call, body pieces) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, engine.JoinPath(c.path).String(), nil)
 	if err != nil {
@@ -225,28 +226,28 @@ func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call,
 	return res, err
 }
 
-// A reason is why a prompt is computed by the decode engine.
+// A reason says why the decode engine computes a prompt.
 type reason int
 
 const (
-	byInput     reason = iota // its cache cannot be sent, for what the request says
+	byInput     reason = iota // the request says something that prevents sending its cache
 	noEngine                  // there is no prefill engine, or all rest
-	notSent                   // the prefill engine answered, and sent no cache
+	notSent                   // the prefill engine answered and sent no cache
 	refusedIt                 // the prefill engine refused the request, as the decode engine will
-	lateEngine                // it did not answer in time
-	engineFails               // it failed otherwise
-	reasons                   // how many there are
+	lateEngine                // the prefill engine did not answer in time
+	engineFails               // the prefill engine failed in another way
+	reasons                   // their number
 )
 
-// String implements fmt.Stringer. It is a label of a metric, too.
+// String implements fmt.Stringer. It is also the label of a metric.
 func (r reason) String() string {
 	return [reasons]string{"input", "no_prefill_engine", "not_sent", "refused", "late", "prefill_failed"}[r]
 }
 
-// prefill has a prompt computed by a prefill engine, which sends the cache to the decode engine d. It gives what d is
-// to be told of it, or why d computes the prompt.
+// prefill lets a prefill engine compute a prompt and send the cache to the decode engine d. It returns the parameters
+// for d, or the reason why d computes the prompt.
 func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.RawMessage, reason) {
-	if r.computed() != "" {
+	if r.uncachedField() != "" {
 		return nil, byInput
 	}
 	begun := time.Now()
@@ -254,19 +255,19 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 	if at < 0 {
 		return nil, noEngine
 	}
-	// Both engines' agents know the request by this name. A client may give two of its requests one id; and who
-	// could guess another one's name would get its cache.
+	// Both engines' agents know the request by this name. It is drawn because a client may use one id for two requests,
+	// and a client that could guess another one's name would get its cache.
 	body, err := r.forPrefill(c.id+"-"+uuid.NewString(), d)
 	if err != nil {
 		return nil, byInput
 	}
 	short, cancel := context.WithTimeout(ctx, p.config.PrefillTimeout)
 	defer cancel()
-	params, err := p.prefilled(short, c, p.prefills.urls[at], body)
+	params, err := p.askPrefill(short, c, p.prefills.urls[at], body)
 	var failed statusError
 	switch {
 	case ctx.Err() != nil:
-		p.prefills.left(at, begun, time.Now())
+		p.prefills.clientLeft(at, begun, time.Now())
 		return nil, 0
 	case err == nil:
 		p.prefills.answered(at, begun, true)
@@ -285,7 +286,7 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 	if why == refusedIt || why == notSent {
 		p.prefills.answered(at, begun, true)
 	} else {
-		p.blame(ctx, p.prefills, at, begun, c, r, err)
+		p.handleFailure(ctx, p.prefills, at, begun, c, r, err)
 	}
 	p.log.Warn("a prompt is computed by the decode engine", p.prefills.urls[at].String(), "request", c.id, "why", err)
 	return nil, why
@@ -293,7 +294,8 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 
 var errNotSent = errors.New("the prefill engine answers without kv_transfer_params")
 
-func (p *Proxy) prefilled(ctx context.Context, c call, engine *url.URL, body pieces) (json.RawMessage, error) {
+// askPrefill sends one request to a prefill engine and returns the parameters in its answer.
+func (p *Proxy) askPrefill(ctx context.Context, c call, engine *url.URL, body pieces) (json.RawMessage, error) {
 	res, err := p.ask(ctx, http.MethodPost, engine, c, body)
 	if err != nil {
 		return nil, err
@@ -308,7 +310,7 @@ func (p *Proxy) prefilled(ctx context.Context, c call, engine *url.URL, body pie
 	case len(answer) > answerBytes:
 		return nil, fmt.Errorf("its answer has more than %d bytes", answerBytes)
 	}
-	params := answered(answer)
+	params := cacheParams(answer)
 	if params == nil {
 		return nil, errNotSent
 	}

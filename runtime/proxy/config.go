@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// Config says what a Proxy serves.
+// Config says what a Proxy serves. Defaults fills in all limits.
 type Config struct {
 	Address  string // to listen at, host:port
 	Prefills []*url.URL
 	Decodes  []Decode
 
-	// Connections bounds the clients' connections at a time, and Requests those under way. 0 is as many as the files allow
-	// that the process may open, and at most 4096 and 2048. One address may have as many requests as it leaves free for
-	// others: half of them if it is alone.
+	// Connections bounds the client connections, Requests the requests in flight. Zero means as many as fit into the files
+	// that the process may open, and at most 4096 and 2048. One client address may have as many requests as it leaves free
+	// for others: half of them if it is alone.
 	Connections int
 	Requests    int
-	BodyBytes   int64 // of one request
-	// TotalBytes bounds the bodies of all requests under way, which take up to twice that in memory. One address may have
-	// as much as it leaves free for others, and one body in any case.
+	BodyBytes   int64 // largest body of one request
+	// TotalBytes bounds the bodies of all requests in flight, which take up to twice that in memory. One client address
+	// may have as much as it leaves free for others, and one body in any case.
 	TotalBytes int64
 
-	ReadTimeout    time.Duration // for a request to come whole
-	WriteTimeout   time.Duration // for which an answer may wait for its client, beside the time that its bytes earn
+	ReadTimeout    time.Duration // for receiving a whole request
+	WriteTimeout   time.Duration // how long a client may hold up its answer, besides the time that bytes it has read earn
 	PrefillTimeout time.Duration // for the prefill engine's answer
-	Timeout        time.Duration // for all of a request
-	Silence        time.Duration // of a decode engine, before its health is asked while it is to answer
-	Rest           time.Duration // for which an engine that failed is left out, longer each time; 0: none is
+	Timeout        time.Duration // for a whole request
+	Silence        time.Duration // of a decode engine with requests, after which its health is checked
+	Rest           time.Duration // how long an engine that failed is left out, longer each time; 0: never
 
-	Log *slog.Logger // nil: nothing
+	Log *slog.Logger // nil: no log
 }
 
-// Defaults are limits for a start, without engines.
+// Defaults returns limits to start from, without engines.
 func Defaults() Config {
 	return Config{Address: "127.0.0.1:8000", BodyBytes: 8 << 20, TotalBytes: 256 << 20,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PrefillTimeout: 30 * time.Second,
@@ -47,12 +47,12 @@ func Defaults() Config {
 // A Decode is a decode engine and the agents that receive for it, one for each of its ranks.
 type Decode struct {
 	URL   *url.URL
-	Host  string // of the agents, as prefill's agents reach them
+	Host  string // host of the agents, as the prefill engines' agents reach it
 	Init  []uint16
 	Alloc []uint16
 }
 
-// ParseEngine reads the address of an engine, such as http://10.0.0.1:8000.
+// ParseEngine parses the address of an engine, such as http://10.0.0.1:8000.
 func ParseEngine(text string) (*url.URL, error) {
 	if err := checkNoUser(text); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func ParseEngine(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkNoUser refuses an engine's address with a user. A password may stand there, so the error shows what follows alone.
+// checkNoUser refuses an engine address with a user. A password may be in it, so the error shows only what follows.
 func checkNoUser(text string) error {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		return fmt.Errorf("engine ...%s: it has a user before the @, and the proxy signs in to no engine; give its address "+
@@ -75,8 +75,9 @@ func checkNoUser(text string) error {
 	return nil
 }
 
-// ParseDecode reads a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400: what their files
-// say as pd_peer_host, pd_peer_init_port and pd_peer_alloc_port. Several ranks have lists of ports with commas.
+// ParseDecode parses a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400. The agents' host
+// and ports are those of pd_peer_host, pd_peer_init_port and pd_peer_alloc_port in their configuration. Several ranks
+// have lists of ports with commas.
 func ParseDecode(text string) (Decode, error) {
 	if err := checkNoUser(text); err != nil {
 		return Decode{}, err
@@ -123,10 +124,10 @@ func ParseDecode(text string) (Decode, error) {
 // limitMax bounds Connections and Requests.
 const limitMax = 1 << 20
 
-// restMax bounds Rest, and it times 16 with it.
+// restMax bounds Rest, and thereby 16 times Rest.
 const restMax = 24 * time.Hour
 
-// Check says what is wrong with c, or nil.
+// Check returns an error that says what is wrong with c, or nil.
 func (c *Config) Check() error {
 	if len(c.Decodes) == 0 {
 		return errors.New("there is no decode engine: name one")

@@ -1,26 +1,33 @@
-// Package proxy is the front of a disaggregated fleet: an HTTP server of OpenAI's completions, chat completions and
-// responses and of Anthropic's messages, that has a prefill engine compute a prompt, and then a decode engine answer,
-// which takes the KV cache that came meanwhile.
+// Package proxy is the entry point of a disaggregated fleet: an HTTP server for OpenAI's completions, chat completions
+// and responses and for Anthropic's messages. For each request it lets a prefill engine compute the prompt, and then a
+// decode engine generate the answer with the KV cache that the prefill engine has sent to it meanwhile.
 //
 //	p, err := proxy.Listen(proxy.Config{Address: "127.0.0.1:8000", Prefills: prefills, Decodes: decodes})
 //	...
 //	err = p.Close(ctx)
 //
-// The prefill engine is asked for one token, with LMCache's kv_transfer_params: disagg_spec names the agents of the
-// decode engine that was chosen. What it answers goes to that engine with the client's request, and the answer of that
-// is streamed through. The cache is never a reason for an error: where the prefill engine fails, is slow, or says
-// nothing of a cache, and for requests whose cache cannot be sent (api.go says which), the decode engine computes the
-// prompt.
+// One request, step by step:
 //
-// Engines take turns. An engine that cannot be reached is left out for Config.Rest, twice as long each time it fails
-// again, up to 16 times. An engine that fails a request otherwise is asked for its health first, because the request
-// may be the reason (fleet.go), and so is a decode engine that says nothing for long. When an engine has rested, one
-// request finds out whether it is back. Of a decode engine that got a request no other one is asked it: it may be what
-// ended the first.
+//	client ──► proxy                 POST /v1/completions
+//	           proxy ──► prefill     max_tokens 1 and kv_transfer_params.disagg_spec: where decode's agents are
+//	                     prefill ══► decode      the KV cache, by kvferry
+//	           proxy ◄── prefill     kv_transfer_params
+//	           proxy ──► decode      the client's request with these kv_transfer_params
+//	client ◄── proxy ◄── decode      the answer, streamed
 //
-// Clients are not trusted. Connections, requests under way, bytes and times are bounded (Config); what one address may
-// have of them leaves room for others (shares.go), and all of it fits into the files that the process may open
-// (files.go). kv_transfer_params of a client are dropped, and the name by which both engines know a request is drawn
-// here, so that no client can take another one's cache. Pages of other origins compute nothing. Engines are trusted.
-// There is no TLS and no check of keys: Authorization is passed on.
+// A missing cache never causes an error. If the prefill engine fails, is slow or answers without kv_transfer_params,
+// and for requests whose cache cannot be sent (api.go says which), the decode engine computes the prompt itself.
+//
+// The proxy uses the engines of each kind in turn. An engine that cannot be reached is left out for Config.Rest, twice
+// as long after each further failure, up to 16 times. If an engine fails a request in another way, the proxy first
+// checks the engine's health, because the request may be the cause (fleet.go); it does the same for a decode engine
+// that sends nothing for long. After its rest an engine gets one request, which shows whether it works again. A request
+// that has reached a decode engine is never sent to another decode engine, because the request may be what ended the
+// first one.
+//
+// Clients are not trusted. The number of connections and of requests in flight, their bytes and their times are bounded
+// (Config). The share of one client address leaves room for others (shares.go), and the limits fit into the files that
+// the process may open (files.go). kv_transfer_params of a client are dropped, and the name by which both engines know
+// a request is drawn here, so that no client can take another client's cache. Requests from web pages of other origins
+// are refused. Engines are trusted. The proxy offers no TLS and checks no keys: it passes Authorization on.
 package proxy

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Each way to ask for text has its prompt computed by a prefill engine, which is asked for as little as can be.
+// At each endpoint for generated text a prefill engine computes the prompt, and is asked for as little text as
+// possible.
 func TestAPIs(t *testing.T) {
 	for path, c := range map[string]struct{ body, prefill string }{
 		"/v1/completions": {`"prompt": "x", "max_tokens": 7`, `{"max_tokens":1,"prompt":"x","stream":false}`},
@@ -44,7 +45,7 @@ func TestAPIs(t *testing.T) {
 	}
 }
 
-// What needs no cache is a decode engine's alone, and what a client says of caches is left out there, too.
+// A request that needs no cache goes to a decode engine only; fields about caches are dropped there, too.
 func TestWorkWithoutCache(t *testing.T) {
 	prefill, gone, decode := newEngine(t, says(sent)), newEngine(t, says("")), newEngine(t, says(`{"count": 3}`))
 	gone.Close()
@@ -85,7 +86,7 @@ func TestWorkWithoutCache(t *testing.T) {
 	want(t, post(t, alone, "/tokenize", `{"prompt": "abc"}`), http.StatusBadGateway, noDecode)
 }
 
-// Responses that an engine stored are found at that engine only.
+// A stored response can be read only at the engine that stored it, so requests that refer to one are refused.
 func TestResponsesThatWereStored(t *testing.T) {
 	p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))))
 	for body, part := range map[string]string{
@@ -98,7 +99,7 @@ func TestResponsesThatWereStored(t *testing.T) {
 		http.StatusOK, "answer")
 }
 
-// Metrics tell of requests, of why prompts were computed, of limits and of each engine.
+// The metrics count requests, reasons for computed prompts, limits, and requests of each engine.
 func TestMetrics(t *testing.T) {
 	prefill, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
 	p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = time.Hour })
@@ -146,8 +147,8 @@ func grepped(text, line string) (out string) {
 	return out
 }
 
-// Pages of other origins compute nothing: not by kinds of content that a browser sends without asking, and not with
-// what a browser says of the page.
+// Pages of other origins cannot make an engine compute: neither by content types that a browser sends without a
+// preflight request, nor past the headers by which a browser names the page.
 func TestPagesOfOtherOrigins(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
@@ -169,7 +170,7 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	}
 }
 
-// A request that is refused before its body was read is told so at once.
+// A request that is refused before its body was read is answered at once.
 func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 	p := start(t, Config{Decodes: []Decode{newEngine(t, says("answer")).at("h")}})
 	for _, begin := range []string{

@@ -12,18 +12,18 @@ const (
 	connectionsDefault = 4096
 	requestsDefault    = 2048
 
-	// A request under way uses two files beside its client's connection: the connection to the engine that is asked, and
-	// one that is kept open for a moment after it was used.
+	// A request in flight uses two files besides its client's connection: the connection to the engine, and one that is
+	// kept open for a moment after its use.
 	filesOfRequest = 2
-	// Files for logs, lookups of names and what else the process opens, and two for the health of each engine.
+	// Files for logs, name lookups and the rest of the process, and two for the health check of each engine.
 	filesKept     = 32
 	filesOfEngine = 2
-	// The limit that is assumed where the system does not tell it.
+	// the limit that is assumed if the system does not report one
 	filesUnknown = 1024
 )
 
-// fitFiles chooses the limits of connections and requests that were not given, so that all files which they may take
-// are fewer than this process may open (RLIMIT_NOFILE). It refuses limits that were given and are more.
+// fitFiles chooses the limits of connections and requests that were not given, so that they need fewer files than this
+// process may open (RLIMIT_NOFILE). It returns an error if limits that were given need more.
 func (c *Config) fitFiles() error {
 	limit, open, err := door.FileLimit()
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Config) fitFiles() error {
 	return c.fit(limit, open)
 }
 
-// fit is fitFiles in a process that may open limit files, and has open ones.
+// fit is fitFiles for a process that may open limit files and has open ones.
 func (c *Config) fit(limit, open int) error {
 	kept := open + filesKept + filesOfEngine*(len(c.Prefills)+len(c.Decodes))
 	free := limit - kept
@@ -68,8 +68,8 @@ func (c *Config) fit(limit, open int) error {
 	return nil
 }
 
-// isOurShortage reports whether a connection to an engine failed for a lack of this process or of its host: that says
-// nothing of the engine.
+// isOurShortage reports whether a connection to an engine failed because this process or its host lacked a resource:
+// that says nothing about the engine.
 func isOurShortage(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {

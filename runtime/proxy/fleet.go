@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A fleet is the engines of one kind, prefill or decode. Engines are named by their places in the configuration.
+// A fleet holds the engines of one kind, prefill or decode. An engine is identified by its index in the configuration.
 type fleet struct {
 	*turns
 	kind   string
@@ -24,48 +24,49 @@ func newFleet(kind string, urls []*url.URL, rest, trial time.Duration) *fleet {
 	return &fleet{turns: newTurns(len(urls), rest, trial), kind: kind, urls: urls, pulses: make([]pulse, len(urls))}
 }
 
-// A verdict is what was found out about an engine.
+// A verdict is the result of a health check of an engine.
 type verdict int
 
 const (
-	unknown verdict = iota // another request is finding out, the proxy stops, or it lacks what asking needs
-	isWell
-	isIll
+	undecided verdict = iota // another request is checking, the proxy stops, or it lacks a file for the check
+	healthy
+	unhealthy
 )
 
-// modelBytes bounds the name of a model by which an engine is asked for one token.
+// modelBytes bounds the name of the model in a probe for one token.
 const modelBytes = 4 << 10
 
-// blame is told that an engine did not answer a request, or not as an engine that is well would. The request may be the
-// reason: a client can send one that fails, breaks off or takes too long at every engine. So only an engine that cannot
-// be reached rests at once, and any other is asked for its health first, in the background: nobody waits for that.
-// Nothing is held against an engine when the client left or this process lacked a file, nor when an answer took longer
-// than Config.Timeout while the engine gave signs of life.
-func (p *Proxy) blame(ctx context.Context, f *fleet, at int, begun time.Time, c call, r request, err error) {
+// handleFailure is called when an engine did not answer a request as a healthy engine would. The request may be the
+// cause: a client can send one that fails, breaks off or takes too long at every engine. Therefore only an engine that
+// cannot be reached rests at once. Any other engine gets a health check first, in the background, so that no request
+// waits for it. A failure does not count against an engine if the client left, if this process lacked a file, or if the
+// answer took longer than Config.Timeout while the engine kept sending.
+func (p *Proxy) handleFailure(ctx context.Context, f *fleet, at int, begun time.Time, c call, r request, err error) {
 	now := time.Now()
 	switch {
 	case canceled(ctx), isOurShortage(err), ctx.Err() != nil && !f.pulses[at].silent(p.config.Silence):
-		f.left(at, begun, now)
+		f.clientLeft(at, begun, now)
 	case isDial(err):
-		p.rest(f, at, begun, err)
+		p.restEngine(f, at, begun, err)
 	default:
-		// Only a prefill engine was late when it hangs; the health of a decode engine is watched while it is asked.
+		// A prefill engine that hangs shows only by being late; decode engines are watched while they have requests.
 		late := f == p.prefills && errors.Is(err, context.DeadlineExceeded)
 		var model json.RawMessage
 		if given := r.fields["model"]; late && len(given) <= modelBytes {
-			model = slices.Clone(given) // The request's body is not kept.
+			model = slices.Clone(given) // Copied, so that the request's body can be freed.
 		}
-		p.working.Go(func() { p.judge(f, at, begun, c, model, err, late) })
+		p.working.Go(func() { p.checkAfterFailure(f, at, begun, c, model, err, late) })
 	}
 }
 
-func (p *Proxy) rest(f *fleet, at int, begun time.Time, err error) {
+// restEngine lets an engine rest because of err, and logs it.
+func (p *Proxy) restEngine(f *fleet, at int, begun time.Time, err error) {
 	f.failed(at, begun, time.Now(), 0)
 	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err, "remedy",
 		remedyOf(f.kind, err))
 }
 
-// remedyOf returns what to do about an engine that cannot be reached or is not well.
+// remedyOf returns what the operator should check about an engine that cannot be reached or is not healthy.
 func remedyOf(kind string, err error) string {
 	var name *net.DNSError
 	switch {
@@ -78,51 +79,54 @@ func remedyOf(kind string, err error) string {
 	return "look at the engine's log"
 }
 
-// judge asks an engine that did not answer a request for its health, and has it rest if it is not well.
-func (p *Proxy) judge(f *fleet, at int, begun time.Time, c call, model json.RawMessage, err error, late bool) {
-	found := p.examine(p.base, f, at)
-	if found == isWell && late {
-		found = p.responds(f, at, c, model)
+// checkAfterFailure checks the health of an engine that failed a request, and lets it rest if it is not healthy.
+func (p *Proxy) checkAfterFailure(
+	f *fleet, at int, begun time.Time, c call, model json.RawMessage, err error, late bool,
+) {
+	found := p.checkHealth(p.base, f, at)
+	if found == healthy && late {
+		found = p.probe(f, at, c, model)
 	}
 	switch found {
-	case isIll:
-		p.rest(f, at, begun, err)
-	case isWell:
+	case unhealthy:
+		p.restEngine(f, at, begun, err)
+	case healthy:
 		f.answered(at, begun, false)
-	case unknown:
-		f.left(at, begun, time.Now())
+	case undecided:
+		f.clientLeft(at, begun, time.Now())
 	}
-	p.judged.Add(1)
+	p.failuresChecked.Add(1)
 }
 
-// examine asks an engine for its health. Of several requests that want to know, one asks.
-func (p *Proxy) examine(ctx context.Context, f *fleet, at int) verdict {
+// checkHealth checks an engine's health. If several requests need to know it, only one checks.
+func (p *Proxy) checkHealth(ctx context.Context, f *fleet, at int) verdict {
 	u := &f.pulses[at]
 	if !u.asking.TryLock() {
-		return unknown
+		return undecided
 	}
 	defer u.asking.Unlock()
 	short, cancel := context.WithTimeout(ctx, p.healthWait)
 	defer cancel()
-	found := p.askHealth(short, f.urls[at])
-	if found == isWell {
+	found := p.getHealth(short, f.urls[at])
+	if found == healthy {
 		u.beat()
 	}
 	if ctx.Err() != nil {
-		return unknown
+		return undecided
 	}
 	return found
 }
 
-func (p *Proxy) askHealth(ctx context.Context, engine *url.URL) verdict {
+// getHealth sends one health request to an engine.
+func (p *Proxy) getHealth(ctx context.Context, engine *url.URL) verdict {
 	res, err := p.ask(ctx, http.MethodGet, engine, call{path: "/health", headers: http.Header{}}, nil)
 	return verdictOf(res, err, func(status int) bool { return status == http.StatusOK })
 }
 
-// responds asks an engine that is said to be well for one token, as the client whose request was late. vLLM's /health
-// tells of an engine that died, not of one that stands still. The late request has been given up by now, so an engine
-// that was only busy with it has time again.
-func (p *Proxy) responds(f *fleet, at int, c call, model json.RawMessage) verdict {
+// probe asks an engine whose /health is good for one token, with the headers of the client whose request was late. The
+// /health of vLLM reports an engine that died, not one that hangs. The late request has been given up by now, so an
+// engine that was only busy with it has time again.
+func (p *Proxy) probe(f *fleet, at int, c call, model json.RawMessage) verdict {
 	ctx, cancel := context.WithTimeout(p.base, p.healthWait)
 	defer cancel()
 	fields := map[string]json.RawMessage{"prompt": json.RawMessage("[1]"), "max_tokens": json.RawMessage("1")}
@@ -130,29 +134,29 @@ func (p *Proxy) responds(f *fleet, at int, c call, model json.RawMessage) verdic
 		fields["model"] = model
 	}
 	c.path = completions.path
-	res, err := p.ask(ctx, http.MethodPost, f.urls[at], c, joined(fields))
+	res, err := p.ask(ctx, http.MethodPost, f.urls[at], c, joinFields(fields))
 	if p.base.Err() != nil {
-		return unknown
+		return undecided
 	}
 	return verdictOf(res, err, func(status int) bool { return status < http.StatusInternalServerError })
 }
 
-// verdictOf says what an answer tells of its engine, and ends it.
+// verdictOf returns the verdict that a response implies, and closes the response.
 func verdictOf(res *http.Response, err error, well func(status int) bool) verdict {
 	if err != nil {
 		if isOurShortage(err) {
-			return unknown
+			return undecided
 		}
-		return isIll
+		return unhealthy
 	}
 	_ = res.Body.Close()
 	if well(res.StatusCode) {
-		return isWell
+		return healthy
 	}
-	return isIll
+	return unhealthy
 }
 
-// statusError is an answer that an engine gives when it fails.
+// statusError is the status of a response by which an engine reports a failure.
 type statusError int
 
 // Error implements error.

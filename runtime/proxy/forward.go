@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// decode has a decode engine answer, and passes its answer on. The first that is asked is the one whose agents got the
-// cache; the others compute.
+// decode lets a decode engine answer and passes its answer on. The chosen engine, whose agents got the cache, is asked
+// first; an engine asked after it computes the prompt.
 func (p *Proxy) decode(
 	ctx context.Context, w http.ResponseWriter, c call, r request, chosen int, params json.RawMessage,
 ) {
@@ -24,7 +24,8 @@ func (p *Proxy) decode(
 			return
 		}
 		if ctx.Err() == nil && isDial(err) {
-			// It was not asked, so another one may be. A request that ends an engine must not end them all.
+			// The request did not reach the engine, so another may be asked. Otherwise it must not be, because a request that
+			// ends one engine could end them all.
 			tried[chosen] = true
 			if chosen = p.decodes.take(time.Now(), true, tried); chosen >= 0 {
 				params = nil
@@ -36,7 +37,7 @@ func (p *Proxy) decode(
 	}
 }
 
-// decodeAt is decode by one engine. With an error the client has nothing of an answer yet.
+// decodeAt asks one decode engine. If it returns an error, the client has received nothing yet.
 func (p *Proxy) decodeAt(
 	ctx context.Context, w http.ResponseWriter, c call, r request, at int, params json.RawMessage,
 ) error {
@@ -44,7 +45,7 @@ func (p *Proxy) decodeAt(
 	defer p.watch(ctx, at, begun)()
 	res, err := p.answer(ctx, c, r, at, params)
 	if err != nil {
-		p.blame(ctx, p.decodes, at, begun, c, r, err)
+		p.handleFailure(ctx, p.decodes, at, begun, c, r, err)
 		return err
 	}
 	p.decodes.pulses[at].beat()
@@ -53,24 +54,25 @@ func (p *Proxy) decodeAt(
 		p.decodes.answered(at, begun, false)
 	}
 	if had, err := p.pass(w, c, res, at); err != nil {
-		p.blame(ctx, p.decodes, at, begun, c, r, err)
+		p.handleFailure(ctx, p.decodes, at, begun, c, r, err)
 		if had == nothing {
 			return err
 		}
 		p.breakOff(ctx, w, res, had, err)
 	}
 	if broken {
-		p.blame(ctx, p.decodes, at, begun, c, r, statusError(res.StatusCode))
+		p.handleFailure(ctx, p.decodes, at, begun, c, r, statusError(res.StatusCode))
 	} else {
 		p.decodes.answered(at, begun, true)
 	}
 	return nil
 }
 
-// canceled says that the client is gone, or that the proxy stops.
+// canceled reports whether the client is gone or the proxy stops.
 func canceled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// answer asks one decode engine. If it answers an error with the cache, it is asked once more, without.
+// answer sends a request to one decode engine. If the engine reports an error with the cache, it is asked once more
+// without.
 func (p *Proxy) answer(
 	ctx context.Context, c call, r request, at int, params json.RawMessage,
 ) (*http.Response, error) {
@@ -96,10 +98,10 @@ const noFile = "the proxy has no file or port left for a connection to an engine
 
 const noDecode = "no decode engine answers; see GET /health, and the log of the proxy"
 
-// fail answers a request that no engine did.
+// fail answers a request that no engine has answered.
 func (p *Proxy) fail(ctx context.Context, w http.ResponseWriter, err error) {
 	if canceled(ctx) {
-		p.left()
+		p.abortLeft()
 	}
 	p.stats.failed.Add(1)
 	if ctx.Err() != nil {
@@ -118,17 +120,17 @@ func (p *Proxy) late() string {
 	return fmt.Sprintf("the request is not answered within %v (--timeout): raise it, or ask for less", p.config.Timeout)
 }
 
-// left ends a request whose client is gone.
-func (p *Proxy) left() {
+// abortLeft ends a request whose client is gone.
+func (p *Proxy) abortLeft() {
 	p.stats.left.Add(1)
 	panic(http.ErrAbortHandler)
 }
 
-// breakOff tells a client that its answer is not whole: a stream by an error as vLLM's are, any answer by the end that
-// it lacks. In the middle of an event another one would be a part of it.
-func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.Response, had part, err error) {
+// breakOff tells a client that its answer is incomplete: a stream gets an error event like vLLM's, and any answer lacks
+// its end. In the middle of an event, another event would become a part of it.
+func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.Response, had progress, err error) {
 	if canceled(ctx) {
-		p.left()
+		p.abortLeft()
 	}
 	p.stats.failed.Add(1)
 	asked := res.Request
@@ -138,49 +140,50 @@ func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.R
 		status, message = http.StatusGatewayTimeout, p.late()
 	}
 	if had == events && strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
-		rc := p.patience(w)
-		text, _ := json.Marshal(failure(status, message)) // It never fails.
+		rc := p.extendDeadline(w)
+		text, _ := json.Marshal(failure(status, message)) // marshalling never fails
 		_, _ = fmt.Fprintf(w, "data: %s\n\n", text)
 		_ = rc.Flush()
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// hop are headers of one connection, which are not passed on. Connection names others.
-var hop = map[string]bool{"Connection": true, "Keep-Alive": true, "Transfer-Encoding": true, "Trailer": true,
+// hopHeaders are headers of one connection, which are not passed on. Connection names others.
+var hopHeaders = map[string]bool{"Connection": true, "Keep-Alive": true, "Transfer-Encoding": true, "Trailer": true,
 	"Upgrade": true, "Proxy-Connection": true, "Te": true}
 
-// patience begins the time in which a client is to take the next piece of its answer.
-func (p *Proxy) patience(w http.ResponseWriter) *http.ResponseController {
+// extendDeadline starts the time in which a client has to read the next piece of its answer.
+func (p *Proxy) extendDeadline(w http.ResponseWriter) *http.ResponseController {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(p.config.WriteTimeout))
 	return rc
 }
 
-// A part is what a client has of an answer.
-type part int
+// progress says how much of an answer a client has received.
+type progress int
 
 const (
-	nothing part = iota // and no status: it may be told another one
-	events              // that are whole, if it is a stream of events
+	nothing progress = iota // not even a status: another one may be sent
+	events                  // whole events, if the answer is a stream of events
 	inside
 )
 
-// takingBytes is how many bytes of its answer a client has to take in a second while more of them wait. A client that
-// takes fewer is cut off when it has held them up for Config.WriteTimeout in all: it keeps the room of a request.
+// takingBytes is how many bytes of its answer a client has to read per second while more of them wait. A slower client
+// is cut off when it has held them up for Config.WriteTimeout in all, because it occupies a slot of the requests in
+// flight.
 const takingBytes = 4 << 10
 
-// A taker is a client that is given its answer.
-type taker struct {
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	most time.Duration // for which the client may hold up its answer at a time
-	rate int64         // the bytes of a second
-	left time.Duration // of most; bytes that were taken earn more
+// An answerWriter writes an answer to a client and measures how long the client holds it up.
+type answerWriter struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	limit time.Duration // longest time for which the client may hold up its answer
+	rate  int64         // bytes per second
+	left  time.Duration // of limit; bytes that were read earn more
 }
 
-// write gives the client a piece, at once.
-func (t *taker) write(piece []byte) error {
+// write sends the client a piece at once.
+func (t *answerWriter) write(piece []byte) error {
 	begun := time.Now()
 	_ = t.rc.SetWriteDeadline(begun.Add(t.left))
 	_, err := t.w.Write(piece)
@@ -188,24 +191,25 @@ func (t *taker) write(piece []byte) error {
 		err = t.rc.Flush()
 	}
 	earned := time.Duration(int64(len(piece)) * int64(time.Second) / t.rate)
-	t.left = max(0, min(t.most, t.left-time.Since(begun)+earned))
+	t.left = max(0, min(t.limit, t.left-time.Since(begun)+earned))
 	return err
 }
 
-// pass copies the answer of a decode engine to the client, each piece as soon as it is there. It returns why the engine
-// broke off, and what the client has then.
-func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) (had part, err error) {
+// pass copies the answer of a decode engine to the client, each piece as soon as it arrives. It returns why the engine
+// broke off, and what the client has received by then.
+func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) (had progress, err error) {
 	defer func() { _ = res.Body.Close() }()
 	for _, names := range res.Header["Connection"] {
 		for name := range strings.SplitSeq(names, ",") {
 			res.Header.Del(strings.TrimSpace(name))
 		}
 	}
-	t := taker{w: w, rc: p.patience(w), most: p.config.WriteTimeout, rate: p.takingBytes, left: p.config.WriteTimeout}
+	t := answerWriter{w: w, rc: p.extendDeadline(w), limit: p.config.WriteTimeout, rate: p.takingBytes,
+		left: p.config.WriteTimeout}
 	begin := func() {
 		p.metrics.first.observe(c.path, time.Since(c.begun))
 		for name, values := range res.Header {
-			if !hop[name] {
+			if !hopHeaders[name] {
 				w.Header()[name] = values
 			}
 		}
@@ -221,7 +225,7 @@ func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) 
 				begin()
 			}
 			if err := t.write(piece[:n]); err != nil {
-				p.left()
+				p.abortLeft()
 			}
 			tail = append(tail, piece[max(0, n-2):n]...)
 			tail = tail[max(0, len(tail)-2):]
@@ -231,7 +235,7 @@ func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) 
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			p.patience(w) // For its end: the last piece may be long ago.
+			p.extendDeadline(w) // for the end of the answer: the last piece may be long ago
 			if had == nothing {
 				begin()
 			}
@@ -244,7 +248,7 @@ func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) 
 
 // refuse answers with an error.
 func (p *Proxy) refuse(w http.ResponseWriter, status int, message string) {
-	p.patience(w)
+	p.extendDeadline(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(failure(status, message))

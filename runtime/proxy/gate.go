@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// A gate gives an HTTP server the connections that a door admits.
+// A gate is a net.Listener that gives an HTTP server the connections that a door admits.
 type gate struct {
 	listener net.Listener
 	door     *door.Door
@@ -25,7 +25,7 @@ func newGate(l net.Listener, c door.Config) *gate {
 	return g
 }
 
-// serve lasts as long as the connection: meanwhile it has a place.
+// serve hands over one admitted connection and returns when it is closed, because the door counts it until then.
 func (g *gate) serve(guest *door.Conn) error {
 	c := &client{Conn: guest, gone: make(chan struct{})}
 	select {
@@ -49,20 +49,20 @@ func (g *gate) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (g *gate) Addr() net.Addr { return g.listener.Addr() }
 
-// Close implements net.Listener. Connections that were accepted stay.
+// Close implements net.Listener. Accepted connections stay open.
 func (g *gate) Close() error {
 	g.once.Do(func() { close(g.closed) })
 	return g.door.Shut()
 }
 
-// A client is one connection.
+// A client is one connection of a client.
 type client struct {
 	*door.Conn
 	gone chan struct{}
 	once sync.Once
 }
 
-// Close gives its place back.
+// Close closes the connection and releases its slot at the door.
 func (c *client) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() { close(c.gone) })
@@ -75,9 +75,9 @@ func withClient(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// working says that a whole request came, and is answered until the function it returns is called: the connection keeps
-// its place meanwhile. One whose request never comes does not.
-func working(r *http.Request) (done func()) {
+// markWorking notes that a whole request has arrived and is being answered until the returned function is called.
+// Meanwhile the connection is not evicted. A connection whose request never arrives is.
+func markWorking(r *http.Request) (done func()) {
 	c, ok := r.Context().Value(clientKey{}).(*client)
 	if !ok {
 		return func() {}
@@ -86,14 +86,14 @@ func working(r *http.Request) (done func()) {
 	return func() { c.AddWork(-1) }
 }
 
-// known says that a client speaks HTTP: the server's limits of time are its now.
-func known(r *http.Request) {
+// markKnown tells the door that a client speaks HTTP; from then on the server's timeouts apply.
+func markKnown(r *http.Request) {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
 		c.MarkKnown()
 	}
 }
 
-// addressOf returns the address of the client that a request came from, for shares.
+// addressOf returns the address of the client that sent a request, for shares.
 func addressOf(r *http.Request) netip.Prefix {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
 		return c.Address

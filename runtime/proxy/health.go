@@ -11,11 +11,11 @@ import (
 
 const (
 	healthTimeout = 2 * time.Second
-	// What is known of engines is not asked again for so long, however often the proxy is asked.
+	// A result is reused for this long, however often the proxy is asked.
 	healthFor = time.Second
 )
 
-// A check is what engines said last of their health.
+// A check holds the last known health of the engines.
 type check struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -32,27 +32,28 @@ type up struct {
 	Of int64 `json:"of"`
 }
 
-// health answers 200 if a decode engine does: without prefill engines prompts are computed.
+// health answers 200 if a decode engine is healthy. Prefill engines are not needed, because decode engines can compute
+// prompts.
 func (p *Proxy) health(w http.ResponseWriter, _ *http.Request) {
-	known := p.healthy()
+	known := p.engineHealth()
 	status := http.StatusOK
 	if known.Decodes.Up == 0 {
 		status = http.StatusServiceUnavailable
 	}
-	p.patience(w)
+	p.extendDeadline(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(known)
 }
 
-func (p *Proxy) healthy() health {
-	c := &p.checked
-	c.mu.Lock() // Who comes meanwhile waits for the same answers.
+func (p *Proxy) engineHealth() health {
+	c := &p.lastHealth
+	c.mu.Lock() // requests that arrive meanwhile wait for the same result
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < healthFor {
 		return c.known
 	}
-	// Not of the client that asks: others wait, too.
+	// Not the context of the client that asks: others wait for the result, too.
 	ctx, cancel := context.WithTimeout(context.Background(), p.healthWait)
 	defer cancel()
 	var asked sync.WaitGroup
@@ -60,7 +61,7 @@ func (p *Proxy) healthy() health {
 		var n atomic.Int64
 		for _, engine := range f.urls {
 			asked.Go(func() {
-				if p.askHealth(ctx, engine) == isWell {
+				if p.getHealth(ctx, engine) == healthy {
 					n.Add(1)
 				}
 			})

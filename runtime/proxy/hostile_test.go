@@ -51,7 +51,7 @@ func closed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A body that is too long, whether it says so or not, gets to no engine.
+// A body that is too long never reaches an engine, whether its length is announced or not.
 func TestLongBody(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
@@ -71,7 +71,7 @@ func TestLongBody(t *testing.T) {
 	}
 }
 
-// Beyond the requests, or the bytes, that may be under way, clients are told to come again.
+// Beyond the bound of requests, or of their bytes, clients are told to retry.
 func TestNoRoom(t *testing.T) {
 	for name, limit := range map[string]func(*Config){
 		"requests": func(c *Config) { c.Requests = 1 },
@@ -119,7 +119,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// Who sends headers or bodies too slowly is cut off.
+// A client that sends headers or a body too slowly is cut off.
 func TestSlowClients(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
@@ -140,8 +140,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Bodies that do not come take nothing from those that do, however long they say they are.
-func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+// Bodies that do not arrive occupy nothing, however long they claim to be.
+func TestSlowBodiesOccupyNothing(t *testing.T) {
 	for name, limit := range map[string]func(*Config){
 		"requests":    func(c *Config) { c.Requests = 1 },
 		"bytes":       func(c *Config) { c.BodyBytes, c.TotalBytes = 500, 500 },
@@ -176,7 +176,7 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// Connections that say nothing make room for those that do.
+// Silent connections give way to those that send requests.
 func TestManyConnections(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 4 })
@@ -190,7 +190,7 @@ func TestManyConnections(t *testing.T) {
 	closed(t, silent[0])
 }
 
-// A client that hangs up, or does not read, ends its request at the engine.
+// If a client disconnects or does not read, its request at the engine is canceled.
 func TestClientThatIsGone(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		came, gone := make(chan struct{}), make(chan struct{})
@@ -223,27 +223,28 @@ func TestClientThatIsGone(t *testing.T) {
 	}
 }
 
-// Names of requests that are none are replaced.
+// Request names that are malformed are replaced.
 func TestIdentify(t *testing.T) {
 	for given, kept := range map[string]bool{"a-1": true, "": false, strings.Repeat("x", 96): true,
 		strings.Repeat("x", 97): false, "a b": false, "\x01": false, "é": false} {
 		r := &http.Request{Header: http.Header{idHeader: {given}}}
-		if got := identify(r); (got == given) != kept || len(got) == 0 {
+		if got := requestID(r); (got == given) != kept || len(got) == 0 {
 			t.Errorf("%q becomes %q", given, got)
 		}
 	}
-	if first := identify(&http.Request{}); first == identify(&http.Request{}) {
+	if first := requestID(&http.Request{}); first == requestID(&http.Request{}) {
 		t.Error("two requests have one name")
 	}
 }
 
-// A body is held once, however often it is sent: clients that fill all the room must not take many times that.
+// A body is held once, however often it is sent: clients that use up the limit must not take a multiple of it in
+// memory.
 func TestBodiesAreNotCopied(t *testing.T) {
 	body := []byte(`{"prompt": "` + strings.Repeat("x", 8<<20) + `", "n": 1}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r, err := parse(body, completions)
-	if err != nil || r.computed() != "" {
+	if err != nil || r.uncachedField() != "" {
 		t.Fatal(err)
 	}
 	first, err := r.forPrefill("r", Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}})
@@ -257,8 +258,8 @@ func TestBodiesAreNotCopied(t *testing.T) {
 	}
 }
 
-// Clients that ask for the health of engines that hang, and so wait, make room for others.
-func TestHealthKeepsNobodyOut(t *testing.T) {
+// Clients that wait for the health of hanging engines give way to others.
+func TestWaitingForHealthGivesWay(t *testing.T) {
 	came, end := make(chan struct{}), make(chan struct{})
 	defer close(end)
 	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -274,9 +275,8 @@ func TestHealthKeepsNobodyOut(t *testing.T) {
 	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "")
 }
 
-// Clients that ask for models of an engine that hangs take the room of requests, and no more; and such an engine is
-// passed over.
-func TestModelsTakeRoom(t *testing.T) {
+// Requests for the models of a hanging engine occupy slots of requests and nothing else, and the next engine is asked.
+func TestModelsOccupySlots(t *testing.T) {
 	came := make(chan string, 1)
 	decode := newEngine(t, stalls(came))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Requests = 1 })

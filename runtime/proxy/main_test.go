@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 // patience is how long anything may take: a machine that is slow is no failure.
 const patience = time.Minute
 
-// An asked is one request as an engine got it.
+// An asked is one request as an engine received it.
 type asked struct {
 	path   string
 	header http.Header
 	body   map[string]any
 }
 
-// An engine is an HTTP server that plays one of vLLM, and remembers what it was asked.
+// An engine is an HTTP server that plays a vLLM engine and records its requests.
 type engine struct {
 	*httptest.Server
 	url *url.URL

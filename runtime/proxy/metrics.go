@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are what GET /metrics tells. Labels are paths that the proxy serves and engines that its configuration
-// names: no client makes series.
+// metrics are the metrics of GET /metrics. Labels are paths that the proxy serves and engines of its configuration, so
+// clients cannot create series.
 type metrics struct {
 	registry *prometheus.Registry
 	prefill  histogram
@@ -40,18 +40,19 @@ func newMetrics(p *Proxy) *metrics {
 	return m
 }
 
-// serve answers GET /metrics. At most metricsAtOnce are answered at a time: gathering takes memory.
+// serveMetrics handles GET /metrics. At most metricsAtOnce requests are handled at a time, because gathering takes
+// memory.
 func (p *Proxy) serveMetrics() http.Handler {
 	handler := promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: metricsAtOnce})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.patience(w)
+		p.extendDeadline(w)
 		handler.ServeHTTP(w, r)
 	})
 }
 
 const metricsAtOnce = 8
 
-// counts tells what the proxy counts anyway.
+// counts collects the counters that the proxy keeps anyway.
 type counts struct{ p *Proxy }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -111,14 +112,14 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 	counter(descTurned, guests.Refused+guests.NoFiles)
 	now := time.Now()
 	for _, f := range []*fleet{p.prefills, p.decodes} {
-		told := map[string]bool{} // A configuration may name an engine twice.
+		told := map[string]bool{} // a configuration may name an engine twice
 		for i, e := range f.snapshot() {
 			name := f.urls[i].String()
 			if told[name] {
 				continue
 			}
 			told[name] = true
-			counter(descAsked, e.asked, name, f.kind)
+			counter(descAsked, e.requests, name, f.kind)
 			counter(descFails, e.failures, name, f.kind)
 			rests := int64(0)
 			if now.Before(e.until) {

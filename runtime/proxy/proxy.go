@@ -22,34 +22,34 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = time.Minute
 	dialTimeout   = 3 * time.Second
-	// vLLM closes connections that were idle for 5 s: it must not be just when we use one.
+	// vLLM closes connections that were idle for 5 s; the proxy must not send a request just then.
 	idleAtEngine = 2 * time.Second
 )
 
-// A Proxy serves. Its methods may be called from any goroutine.
+// A Proxy is a running HTTP server. Its methods may be called from any goroutine.
 type Proxy struct {
-	config    Config
-	log       *loglimit.Log
-	server    *http.Server
-	gate      *gate
-	transport *http.Transport
-	prefills  *fleet
-	decodes   *fleet
-	checked   check
-	metrics   *metrics
+	config     Config
+	log        *loglimit.Log
+	server     *http.Server
+	gate       *gate
+	transport  *http.Transport
+	prefills   *fleet
+	decodes    *fleet
+	lastHealth check
+	metrics    *metrics
 
-	healthWait  time.Duration // for an engine's
+	healthWait  time.Duration // timeout of an engine's health check
 	takingBytes int64         // see the constant
 
-	slots  *shares // of requests under way
-	bodies *shares // of their bytes
+	slots  *shares // of requests in flight
+	bodies *shares // of the bytes of their bodies
 	stats  struct {
 		requests, sent, failed, left, refused atomic.Uint64
 		computed                              [reasons]atomic.Uint64
 	}
-	judged atomic.Uint64 // verdicts about engines that were found in the background
+	failuresChecked atomic.Uint64 // verdicts about engines that were reached in the background
 
-	base context.Context // of all requests
+	base context.Context // parent of the contexts of all requests
 
 	mu      sync.Mutex
 	closing bool
@@ -60,15 +60,15 @@ type Proxy struct {
 
 // Stats counts requests since the start.
 type Stats struct {
-	Requests uint64 // that were read
-	Sent     uint64 // whose cache a prefill engine sent
-	Computed uint64 // whose prompt the decode engine computed
-	Failed   uint64 // that no engine answered, or not to the end
-	Left     uint64 // whose client left before the end, or was too slow; or which Close ended
-	Refused  uint64 // for which there was no room
+	Requests uint64 // requests that were read whole
+	Sent     uint64 // requests whose cache a prefill engine sent
+	Computed uint64 // requests whose prompt the decode engine computed
+	Failed   uint64 // requests that no engine answered, or not to the end
+	Left     uint64 // requests whose client left before the end or was too slow, or that Close ended
+	Refused  uint64 // requests refused because a limit was reached
 }
 
-// Listen begins to serve.
+// Listen starts a proxy. The error names the field that is wrong, or the address that cannot be bound.
 func Listen(c Config) (*Proxy, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -98,13 +98,14 @@ func Listen(c Config) (*Proxy, error) {
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
 			MaxIdleConns: c.Requests, MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
 		}}
-	// Behind another proxy all connections are of one address. At the bound those that are idle give way.
+	// Behind another proxy all connections have one address. At the bound, idle connections give way.
 	p.gate = newGate(listener, door.Config{Total: c.Connections, PerAddress: c.Connections, Strangers: c.Connections,
 		Patience: c.ReadTimeout, Log: c.Log})
 	p.metrics = newMetrics(p)
 	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
-		ReadTimeout:  c.ReadTimeout,
-		WriteTimeout: c.WriteTimeout, // Of what the server says itself; patience has that of all else.
+		ReadTimeout: c.ReadTimeout,
+		// for responses of the server itself; all others set deadlines of their own (extendDeadline)
+		WriteTimeout: c.WriteTimeout,
 		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withClient}
@@ -112,10 +113,10 @@ func Listen(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address that the proxy listens at.
 func (p *Proxy) Addr() net.Addr { return p.gate.Addr() }
 
-// Stats counts.
+// Stats returns the current counts.
 func (p *Proxy) Stats() Stats {
 	s := &p.stats
 	computed := uint64(0)
@@ -126,7 +127,7 @@ func (p *Proxy) Stats() Stats {
 		Left: s.left.Load(), Refused: s.refused.Load()}
 }
 
-// Close takes no more requests, and lets those under way end until ctx does. Then it ends them.
+// Close refuses new requests and lets those in flight end until ctx does; then it aborts them.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
@@ -140,7 +141,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 	if served := <-p.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
-	p.served <- http.ErrServerClosed // For whoever closes it again.
+	p.served <- http.ErrServerClosed // for a second call of Close
 	p.transport.CloseIdleConnections()
 	return errors.Join(err, p.gate.door.Close(context.WithoutCancel(ctx)))
 }
@@ -156,10 +157,10 @@ func (p *Proxy) routes() http.Handler {
 		handle("POST "+a.path, p.counted(p.complete(a)))
 	}
 	for _, path := range []string{"/v1/messages/count_tokens", "/tokenize", "/detokenize"} {
-		handle("POST "+path, p.counted(p.work))
+		handle("POST "+path, p.counted(p.relayWork))
 	}
 	for _, path := range []string{"/v1/models", "/version"} {
-		handle("GET "+path, p.counted(p.question))
+		handle("GET "+path, p.counted(p.relayQuery))
 	}
 	for _, pattern := range []string{"GET /health", "GET /ping", "POST /ping"} {
 		handle(pattern, p.counted(p.health))
@@ -167,19 +168,19 @@ func (p *Proxy) routes() http.Handler {
 	handle("GET /metrics", p.counted(p.serveMetrics().ServeHTTP))
 	list := "there are " + strings.Join(served[:len(served)-1], ", ") + " and " + served[len(served)-1]
 	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		known(r)
-		unread(w)
+		markKnown(r)
+		closeUnread(w)
 		p.refuse(w, http.StatusNotFound, list)
 	})
 	return p.sameOrigin(m)
 }
 
-// sameOrigin refuses what a page of another origin has a browser send: it would compute for that page at the expense of
-// the user that looks at it, who may reach what the page's author cannot.
+// sameOrigin refuses requests that a web page of another origin makes a browser send. The engines would compute for
+// that page at the expense of the user who looks at it, and who may reach hosts that the page's author cannot.
 func (p *Proxy) sameOrigin(h http.Handler) http.Handler {
 	c := http.NewCrossOriginProtection()
 	c.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		unread(w)
+		closeUnread(w)
 		p.refuse(w, http.StatusForbidden, fmt.Sprintf("a page of origin %.80q has a browser ask, and only pages that come "+
 			"from this address may: send the request from a server, or serve the page and this proxy at one address",
 			r.Header.Get("Origin")))
@@ -187,7 +188,7 @@ func (p *Proxy) sameOrigin(h http.Handler) http.Handler {
 	return c.Handler(h)
 }
 
-// counted has Close wait for a handler.
+// counted makes Close wait for a handler.
 func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
@@ -197,12 +198,12 @@ func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
 		}
 		p.mu.Unlock()
 		if closing {
-			unread(w)
+			closeUnread(w)
 			p.refuse(w, http.StatusServiceUnavailable, "the proxy is stopping")
 			return
 		}
 		defer p.working.Done()
-		known(r)
+		markKnown(r)
 		handle(w, r)
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The prefill engine is asked for one token and told where the cache goes; the decode engine gets the client's request
-// with what the prefill engine answered.
+// The prefill engine is asked for one token and gets the decode engine's agents. The decode engine gets the client's
+// request with the prefill engine's kv_transfer_params.
 func TestPromptIsComputedByPrefill(t *testing.T) {
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
 		prefill, decode := newEngine(t, says(sent)), newEngine(t, says("data: answer\n\n"))
@@ -81,7 +81,7 @@ func checkHeaders(t *testing.T, a asked) {
 	}
 }
 
-// A cache that does not come is no error: the decode engine is asked without.
+// A missing cache is no error: the decode engine computes the prompt.
 func TestPrefillThatFails(t *testing.T) {
 	for name, prefill := range map[string]http.HandlerFunc{
 		"an error":         fails(http.StatusInternalServerError),
@@ -130,7 +130,7 @@ func checkComputed(t *testing.T, p *Proxy, decode *engine) {
 	}
 }
 
-// A prefill engine that failed and is not well is left out for a while, and is asked again after it.
+// A prefill engine that failed and is not healthy is left out for Config.Rest and then gets requests again.
 func TestPrefillRests(t *testing.T) {
 	for _, rest := range []time.Duration{time.Hour, 0} {
 		prefill, decode := newEngine(t, fails(http.StatusServiceUnavailable)), newEngine(t, says("answer"))
@@ -140,7 +140,7 @@ func TestPrefillRests(t *testing.T) {
 			if rest > 0 {
 				until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
 			} else {
-				until(t, "it is not judged", func() bool { return p.judged.Load() == uint64(i+1) })
+				until(t, "it is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
 			}
 		}
 		if got := prefill.completions(); got != 1 && rest > 0 || got != 3 && rest == 0 {
@@ -175,7 +175,7 @@ func TestEnginesTakeTurns(t *testing.T) {
 	}
 }
 
-// What the answer's beginning is, the client has before there is more.
+// The client receives the beginning of an answer before the rest exists.
 func TestAnswerIsStreamed(t *testing.T) {
 	more := make(chan struct{})
 	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -201,7 +201,7 @@ func TestAnswerIsStreamed(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is not taken for whole.
+// An answer that breaks off is not passed off as complete.
 func TestDecodeThatDies(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "data: one\n")
@@ -217,7 +217,7 @@ func TestDecodeThatDies(t *testing.T) {
 	}
 }
 
-// A decode engine that cannot be reached is passed over: another one computes. One that got the request is not.
+// A decode engine that cannot be reached is skipped and another one computes. An engine that got the request is not.
 func TestDecodeThatIsGone(t *testing.T) {
 	gone, other, prefill := newEngine(t, says("no")), newEngine(t, says("other")), newEngine(t, says(sent))
 	gone.Close()
@@ -276,9 +276,9 @@ func TestHealthAndModels(t *testing.T) {
 	const all = `{"prefills":{"up":1,"of":1},"decodes":{"up":1,"of":1}}`
 	want(t, get(p, "/health"), http.StatusOK, all)
 	for i, since := range []time.Duration{-time.Hour, healthFor} { // It was asked in time, and too long ago.
-		p.checked.mu.Lock()
-		p.checked.at = time.Now().Add(-since)
-		p.checked.mu.Unlock()
+		p.lastHealth.mu.Lock()
+		p.lastHealth.at = time.Now().Add(-since)
+		p.lastHealth.mu.Unlock()
 		want(t, get(p, "/health"), http.StatusOK, all)
 		if n := len(decode.all()); n != 1+i {
 			t.Errorf("the engine was asked %d times, want %d", n, 1+i)
@@ -292,7 +292,7 @@ func TestHealthAndModels(t *testing.T) {
 	want(t, get(start(t, pair(prefill, ill)), "/health"), http.StatusServiceUnavailable, `"decodes":{"up":0`)
 }
 
-// Close lets requests under way end, takes none any more, and ends them when its time is over.
+// Close lets requests in flight end, accepts no new ones, and aborts the rest when its context ends.
 func TestClose(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		came, end := make(chan struct{}), make(chan struct{})

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	askTimeout = 5 * time.Second // for one engine's answer to a question: the next one may answer
+	askTimeout = 5 * time.Second // of one engine; then the next one is asked
 	askBytes   = 1 << 20
 )
 
-// question asks the decode engines, the first that answers in time, for what is the same at all of them. It takes the
-// room of a request: else clients that only ask this could have all connections.
-func (p *Proxy) question(w http.ResponseWriter, r *http.Request) {
-	exit, ok := p.enter(w, r)
+// relayQuery asks the decode engines, one after the other, for information that is the same at all of them, such as GET
+// /v1/models. It occupies a slot of the requests in flight, otherwise such clients could occupy all connections.
+func (p *Proxy) relayQuery(w http.ResponseWriter, r *http.Request) {
+	exit, ok := p.reserveSlot(w, r)
 	if !ok {
 		return
 	}
 	defer exit()
-	defer working(r)()
+	defer markWorking(r)()
 	c := newCall(w, r)
-	p.first(r.Context(), w, c, func(at int) (*http.Response, error) { return p.wholeAnswer(r.Context(), c, at) },
+	p.firstAnswer(r.Context(), w, c, func(at int) (*http.Response, error) { return p.wholeAnswer(r.Context(), c, at) },
 		func(error) bool { return true })
 }
 
-// work has a decode engine do what needs no KV cache, such as counting the tokens of a prompt.
-func (p *Proxy) work(w http.ResponseWriter, r *http.Request) {
-	body, done, ok := p.read(w, r)
+// relayWork lets a decode engine do work that needs no KV cache, such as counting the tokens of a prompt.
+func (p *Proxy) relayWork(w http.ResponseWriter, r *http.Request) {
+	body, done, ok := p.readBody(w, r)
 	if !ok {
 		return
 	}
@@ -43,19 +43,19 @@ func (p *Proxy) work(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 	defer cancel()
 	c := newCall(w, r)
-	p.first(ctx, w, c, func(at int) (*http.Response, error) {
+	p.firstAnswer(ctx, w, c, func(at int) (*http.Response, error) {
 		return p.ask(ctx, http.MethodPost, p.decodes.urls[at], c, req.forDecode(nil))
 	}, isDial)
 }
 
-// first passes the answer of the first decode engine that gives one. After an error for which again holds the next one
-// is asked.
-func (p *Proxy) first(ctx context.Context, w http.ResponseWriter, c call, ask func(at int) (*http.Response, error),
-	again func(error) bool,
+// firstAnswer passes on the answer of the first decode engine that gives one. After an error for which retry returns
+// true it asks the next engine.
+func (p *Proxy) firstAnswer(ctx context.Context, w http.ResponseWriter, c call,
+	ask func(at int) (*http.Response, error), retry func(error) bool,
 ) {
 	tried := map[int]bool{}
 	var err error
-	for at := p.decodes.look(time.Now(), nil); at >= 0; at = p.decodes.look(time.Now(), tried) {
+	for at := p.decodes.peek(time.Now(), nil); at >= 0; at = p.decodes.peek(time.Now(), tried) {
 		var res *http.Response
 		if res, err = ask(at); err == nil {
 			if had, err := p.pass(w, c, res, at); err != nil && had == nothing {
@@ -68,7 +68,7 @@ func (p *Proxy) first(ctx context.Context, w http.ResponseWriter, c call, ask fu
 		if canceled(ctx) {
 			panic(http.ErrAbortHandler)
 		}
-		if !again(err) {
+		if !retry(err) {
 			break
 		}
 		tried[at] = true
@@ -76,7 +76,7 @@ func (p *Proxy) first(ctx context.Context, w http.ResponseWriter, c call, ask fu
 	p.fail(ctx, w, err)
 }
 
-// wholeAnswer asks one decode engine, and reads all of its answer.
+// wholeAnswer asks one decode engine and reads all of its answer.
 func (p *Proxy) wholeAnswer(ctx context.Context, c call, at int) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -49,8 +49,8 @@ func cutsLater(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// A decode engine that breaks off, before its answer or in the middle of it, or that fails, and is not well, is left
-// out: others get the requests.
+// A decode engine that breaks off before or inside its answer, or that fails, and is not healthy, is left out: others
+// get the requests.
 func TestDecodeRests(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"it resets": cuts, "it breaks off": cutsLater, "it fails, and is not well": fails(http.StatusInternalServerError),
@@ -87,8 +87,8 @@ func TestDecodeRests(t *testing.T) {
 	}
 }
 
-// A decode engine that fails a request and is well keeps its turns: one client must not have all engines rest.
-func TestDecodeThatIsWell(t *testing.T) {
+// A decode engine that fails a request and is healthy keeps its turns: one client must not make all engines rest.
+func TestHealthyDecodeThatFails(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -101,8 +101,8 @@ func TestDecodeThatIsWell(t *testing.T) {
 	}
 }
 
-// A decode engine that hangs is left out while it does, and the request is not asked of another one. One that computes
-// long, and says that it is well, is not left out.
+// A decode engine that hangs is left out meanwhile, and its request is not sent to another one. An engine that computes
+// long and reports that it is healthy is not left out.
 func TestDecodeThatHangs(t *testing.T) {
 	came := make(chan string, 2)
 	bad, good := newEngine(t, stalls(came)), newEngine(t, says("answer"))
@@ -163,7 +163,8 @@ func TestDecodeThatHangs(t *testing.T) {
 	}
 }
 
-// A request that takes longer than it may is no fault of an engine that speaks, and one of an engine that never does.
+// A request that takes longer than Config.Timeout does not count against an engine that sends signs of life, but does
+// against one that never does.
 func TestTimeoutOfADecode(t *testing.T) {
 	for _, speaks := range []bool{true, false} {
 		decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +190,7 @@ func TestTimeoutOfADecode(t *testing.T) {
 	}
 }
 
-// A stream that breaks off between two events ends with an error; in an event it has no end.
+// A stream that breaks off between two events ends with an error event; inside an event it just ends.
 func TestStreamThatBreaksOff(t *testing.T) {
 	for sent, told := range map[string]bool{"data: one\n\n": true, "data: on": false, "": false} {
 		decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -216,7 +217,7 @@ func TestStreamThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A client that leaves while its prompt is computed is counted as one that left, and its prompt as computed by nobody.
+// A client that leaves while its prompt is computed is counted as such, and its prompt as not computed.
 func TestClientThatLeavesInPrefill(t *testing.T) {
 	came := make(chan string, 1)
 	decode := newEngine(t, says("answer"))
@@ -233,7 +234,8 @@ func TestClientThatLeavesInPrefill(t *testing.T) {
 	}
 }
 
-// One that fails again rests longer, to a bound; one that answers does not rest, and is new when an answer was whole.
+// An engine that fails again rests longer, up to a bound. One that answers does not rest, and its failures are cleared
+// by a whole answer.
 func TestRests(t *testing.T) {
 	const rest = time.Second
 	now := time.Now()
@@ -283,7 +285,7 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// Who is to find out whether an engine is back has the time for it; when its client leaves another one is to.
+// The trial request of an engine has time for its result. If its client leaves, another request becomes the trial.
 func TestTrial(t *testing.T) {
 	now := time.Now()
 	turns := newTurns(1, time.Second, time.Minute)
@@ -292,11 +294,11 @@ func TestTrial(t *testing.T) {
 	if turns.take(begun, false, nil) != 0 || turns.take(begun.Add(time.Minute-1), false, nil) != -1 {
 		t.Error("a second request is to find out what a first one has not yet")
 	}
-	turns.left(0, now.Add(-1), begun) // Begun before it failed.
+	turns.clientLeft(0, now.Add(-1), begun) // Begun before it failed.
 	if turns.take(begun, false, nil) != -1 {
 		t.Error("who left had to find out nothing")
 	}
-	turns.left(0, begun, begun.Add(1))
+	turns.clientLeft(0, begun, begun.Add(1))
 	if turns.take(begun.Add(1), false, nil) != 0 || turns.take(begun.Add(1), false, nil) != -1 {
 		t.Error("nobody finds out what the one that left was to, or more than one does")
 	}

@@ -6,21 +6,23 @@ import (
 	"sync"
 )
 
-// shares divides an amount, such as bytes or requests under way, among clients. A client is an IPv4 address, or the /64
-// of an IPv6 one. It may hold as much as it leaves free for others, so a client that is alone gets half of the amount,
-// two get a third each, and a client that comes later finds room. Example: while one address has 512 of 1,024 requests
-// under way, its next request is refused, and those of all other addresses are served.
+// shares divides an amount, such as bytes or requests in flight, among clients. A client is an IPv4 address, or the /64
+// of an IPv6 address. It may hold as much as it leaves free for others, so a client that is alone gets half of the
+// amount, two get a third each, and a client that comes later finds room. Example: while one address has 512 of 1,024
+// requests in flight, its next request is refused, and those of all other addresses are served.
+//
+// Invariant: used is the sum of held, and used <= size.
 type shares struct {
 	size  int64
 	floor int64 // the amount that a client may hold however little is free, so that no single request is too large
 
 	mu   sync.Mutex
 	used int64
-	of   map[netip.Prefix]int64
+	held map[netip.Prefix]int64
 }
 
 func newShares(size, floor int64) *shares {
-	return &shares{size: size, floor: floor, of: map[netip.Prefix]int64{}}
+	return &shares{size: size, floor: floor, held: map[netip.Prefix]int64{}}
 }
 
 // A shareError says why a client gets no more of an amount.
@@ -39,16 +41,16 @@ func (e *shareError) Error() string {
 		"free", e.client, e.own, e.size, e.used)
 }
 
-// take gives a client n more, or a *shareError.
+// take gives a client n more, or returns a *shareError.
 func (s *shares) take(client netip.Prefix, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own, free := s.of[client], s.size-s.used
+	own, free := s.held[client], s.size-s.used
 	if n > free || own+n > max(s.floor, free-n) {
 		return &shareError{client: client, own: own, used: s.used, size: s.size, full: n > free}
 	}
 	s.used += n
-	s.of[client] = own + n
+	s.held[client] = own + n
 	return nil
 }
 
@@ -57,12 +59,12 @@ func (s *shares) give(client netip.Prefix, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
-	if s.of[client] -= n; s.of[client] == 0 {
-		delete(s.of, client)
+	if s.held[client] -= n; s.held[client] == 0 {
+		delete(s.held, client)
 	}
 }
 
-// inUse returns how much all clients hold.
+// inUse returns how much all clients hold together.
 func (s *shares) inUse() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

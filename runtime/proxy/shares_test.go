@@ -38,8 +38,8 @@ func TestShares(t *testing.T) {
 		t.Errorf("it has 25 of 100, and gets %d more when it is alone", got)
 	}
 	s.give(address(2), 50)
-	if s.used != 0 || len(s.of) != 0 {
-		t.Errorf("all was given back, and %d are in use by %d", s.used, len(s.of))
+	if s.used != 0 || len(s.held) != 0 {
+		t.Errorf("all was given back, and %d are in use by %d", s.used, len(s.held))
 	}
 	small := newShares(10, 8)
 	if small.take(address(1), 8) != nil || small.take(address(1), 1) == nil || small.take(address(2), 2) != nil ||

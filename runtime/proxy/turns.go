@@ -6,35 +6,38 @@ import (
 	"time"
 )
 
-// turns hands out engines in turn, by their places in the configuration. One that failed rests. When it has rested it
-// gets one request, and others once that is being answered. It may be used from any goroutine.
+// turns selects engines round-robin, by their index in the configuration. An engine that failed rests. After its rest
+// it gets one trial request, and further ones once that is being answered. It may be used from any goroutine.
+//
+// Example: engine 1 of three refuses a connection. For Config.Rest, requests go to engines 0 and 2. Then one request
+// goes to engine 1; if it fails, the engine rests twice as long, else all three take turns again.
 type turns struct {
 	rest  time.Duration
-	trial time.Duration // for which that request is waited for, at least
+	trial time.Duration // at least so long the result of a trial request is awaited
 
 	mu      sync.Mutex
 	next    int
-	engines []turn
+	engines []engineTurn
 }
 
-type turn struct {
-	until  time.Time // when it has rested; zero: it answers
-	failed time.Time // last
-	fails  int       // since it answered a request whole
+type engineTurn struct {
+	until  time.Time // end of its rest; zero: it is in use
+	failed time.Time // time of the last failure
+	fails  int       // failures since the last whole answer
 
-	asked, failures uint64 // since the start
+	requests, failures uint64 // since the start
 }
 
-// doublings bounds the rest of an engine that fails again and again: 16 times the first one.
+// doublings bounds the rest of an engine that fails repeatedly: 16 times the first rest.
 const doublings = 4
 
 func newTurns(count int, rest, trial time.Duration) *turns {
-	return &turns{rest: rest, trial: trial, engines: make([]turn, count)}
+	return &turns{rest: rest, trial: trial, engines: make([]engineTurn, count)}
 }
 
-// look is take for a question that is no turn: a client that asks it before each of its requests would otherwise have
-// all of them at one engine.
-func (t *turns) look(now time.Time, tried map[int]bool) int {
+// peek is take for a request that does not count as a turn. If it advanced the turn, a client that alternates such
+// requests with real ones could direct all of the real ones to one engine.
+func (t *turns) peek(now time.Time, tried map[int]bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := t.next
@@ -43,8 +46,8 @@ func (t *turns) look(now time.Time, tried map[int]bool) int {
 	return i
 }
 
-// take gives the engine whose turn it is, of those that were not tried. With anyway one that rests is better than none.
-// -1 is none.
+// take returns the next engine that is not in tried. If all others rest, it returns the resting engine whose rest ends
+// first, provided anyway is set. It returns -1 if there is none.
 func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,13 +56,14 @@ func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 		return i
 	}
 	e := &t.engines[i]
-	e.asked++
+	e.requests++
 	if !e.until.IsZero() && !now.Before(e.until) {
-		e.until = now.Add(max(t.pause(i), t.trial)) // For others: this request is to find out.
+		e.until = now.Add(max(t.restTime(i), t.trial)) // keep other requests away: this one is the trial
 	}
 	return i
 }
 
+// choose returns the next engine and advances the turn. The caller holds mu.
 func (t *turns) choose(now time.Time, anyway bool, tried map[int]bool) int {
 	resting := -1
 	for range t.engines {
@@ -76,13 +80,14 @@ func (t *turns) choose(now time.Time, anyway bool, tried map[int]bool) int {
 	return resting
 }
 
-func (t *turns) pause(i int) time.Duration {
+// restTime returns the length of an engine's rest, by the number of its failures.
+func (t *turns) restTime(i int) time.Duration {
 	return t.rest << min(max(t.engines[i].fails-1, 0), doublings)
 }
 
-// failed has an engine rest, twice as long each time. Many requests may fail at once, by one cause: what was begun
-// before the last failure does not count again. For an engine that hangs, and so has not failed anew, atLeast is how
-// long it rests from now.
+// failed lets an engine rest, twice as long each time. Many requests may fail at once for one reason, so a request that
+// began before the last failure does not count again. atLeast is positive for an engine that hangs, and so has not
+// failed anew: it then rests for that long from now.
 func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,15 +100,15 @@ func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	}
 	if !begun.Before(e.failed) {
 		e.fails, e.failed = e.fails+1, now
-		e.until = now.Add(t.pause(i))
+		e.until = now.Add(t.restTime(i))
 	}
 	if until := now.Add(atLeast); atLeast > 0 && e.until.Before(until) {
 		e.until = until
 	}
 }
 
-// left has another request find out what one was to, whose client left.
-func (t *turns) left(i int, begun, now time.Time) {
+// clientLeft makes another request the trial, because the client of this one left.
+func (t *turns) clientLeft(i int, begun, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := &t.engines[i]; !begun.Before(e.failed) && now.Before(e.until) {
@@ -111,8 +116,8 @@ func (t *turns) left(i int, begun, now time.Time) {
 	}
 }
 
-// answered ends the rest of an engine that answers what was begun after it failed. An answer that is whole has its
-// failures forgotten.
+// answered ends the rest of an engine that answers a request which began after its last failure. A whole answer also
+// clears its failures.
 func (t *turns) answered(i int, begun time.Time, whole bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +131,8 @@ func (t *turns) answered(i int, begun time.Time, whole bool) {
 	}
 }
 
-// snapshot returns a copy of all engines' turns.
-func (t *turns) snapshot() []turn {
+// snapshot returns a copy of the state of all engines.
+func (t *turns) snapshot() []engineTurn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.engines)

@@ -17,21 +17,20 @@ import (
 	"unsafe"
 )
 
-// A Library is loaded, and stays so: libraries of CANN have threads, thread-local data and exit handlers of
-// their own, so nothing ever unloads one.
+// A Library is a loaded library. It is never unloaded, because libraries of CANN have threads, thread-local data and
+// exit handlers of their own.
 type Library struct {
 	handle unsafe.Pointer
 
-	File string // that was loaded
+	File string // the file that was loaded
 
-	// Signals are those for which loading has installed a handler that does not run on the alternate
-	// stack. A Go program aborts when such a handler runs on one of its threads: worth a warning.
+	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
+	// aborts when such a handler runs on one of its threads, so the caller should log them.
 	Signals []int
 }
 
-// Open loads the library at path, a file or a bare name. The error is the loader's. Call it before the process
-// forks: loading may start threads. Its symbols become global, because the library loads plug-ins that look
-// for them.
+// Open loads the library at path, a file or a bare name. The error is the loader's. Call it before the process forks,
+// because loading may start threads. The library's symbols become global, because its plug-ins look for them.
 func Open(path string) (*Library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -51,7 +50,7 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
-// Resident reports whether the library at path is loaded already, by whomever.
+// Resident reports whether the library at path is already loaded in this process.
 func Resident(path string) bool {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -62,11 +61,12 @@ func Resident(path string) bool {
 type Symbol struct {
 	Name     string
 	Required bool    // without it the library is refused
-	Offset   uintptr // of its pointer in the binding's table of functions
+	Offset   uintptr // offset of the function's pointer in the binding's table
 }
 
-// Resolve stores the address of each symbol in a table in C memory, and names the symbols that the library
-// lacks, or that are hidden, which is for tests of old releases. Their pointers are left as they are.
+// Resolve stores the address of each symbol in a table in C memory. It returns the required and the optional symbols
+// that the library lacks; symbols in hidden count as lacking, for tests of old releases. Pointers of these symbols are
+// not changed.
 func (l *Library) Resolve(table unsafe.Pointer, symbols []Symbol, hidden []string) (required, optional []string) {
 	for _, s := range symbols {
 		name := C.CString(s.Name)

@@ -4,10 +4,10 @@ package sharedlib
 
 import "errors"
 
-// A Library never comes to exist here.
+// A Library never exists in this build.
 type Library struct{}
 
-// Open fails: without cgo there is no way into a C library.
+// Open fails: without cgo no C library can be called.
 func Open(string) (*Library, error) {
 	return nil, errors.New("this program was built without cgo; rebuild it on linux with CGO_ENABLED=1")
 }

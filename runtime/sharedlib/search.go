@@ -10,12 +10,12 @@ import (
 // A Search says where a library of CANN may be.
 type Search struct {
 	Library  string   // the file, or a bare name for the loader's own search; nothing else is tried then
-	Variable string   // where Library is empty, the environment variable that names it instead
-	Names    []string // where both are empty: bare names, the first that will do
+	Variable string   // if Library is empty, the environment variable that names it
+	Names    []string // if both are empty: bare names, of which the first usable one is taken
 }
 
-// Candidates lists what to try, in order: what was named, or the names by the loader's search and then in the
-// folders of the toolkit that ASCEND_HOME_PATH or ASCEND_TOOLKIT_HOME names.
+// Candidates returns what to try, in order: the named library, or else each of Names, first by the loader's search and
+// then in the folders of the toolkit that ASCEND_HOME_PATH or ASCEND_TOOLKIT_HOME names.
 func (s Search) Candidates() []string {
 	if s.Library != "" {
 		return []string{s.Library}
@@ -43,7 +43,7 @@ func toolkitHome() string {
 	return os.Getenv("ASCEND_TOOLKIT_HOME")
 }
 
-// machine is the processor's name as the toolkit's folders have it.
+// machine returns the processor's name as the toolkit's folders use it.
 func machine() string {
 	switch runtime.GOARCH {
 	case "arm64":
@@ -54,15 +54,15 @@ func machine() string {
 	return runtime.GOARCH
 }
 
-// An Attempt is one library that was tried and could not be used.
+// An Attempt is a library that was tried and could not be used.
 type Attempt struct {
-	Library string   // as it was asked for
-	Reason  string   // the loader's, or why the library was refused
+	Library string   // as it was requested
+	Reason  string   // the loader's error, or why the library was refused
 	Missing []string // the required symbols that it lacks
 }
 
-// Tell appends what was tried and why it would not do to a text.
-func Tell(b *strings.Builder, tried []Attempt) {
+// AppendAttempts appends to a text what was tried and why each attempt failed.
+func AppendAttempts(b *strings.Builder, tried []Attempt) {
 	for _, attempt := range tried {
 		b.WriteString("; tried " + attempt.Library + ": ")
 		if len(attempt.Missing) != 0 {
@@ -73,8 +73,8 @@ func Tell(b *strings.Builder, tried []Attempt) {
 	}
 }
 
-// ToolkitVersion reads the version of a package of CANN from the toolkit's own records; "" if there are none.
-// It stands in for the library's answer, which old releases do not give.
+// ToolkitVersion reads the version of a package of CANN from the toolkit's own records, or returns "" if there are
+// none. Old releases of the libraries cannot report it themselves.
 func ToolkitVersion(name string) string {
 	home := toolkitHome()
 	if home == "" {

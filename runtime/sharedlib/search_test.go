@@ -76,7 +76,7 @@ func TestToolkitVersion(t *testing.T) {
 
 func TestTell(t *testing.T) {
 	var b strings.Builder
-	Tell(&b, []Attempt{{Library: "a.so", Reason: "no such file"}, {Library: "b.so", Missing: []string{"f", "g"}}})
+	AppendAttempts(&b, []Attempt{{Library: "a.so", Reason: "no such file"}, {Library: "b.so", Missing: []string{"f", "g"}}})
 	if got, want := b.String(), "; tried a.so: no such file; tried b.so: it has no f, g"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,7 +1,10 @@
-// Package softnpu is the software NPU: a C library of ours with the symbols of AscendCL and of HCCL's
-// one-sided half, for machines and tests that have no NPU. A program selects it like the real one, by library path, and
-// cannot tell the difference. docs/softnpu.md says what it does, how to break it on purpose and what it reports.
+// Package softnpu is the software NPU: a C library with the symbols of AscendCL and of the one-sided half of HCCL, for
+// machines and tests that have no NPU. A program selects it by library path, like the real one, and cannot tell the
+// difference. docs/softnpu.md says what it does, how to inject faults and what it reports.
 //
-// The library is C in src, without any dependency but libc and threads; check has the programs that hold it
-// to the specification. This package only builds them; nothing here is linked into kvferry.
+// The library is C code in src, with no dependency but libc and threads; check has the programs that test it against
+// the specification. This package only builds them; nothing here is linked into kvferry.
+//
+//	path, err := softnpu.Variant{}.Library() // builds it if it is not up to date
+//	lib, err := acl.Open(acl.Options{Library: path})
 package softnpu

@@ -10,18 +10,17 @@ import (
 	"syscall"
 )
 
-// ErrNoTools says that gcc or make is not installed; tests skip then.
+// ErrNoTools says that gcc or make is not installed; tests are skipped then.
 var ErrNoTools = errors.New("the software NPU cannot be built: install gcc and make")
 
 // Variant says which library to build. The zero value is the ordinary one.
 type Variant struct {
-	Sanitize string   // what gcc's -fsanitize takes, "" for none
+	Sanitize string   // value of gcc's -fsanitize, "" for none
 	Hide     []string // symbols to leave out, as an older CANN does
 }
 
-// Library builds the library where it is not up to date, and returns its path. Processes and packages that
-// build at once wait for one another. The current directory must be inside this module, whose .cache
-// keeps what was built.
+// Library builds the library if it is not up to date, and returns its path. Processes and packages that build at the
+// same time wait for each other. The current directory must be inside this module, whose .cache keeps the result.
 func (v Variant) Library() (string, error) { return v.build("library", "libcannemu.so") }
 
 func (v Variant) build(target, file string) (string, error) {
@@ -49,7 +48,7 @@ func (v Variant) build(target, file string) (string, error) {
 	defer unlock()
 	build := exec.Command("make", "-j2", "-f", filepath.Join(source, "softnpu.mk"), target, "OUT="+out,
 		"FLAGS="+v.flags(), "HIDE="+strings.Join(v.Hide, " "))
-	// This make is no part of one that may be running the tests.
+	// this make must not take part in the job server of a make that runs the tests
 	build.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the software NPU: %w\n%s", err, text)
@@ -87,8 +86,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// readSources reads every file the library is made of, so that the go command, which watches what a test
-// reads, does not take an old result for the answer after a change in C.
+// readSources reads every file that the library is made of. The go command records which files a test reads, so after a
+// change in C it does not reuse an old result.
 func readSources(dir string) error {
 	for _, pattern := range []string{"src/*", "check/*", "softnpu.mk"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))

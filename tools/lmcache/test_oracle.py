@@ -11,7 +11,7 @@ import pytest
 import oracle
 from classes import REAL, STORAGE, Dialect, dialects
 
-TESTDATA = pathlib.Path(__file__).parents[2] / "protocol" / "testdata"
+PROTOCOL = pathlib.Path(__file__).parents[2] / "protocol"
 
 KNOWN = dialects()
 
@@ -21,7 +21,7 @@ DIALECT = {cls.__name__: d for d in reversed(KNOWN.values()) for cls in d.classe
 
 def vectors() -> list[tuple[str, bytes]]:
     """Read the golden vectors, with their names."""
-    text = (TESTDATA / "vectors.txt").read_text(encoding="utf-8")
+    text = (PROTOCOL / "vectors" / "vectors.txt").read_text(encoding="utf-8")
     blocks = re.findall(r"^decode (\S+)\n([0-9a-f\n]+)----", text, re.MULTILINE)
     return [(name, bytes.fromhex(digits.replace("\n", ""))) for name, digits in blocks]
 
@@ -76,7 +76,7 @@ def test_drawn_messages_are_read_again(dialect: Dialect) -> None:
 
 def test_golden_file() -> None:
     """The kept file is what the classes write."""
-    kept = (TESTDATA / "lmcache.txt").read_text(encoding="utf-8")
+    kept = (PROTOCOL / "testdata" / "lmcache.txt").read_text(encoding="utf-8")
     assert kept.splitlines() == list(oracle.golden())
 
 

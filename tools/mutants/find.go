@@ -3,192 +3,129 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// A find is how a mutant was found.
+// A find is a mutant that was found, and how.
 type find struct {
-	mutant
-	seed   int  // the first that fails, counted from 0; -1 where seeds do not
-	failed int  // how many do; 0 if nobody counted them
-	moved  bool // the seed is not the one that found it before
+	name  string
+	found table.Found
+	moved bool // another seed found it than the one before
 }
 
 var (
-	seedsFailed = regexp.MustCompile(`(?m)^(\d+) of \d+ seeds failed; the first is seed (\d+):$`)
+	seedsFailed = regexp.MustCompile(`(?m)^(\d+) of (\d+) seeds failed; the first is seed (\d+):$`)
 	choicesMade = regexp.MustCompile(`broken after (\d+) choices`)
 )
 
-// findOf reads a report of the simulator.
-func findOf(m mutant, report []byte) find {
-	f := find{mutant: m, seed: -1}
-	if n := seedsFailed.FindSubmatch(report); n != nil {
-		f.failed, _ = strconv.Atoi(string(n[1]))
-		f.seed, _ = strconv.Atoi(string(n[2]))
-	} else if n := choicesMade.FindSubmatch(report); n != nil {
-		f.failed, _ = strconv.Atoi(string(n[1]))
+// findOf reads the report of the check that finds m.
+func findOf(m *table.Mutant, report []byte) find {
+	f := find{name: m.Name}
+	switch {
+	case m.Test != "":
+		f.found.By = "test"
+	case m.Plan != "":
+		f.found.By = "plan"
+	case m.Scope != "":
+		if n := choicesMade.FindSubmatch(report); n != nil {
+			f.found = table.Found{By: "choices", Choices: number(n[1])}
+		}
+	default:
+		if n := seedsFailed.FindSubmatch(report); n != nil {
+			f.found = table.Found{By: "seed", Failing: number(n[1]), Of: number(n[2]), Seed: number(n[3])}
+		}
 	}
 	return f
 }
 
-// String says where it was found, shortly.
+func number(digits []byte) int {
+	n, _ := strconv.Atoi(string(digits))
+	return n
+}
+
 func (f find) String() string {
 	switch {
 	case f.moved:
-		return fmt.Sprintf("seed %d, which it was not", f.seed)
-	case f.failed == 0 && f.seed >= 0:
-		return fmt.Sprintf("seed %d", f.seed)
-	case f.failed == 0:
-		return ""
-	case f.seed < 0:
-		return fmt.Sprintf("%d choices", f.failed)
+		return fmt.Sprintf("seed %d, not the one before", f.found.Seed)
+	case f.found.By == "seed" && f.found.Of == 0:
+		return fmt.Sprintf("seed %d", f.found.Seed)
 	}
-	return fmt.Sprintf("seed %d, %d fail", f.seed, f.failed)
+	return f.found.String()
 }
 
-// fewSeeds is how many failing seeds a defect has at least that no small change of the simulator loses.
+// fewSeeds is how many failing seeds a defect must have to outlive small changes of what the simulator draws.
 const fewSeeds = 20
 
-// A row is what the list says of one mutant.
-type row struct {
-	name   string
-	seed   int // -1 where seeds do not find it
-	failed int
-	text   string // with its end of line
-}
-
-// row is how a find stands in the list.
-func (f find) row() row {
-	r := row{name: f.name, seed: f.seed, failed: f.failed}
-	name, how := "`"+f.name+"`", fmt.Sprintf("first seed %d, %d fail", f.seed, f.failed)
-	switch {
-	case f.test != "":
-		r.seed, how = -1, "test `"+f.test+"`"
-	case f.scope != "":
-		r.seed, how = -1, fmt.Sprintf("scope `%s`, %d choices", f.scope, f.failed)
-	case f.planned:
-		r.seed, how = -1, "kept plan"
-	case f.profile != "":
-		name += " (" + f.profile + ")"
-	}
-	what := fmt.Sprintf("- %s: %s Like %s.", name, f.what, strings.TrimSuffix(f.like, "."))
-	r.text = fmt.Sprintf("%s\n  %s, %s.\n", wrap(what, "  "), strings.Join(f.properties, ", "), how)
-	return r
-}
-
-var (
-	rowBegins = regexp.MustCompile("^- `([^`]+)`")
-	rowSeeds  = regexp.MustCompile("first seed ([0-9]+), ([0-9]+) fail")
-)
-
-// rowsOf reads the items of a list that was written before.
-func rowsOf(list string) (rows []row) {
-	for line := range strings.Lines(list) {
-		if name := rowBegins.FindStringSubmatch(line); name != nil {
-			rows = append(rows, row{name: name[1], seed: -1})
-		}
-		if len(rows) == 0 || !strings.HasPrefix(line, "- ") && !strings.HasPrefix(line, "  ") {
-			continue
-		}
-		r := &rows[len(rows)-1]
-		if n := rowSeeds.FindStringSubmatch(line); n != nil {
-			r.seed, _ = strconv.Atoi(n[1])
-			r.failed, _ = strconv.Atoi(n[2])
-		}
-		r.text += line
-	}
-	return rows
-}
-
-// summarise says of those that seeds find how soon, and which hang by few.
-func summarise(rows []row) string {
+// summarise says how soon seeds found the defects, and which were found by few.
+func summarise(finds []find) string {
 	var seeds []int
 	var few []string
-	for _, r := range rows {
-		if r.seed < 0 {
+	for _, f := range finds {
+		if f.found.By != "seed" {
 			continue
 		}
-		seeds = append(seeds, r.seed)
-		if r.failed < fewSeeds {
-			few = append(few, "`"+r.name+"`")
+		seeds = append(seeds, f.found.Seed)
+		if f.found.Failing < fewSeeds {
+			few = append(few, f.name)
 		}
 	}
 	if len(seeds) == 0 {
-		return "no defect was found by seeds"
+		return "seeds found none"
 	}
 	slices.Sort(seeds)
-	text := fmt.Sprintf("%d defects are found by seeds; the median of the first ones is %d, the highest %d.",
+	text := fmt.Sprintf("seeds found %d; the median of the first failing seeds is %d, the highest %d",
 		len(seeds), seeds[len(seeds)/2], seeds[len(seeds)-1])
 	if len(few) > 0 {
-		text += fmt.Sprintf(" Fewer than %d seeds stand behind %s.", fewSeeds, strings.Join(few, ", "))
+		text += fmt.Sprintf("\nfewer than %d seeds found %s", fewSeeds, strings.Join(few, ", "))
 	}
-	return wrap(text, "")
+	return text
 }
 
-// columns is how long a line of the document may be.
-const columns = 120
-
-// wrap breaks text between words; all lines but the first begin with indent.
-func wrap(text, indent string) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > columns:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
+// judge returns why a report does not count as finding m, or "".
+func judge(m *table.Mutant, report []byte, code, seeds int) string {
+	switch {
+	case code == 0 && m.Test != "":
+		return m.Test + " passes"
+	case code == 0 && m.Scope != "":
+		return fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.Scope)
+	case code == 0 && m.Plan != "":
+		return stalePlan + ": it does not fail with the defect, and nothing else finds that"
+	case code == 0:
+		return fmt.Sprintf("%d seeds found nothing", seeds)
+	case code != 1:
+		return fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report))
 	}
-	return b.String()
+	for _, p := range m.Properties {
+		if !mentions(report, p) {
+			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report))
+		}
+	}
+	return ""
 }
 
-// The comments between which the list stands.
-const (
-	listBegins = "<!-- The list is made by make regressions. -->\n"
-	listEnds   = "<!-- The list ends. -->\n"
-)
-
-// rewrite puts what was found into the list that path has. Rows of mutants that were not looked for now stay,
-// as long as isPatch says that there is such a patch.
-func rewrite(path string, finds []find, seeds int, isPatch func(name string) bool) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	head, rest, begins := bytes.Cut(text, []byte(listBegins))
-	old, foot, ends := bytes.Cut(rest, []byte(listEnds))
-	if !begins || !ends {
-		return fmt.Errorf("%s: the lines %q and %q are not both there: put them where the list belongs",
-			path, strings.TrimSpace(listBegins), strings.TrimSpace(listEnds))
-	}
-	var rows []row
-	for _, f := range finds {
-		rows = append(rows, f.row())
-	}
-	for _, r := range rowsOf(string(old)) {
-		if isPatch(r.name) && !slices.ContainsFunc(rows, func(o row) bool { return o.name == r.name }) {
-			rows = append(rows, r)
+// mentions reports whether a simulator's report names property, as a word of its own: S1 is not S14.
+func mentions(report []byte, property string) bool {
+	isWord := func(i int) bool {
+		if i < 0 || i >= len(report) {
+			return false
 		}
+		c := report[i]
+		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
 	}
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
-	var b bytes.Buffer
-	b.Write(head)
-	b.WriteString(listBegins)
-	fmt.Fprintf(&b, "\nOf %d seeds each:\n%s\n\n", seeds, summarise(rows))
-	for _, r := range rows {
-		b.WriteString(r.text)
+	for from := 0; ; {
+		i := bytes.Index(report[from:], []byte(property))
+		if i < 0 {
+			return false
+		}
+		i += from
+		if !isWord(i-1) && !isWord(i+len(property)) {
+			return true
+		}
+		from = i + 1
 	}
-	b.WriteString("\n" + listEnds)
-	b.Write(foot)
-	return os.WriteFile(path, b.Bytes(), 0o644)
 }

@@ -12,67 +12,79 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// A scratch is a copy of the work tree in which patches come and go.
-type scratch struct {
-	dir     string // of the copy
-	binary  string // built from it
-	timeout time.Duration
-	plans   string // folder of the kept plans, by the names of the mutants
-	keep    bool   // write them anew
-	healthy string // a binary without any defect
+// options of a hunt.
+type options struct {
+	table    string        // file of the mutants
+	plans    string        // folder of the kept plans
+	timeout  time.Duration // of one mutant, to build it and to find it
+	keep     bool          // write the kept plans anew
+	record   bool          // write into the table how each was found
+	fallback bool          // a quick hunt looks in full for what it did not find
+}
+
+// A hunter builds the work tree with and without defects, and runs what was built in a folder of its own.
+type hunter struct {
+	options
+	dir     string // temporary
+	binary  string // built last
+	healthy string // built without any defect
+	overlay string // the argument for go build that puts the present defect in; "" without one
 }
 
 // statesMax bounds the exploration of a scope in which a defect is looked for.
 const statesMax = 400_000
 
-// hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
-// A mutant that is found although its kept plan breaks nothing any more has failed too.
-func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (finds []find, failed int,
+// hunt runs all checks without a defect, which must pass, and then each mutant, which must not.
+// A mutant that is found although its kept plan no longer fails has failed too.
+func hunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []find, failed int,
 	err error) {
-	s, done, err := newScratch(o)
+	h, done, err := newHunter(o)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer done()
-	if err := s.clean(ctx, mutants, seeds); err != nil {
+	if err := h.clean(ctx, mutants, seeds); err != nil {
 		return nil, 0, err
 	}
-	if err := os.Rename(s.binary, s.healthy); err != nil {
-		return nil, 0, err
-	}
-	return s.tryAll(ctx, w, mutants, func(m mutant) (find, string, error) { return s.try(ctx, m, seeds) })
+	return h.tryAll(ctx, w, mutants, func(m *table.Mutant) (find, string, error) {
+		found, verdict, err := h.try(ctx, m, seeds)
+		if err == nil && verdict == "" && h.record {
+			err = table.Record(h.table, m.Name, found.found)
+		}
+		return found, verdict, err
+	})
 }
 
-// newScratch copies the work tree. What done does is for the end.
-func newScratch(o options) (s scratch, done func(), err error) {
-	root, err := os.MkdirTemp("", "kvferry-mutants-")
+// newHunter makes a temporary folder, which done removes.
+func newHunter(o options) (h *hunter, done func(), err error) {
+	dir, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
-		return s, nil, err
+		return nil, nil, err
 	}
-	done = func() { _ = os.RemoveAll(root) } // The system clears its temporary folder too.
-	plans, absolute := filepath.Abs(o.plans) // Programs are run in the copy.
-	s = scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
-		plans: plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
-	if err := errors.Join(absolute, copyTree(s.dir)); err != nil {
+	done = func() { _ = os.RemoveAll(dir) } // The system clears its temporary folder too.
+	if o.plans, err = filepath.Abs(o.plans); err != nil {
 		done()
-		return s, nil, err
+		return nil, nil, err
 	}
-	return s, done, nil
+	return &hunter{options: o, dir: dir, binary: filepath.Join(dir, "kvferry"), healthy: filepath.Join(dir, "healthy")},
+		done, nil
 }
 
-// tryAll tries each mutant in turn and says what came of it.
-func (s scratch) tryAll(ctx context.Context, w io.Writer, mutants []mutant,
-	try func(mutant) (found find, verdict string, err error)) (finds []find, failed int, err error) {
-	for _, m := range mutants {
-		start := time.Now()
+// tryAll tries each mutant in turn and prints what came of it.
+func (h *hunter) tryAll(ctx context.Context, w io.Writer, mutants []table.Mutant,
+	try func(*table.Mutant) (found find, verdict string, err error)) (finds []find, failed int, err error) {
+	for i := range mutants {
+		m, start := &mutants[i], time.Now()
 		found, verdict, err := try(m)
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return finds, failed, fmt.Errorf("%s: %w", m.name, err)
+			return finds, failed, fmt.Errorf("%s: %w", m.Name, err)
 		}
 		word := "found "
 		if verdict != "" {
@@ -84,7 +96,7 @@ func (s scratch) tryAll(ctx context.Context, w io.Writer, mutants []mutant,
 		} else {
 			finds = append(finds, found)
 		}
-		fmt.Fprintf(w, "%s %-36s %6.1f s  %-24s %s\n", word, m.name, time.Since(start).Seconds(), found, m.what)
+		fmt.Fprintf(w, "%s %-36s %6.1f s  %-24s %s\n", word, m.Name, time.Since(start).Seconds(), found, m.What)
 		if verdict != "" {
 			fmt.Fprintf(w, "       %s\n", strings.ReplaceAll(strings.TrimSpace(verdict), "\n", "\n       "))
 		}
@@ -92,186 +104,146 @@ func (s scratch) tryAll(ctx context.Context, w io.Writer, mutants []mutant,
 	return finds, failed, nil
 }
 
-// clean demands that nothing is found without a defect, in no profile or scope that a mutant names.
-func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
-	tried := map[[2]string]bool{}
-	for _, m := range append([]mutant{{}}, mutants...) {
-		where := [2]string{m.profile, m.scope + m.test}
-		if tried[where] || m.planned {
-			continue
-		}
-		tried[where] = true
-		report, code, err := s.report(ctx, m, "./cmd/kvferry", s.args(m, seeds))
-		if err != nil {
-			return err
-		}
-		if code != 0 {
-			return fmt.Errorf("without any defect, the simulator ended with exit code %d; mend that first:\n%s", code, report)
-		}
+// clean demands that nothing is found without a defect, in no profile, scope, test or plan that a mutant names.
+func (h *hunter) clean(ctx context.Context, mutants []table.Mutant, seeds int) error {
+	if err := h.build(ctx, h.healthy, "./cmd/kvferry"); err != nil {
+		return err
 	}
-	for _, m := range mutants {
-		if !m.planned {
+	tried := map[string]bool{}
+	for i := range mutants {
+		m := &mutants[i]
+		args := h.args(m, seeds)
+		check := strings.Join(append(args, m.Test), " ")
+		if tried[check] {
 			continue
 		}
-		report, code, err := s.replay(ctx, s.binary, s.planOf(m))
+		tried[check] = true
+		report, code, err := h.report(ctx, m, h.healthy, args)
 		if err != nil {
 			return err
 		}
 		if code != 0 {
-			return fmt.Errorf("without any defect, the kept plan of %s ended with exit code %d; mend that first:\n%s", m.name,
-				code, tail(report))
+			return fmt.Errorf("without any defect, the check that finds %s ended with exit code %d; correct that first:\n%s",
+				m.Name, code, tail(report))
 		}
 	}
 	return nil
 }
 
-// try returns how m was found, and why it does not count, or "".
-func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verdict string, err error) {
-	verdict, err = s.with(ctx, m, func() (string, error) {
-		report, code, err := s.report(ctx, m, "./cmd/kvferry", s.args(m, seeds))
+// try returns how m was found, and why that does not count, or "".
+func (h *hunter) try(ctx context.Context, m *table.Mutant, seeds int) (found find, verdict string, err error) {
+	verdict, err = h.with(m, func() (string, error) {
+		if err := h.buildFor(ctx, m, "./cmd/kvferry"); err != nil {
+			return err.Error(), nil
+		}
+		report, code, err := h.report(ctx, m, h.binary, h.args(m, seeds))
 		if err != nil {
 			return err.Error(), nil
 		}
 		found = findOf(m, report)
-		verdict := m.judge(report, code, seeds)
-		if verdict != "" || m.scope != "" || m.planned || m.test != "" {
+		verdict := judge(m, report, code, seeds)
+		switch {
+		case verdict != "":
 			return verdict, nil
+		case found.found.By == "":
+			return "the report does not say by what it was found:\n" + tail(report), nil
+		case found.found.By != "seed":
+			return "", nil
 		}
-		return s.plan(ctx, m, report)
+		return h.plan(ctx, m, report)
 	})
 	return found, verdict, err
 }
 
-// with calls do while the patch of m is applied.
-func (s scratch) with(ctx context.Context, m mutant, do func() (string, error)) (verdict string, err error) {
-	if out, err := s.git(ctx, "apply", m.path); err != nil {
-		return fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
-	}
-	verdict, err = do()
-	if out, reversed := s.git(ctx, "apply", "--reverse", m.path); reversed != nil {
-		err = errors.Join(err, fmt.Errorf("taking the patch out again: %s", out))
-	}
-	return verdict, err
-}
-
-// judge says why a report of the simulator does not count for m, or "".
-func (m mutant) judge(report []byte, code, seeds int) string {
-	switch {
-	case code == 0 && m.test != "":
-		return m.test + " passes"
-	case code == 0 && m.scope != "":
-		return fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope)
-	case code == 0 && m.planned:
-		return stalePlan + ", for it breaks nothing under the patch, and nothing else finds that"
-	case code == 0:
-		return fmt.Sprintf("%d seeds found nothing", seeds)
-	case code != 1:
-		return fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report))
-	}
-	for _, p := range m.properties {
-		if !mentions(report, p) {
-			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report))
-		}
-	}
-	return ""
-}
-
-// args are what the simulator is run with: seeds, or the mutant's scope or plan.
-func (s scratch) args(m mutant, seeds int) []string {
-	switch {
-	case m.planned:
-		return []string{"sim", "replay", "--plan", s.planOf(m)}
-	case m.scope != "":
-		return []string{"sim", "explore", "--scope", m.scope, "--states", fmt.Sprint(statesMax)}
-	}
-	profile := cmp.Or(m.profile, "swarm")
-	return []string{"sim", "run", "--seeds", fmt.Sprint(seeds), "--profile", profile}
-}
-
-// report is what the simulator says, or the mutant's test.
-func (s scratch) report(ctx context.Context, m mutant, command string, args []string) ([]byte, int, error) {
-	if m.test == "" {
-		return s.simulate(ctx, command, args)
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	name, folder, ok := strings.Cut(m.test, " of ")
-	if !ok {
-		folder = "sim"
-	}
-	run := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^"+name+"$", "./"+folder)
-	run.Dir = s.dir
-	run.Env = append(os.Environ(), "CGO_ENABLED=0")
-	report, err := run.CombinedOutput()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return nil, 0, fmt.Errorf("it took longer than %v", s.timeout)
-	case bytes.Contains(report, []byte("[build failed]")):
-		return nil, 0, fmt.Errorf("it does not compile:\n%s", tail(report))
-	case errors.As(err, &exit):
-		return report, exit.ExitCode(), nil
-	default:
-		return report, 0, err
-	}
-}
-
-// simulate builds a command of the copy as it is and runs it. Paths are left out of what is built, so that packages
-// without a defect are taken from another copy's build.
-func (s scratch) simulate(ctx context.Context, command string, args []string) (report []byte, code int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.binary, command)
-	build.Dir = s.dir
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, 0, fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
-	}
-	run := exec.CommandContext(ctx, s.binary, args...)
-	run.Dir = s.dir
-	report, err = run.CombinedOutput()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return nil, 0, fmt.Errorf("it took longer than %v", s.timeout)
-	case errors.As(err, &exit):
-		return report, exit.ExitCode(), nil
-	default:
-		return report, 0, err
-	}
-}
-
-// git runs git in the copy, which is no repository, whatever lies above it.
-func (s scratch) git(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(s.dir))
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// copyTree copies the files of the work tree that git knows or would add, as they are now.
-func copyTree(to string) error {
-	out, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+// with calls do while what is built has the defect of m.
+func (h *hunter) with(m *table.Mutant, do func() (string, error)) (verdict string, err error) {
+	changed, err := m.Apply(".")
 	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
+		return fmt.Sprintf("its edits do not apply; correct them: %v", err), nil
 	}
-	for name := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte{0}), []byte{0}) {
-		path := string(name)
-		data, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // Deleted, and not committed yet.
-		} else if err != nil {
-			return err
+	overlay, err := table.Overlay(h.dir, ".", changed)
+	if err != nil {
+		return "", err
+	}
+	h.overlay = "-overlay=" + overlay
+	defer func() { h.overlay = "" }()
+	return do()
+}
+
+// args are what kvferry is run with: for seeds, or the mutant's scope or plan.
+func (h *hunter) args(m *table.Mutant, seeds int) []string {
+	switch {
+	case m.Plan != "":
+		return []string{"sim", "replay", "--plan", h.planOf(m)}
+	case m.Scope != "":
+		return []string{"sim", "explore", "--scope", m.Scope, "--states", fmt.Sprint(statesMax)}
+	}
+	return []string{"sim", "run", "--seeds", fmt.Sprint(seeds), "--profile", cmp.Or(m.Profile, "swarm")}
+}
+
+// report is what a binary prints, or the mutant's test, and the exit code.
+func (h *hunter) report(ctx context.Context, m *table.Mutant, binary string, args []string) ([]byte, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = h.dir
+	if m.Test != "" {
+		name, folder, ok := strings.Cut(m.Test, " of ")
+		if !ok {
+			folder = "sim"
 		}
-		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(path)), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(to, path), data, 0o644); err != nil {
-			return err
-		}
+		cmd = h.goTool(ctx, "test", "-short", "-run", "^"+name+"$", "./"+folder)
+	}
+	report, code, err := output(cmd)
+	switch {
+	case ctx.Err() != nil:
+		return nil, 0, fmt.Errorf("it took longer than %v", h.timeout)
+	case m.Test != "" && bytes.Contains(report, []byte("[build failed]")):
+		return nil, 0, fmt.Errorf("it does not compile:\n%s", tail(report))
+	}
+	return report, code, err
+}
+
+// buildFor builds a command with the present defect, unless a test looks for it.
+func (h *hunter) buildFor(ctx context.Context, m *table.Mutant, command string) error {
+	if m.Test != "" {
+		return nil
+	}
+	return h.build(ctx, h.binary, command)
+}
+
+func (h *hunter) build(ctx context.Context, binary, command string) error {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	out, code, err := output(h.goTool(ctx, "build", "-buildvcs=false", "-o", binary, command))
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d", code)
+	}
+	if err != nil {
+		return fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
 	}
 	return nil
+}
+
+// goTool is a go command with the present defect.
+func (h *hunter) goTool(ctx context.Context, command string, args ...string) *exec.Cmd {
+	flags := []string{command, "-trimpath"}
+	if h.overlay != "" {
+		flags = append(flags, h.overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(flags, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
+}
+
+// output runs a command. That it ends with another exit code than 0 is no error.
+func output(cmd *exec.Cmd) (out []byte, code int, err error) {
+	out, err = cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return out, exit.ExitCode(), nil
+	}
+	return out, 0, err
 }
 
 // tail keeps the end of a long output, where the reason usually stands.

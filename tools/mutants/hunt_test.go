@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
 // simulated is a command that finds a breach of S4 when its constant is not what it should be.
@@ -40,153 +41,153 @@ func main() {
 }
 `
 
-func patchTo(header, line string) string {
-	return header + `
-Like: a rule.
-diff --git a/cmd/kvferry/main.go b/cmd/kvferry/main.go
---- a/cmd/kvferry/main.go
-+++ b/cmd/kvferry/main.go
-@@ -6,5 +6,5 @@
- )
- 
--const quarantine = 1
-+` + line + `
- 
- func main() {
+// tested is a test of package quarantine that fails when its constant is not what it should be.
+const tested = `package quarantine
+
+import "testing"
+
+func TestLock(t *testing.T) {
+	if Time != 1 {
+		t.Error(Time)
+	}
+}
 `
+
+// entry is an entry of a table whose defect gives a constant another value than 1.
+func entry(name, more, constant, value string) string {
+	return "- name: " + name + "\n  what: no quarantine.\n  like: a rule.\n" + more +
+		"  edits:\n    - in: " + constant + "\n      old: = 1\n      new: = " + value + "\n"
 }
 
-// writeFile writes a file and the folders above it.
-func writeFile(name, text string) error {
-	return errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644))
+// project makes a work tree with the files, and a table, and goes there. It returns the table's mutants.
+func project(t *testing.T, files map[string]string, entries ...string) []table.Mutant {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	write(t, "go.mod", "module example\n\ngo 1.26\n")
+	for name, text := range files {
+		write(t, name, text)
+	}
+	write(t, "mutants.yaml", strings.Join(entries, ""))
+	mutants, err := selected("mutants.yaml", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mutants
+}
+
+// write writes a file and the folders above it.
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saysOf demands that the line of each mutant, and those after it, have a text.
+func saysOf(t *testing.T, out string, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		if _, after, ok := strings.Cut("\n"+out, " "+name+" "); !ok || !strings.Contains(after, text) {
+			t.Errorf("%s: want %q in\n%s", name, text, out)
+		}
+	}
+}
+
+func testOptions() options {
+	return options{table: "mutants.yaml", plans: "plans", timeout: 10 * time.Minute, record: true}
 }
 
 func TestHunt(t *testing.T) {
-	project := t.TempDir()
-	t.Chdir(project)
-	write := func(name, text string) {
-		t.Helper()
-		if err := writeFile(name, text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("go.mod", "module example\n\ngo 1.26\n")
-	write("cmd/kvferry/main.go", simulated)
-	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	cases := []struct{ name, patch, want string }{
-		{"found", patchTo("What: no quarantine.\nProperty: S4", "const quarantine = 0"), "found "},
-		{"explored", patchTo("What: no quarantine.\nScope: push\nProperty: S4", "const quarantine = 0"), "7 choices"},
-		{"planned", patchTo("What: no quarantine.\nPlan: kept\nProperty: S4", "const quarantine = 0"), "found "},
-		{"outgrown", patchTo("What: changes nothing.\nPlan: kept", "const quarantine = 1 * 1"), "its kept plan is stale"},
-		{"survivor", patchTo("What: changes nothing.", "const quarantine = 1 * 1"), "5 seeds found nothing"},
-		{"other", patchTo("What: no quarantine.\nProperty: S40", "const quarantine = 0"), "not a breach of S40"},
-		{"broken", patchTo("What: no program.", "const quarantine = zero"), "does not compile"},
-		{"stale", strings.Replace(patchTo("What: gone.", "const quarantine = 0"), "-const quarantine", "-const grace", 1),
-			"no longer applies"},
-	}
-	var mutants []mutant
-	for _, c := range cases {
-		write("sim/mutants/"+c.name+".patch", c.patch)
-		m, err := readMutant("sim/mutants/" + c.name + ".patch")
-		if err != nil {
-			t.Fatal(err)
-		}
-		mutants = append(mutants, m)
-	}
+	const command, constant = "cmd/kvferry", "cmd/kvferry.quarantine"
+	mutants := project(t, map[string]string{
+		command + "/main.go": simulated, "fsm/quarantine/q.go": "package quarantine\n\nconst Time = 1\n",
+		"fsm/quarantine/q_test.go": tested,
+	},
+		entry("broken", "", constant, "zero"),
+		entry("explored", "  scope: push\n  property: [S4]\n", constant, "0"),
+		entry("found", "  property: [S4]\n  found: seed 9, 1 of 5 fail\n", constant, "0"),
+		entry("other", "  property: [S40]\n", constant, "0"),
+		entry("outgrown", "  plan: kept\n", constant, "1 * 1"),
+		entry("planned", "  plan: kept\n  property: [S4]\n", constant, "0"),
+		strings.ReplaceAll(entry("stale", "", constant, "0"), "old: =", "old: grace ="),
+		entry("survivor", "", constant, "1 * 1"),
+		entry("tested", "  test: TestLock of fsm/quarantine\n  property: [TestLock]\n", "fsm/quarantine.Time", "0"),
+	)
 	var out bytes.Buffer
-	finds, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: 10 * time.Minute, plans: "plans"})
-	if err != nil || len(finds) != 3 || failed != 5 {
+	finds, failed, err := hunt(context.Background(), &out, mutants, 5, testOptions())
+	if err != nil || len(finds) != 4 || failed != 5 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
-	if got := finds[0]; got.seed != 2 || got.failed != 3 {
-		t.Errorf("found by %s", got)
+	saysOf(t, out.String(), map[string]string{
+		"broken": "does not compile", "explored": "7 choices", "found": "seed 2, 3 of 5 fail", "planned": "plan",
+		"other": "not a breach of S40", "outgrown": "its kept plan is stale", "stale": "old occurs 0 times",
+		"survivor": "5 seeds found nothing", "tested": "test",
+	})
+	recorded, err := table.Read("mutants.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := finds[1]; got.seed != -1 || got.failed != 7 {
-		t.Errorf("found by %s", got)
-	}
-	if got := finds[2]; got.name != "planned" || got.seed != -1 {
-		t.Errorf("%s was found by %s", got.name, got)
-	}
-	for _, c := range cases {
-		_, after, _ := strings.Cut(out.String(), " "+c.name+" ")
-		if c.name == "found" {
-			after = out.String()
+	for _, m := range recorded {
+		want := map[string]string{"explored": "7 choices", "found": "seed 2, 3 of 5 fail", "planned": "plan", "tested": "test"}
+		if got := m.Found; got == nil && want[m.Name] != "" || got != nil && got.String() != want[m.Name] {
+			t.Errorf("recorded of %s: %v", m.Name, got)
 		}
-		if !strings.Contains(after, c.want) {
-			t.Errorf("%s: want %q in\n%s", c.name, c.want, &out)
-		}
+	}
+	if text, _ := os.ReadFile(command + "/main.go"); string(text) != simulated {
+		t.Errorf("the work tree was changed:\n%s", text)
 	}
 
 	t.Log("# a simulator that is never clean finds everything, and so nothing")
-	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
-	if _, _, err := hunt(context.Background(), &out, mutants, 5,
-		options{timeout: 10 * time.Minute, plans: "plans"}); err == nil ||
+	write(t, "cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
+	if _, _, err := hunt(context.Background(), &out, mutants, 5, testOptions()); err == nil ||
 		!strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestRewrite(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "mutants.md")
-	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+func TestWriteOverlay(t *testing.T) {
+	const command, constant = "cmd/kvferry", "cmd/kvferry.quarantine"
+	mutants := project(t, map[string]string{command + "/main.go": simulated},
+		entry("a", "", constant, "0"), entry("b", "", constant, "2"))
+	if err := writeOverlay("broken", mutants); err == nil {
+		t.Error("two mutants were written at once")
 	}
-	kept := "- `bb` (calm): B. Like rule.\n  S2, first seed 7, 4 fail.\n" +
-		"- `e`: E. Like rule M5.\n  S8, scope `push`, 8 choices.\n"
-	gone := "- `a`: was. Like m.\n  S1, first seed 0, 1 fail.\n- `gone`: was. Like m.\n  S1, first seed 0, 1 fail.\n"
-	write("before\n" + listBegins + "old\n" + gone + kept + listEnds + "after\n")
-	isPatch := func(name string) bool { return name != "gone" }
-	finds := []find{
-		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
-		{mutant: mutant{name: "b", what: strings.TrimSpace(strings.Repeat("long ", 21)), like: "rule M2",
-			properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
-		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1,
-			failed: 8},
-		{mutant: mutant{name: "d", what: "D.", like: "rule M4", properties: []string{"S7"}, planned: true}, seed: -1},
-	}
-	if err := rewrite(path, finds, 100, isPatch); err != nil {
+	if err := writeOverlay("broken", mutants[:1]); err != nil {
 		t.Fatal(err)
 	}
-	want := "before\n" + listBegins + `
-Of 100 seeds each:
-3 defects are found by seeds; the median of the first ones is 7, the highest 9. Fewer than 20 seeds stand behind ` +
-		"`b`,\n`bb`" + `.
-
-- ` + "`a`" + `: A. Like rule M1.
-  S1, first seed 3, 30 fail.
-- ` + "`b`" + ` (calm): ` + strings.TrimSpace(strings.Repeat("long ", 21)) + `
-  Like rule M2.
-  S2, first seed 9, 1 fail.
-- ` + "`bb`" + ` (calm): B. Like rule.
-  S2, first seed 7, 4 fail.
-- ` + "`c`" + `: C. Like rule M3.
-  L5, scope ` + "`push`" + `, 8 choices.
-- ` + "`d`" + `: D. Like rule M4.
-  S7, kept plan.
-- ` + "`e`" + `: E. Like rule M5.
-  S8, scope ` + "`push`" + `, 8 choices.
-
-` + listEnds + "after\n"
-	if got, _ := os.ReadFile(path); string(got) != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	h, done, err := newHunter(testOptions())
+	if err != nil {
+		t.Fatal(err)
 	}
-	write("no list")
-	if err := rewrite(path, finds, 100, isPatch); err == nil {
-		t.Error("a document without a place for the list was accepted")
+	defer done()
+	for overlay, want := range map[string]int{"": 0, "-overlay=broken/overlay.json": 1} {
+		h.overlay = overlay
+		if _, code, err := output(h.goTool(t.Context(), "run", "./"+command, "sim", "run")); code != want || err != nil {
+			t.Errorf("with %q: exit code %d, %v", overlay, code, err)
+		}
 	}
 }
 
-func TestMutantsSayWhatTheyBreak(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "silent.patch")
-	if err := os.WriteFile(path, []byte("Property: S1\ndiff --git a/x b/x\nWhat: too late\n"), 0o644); err != nil {
-		t.Fatal(err)
+func TestSelected(t *testing.T) {
+	project(t, nil, entry("a", "", "cmd", "0"), entry("ab", "", "cmd", "0"))
+	for pattern, want := range map[string]int{"b": 1, "a": 2, "^a$": 1, "c": 0, "(": 0} {
+		if mutants, err := selected("mutants.yaml", pattern); len(mutants) != want || (err == nil) != (want > 0) {
+			t.Errorf("%s: %d mutants, %v", pattern, len(mutants), err)
+		}
 	}
-	if _, err := readMutant(path); err == nil {
-		t.Error("accepted")
+}
+
+func TestSummarise(t *testing.T) {
+	seed := func(name string, seed, failing int) find {
+		return find{name: name, found: table.Found{By: "seed", Seed: seed, Failing: failing, Of: 100}}
+	}
+	got := summarise([]find{seed("a", 3, 30), seed("b", 9, 1), seed("bb", 7, 4), {name: "c", found: table.Found{By: "plan"}}})
+	want := "seeds found 3; the median of the first failing seeds is 7, the highest 9\nfewer than 20 seeds found b, bb"
+	if got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := summarise(nil); got != "seeds found none" {
+		t.Errorf("got %s", got)
 	}
 }
 

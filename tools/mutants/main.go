@@ -1,122 +1,130 @@
 // Command mutants puts known defects back, one at a time, and demands that the simulator finds each.
 //
-// A mutant is a patch file in sim/mutants. Above its diff it says in a few lines what it breaks:
+// The defects are the entries of sim/mutants.yaml; package table has their format. For each, mutants builds the kvferry
+// command with the edits of the entry, which leave the work tree alone (go build -overlay), and runs
+// `kvferry sim run --seeds 2000`. The run must end with exit code 1, and its report must mention each property that the
+// entry names. An entry whose edits do not apply, or do not compile, has failed too, because it guards nothing. Before
+// that, the code as it is must pass each of the runs that find a defect.
 //
-//	What: the page is free although a write may still land.
-//	Property: S4
-//	Like: rule M1; sglang#24527
-//	Profile: leased
+// Some entries say that another check finds the defect:
 //
-// What is printed beside the result; Profile is the simulator's, if not swarm; Property, which may name several
-// or be absent, is what the simulator's report must mention. The patch is applied to a scratch copy of the work tree,
-// the command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer applies or
-// compiles fails too: it guards nothing any more.
+//   - profile names the simulator's profile in which the defect shows, if it is not "swarm";
+//   - scope names a small world. The defect takes an order of events that seeds do not come upon, and
+//     `kvferry sim explore` must find it there;
+//   - plan "kept" says that neither seeds nor small worlds find it soon enough. Its kept plan in sim/testdata/regressions
+//     must fail;
+//   - test names a Go test and its folder, for example "TestLock of sim". The defect is in code that the simulator's
+//     ranks do not run, and the test must fail.
 //
-// A line Scope names a small world instead: the defect takes an order of things that seeds do not come upon, and
-// `kvferry sim explore` must find it there, and nothing without the patch.
+// After each defect that is found, mutants writes into the field found of its entry how it was found, unless -record is
+// false. With -keep it also writes the plans that sim/testdata/regressions keeps anew.
 //
-// A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and
-// nothing without it.
+// With -quick the seed of the field found is run, and those after it only until the properties are broken. That takes a
+// tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a defect that is
+// not found so is looked for in full.
 //
-// A line «Test: TestLock» says that ranks do not meet the defect: it is in what machines of users run in. Then that
-// test of package sim must fail under the patch, and pass without it.
+// With -overlay nothing is run. The changed files of the one entry that -run selects are written into a folder, and
+// `go build -overlay FOLDER/overlay.json` then builds any package with the defect.
 //
-// With -run some of them are looked for, and -list then rewrites what it says of them alone: a hunt of all takes long.
-//
-// With -quick each is looked for from the seed on that the list says finds it: a tenth of the time, for whoever moved
-// the code that a patch touches and changed none of what it does (tools/guard). -fallback looks for what is not found
-// so in full.
-//
-// usage: go run ./tools/mutants [-quick [-fallback]] [-seeds 2000] [-run REGEXP] [-list docs/mutants.md]
+// usage: go run ./tools/mutants [-quick [-fallback]] [-keep] [-seeds 2000] [-run REGEXP] [-overlay FOLDER]
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
+
+	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
 func main() {
 	seeds := flag.Int("seeds", 2000, "seeds within which each defect must be found")
-	pattern := flag.String("run", ".", "only mutants whose file name matches this regular expression")
-	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
-	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
-	plans := flag.String("plans", "sim/testdata/regressions",
-		"folder of the kept plans; a mutant's has its name, and must break under its patch")
-	list := flag.String("list", "",
-		"a document with a list between two comments, in which what was looked for is written anew; with -quick, "+
-			"which only reads it, docs/mutants.md if empty")
-	quick := flag.Bool("quick", false, "look for each from the seed on that found it before, and nowhere else")
-	fallback := flag.Bool("fallback", false, "with -quick: look in full for what is not found so")
-	keep := flag.Bool("keep", false, "write the kept plans of the mutants that are found anew")
+	pattern := flag.String("run", ".", "only mutants whose name matches this regular expression")
+	quick := flag.Bool("quick", false, "run the seed that found a defect before, and few more")
+	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run nothing")
+	var o options
+	flag.StringVar(&o.table, "table", filepath.Join("sim", "mutants.yaml"), "the table of the mutants")
+	flag.StringVar(&o.plans, "plans", "sim/testdata/regressions",
+		"folder of the kept plans; a mutant's plan has its name, and must fail with its defect")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
+	flag.BoolVar(&o.keep, "keep", false, "write the kept plans of the mutants that are found anew")
+	flag.BoolVar(&o.record, "record", true, "write into the table how each mutant was found")
+	flag.BoolVar(&o.fallback, "fallback", false, "with -quick: look in full for what is not found so")
 	flag.Parse()
-	only, err := regexp.Compile(*pattern)
+	mutants, err := selected(o.table, *pattern)
 	if err != nil {
 		fail(err)
 	}
-	patches, err := filepath.Glob(filepath.Join(*dir, "*.patch"))
-	if err != nil {
-		fail(err)
-	}
-	var mutants []mutant
-	for _, path := range patches {
-		if !only.MatchString(filepath.Base(path)) {
-			continue
-		}
-		m, err := readMutant(path)
-		if err != nil {
+	if *overlay != "" {
+		if err := writeOverlay(*overlay, mutants); err != nil {
 			fail(err)
 		}
-		mutants = append(mutants, m)
-	}
-	if len(mutants) == 0 {
-		fail(fmt.Errorf("no patch in %s matches %q", *dir, *pattern))
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	o := options{timeout: *timeout, plans: *plans, keep: *keep, fallback: *fallback}
-	var finds []find
-	var failed int
+	run := hunt
 	if *quick {
-		finds, failed, err = quickHunt(ctx, os.Stdout, mutants, cmp.Or(*list, "docs/mutants.md"), *seeds, o)
-	} else {
-		finds, failed, err = hunt(ctx, os.Stdout, mutants, *seeds, o)
+		run = quickHunt
 	}
+	finds, failed, err := run(ctx, os.Stdout, mutants, *seeds, o)
 	stop()
 	if err != nil {
 		fail(err)
 	}
 	fmt.Printf("%d passed, %d failed\n", len(finds), failed)
-	if !*quick { // Which does not count how many seeds fail.
-		sumUp(finds, *list, *dir, *seeds)
+	if !*quick { // A quick hunt does not count how many seeds fail.
+		fmt.Println(summarise(finds))
 	}
 	if failed > 0 {
 		os.Exit(1)
 	}
 }
 
-// sumUp says what the finds come to, and writes them into the list, if there is one.
-func sumUp(finds []find, list, dir string, seeds int) {
-	var rows []row
-	for _, f := range finds {
-		rows = append(rows, f.row())
+// selected returns the mutants of a table whose names match.
+func selected(path, pattern string) ([]table.Mutant, error) {
+	only, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
 	}
-	fmt.Println(summarise(rows))
-	if list == "" {
-		return
+	mutants, err := table.Read(path)
+	if err != nil {
+		return nil, err
 	}
-	isPatch := func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, name+".patch"))
-		return err == nil
+	mutants = slices.DeleteFunc(mutants, func(m table.Mutant) bool { return !only.MatchString(m.Name) })
+	if len(mutants) == 0 {
+		return nil, fmt.Errorf("no mutant in %s matches %q", path, pattern)
 	}
-	if err := rewrite(list, finds, seeds, isPatch); err != nil {
-		fail(err)
+	return mutants, nil
+}
+
+// writeOverlay writes the files of one mutant, and says how to build with them.
+func writeOverlay(folder string, mutants []table.Mutant) error {
+	if len(mutants) > 1 {
+		return fmt.Errorf("-run selects %d mutants; -overlay wants one", len(mutants))
 	}
+	changed, err := mutants[0].Apply(".")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	overlay, err := table.Overlay(folder, ".", changed)
+	if err != nil {
+		return err
+	}
+	for _, file := range slices.Sorted(maps.Keys(changed)) {
+		fmt.Println("changes", file)
+	}
+	fmt.Printf("build with it: go build -overlay %s ./cmd/kvferry\n", overlay)
+	return nil
 }
 
 func fail(err error) {

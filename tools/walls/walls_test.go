@@ -40,7 +40,9 @@ var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
 	// What every driver must do, for the tests of all of them: it knows none.
 	{name: "contract", std: pureStd, own: []string{"effects"}, foreign: none},
-	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: none},
+	// Embeds a file, so it is no part of what machines stand on.
+	{name: "protocol/vectors", std: []string{"embed", "encoding/hex", "strings"}, own: none, foreign: none},
+	{name: "protocol/...", not: []string{"protocol/vectors"}, std: pureStd, own: []string{"protocol/..."}, foreign: none},
 
 	// Who a peer is: names and tokens out of a key. Machines make them and planes check them.
 	{name: "identity", std: pureStd, own: []string{"effects"}, foreign: none},
@@ -224,14 +226,17 @@ var rooms = []room{
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
 	// held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
-	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
-	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
+	// Runs seeds for tools/mutants, which builds it once for each defect.
+	{name: "tools/mutants/seek", own: []string{"sim"}, foreign: none},
+	// Runs the command of two commits, so it must not be compiled against the code of either.
+	{name: "tools/guard", own: none, foreign: none},
 	// A real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
 	// What tests of machines play their transcripts by; no machine may reach it.
 	{name: "tools/transcript", own: []string{"effects"}, foreign: []string{"github.com/cockroachdb/datadriven"}},
 	{name: "tools/...", own: []string{"tools/..."}},
+	{name: "examples/...", own: []string{"effects", "runtime/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
 	{name: "...", own: none},

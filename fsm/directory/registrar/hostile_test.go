@@ -43,7 +43,8 @@ func (l *liar) hears(ev effects.Event, body []byte) {
 func lies() [][]byte {
 	all := [][]byte{nil, {0xc1}, []byte("{"), []byte(`{"type": "RegisterRetMsg"}`), {0x81, 0xa4}}
 	for _, m := range []protocol.Message{
-		&protocol.RegisterRetMsg{HeartbeatURL: []byte("d0:3")}, &protocol.RegisterRetMsg{HeartbeatURL: []byte("nowhere")},
+		&protocol.RegisterRetMsg{ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte("d0:3")}},
+		&protocol.RegisterRetMsg{ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte("nowhere")}},
 		&protocol.HeartbeatRetMsg{Commands: []protocol.Command{{Type: protocol.CommandFullSync}, {}}},
 		&protocol.ErrorMsg{Error: []byte("no")},
 		&protocol.FullSyncStartRetMsg{Accepted: true, SyncID: []byte("x")},

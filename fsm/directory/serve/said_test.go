@@ -33,7 +33,7 @@ func genSaid(t *rapid.T, c *Config) said {
 		return said{effects.ChannelDirectory, m,
 			func(d *directory.Directory, now effects.Time) (protocol.Message, effects.Code) {
 				code := d.Register(now, named, to)
-				return answer(code, &protocol.RegisterRetMsg{HeartbeatURL: []byte(c.Heartbeat), SilenceNS: silence})
+				return answer(code, &protocol.RegisterRetMsg{ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte(c.Heartbeat)}, SilenceNS: silence})
 			}}
 	case 1:
 		m := &protocol.HeartbeatMsg{Worker: w, Listener: at, PeerInitURL: url, Incarnation: is}

@@ -27,7 +27,9 @@ func (m *Machine) register(h *heard) {
 		return
 	}
 	m.tells(h, code, &x)
-	answer := protocol.RegisterRetMsg{HeartbeatURL: []byte(m.config.Heartbeat), SilenceNS: m.silence(x.Incarnation)}
+	answer := protocol.RegisterRetMsg{
+		ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte(m.config.Heartbeat)}, SilenceNS: m.silence(x.Incarnation),
+	}
 	h.reply(answer.Append(h.out.Arena()))
 }
 

@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package acltest is the way tests talk to the software NPU beside the interface of the vendor: its
-// settings, its faults, its reports, and what it takes the ABI to be. Tests import it, nothing else does.
+// Package acltest lets tests talk to the software NPU besides the vendor's interface: its settings, faults and reports,
+// and the ABI that it was compiled for. Only tests import it.
 package acltest
 
 /*
@@ -57,7 +57,7 @@ func symbol(library unsafe.Pointer, name string) unsafe.Pointer {
 	return C.dlsym(library, text)
 }
 
-// Control gives one command and returns the reply.
+// Control sends one command and returns the reply.
 func (n *NPU) Control(command string) (string, error) {
 	text := C.CString(command)
 	defer C.free(unsafe.Pointer(text))
@@ -70,7 +70,7 @@ func (n *NPU) Control(command string) (string, error) {
 	return C.GoString(reply), nil
 }
 
-// Stats are the counters, by name.
+// Stats returns the counters by name.
 func (n *NPU) Stats() (map[string]int64, error) {
 	text, err := n.Control("stats")
 	if err != nil {
@@ -86,7 +86,8 @@ func (n *NPU) Stats() (map[string]int64, error) {
 	return stats, nil
 }
 
-// ABI is the size of a struct, or the offset of a field as in struct.field; false if it knows neither.
+// ABI returns the size of a struct, or the offset of a field given as struct.field. ok is false if the library knows
+// neither.
 func (n *NPU) ABI(name string) (uint64, bool) {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
@@ -95,6 +96,6 @@ func (n *NPU) ABI(name string) (uint64, bool) {
 	return uint64(value), ok
 }
 
-// Blunder makes a call on the calling thread that fails, as another library might, and leaves AscendCL's text
-// of it unread. It returns the code.
+// Blunder makes a call on the calling thread that fails, as another library might, and leaves AscendCL's text about it
+// unread. It returns the code.
 func (n *NPU) Blunder() int { return int(C.set_device(n.setDevice, -1)) }

@@ -8,8 +8,8 @@ import "C"
 
 import "unsafe"
 
-// Layout is what the binding takes the ABI's structs to be, by the vendor's names: sizes, and offsets of
-// fields. It is to be compared with what the software NPU was compiled from.
+// Layout returns the layout of the ABI's structs that the binding assumes, by the vendor's names: sizes, and offsets of
+// fields. Tests compare it with what the software NPU was compiled from.
 func Layout() map[string]uintptr {
 	var location C.struct_acl_mem_location
 	var attributes C.struct_acl_ptr_attributes

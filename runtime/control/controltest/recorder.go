@@ -1,5 +1,5 @@
-// Package controltest holds every control.Transport to the contract of package control: [Run] is the
-// suite, [Recorder] the sink that its tests, and others, look into.
+// Package controltest holds every control.Transport to the contract of package control. [Run] is the test suite. [End]
+// drives one transport, and [Recorder] is the sink that records its events; tests of other packages use them as well.
 package controltest
 
 import (
@@ -11,18 +11,17 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// patience is how long a test waits for what must come. It decides nothing but how soon a broken
-// transport is reported.
+// patience is how long a test waits for an event. It only decides how soon a broken transport is reported.
 const patience = time.Minute
 
-// Recorder is a control.Sink that keeps every event, in order.
+// Recorder is a control.Sink that keeps all events in their order.
 type Recorder struct {
 	mu      sync.Mutex
 	events  []effects.Event
 	changed chan struct{} // closed and replaced at each event
 }
 
-// NewRecorder returns an empty one.
+// NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{changed: make(chan struct{})} }
 
 // Post records ev.
@@ -41,7 +40,8 @@ func (r *Recorder) All() []effects.Event {
 	return append([]effects.Event(nil), r.events...)
 }
 
-// Await returns the first event, past or future, of type E that fits. It fails t if none comes.
+// Await returns the first event of type E, past or future, for which fits returns true. It fails the test if none
+// arrives.
 func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -65,7 +65,7 @@ func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
 	}
 }
 
-// Count returns how many events of type E fit so far.
+// Count returns how many of the events so far are of type E and fit.
 func Count[E effects.Event](r *Recorder, fits func(E) bool) int {
 	n := 0
 	for _, ev := range r.All() {

@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// scenarios plays what package contract says a transport may meet. Those that may end
-// in several ways are played several times; which way they end is the transport's to say.
+// scenarios plays the scenarios of package contract. A scenario that may end in several ways is played several times;
+// which way it ends is up to the transport.
 func scenarios(t *testing.T, open control.Opener, host string) {
 	for _, s := range slices.Concat(contract.Asks(), contract.Matches()) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -37,35 +37,35 @@ func scenarios(t *testing.T, open control.Opener, host string) {
 	}
 }
 
-// A stage is a client and a server whose transports complete into one queue.
+// A stage is a client and a server whose transports post into one queue. It implements contract.Stage.
 type stage struct {
 	t    *testing.T
 	host string
 	ends [2]control.Transport
 
 	mu       sync.Mutex
-	told     []told
+	posted   []postedEvent
 	more     chan struct{} // closed and replaced at each event
 	finished bool
 }
 
-type told struct {
+type postedEvent struct {
 	at contract.End
 	ev effects.Event
 }
 
-// mouth is what one node's transport completes into.
-type mouth struct {
+// endSink is the sink of one end's transport.
+type endSink struct {
 	stage *stage
 	at    contract.End
 }
 
 // Post implements control.Sink.
-func (m mouth) Post(ev effects.Event) {
+func (m endSink) Post(ev effects.Event) {
 	s := m.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, told{m.at, ev})
+	s.posted = append(s.posted, postedEvent{m.at, ev})
 	close(s.more)
 	s.more = make(chan struct{})
 }
@@ -80,7 +80,7 @@ func newStage(t *testing.T, open control.Opener, host string) *stage {
 		{Channel: effects.ChannelMeta, Addr: free},
 	}} {
 		var err error
-		if s.ends[at], err = open(control.Env{Servers: servers, Sink: mouth{s, contract.End(at)}}); err != nil {
+		if s.ends[at], err = open(control.Env{Servers: servers, Sink: endSink{s, contract.End(at)}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Kill(contract.End(at)) })
@@ -113,9 +113,9 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 	defer late.Stop()
 	for {
 		s.mu.Lock()
-		if len(s.told) > 0 {
-			x := s.told[0]
-			s.told = s.told[1:]
+		if len(s.posted) > 0 {
+			x := s.posted[0]
+			s.posted = s.posted[1:]
 			s.mu.Unlock()
 			return x.at, x.ev, true
 		}
@@ -132,7 +132,7 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 	}
 }
 
-// Kill implements contract.Stage: a server that shut down answers no more than one that died.
+// Kill implements contract.Stage. A server that was shut down replies no more than one that died.
 func (s *stage) Kill(at contract.End) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -164,7 +164,7 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 // Note implements contract.WireStage.
 func (s *stage) Note() []byte { return []byte("done") }
 
-// Nowhere implements contract.WireStage: a port that stays free for as long as the test runs.
+// Nowhere implements contract.WireStage. It returns a port that stays free for as long as the test runs.
 func (s *stage) Nowhere() effects.Addr {
 	port, err := reserve.Open(s.host)
 	if err != nil {

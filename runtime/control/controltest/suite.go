@@ -10,18 +10,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// End is one transport under test and what it told.
+// End is one transport under test together with the events that it posted.
 type End struct {
 	*Recorder
 	control.Transport
-	t    testing.TB
-	corr effects.Corr
+	t        testing.TB
+	lastCorr effects.Corr
 }
 
-// Post hands a message to the transport; events are posted by the transport itself.
+// Post passes a message to the transport. It hides Recorder.Post, which only the transport calls.
 func (e *End) Post(p *effects.Post) { e.Transport.Post(p) }
 
-// Start makes a transport that ends with the test.
+// Start makes a transport that is shut down at the end of the test.
 func Start(t testing.TB, open control.Opener, servers ...control.Server) *End {
 	t.Helper()
 	recorder := NewRecorder()
@@ -34,7 +34,7 @@ func Start(t testing.TB, open control.Opener, servers ...control.Server) *End {
 	return e
 }
 
-// Stop shuts the transport down and demands that it ends.
+// Stop shuts the transport down and fails the test if that does not succeed.
 func (e *End) Stop() {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -44,9 +44,9 @@ func (e *End) Stop() {
 	}
 }
 
-func (e *End) draw() effects.Corr { e.corr++; return e.corr }
+func (e *End) nextCorr() effects.Corr { e.lastCorr++; return e.lastCorr }
 
-// Dial opens a Conn and demands that it is usable.
+// Dial opens a Conn and fails the test if it is not usable.
 func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.TryDial(channel, addr)
@@ -56,7 +56,7 @@ func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	return opened.Conn
 }
 
-// DialMany opens a Conn with a window, and demands that it is usable.
+// DialMany opens a Conn with a window and fails the test if it is not usable.
 func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.tryDial(&effects.Open{Channel: channel, Window: window, Addr: addr})
@@ -66,7 +66,7 @@ func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr
 	return opened.Conn
 }
 
-// TryDial opens a Conn and returns how that ended.
+// TryDial opens a Conn and returns the completion.
 func (e *End) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opened {
 	e.t.Helper()
 	return e.tryDial(&effects.Open{Channel: channel, Addr: addr})
@@ -74,40 +74,40 @@ func (e *End) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opene
 
 func (e *End) tryDial(open *effects.Open) *effects.Opened {
 	e.t.Helper()
-	corr := e.draw()
+	corr := e.nextCorr()
 	open.Corr = corr
 	e.Open(open)
 	return Await(e.t, e.Recorder, func(ev *effects.Opened) bool { return ev.Corr == corr })
 }
 
-// Ask sends body and scribbles over it, as a machine may once the call returned.
-func (e *End) Ask(conn effects.Conn, body string) effects.Corr {
-	corr := e.draw()
+// SendRequest sends body and then overwrites it, as a machine may once the call has returned.
+func (e *End) SendRequest(conn effects.Conn, body string) effects.Corr {
+	corr := e.nextCorr()
 	span := []byte(body)
 	e.Send(&effects.Send{Corr: corr, Conn: conn, Body: span})
 	scribble(span)
 	return corr
 }
 
-// Tell posts body one-way and returns how that ended.
-func (e *End) Tell(conn effects.Conn, body string) effects.Code {
+// PostMessage posts body one-way and returns the code of its completion.
+func (e *End) PostMessage(conn effects.Conn, body string) effects.Code {
 	e.t.Helper()
-	corr := e.draw()
+	corr := e.nextCorr()
 	span := []byte(body)
 	e.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: span})
 	scribble(span)
 	return Await(e.t, e.Recorder, func(ev *effects.SendDone) bool { return ev.Corr == corr }).Code
 }
 
-// Answer replies to a request.
-func (e *End) Answer(request effects.Request, body string) {
+// SendReply replies to a request.
+func (e *End) SendReply(request effects.Request, body string) {
 	span := []byte(body)
 	e.Reply(&effects.Reply{Request: request, Body: span})
 	scribble(span)
 }
 
-// Asked waits for the message with this body.
-func (e *End) Asked(body string) *effects.Received {
+// AwaitReceived waits for the message with this body.
+func (e *End) AwaitReceived(body string) *effects.Received {
 	e.t.Helper()
 	return Await(e.t, e.Recorder, func(ev *effects.Received) bool { return string(ev.Body) == body })
 }
@@ -121,7 +121,7 @@ func (e *End) WantReply(corr effects.Corr, body string) {
 	}
 }
 
-// WantUnanswered waits for the end of corr and compares its code.
+// WantUnanswered waits for the failure of corr and compares its code.
 func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
 	e.t.Helper()
 	got := Await(e.t, e.Recorder, func(ev *effects.Unanswered) bool { return ev.Corr == corr })
@@ -130,28 +130,29 @@ func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
 	}
 }
 
+// scribble overwrites bytes that the transport must have copied.
 func scribble(span []byte) {
 	for i := range span {
 		span[i] = 0xDB
 	}
 }
 
-// LastWords demands that what was posted before a shutdown arrives. The transports that open makes must
-// give it long to leave: how long that takes is the machine's to say.
-func LastWords(t *testing.T, open control.Opener, host string) {
+// PostedBeforeShutdown checks that messages posted before a shutdown arrive. The transports that open makes must have a
+// long Linger, because how long that takes depends on the load of the machine.
+func PostedBeforeShutdown(t *testing.T, open control.Opener, host string) {
 	for _, channel := range []effects.Channel{effects.ChannelProxy, effects.ChannelDone} {
 		server := Start(t, open, control.Server{Channel: channel, Addr: effects.Addr{Host: host}})
 		client := Start(t, open)
 		conn := client.Dial(channel, server.Servers()[0].Addr)
-		client.Tell(conn, "first")
-		server.Asked("first") // now there is a connection
-		client.Tell(conn, "last words")
+		client.PostMessage(conn, "first")
+		server.AwaitReceived("first") // now the connection is up
+		client.PostMessage(conn, "last words")
 		client.Stop()
-		server.Asked("last words")
+		server.AwaitReceived("last words")
 	}
 }
 
-// Run holds the transports that open makes to the contract. host is where they may bind to free ports.
+// Run holds the transports that open makes to the contract. host is an address whose free ports they may bind.
 func Run(t *testing.T, open control.Opener, host string) {
 	free := effects.Addr{Host: host}
 	servers := []control.Server{
@@ -183,12 +184,12 @@ func Run(t *testing.T, open control.Opener, host string) {
 			effects.ChannelInit: init, effects.ChannelAlloc: alloc,
 		} {
 			conn := client.Dial(channel, addr)
-			corr := client.Ask(conn, "ping "+channel.String())
-			got := server.Asked("ping " + channel.String())
+			corr := client.SendRequest(conn, "ping "+channel.String())
+			got := server.AwaitReceived("ping " + channel.String())
 			if got.Channel != channel || got.Request == 0 || got.Conn == 0 {
 				t.Fatalf("received %+v on %s", got, channel)
 			}
-			server.Answer(got.Request, "pong")
+			server.SendReply(got.Request, "pong")
 			client.WantReply(corr, "pong")
 		}
 	})
@@ -196,8 +197,8 @@ func Run(t *testing.T, open control.Opener, host string) {
 	t.Run("empty bodies are bodies", func(t *testing.T) {
 		client, server, init, _, _ := start(t)
 		conn := client.Dial(effects.ChannelInit, init)
-		corr := client.Ask(conn, "")
-		server.Answer(server.Asked("").Request, "")
+		corr := client.SendRequest(conn, "")
+		server.SendReply(server.AwaitReceived("").Request, "")
 		client.WantReply(corr, "")
 	})
 
@@ -208,13 +209,13 @@ func Run(t *testing.T, open control.Opener, host string) {
 		for round := range 3 {
 			for _, conn := range []effects.Conn{one, two} {
 				body := fmt.Sprint(conn, round)
-				corr := client.Ask(conn, body)
-				got := server.Asked(body)
+				corr := client.SendRequest(conn, body)
+				got := server.AwaitReceived(body)
 				if before, found := seen[conn]; found && before != got.Conn {
 					t.Fatalf("client conn %d was %d at the server and is now %d", conn, before, got.Conn)
 				}
 				seen[conn] = got.Conn
-				server.Answer(got.Request, body)
+				server.SendReply(got.Request, body)
 				client.WantReply(corr, body)
 			}
 		}
@@ -228,10 +229,10 @@ func Run(t *testing.T, open control.Opener, host string) {
 		for _, s := range server.Servers()[2:] {
 			conn := client.Dial(s.Channel, s.Addr)
 			word := "told on " + s.Channel.String()
-			if code := client.Tell(conn, word); code != effects.OK {
+			if code := client.PostMessage(conn, word); code != effects.OK {
 				t.Fatalf("%s: post: %s", s.Channel, code)
 			}
-			if got := server.Asked(word); got.Request != 0 || got.Channel != s.Channel || got.Conn == 0 {
+			if got := server.AwaitReceived(word); got.Request != 0 || got.Channel != s.Channel || got.Conn == 0 {
 				t.Fatalf("%s: received %+v", s.Channel, got)
 			}
 		}
@@ -240,14 +241,14 @@ func Run(t *testing.T, open control.Opener, host string) {
 	t.Run("a request is answered once", func(t *testing.T) {
 		client, server, init, _, _ := start(t)
 		conn := client.Dial(effects.ChannelInit, init)
-		corr := client.Ask(conn, "one")
-		request := server.Asked("one").Request
-		server.Answer(request, "first")
-		server.Answer(request, "second")
-		server.Answer(request+1000, "to nobody")
+		corr := client.SendRequest(conn, "one")
+		request := server.AwaitReceived("one").Request
+		server.SendReply(request, "first")
+		server.SendReply(request, "second")
+		server.SendReply(request+1000, "to nobody")
 		client.WantReply(corr, "first")
-		corr = client.Ask(conn, "two")
-		server.Answer(server.Asked("two").Request, "third")
+		corr = client.SendRequest(conn, "two")
+		server.SendReply(server.AwaitReceived("two").Request, "third")
 		client.WantReply(corr, "third")
 		if n := server.Stats().RepliesDropped; n != 2 {
 			t.Errorf("%d replies dropped, want 2", n)
@@ -257,18 +258,18 @@ func Run(t *testing.T, open control.Opener, host string) {
 	t.Run("a late reply is never delivered", func(t *testing.T) {
 		client, server, init, _, _ := start(t)
 		old := client.Dial(effects.ChannelInit, init)
-		late := client.Ask(old, "slow")
-		request := server.Asked("slow").Request
+		late := client.SendRequest(old, "slow")
+		request := server.AwaitReceived("slow").Request
 		client.Close(old)
 		client.WantUnanswered(late, effects.Closed)
-		server.Answer(request, "too late")
+		server.SendReply(request, "too late")
 
 		conn := client.Dial(effects.ChannelInit, init)
 		if conn == old {
 			t.Fatalf("conn %d was given twice", conn)
 		}
-		corr := client.Ask(conn, "fast")
-		server.Answer(server.Asked("fast").Request, "in time")
+		corr := client.SendRequest(conn, "fast")
+		server.SendReply(server.AwaitReceived("fast").Request, "in time")
 		client.WantReply(corr, "in time")
 		client.Stop()
 		if n := Count(client.Recorder, func(ev *effects.Replied) bool { return ev.Corr == late }); n != 0 {
@@ -279,27 +280,27 @@ func Run(t *testing.T, open control.Opener, host string) {
 	t.Run("lockstep and kind of a Conn are held", func(t *testing.T) {
 		client, server, init, _, proxy := start(t)
 		asks, tells := client.Dial(effects.ChannelInit, init), client.Dial(effects.ChannelProxy, proxy)
-		first := client.Ask(asks, "first")
-		client.WantUnanswered(client.Ask(asks, "second"), effects.Invalid)
-		client.WantUnanswered(client.Ask(tells, "question"), effects.Invalid)
-		if code := client.Tell(asks, "statement"); code != effects.Invalid {
+		first := client.SendRequest(asks, "first")
+		client.WantUnanswered(client.SendRequest(asks, "second"), effects.Invalid)
+		client.WantUnanswered(client.SendRequest(tells, "question"), effects.Invalid)
+		if code := client.PostMessage(asks, "statement"); code != effects.Invalid {
 			t.Errorf("post on an asking conn: %s", code)
 		}
-		server.Answer(server.Asked("first").Request, "still answered")
+		server.SendReply(server.AwaitReceived("first").Request, "still answered")
 		client.WantReply(first, "still answered")
 	})
 
 	t.Run("a window is held", func(t *testing.T) {
 		client, server, init, alloc, proxy := start(t)
 		conn := client.DialMany(effects.ChannelAlloc, 2, alloc)
-		first, second := client.Ask(conn, "first"), client.Ask(conn, "second")
-		client.WantUnanswered(client.Ask(conn, "third"), effects.Invalid)
-		server.Answer(server.Asked("second").Request, "to the second")
+		first, second := client.SendRequest(conn, "first"), client.SendRequest(conn, "second")
+		client.WantUnanswered(client.SendRequest(conn, "third"), effects.Invalid)
+		server.SendReply(server.AwaitReceived("second").Request, "to the second")
 		client.WantReply(second, "to the second")
-		fourth := client.Ask(conn, "fourth")
-		client.WantUnanswered(client.Ask(conn, "fifth"), effects.Invalid)
-		server.Answer(server.Asked("fourth").Request, "to the fourth")
-		server.Answer(server.Asked("first").Request, "to the first")
+		fourth := client.SendRequest(conn, "fourth")
+		client.WantUnanswered(client.SendRequest(conn, "fifth"), effects.Invalid)
+		server.SendReply(server.AwaitReceived("fourth").Request, "to the fourth")
+		server.SendReply(server.AwaitReceived("first").Request, "to the first")
 		client.WantReply(fourth, "to the fourth")
 		client.WantReply(first, "to the first")
 		for channel, at := range map[effects.Channel]effects.Addr{effects.ChannelInit: init, effects.ChannelProxy: proxy} {
@@ -316,8 +317,8 @@ func Run(t *testing.T, open control.Opener, host string) {
 		client.Close(conn)
 		client.Close(conn)
 		client.Close(conn + 1000)
-		client.WantUnanswered(client.Ask(conn, "hello"), effects.Closed)
-		if code := client.Tell(conn+1000, "hello"); code != effects.Closed {
+		client.WantUnanswered(client.SendRequest(conn, "hello"), effects.Closed)
+		if code := client.PostMessage(conn+1000, "hello"); code != effects.Closed {
 			t.Errorf("post on an unknown conn: %s", code)
 		}
 	})
@@ -341,8 +342,8 @@ func Run(t *testing.T, open control.Opener, host string) {
 		client, server, init, _, _ := start(t)
 		conn := client.Dial(effects.ChannelInit, init)
 		large := string(bytes.Repeat([]byte("kv"), 2<<20))
-		corr := client.Ask(conn, large)
-		server.Answer(server.Asked(large).Request, large)
+		corr := client.SendRequest(conn, large)
+		server.SendReply(server.AwaitReceived(large).Request, large)
 		client.WantReply(corr, large)
 	})
 
@@ -354,10 +355,10 @@ func Run(t *testing.T, open control.Opener, host string) {
 			conns[i] = client.Dial(effects.ChannelInit, init)
 		}
 		for i, conn := range conns {
-			corrs[i] = client.Ask(conn, fmt.Sprint("question ", i))
+			corrs[i] = client.SendRequest(conn, fmt.Sprint("question ", i))
 		}
 		for i := range conns {
-			server.Answer(server.Asked(fmt.Sprint("question ", i)).Request, fmt.Sprint("answer ", i))
+			server.SendReply(server.AwaitReceived(fmt.Sprint("question ", i)).Request, fmt.Sprint("answer ", i))
 		}
 		for i, corr := range corrs {
 			client.WantReply(corr, fmt.Sprint("answer ", i))
@@ -367,25 +368,25 @@ func Run(t *testing.T, open control.Opener, host string) {
 	t.Run("shutdown completes everything once", func(t *testing.T) {
 		client, server, init, alloc, proxy := start(t)
 		asks := client.Dial(effects.ChannelInit, init)
-		client.Ask(asks, "never answered")
-		server.Asked("never answered")
-		// These race with Shutdown on purpose; each ends, whichever comes first.
+		client.SendRequest(asks, "never answered")
+		server.AwaitReceived("never answered")
+		// These race with Shutdown on purpose; each completes, whichever is first.
 		for range 50 {
-			client.Open(&effects.Open{Corr: client.draw(), Channel: effects.ChannelAlloc, Addr: alloc})
-			client.Open(&effects.Open{Corr: client.draw(), Channel: effects.ChannelProxy, Addr: proxy})
-			client.Ask(asks, "again")
-			client.Transport.Post(&effects.Post{Corr: client.draw(), Conn: asks, Body: []byte("x")})
+			client.Open(&effects.Open{Corr: client.nextCorr(), Channel: effects.ChannelAlloc, Addr: alloc})
+			client.Open(&effects.Open{Corr: client.nextCorr(), Channel: effects.ChannelProxy, Addr: proxy})
+			client.SendRequest(asks, "again")
+			client.Transport.Post(&effects.Post{Corr: client.nextCorr(), Conn: asks, Body: []byte("x")})
 		}
 		client.Stop()
-		client.WantUnanswered(client.Ask(asks, "after the end"), effects.Closed)
-		if code := client.Tell(asks, "after the end"); code != effects.Closed {
+		client.WantUnanswered(client.SendRequest(asks, "after the end"), effects.Closed)
+		if code := client.PostMessage(asks, "after the end"); code != effects.Closed {
 			t.Errorf("post after the end: %s", code)
 		}
 		if got := client.TryDial(effects.ChannelInit, init); got.Code != effects.Closed {
 			t.Errorf("open after the end: %s", got.Code)
 		}
 		client.Close(asks)
-		client.Answer(1, "after the end")
+		client.SendReply(1, "after the end")
 		client.Stop()
 
 		ends := map[effects.Corr]int{}
@@ -401,7 +402,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 				ends[ev.Corr]++
 			}
 		}
-		for corr := effects.Corr(1); corr <= client.corr; corr++ {
+		for corr := effects.Corr(1); corr <= client.lastCorr; corr++ {
 			if ends[corr] != 1 {
 				t.Errorf("corr %d ended %d times", corr, ends[corr])
 			}

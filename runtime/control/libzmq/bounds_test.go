@@ -44,7 +44,7 @@ func TestQueueIsBoundedAndWakesOnce(t *testing.T) {
 	}
 }
 
-func TestClientsAreRememberedWithinBounds(t *testing.T) {
+func TestClientsAreKeptWithinBounds(t *testing.T) {
 	const limit = 4
 	rapid.Check(t, func(t *rapid.T) {
 		table := newClients(limit)

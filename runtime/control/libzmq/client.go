@@ -16,37 +16,37 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// client is one Conn that the machine opened. A DEALER asks, a PUSH only tells.
+// client is one Conn that the machine opened: a DEALER on a channel with requests, a PUSH on a one-way channel.
 type client struct {
-	*socket // nil where none could be made again
+	*socket // nil if the socket was closed and no new one could be made
 	zeromq.Frames
 	reactor *reactor
 	conn    effects.Conn
 	at      netip.AddrPort
 	window  int
-	// asked are the Sends without an answer, in their order; the ids of questions count from 1.
-	asked  []asked
-	lastID uint64
-	// waiting has what a PUSH has not taken, until expiry.
-	waiting []word
+	// inFlight holds the Sends without a reply, oldest first. Ids of requests count from 1.
+	inFlight []inFlightSend
+	lastID   uint64
+	// pending holds the posted messages that the PUSH has not accepted; expiry ends their wait.
+	pending []pendingMessage
 	expiry  *time.Timer
 }
 
-// asked is a Send that has no answer, under the id that tells its answer from others.
-type asked struct {
+// inFlightSend is a Send that has no reply yet, with the id that its reply carries.
+type inFlightSend struct {
 	id   uint64
 	corr effects.Corr
 }
 
-func (c *client) kind() zmq4.Type {
+func (c *client) socketType() zmq4.Type {
 	if c.Channel.Asks() {
 		return zmq4.DEALER
 	}
 	return zmq4.PUSH
 }
 
-// open makes a Conn to a peer at which somebody took a connection. libzmq connects in the background, so OK says that
-// bytes can be queued.
+// open makes a Conn to a peer that has just accepted a connection (probe). libzmq connects in the background, so OK
+// means that messages can be queued.
 func (r *reactor) open(command *command) {
 	c := &client{reactor: r, at: command.at, window: max(int(command.window), 1),
 		Frames: zeromq.FramesOf(command.channel, command.window)}
@@ -55,7 +55,7 @@ func (r *reactor) open(command *command) {
 		code = c.connect()
 	}
 	if code == effects.OK {
-		c.conn = r.drawConn()
+		c.conn = r.nextConn()
 		r.conns[c.conn] = c
 	}
 	r.sink.Post(&effects.Opened{Corr: command.corr, Conn: c.conn, Code: code})
@@ -64,7 +64,7 @@ func (r *reactor) open(command *command) {
 // connect gives a client its socket.
 func (c *client) connect() effects.Code {
 	r := c.reactor
-	s, err := r.newSocket(c.kind(), c.at.Addr().Is6())
+	s, err := r.newSocket(c.socketType(), c.at.Addr().Is6())
 	if err != nil {
 		return effects.TooMany
 	}
@@ -83,8 +83,8 @@ func (c *client) connect() effects.Code {
 	return effects.Unreachable
 }
 
-// again drops the connection with everything that its peer still sends, and connects anew.
-func (c *client) again() {
+// reconnect drops the connection, with everything that its peer still sends, and makes another one.
+func (c *client) reconnect() {
 	c.reactor.discard(c.socket, 0)
 	c.socket = nil
 	if code := c.connect(); code != effects.OK {
@@ -95,91 +95,92 @@ func (c *client) again() {
 
 func (c *client) receive() (more bool) {
 	if !c.Channel.Asks() {
-		c.flush()
+		c.flushPending()
 		return false
 	}
 	for range budget {
-		m, ok := c.next(c.MostOfAnswer(), c.reactor.config.MaxMessage, false)
+		m, ok := c.next(c.MaxReplyFrames(), c.reactor.config.MaxMessage, false)
 		if !ok {
 			return false
 		}
-		if !c.answered(m) {
-			return false // The new socket is looked at by itself.
+		if !c.takeReply(m) {
+			return false // the reactor looks at the new socket by itself
 		}
 	}
 	return true
 }
 
-var errUnasked = errors.New("an answer that nobody asked for")
+var errUnrequested = errors.New("the reply belongs to no request in flight")
 
-// answered takes one message from the server, and reports whether the connection goes on. After an answer that cannot be
-// taken it does not, nor in lockstep after one that nobody asked for: no later answer could be told from that one.
-func (c *client) answered(m message) bool {
+// takeReply takes one message from the server. It returns false if the connection was replaced: after a malformed reply
+// and, in lockstep, after a reply without a request, because no later reply could be told apart from that one.
+func (c *client) takeReply(m message) bool {
 	r := c.reactor
-	id, body, err := c.Answer(m.frames)
+	id, body, err := c.CutReply(m.frames)
 	if m.fault != nil {
 		err = m.fault
 	}
-	i := 0 // In lockstep there is one.
+	i := 0 // In lockstep there is one request.
 	if c.Matched {
-		i = slices.IndexFunc(c.asked, func(q asked) bool { return q.id == id })
+		i = slices.IndexFunc(c.inFlight, func(q inFlightSend) bool { return q.id == id })
 	}
 	switch {
-	case len(c.asked) == 0 && !c.Matched:
+	case len(c.inFlight) == 0 && !c.Matched:
 		r.stats.unrequested.Add(1)
-		err = errUnasked
+		err = errUnrequested
 	case err != nil:
 		r.stats.malformed.Add(1)
-		for _, q := range c.asked {
+		for _, q := range c.inFlight {
 			r.sink.Post(&effects.Unanswered{Corr: q.corr, Code: effects.Malformed})
 		}
-		c.asked = nil
+		c.inFlight = nil
 	case i < 0:
 		r.stats.unrequested.Add(1)
-		r.seldom.Warn("a peer's answer is dropped", c.at.String(), "channel", c.Channel.String(), "id", id, "err", errUnasked)
+		r.seldom.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "id", id, "err", errUnrequested)
 		return true
 	default:
-		corr := c.asked[i].corr
-		c.asked = slices.Delete(c.asked, i, i+1)
+		corr := c.inFlight[i].corr
+		c.inFlight = slices.Delete(c.inFlight, i, i+1)
 		r.sink.Post(&effects.Replied{Corr: corr, Body: body})
 		return true
 	}
-	r.seldom.Warn("a connection to a peer is ended", c.at.String(), "channel", c.Channel.String(), "err", err,
-		"remedy", "look whether host and port are those of a peer that serves this channel")
-	c.again()
+	r.seldom.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "err", err,
+		"remedy", "check that host and port are those of a peer that serves this channel")
+	c.reconnect()
 	return false
 }
 
-// closeConn drops a Conn with its connection. Nothing that its server still sends can arrive.
+// closeConn ends a Conn and its connection. No reply that its server still sends arrives.
 func (r *reactor) closeConn(conn effects.Conn) {
 	c, found := r.conns[conn]
 	if !found {
 		return
 	}
 	delete(r.conns, conn)
-	for _, q := range c.asked {
+	for _, q := range c.inFlight {
 		r.sink.Post(&effects.Unanswered{Corr: q.corr, Code: effects.Closed})
 	}
-	c.giveUp(effects.Closed)
+	c.failPending(effects.Closed)
 	if c.socket != nil {
 		linger := r.config.Linger
 		if c.Channel.Asks() {
-			linger = 0 // Nobody waits for the answer, so the question need not leave.
+			linger = 0 // No goroutine waits for the reply, so the request need not leave.
 		}
 		r.discard(c.socket, linger)
 	}
 }
 
-// ask carries out a Send.
-func (r *reactor) ask(corr effects.Corr, conn effects.Conn, body []byte) effects.Code {
+// sendRequest carries out a Send.
+func (r *reactor) sendRequest(corr effects.Corr, conn effects.Conn, body []byte) effects.Code {
 	c, found := r.conns[conn]
 	switch {
 	case !found:
 		return effects.Closed
-	case !c.Channel.Asks(), len(c.asked) >= c.window, !zeromq.IsBody(c.Channel, body):
+	case !c.Channel.Asks(), len(c.inFlight) >= c.window, !zeromq.IsBody(c.Channel, body):
 		return effects.Invalid
 	}
-	// What already arrived answers nothing that was not yet asked. A peer that sends without end is not asked.
+	// A message that has already arrived is not the reply to a request that has not yet left. A peer that sends without
+	// end gets no request.
 	if c.socket != nil && !c.Matched && c.receive() {
 		return effects.Refused
 	}
@@ -187,19 +188,19 @@ func (r *reactor) ask(corr effects.Corr, conn effects.Conn, body []byte) effects
 		return effects.Refused
 	}
 	c.lastID++
-	r.message()
+	r.startMessage()
 	if c.Matched {
-		r.append(binary.BigEndian.AppendUint64(make([]byte, 0, zeromq.IDBytes), c.lastID))
+		r.addFrame(binary.BigEndian.AppendUint64(make([]byte, 0, zeromq.IDBytes), c.lastID))
 	}
 	if c.Delimited() {
-		r.append(nil)
+		r.addFrame(nil)
 	}
-	r.body(c.Channel, body)
+	r.addBody(c.Channel, body)
 	err := c.send(r.frames)
 	r.touch(c.socket)
 	if err != nil {
 		return effects.Refused
 	}
-	c.asked = append(c.asked, asked{c.lastID, corr})
+	c.inFlight = append(c.inFlight, inFlightSend{c.lastID, corr})
 	return effects.OK
 }

@@ -16,12 +16,13 @@ type clientKey struct {
 	number uint32
 }
 
-// clients remembers which Conn stands for which client connection, and where it comes from. It keeps two generations: at
+// clients records which Conn stands for which client connection, and the client's address. It keeps two generations: at
 // least the limit clients seen last are found, and never more than twice as many are kept.
 type clients struct {
 	limit int
 
-	mu         sync.Mutex // held for a look only, so that a machine may ask while the reactor waits for it
+	// held for a moment only, so that a machine may call Caller while the reactor waits for that machine
+	mu         sync.Mutex
 	young, old generation
 }
 
@@ -38,9 +39,9 @@ func newClients(limit int) *clients {
 	return &clients{limit: limit, young: newGeneration()}
 }
 
-// conn returns the Conn of the client that frame names, or draws a new one. Only names that the ROUTER itself drew (a
-// zero byte, then a number) are one connection for certain. A client that named itself may have connected anew under the
-// same name, so each of its messages gets a Conn of its own.
+// conn returns the Conn of the client that frame names, or draws a new one. Only a name that the ROUTER itself drew (a
+// zero byte, then a number) is certain to be one connection. A client that chose its own name may have connected anew
+// under the same name, so each of its messages gets a Conn of its own.
 func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() effects.Conn) effects.Conn {
 	if len(frame) != 5 || frame[0] != 0 {
 		return draw()
@@ -62,7 +63,7 @@ func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() ef
 	return conn
 }
 
-// caller returns where a Conn comes from, or none.
+// caller returns the address of the client behind a Conn, or the zero Addr.
 func (c *clients) caller(conn effects.Conn) netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,62 +12,63 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// Config bounds a transport where libzmq can. Zero fields mean their defaults.
+// Config holds the bounds and times of a transport, as far as libzmq can keep them. Zero fields mean their defaults.
 type Config struct {
-	// MaxConns is the most Conns open at a time, and the most that are being opened. Default 4096. Each costs a socket and
-	// two files; where the process may open fewer there are fewer.
+	// MaxConns is the largest number of Conns that are open, and the largest number that are being opened. Default 4096.
+	// Each costs a socket and two files; the number is reduced if the process may open fewer.
 	MaxConns int
-	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
+	// MaxRequests is the largest number of unanswered requests at a time; beyond it the oldest is dropped. Default 65536.
 	MaxRequests int
-	// MaxClients is the least number of clients whose Conn stays the same. Default 65536.
+	// MaxClients is the number of most recent clients whose Conn is certain to stay the same. Default 65536.
 	MaxClients int
-	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger frame is disconnected; a
-	// message of several frames that are larger together is refused once it has come. Default 64 MiB, at least 4096.
+	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger frame is disconnected; a
+	// message of several frames that are larger together is refused once it has arrived. Default 64 MiB, at least 4096.
 	MaxMessage int
-	// QueueCommands and QueueBytes bound what was asked for and not yet carried out. Defaults 65536 and 256 MiB.
+	// QueueCommands and QueueBytes bound the calls that are not yet carried out. Defaults 65536 and 256 MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the most messages that libzmq holds for one peer in each direction, and the most that wait for one
-	// server that we tell something. Default 1000.
+	// HighWater is the largest number of messages that libzmq holds for one peer in each direction, and of posted messages
+	// of one Conn that wait. Default 1000.
 	HighWater int
-	// Backlog is the most connections the system holds until they are accepted. Default 4096; the system may have a lower
-	// limit (net.core.somaxconn).
+	// Backlog is the largest number of connections that the system holds until they are accepted. Default 4096; the system
+	// may have a lower limit (net.core.somaxconn).
 	Backlog int
-	// Handshake is how long a connection may take to shake hands. Default 10s.
+	// Handshake bounds the time of a handshake. Default 10s.
 	Handshake time.Duration
 	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
 	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
-	// ConnectTimeout ends one attempt to connect, and the wait of what is told for a connection that takes it. Default 5s.
+	// ConnectTimeout bounds one attempt to connect, and the time that a posted message waits for a connection that takes
+	// it. Default 5s.
 	ConnectTimeout time.Duration
 	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
 	// and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it
-	// found nothing. Defaults 3s, 30s, 1s. libzmq looks nothing up.
+	// NameTimeout bounds one lookup of a name. NameTTL is how long its result is kept, NameNegativeTTL how long the result
+	// that there is no address is kept. Defaults 3s, 30s, 1s. libzmq itself resolves no names.
 	NameTimeout     time.Duration
 	NameTTL         time.Duration
 	NameNegativeTTL time.Duration
-	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 run at a time.
+	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 lookups run at a time.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Log takes what peers do wrong, and which bounds are missing. Default slog.Default; the logger of the node, where a
-	// node opens the transport.
+	// Log receives what peers do wrong, and which bounds are missing. Default: the logger of the node if a node opens the
+	// transport, otherwise slog.Default.
 	Log *slog.Logger
-	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache: with it,
-	// names that have both families reach IPv6 servers only.
+	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
+	// LMCache: with it, names that have addresses of both families reach IPv6 servers only.
 	IPv6 bool
 	// IOThreads is the number of libzmq's own threads. Default 1.
 	IOThreads int
 }
 
-// Opener returns what runtime takes to make a transport with this configuration.
+// Opener returns the function by which package runtime makes a transport with this configuration.
 func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
-		if env.GuestsMax > 0 {
-			return nil, unbounded(fmt.Sprintf("GuestsMax %d", env.GuestsMax), "libzmq bounds no connections")
+		if env.MaxInbound > 0 {
+			return nil, unbounded(fmt.Sprintf("GuestsMax %d", env.MaxInbound), "libzmq bounds no connections")
 		}
 		if c.Log == nil {
 			c.Log = env.Log
@@ -76,14 +77,14 @@ func (c Config) Opener() control.Opener {
 	}
 }
 
-// unbounded is the error of a setting that libzmq gives no way to keep.
+// unbounded returns the error for a setting that libzmq offers no way to keep.
 func unbounded(what, why string) error {
 	return &control.Error{Code: effects.Unsupported, What: what,
 		Remedy: why + "; use package zmq (control.transport: zmq) there"}
 }
 
-// complete returns c with its defaults filled in, or the first field that cannot be.
-func (c Config) complete() (Config, error) {
+// withDefaults returns c with its defaults filled in, or an error for the first field that is out of its bounds.
+func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.MaxConns, 4096)
 	zeromq.OrDefault(&c.MaxRequests, 65536)
 	zeromq.OrDefault(&c.MaxClients, 65536)
@@ -105,11 +106,11 @@ func (c Config) complete() (Config, error) {
 	zeromq.OrDefault(&c.IOThreads, 1)
 
 	if err := zeromq.Check([]zeromq.Number{
-		// libzmq has at most 65535 sockets in a context; some of them are servers or still lingering.
+		// libzmq has at most 65535 sockets in a context; some are servers, or closed and still lingering.
 		{Name: "MaxConns", Value: c.MaxConns, Min: 1, Max: 32768},
 		{Name: "MaxRequests", Value: c.MaxRequests, Min: 1, Max: 1 << 24},
 		{Name: "MaxClients", Value: c.MaxClients, Min: 1, Max: 1 << 24},
-		// libzmq's own handshake obeys the limit too: below some hundred bytes nothing connects.
+		// The limit also applies to libzmq's own handshake: below some hundred bytes nothing connects.
 		{Name: "MaxMessage", Value: c.MaxMessage, Min: 4096, Max: 1 << 30},
 		{Name: "QueueCommands", Value: c.QueueCommands, Min: 1, Max: 1 << 24},
 		{Name: "QueueBytes", Value: c.QueueBytes, Min: 1, Max: 1 << 34},

@@ -22,8 +22,8 @@ func TestContract(t *testing.T) {
 	controltest.Run(t, unhurried.Opener(), "127.0.0.1")
 }
 
-func TestLastWordsArrive(t *testing.T) {
-	controltest.LastWords(t, libzmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
+func TestPostedMessagesArriveBeforeShutdown(t *testing.T) {
+	controltest.PostedBeforeShutdown(t, libzmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
 }
 
 func TestContractIPv6(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// dial finds out where a peer is and whether anybody listens there, and has the reactor connect to that address. libzmq
-// tells neither: it looks names up in the thread that moves all messages, and tries for ever where nobody is.
+// dial resolves a peer's name, checks that the peer accepts connections, and has the reactor connect to that address.
+// libzmq does neither: it resolves names in the thread that moves all messages, and retries without end if nobody
+// listens.
 func (t *transport) dial(e effects.Open) {
 	at, code := t.reach(&e)
 	t.opening.Add(-1)
@@ -24,7 +25,7 @@ func (t *transport) dial(e effects.Open) {
 	}
 }
 
-// reach returns the first address of a peer that takes a connection.
+// reach returns the first address of a peer that accepts a connection.
 func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code) {
 	if !zeromq.Serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
 		return at, effects.Invalid
@@ -34,7 +35,7 @@ func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if err = knock(ctx, at); err == nil {
+		if err = probe(ctx, at); err == nil {
 			return at, effects.OK
 		}
 	}
@@ -42,11 +43,11 @@ func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code
 		return at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	return at, zeromq.Absent(t.seldom, e.Channel, e.Addr, addrs, err)
+	return at, zeromq.Unreachable(t.seldom, e.Channel, e.Addr, addrs, err)
 }
 
-// knock makes a connection and ends it.
-func knock(ctx context.Context, at netip.AddrPort) error {
+// probe makes a connection and closes it.
+func probe(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-func TestABuildWithoutCgoNamesTheRemedy(t *testing.T) {
+func TestBuildWithoutCgoNamesRemedy(t *testing.T) {
 	_, err := Config{}.Opener()(control.Env{})
 	var e *control.Error
 	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "CGO_ENABLED=1") {

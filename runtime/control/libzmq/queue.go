@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
+// verb says which call a command carries to the reactor.
 type verb uint8
 
 const (
@@ -20,7 +21,7 @@ const (
 	verbReply
 )
 
-// isMessage tells the verbs that hand over one message from those that make and end sockets.
+// isMessage reports whether the command sends one message, as opposed to making or closing sockets.
 func (v verb) isMessage() bool { return v >= verbSend }
 
 // command is one call on its way to the reactor. Its body is bytes[from:to] of its batch.
@@ -35,17 +36,17 @@ type command struct {
 	from, to int
 }
 
-// batch is what was asked for since the reactor last looked, bodies in one arena.
+// batch holds the commands that were queued since the reactor last looked, with all their bodies in one buffer.
 type batch struct {
 	commands []command
 	bytes    []byte
 }
 
-// keptBytes is the largest arena that an emptied batch keeps.
+// keptBytes is the largest buffer that an emptied batch keeps.
 const keptBytes = 1 << 20
 
 func (b *batch) reset() {
-	clear(b.commands) // lets go of zones of addresses
+	clear(b.commands) // releases the zones of addresses
 	b.commands = b.commands[:0]
 	b.bytes = b.bytes[:0]
 	if cap(b.bytes) > keptBytes {
@@ -55,14 +56,14 @@ func (b *batch) reset() {
 
 func (b *batch) body(c *command) []byte { return b.bytes[c.from:c.to:c.to] }
 
-// queue carries commands from any goroutine to the reactor. Two batches change places, so that a
-// steady state allocates nothing.
+// queue carries commands from any goroutine to the reactor. Two batches are exchanged, so that a steady state allocates
+// nothing.
 type queue struct {
 	maxCommands, maxBytes int
 
 	mu      sync.Mutex
 	filling batch
-	woken   bool // somebody will wake the reactor, or has
+	woken   bool // a goroutine has woken the reactor, or is about to
 	closed  bool
 }
 
@@ -73,7 +74,7 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	if q.closed {
 		return effects.Closed, false
 	}
-	// A Close and an Expire are never refused: they have no completion to say so with. Conns bound their number.
+	// A Close and an Expire are never refused: they have no completion to report it with. MaxConns bounds their number.
 	full := len(q.filling.commands) >= q.maxCommands || len(body) > q.maxBytes-len(q.filling.bytes)
 	if full && c.verb != verbClose && c.verb != verbExpire {
 		return effects.TooMany, false
@@ -85,7 +86,7 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	return effects.OK, q.wakes()
 }
 
-// close lets nothing more in. What is in is still carried out.
+// close refuses further commands. Those that are queued are still carried out.
 func (q *queue) close() (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,8 +103,7 @@ func (q *queue) wakes() bool {
 	return wake
 }
 
-// take exchanges the emptied batch of the reactor for the one that was filled. After closed, no
-// command follows.
+// take exchanges the reactor's emptied batch for the filled one. If it returns closed, no command follows.
 func (q *queue) take(b *batch) (closed bool) {
 	b.reset()
 	q.mu.Lock()

@@ -20,7 +20,7 @@ import (
 // spareSockets are the sockets that libzmq may need beside those of Conns and servers: closed ones that still linger.
 const spareSockets = 1024
 
-// reactor owns every socket. Its goroutine receives; commands are carried out by whoever holds mu.
+// reactor owns every socket. Its goroutine receives. Commands are carried out by the goroutine that holds mu.
 type reactor struct {
 	config   Config
 	sink     control.Sink
@@ -31,7 +31,7 @@ type reactor struct {
 	requests *zeromq.Requests[route]
 	clients  *clients
 
-	// mu is held by whoever touches the sockets, and all that follows.
+	// mu guards the sockets and all fields below.
 	mu        sync.Mutex
 	context   *zmq4.Context
 	sockets   map[int]*socket // by their ZMQ_FD
@@ -40,10 +40,11 @@ type reactor struct {
 	lastConn  effects.Conn
 
 	batch batch
-	// dirty sockets may have messages that nothing will signal.
-	dirty, looking []*socket
-	frames         [][]byte // of the message that is sent
-	waitingBytes   int      // of words that wait
+	// dirty holds the sockets on which an operation may have consumed the signal: they may have messages that nothing will
+	// signal.
+	dirty, receiving []*socket
+	frames           [][]byte // of the message that is sent next
+	pendingBytes     int      // of posted messages that wait
 }
 
 func newReactor(config Config, servers int, t *transport) (*reactor, error) {
@@ -74,13 +75,14 @@ func newReactor(config Config, servers int, t *transport) (*reactor, error) {
 	}, nil
 }
 
-func (r *reactor) drawConn() effects.Conn {
+// nextConn returns a Conn that was never used.
+func (r *reactor) nextConn() effects.Conn {
 	r.lastConn++
 	return r.lastConn
 }
 
-// run works until the queue is closed and empty. Commands go before messages, so that a Close drops an answer that has
-// not been looked at.
+// run works until the queue is closed and empty. Commands go before received messages, so that a Close drops a reply
+// that has not been read.
 func (r *reactor) run() {
 	var ready []syscall.EpollEvent
 	for {
@@ -96,27 +98,28 @@ func (r *reactor) run() {
 	}
 }
 
-// turn carries out what is queued and receives what is there. more says that some sockets had more than their budget.
+// turn carries out the queued commands and receives the messages that are there. more says that some sockets had more
+// messages than their budget.
 func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range ready {
-		if s := r.sockets[int(event.Fd)]; s != nil { // Else it was closed since.
+		if s := r.sockets[int(event.Fd)]; s != nil { // otherwise it was closed since
 			r.touch(s)
 		}
 	}
-	r.waiter.forget()
+	r.waiter.resetWake()
 	closed = r.queue.take(&r.batch)
 	r.carryOut()
 	if !closed {
-		r.look()
+		r.receive()
 	}
 	return len(r.dirty) > 0, closed
 }
 
-// help carries out what is queued in the caller's goroutine, which saves a message the way to the reactor's. It does not
-// wait for the sockets and receives nothing that a machine may have no room for, because to post that may wait for the
-// very caller. done says that nothing is left to the reactor.
+// help carries out the queued commands in the caller's goroutine, which saves a message the switch to the reactor's. It
+// does not wait for the lock. It receives nothing either: posting a Received may wait for the very goroutine that
+// calls. done says that nothing is left for the reactor.
 func (r *reactor) help() (done bool) {
 	if !r.mu.TryLock() {
 		return false
@@ -127,8 +130,8 @@ func (r *reactor) help() (done bool) {
 	return r.quiet() && !closed
 }
 
-// quiet reports whether nothing waits in the sockets to which something was done. Their signals may be consumed, so those
-// of which it does not say so must be looked at.
+// quiet reports whether no message waits in the dirty sockets, and clears their list if so. If it returns false the
+// reactor must look at them, because their signals may be consumed.
 func (r *reactor) quiet() bool {
 	if slices.ContainsFunc(r.dirty, func(s *socket) bool { return !s.closed && s.mayGoOn() }) {
 		return false
@@ -141,6 +144,7 @@ func (r *reactor) quiet() bool {
 	return true
 }
 
+// carryOut carries out the commands of the batch in their order.
 func (r *reactor) carryOut() {
 	for i := range r.batch.commands {
 		c := &r.batch.commands[i]
@@ -151,47 +155,47 @@ func (r *reactor) carryOut() {
 		case verbClose:
 			r.closeConn(c.conn)
 		case verbExpire:
-			r.expire(c.conn)
+			r.expirePending(c.conn)
 		case verbSend:
-			if code := r.ask(c.corr, c.conn, body); code != effects.OK {
+			if code := r.sendRequest(c.corr, c.conn, body); code != effects.OK {
 				r.sink.Post(&effects.Unanswered{Corr: c.corr, Code: code})
 			}
 		case verbPost:
-			r.tell(c.corr, c.conn, body)
+			r.postMessage(c.corr, c.conn, body)
 		case verbReply:
 			r.reply(c.request, body)
 		}
 	}
 }
 
-// look receives from every socket that may have something. Those with more than their budget stay dirty.
-func (r *reactor) look() {
-	r.looking, r.dirty = r.dirty, r.looking[:0]
-	for _, s := range r.looking {
+// receive receives from every dirty socket. A socket with more messages than its budget stays dirty.
+func (r *reactor) receive() {
+	r.receiving, r.dirty = r.dirty, r.receiving[:0]
+	for _, s := range r.receiving {
 		s.dirty = false
 		if !s.closed && s.owner.receive() {
 			r.touch(s)
 		}
 	}
-	clear(r.looking)
+	clear(r.receiving)
 }
 
-// append adds a frame to the message that is sent next.
-func (r *reactor) append(frame []byte) { r.frames = append(r.frames, frame) }
+// addFrame adds a frame to the message that is sent next.
+func (r *reactor) addFrame(frame []byte) { r.frames = append(r.frames, frame) }
 
-// message starts a new message that is sent next, with these frames.
-func (r *reactor) message(frames ...[]byte) {
+// startMessage starts a new message with these frames.
+func (r *reactor) startMessage(frames ...[]byte) {
 	clear(r.frames)
 	r.frames = append(r.frames[:0], frames...)
 }
 
-// body adds a body to the message that is sent next.
-func (r *reactor) body(ch effects.Channel, body []byte) {
-	zeromq.Body(ch, body, func(frame []byte, _ bool) { r.append(frame) })
+// addBody adds a body to the message that is sent next.
+func (r *reactor) addBody(ch effects.Channel, body []byte) {
+	zeromq.EachFrame(ch, body, func(frame []byte, _ bool) { r.addFrame(frame) })
 }
 
-// end completes what is outstanding and frees everything. It takes as long as posted messages and replies take to leave,
-// at most Config.Linger.
+// end completes what is outstanding and frees everything. It takes as long as posted messages and replies need to
+// leave, at most Config.Linger.
 func (r *reactor) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

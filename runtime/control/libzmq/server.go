@@ -19,26 +19,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// route is the way back to who asked: a ROUTER, by its position among the servers, the frame that names the client's
-// connection to it, and what goes in front of the answer.
+// route is the way back to the peer that sent a request: a ROUTER, by its position among the servers, and the envelope
+// in front of the reply, which begins with the frame that names the client's connection.
 type route struct {
 	server   int
 	channel  effects.Channel
 	envelope [][]byte
 }
 
-// server takes what peers send on one channel.
+// server receives the messages of one served channel.
 type server struct {
 	*socket
 	reactor *reactor
 	channel effects.Channel
-	index   int // among the servers
+	index   int // its position among the servers
 }
 
 func (s *server) receive() (more bool) {
-	frames := zeromq.MostOfMessage(s.channel)
+	frames := zeromq.MaxRequestFrames(s.channel)
 	if s.channel.Asks() {
-		frames++ // The client's name, which the ROUTER puts first.
+		frames++ // the client's name, which the ROUTER puts first
 	}
 	for range budget {
 		m, ok := s.next(frames, s.reactor.config.MaxMessage, true)
@@ -46,49 +46,51 @@ func (s *server) receive() (more bool) {
 			return false
 		}
 		if s.channel.Asks() {
-			s.asked(m)
+			s.takeRequest(m)
 		} else {
-			s.told(m)
+			s.takeMessages(m)
 		}
 	}
 	return true
 }
 
-// asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
-// empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
-func (s *server) asked(m message) {
+// takeRequest posts a request; the frames before its body are kept as the route of its reply. A malformed request is
+// posted with an empty body. That is not a message of any channel, so the machine replies with an error and the peer
+// does not wait until its timeout.
+func (s *server) takeRequest(m message) {
 	r := s.reactor
 	client := m.frames[0]
-	envelope, body, err := zeromq.Question(s.channel, m.frames[1:])
+	envelope, body, err := zeromq.CutRequest(s.channel, m.frames[1:])
 	if m.fault != nil {
 		err = m.fault
 	}
 	if err != nil {
 		body = nil
-		s.complain(m.from, err)
+		s.logMalformed(m.from, err)
 	}
 	way := route{server: s.index, channel: s.channel, envelope: append([][]byte{client}, envelope...)}
 	request, _, evicted := r.requests.Add(way)
 	if evicted {
 		r.stats.requestsEvicted.Add(1)
 	}
-	s.post(&effects.Received{Conn: r.clients.conn(s.index, client, m.from, r.drawConn), Request: request, Body: body}, m)
+	s.post(&effects.Received{Conn: r.clients.conn(s.index, client, m.from, r.nextConn), Request: request, Body: body}, m)
 }
 
-// told hands on what needs no answer. Of several messages that come together those that fitted are whole.
-func (s *server) told(m message) {
+// takeMessages posts one-way messages. If the peer combined several and there were too many, those that fit the limits
+// are whole and are posted.
+func (s *server) takeMessages(m message) {
 	several := s.channel.Framing() == effects.Several
 	if m.fault != nil || len(m.frames) != 1 && !several {
 		err := m.fault
 		if err == nil {
-			err = fmt.Errorf("a message of %d frames instead of 1", len(m.frames))
+			err = fmt.Errorf("the message has %d frames instead of 1", len(m.frames))
 		}
-		s.complain(m.from, err)
+		s.logMalformed(m.from, err)
 		if !several {
 			return
 		}
 	}
-	conn := s.reactor.drawConn()
+	conn := s.reactor.nextConn()
 	for _, body := range m.frames {
 		s.post(&effects.Received{Conn: conn, Body: body}, m)
 	}
@@ -99,20 +101,20 @@ func (s *server) post(ev *effects.Received, m message) {
 	s.reactor.sink.Post(ev)
 }
 
-func (s *server) complain(from netip.Addr, err error) {
+func (s *server) logMalformed(from netip.Addr, err error) {
 	s.reactor.stats.malformed.Add(1)
-	s.reactor.seldom.Warn("a message cannot be taken", from.String(), "channel", s.channel.String(), "err", err)
+	s.reactor.seldom.Warn("a message is malformed", from.String(), "channel", s.channel.String(), "err", err)
 }
 
-// reply answers one request, if its asker can still be reached.
+// reply sends the reply to one request, or drops and counts it if the peer cannot be reached any more.
 func (r *reactor) reply(request effects.Request, body []byte) {
 	way, found := r.requests.Take(request)
 	if !found || !zeromq.IsBody(way.channel, body) {
 		r.stats.repliesDropped.Add(1)
 		return
 	}
-	r.message(way.envelope...)
-	r.body(way.channel, body)
+	r.startMessage(way.envelope...)
+	r.addBody(way.channel, body)
 	// The ROUTER refuses the first frame if the client is gone or does not read.
 	s := r.listening[way.server]
 	if err := s.send(r.frames); err != nil {
@@ -121,14 +123,15 @@ func (r *reactor) reply(request effects.Request, body []byte) {
 	r.touch(s)
 }
 
-// serve binds one server and returns it with the port that it got. What peers are told stays the name.
+// serve binds one server. It returns the server with the port that was bound; the host stays the configured name,
+// because that is what peers are given.
 func (r *reactor) serve(index int, s control.Server, t *transport) (control.Server, error) {
-	what := zeromq.Serving(s)
+	what := zeromq.DescribeServer(s)
 	switch {
 	case !zeromq.Serves(s.Channel):
 		return s, zeromq.UnknownChannel(what)
-	case s.TellLost:
-		return s, unbounded(what+", told of lost connections", "libzmq does not say whose connection ended")
+	case s.ReportLost:
+		return s, unbounded(what+", with lost connections reported", "libzmq does not say which connection ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.ConnectTimeout)
 	defer cancel()
@@ -175,7 +178,7 @@ func (r *reactor) serve(index int, s control.Server, t *transport) (control.Serv
 	return s, nil
 }
 
-// systemError is an error of libzmq's as the system's, where it is one.
+// systemError returns an error of libzmq as the system's error, if it is one.
 func systemError(err error) error {
 	var e zmq4.Errno
 	if errors.As(err, &e) && e < zmq4.Errno(firstOwnErrno) {
@@ -184,5 +187,5 @@ func systemError(err error) error {
 	return err
 }
 
-// firstOwnErrno is the least of the errors that libzmq has beside the system's.
+// firstOwnErrno is the lowest of the error numbers that libzmq defines in addition to the system's.
 const firstOwnErrno = 156384712

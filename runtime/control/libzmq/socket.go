@@ -12,24 +12,25 @@ import (
 	zmq4 "github.com/pebbe/zmq4"
 )
 
-// budget is the most messages received from one socket before the others and the queue get their turn.
+// budget is the largest number of messages that are received from one socket before the other sockets and the queue get
+// their turn.
 const budget = 256
 
-// socket is one ZeroMQ socket, in the reactor's hands.
+// socket is one ZeroMQ socket. It is used under the reactor's lock.
 type socket struct {
 	*zmq4.Socket
 	fd     int
 	owner  receiver
 	dirty  bool // in the reactor's list of sockets to look at
 	closed bool
-	// wantsOut says that something waits until the socket takes it.
+	// wantsOut says that messages wait until the socket accepts them.
 	wantsOut bool
 	scratch  [][]byte
 }
 
-// receiver is what one kind of socket does with what it received. receive takes what is there, at most budget messages,
-// and reports whether there may be more. Stopping before EAGAIN and saying false would sleep on messages: the signal is
-// consumed.
+// receiver handles the messages of one kind of socket. receive takes the messages that are there, at most budget, and
+// reports whether there may be more. An implementation that stops before EAGAIN and returns false would leave messages
+// unread without a signal, because the signal is consumed.
 type receiver interface {
 	receive() (more bool)
 }
@@ -56,10 +57,10 @@ func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 		raw.SetHeartbeatTimeout(c.HeartbeatTimeout),
 	)
 	if err == nil && kind == zmq4.PUSH {
-		err = raw.SetImmediate(true) // Only a connection that is up takes messages.
+		err = raw.SetImmediate(true) // only a connection that is up accepts messages
 	}
 	if err == nil && kind == zmq4.ROUTER {
-		err = raw.SetRouterMandatory(1) // Else a reply whose asker is gone would vanish uncounted.
+		err = raw.SetRouterMandatory(1) // otherwise a reply whose client is gone would vanish uncounted
 	}
 	if err != nil {
 		_ = raw.Close()
@@ -68,7 +69,7 @@ func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 	return &socket{Socket: raw}, nil
 }
 
-// watch lets the reactor look at s whenever it may have something.
+// watch makes the reactor look at s whenever s signals.
 func (r *reactor) watch(s *socket, owner receiver) error {
 	fd, err := s.GetFd()
 	if err != nil {
@@ -83,7 +84,7 @@ func (r *reactor) watch(s *socket, owner receiver) error {
 	return nil
 }
 
-// touch notes that something was done to s, which may have consumed its signal.
+// touch notes an operation on s that may have consumed its signal.
 func (r *reactor) touch(s *socket) {
 	if !s.dirty && !s.closed {
 		s.dirty = true
@@ -91,7 +92,7 @@ func (r *reactor) touch(s *socket) {
 	}
 }
 
-// discard closes s. What it has not sent gets linger to leave.
+// discard closes s. Messages that it has not sent get linger to leave.
 func (r *reactor) discard(s *socket, linger time.Duration) {
 	if s.owner != nil {
 		delete(r.sockets, s.fd)
@@ -102,27 +103,27 @@ func (r *reactor) discard(s *socket, linger time.Duration) {
 	_ = s.Close()
 }
 
-// peerAddress is the property of a message that says where it comes from.
+// peerAddress is the property of a message that has the address of its sender.
 const peerAddress = "Peer-Address"
 
-// A message is what a socket received. Its frames are the first ones that fit the bounds; fault says why there are fewer
+// A message is one received message. Its frames are the first ones that fit the bounds; fault says why there are fewer
 // than the peer sent, or is nil.
 type message struct {
-	frames [][]byte // valid until the next message; the bytes of each are its owner's
+	frames [][]byte // valid until the next message; the bytes of each frame may be kept
 	from   netip.Addr
 	fault  error
 }
 
-// next receives one message of at most maxFrames and maxBytes; what is beyond is dropped. ok is false when there is none.
-// libzmq hands over whole messages only, and holds all of one until then. named asks for where the message comes from.
+// next receives one message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none.
+// libzmq hands over whole messages only, and holds all frames of one until then. named asks for the sender's address.
 func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) {
 	s.scratch = s.scratch[:0]
 	for n, size, more := 0, 0, true; more; n++ {
 		frame, err := []byte(nil), error(nil)
 		if named && n == 0 {
-			var said map[string]string
-			frame, said, err = s.RecvBytesWithMetadata(zmq4.DONTWAIT, peerAddress)
-			m.from = addressOf(said[peerAddress])
+			var address map[string]string
+			frame, address, err = s.RecvBytesWithMetadata(zmq4.DONTWAIT, peerAddress)
+			m.from = addressOf(address[peerAddress])
 		} else {
 			frame, err = s.RecvBytes(zmq4.DONTWAIT)
 		}
@@ -148,21 +149,23 @@ func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) 
 	return m, true
 }
 
-func addressOf(said string) netip.Addr {
-	at, err := netip.ParseAddr(said)
+func addressOf(address string) netip.Addr {
+	at, err := netip.ParseAddr(address)
 	if err != nil {
 		return netip.Addr{}
 	}
 	return at.Unmap()
 }
 
-// mayGoOn reports whether a message is there, or room for what waits. While it says no, the next one will be signalled.
+// mayGoOn reports whether a message is there, or room for messages that wait. While it returns false, the next one will
+// be signalled.
 func (s *socket) mayGoOn() bool {
 	state, err := s.GetEvents()
 	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0
 }
 
-// send hands over one message without waiting. It fails as a whole: once the first frame is taken, so are the others.
+// send hands over one message without waiting. It fails as a whole: once the first frame is accepted, so are the
+// others.
 func (s *socket) send(frames [][]byte) error {
 	for i, frame := range frames {
 		flags := zmq4.DONTWAIT

@@ -13,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// transport is what others see: it looks peers up and fills the queue of the reactor.
+// transport implements control.Transport: it resolves and probes peers, and fills the queue of the reactor.
 type transport struct {
 	config  Config
 	sink    control.Sink
@@ -28,32 +28,32 @@ type transport struct {
 	seldom  *loglimit.Log
 	names   *names.Resolver
 
-	dialing     context.Context // of all dials; over at Shutdown
+	dialing     context.Context // parent of all dials; canceled by Shutdown
 	stopDialing context.CancelFunc
 	dials       sync.WaitGroup
-	opening     atomic.Int64 // Conns whose peers are looked up and knocked at
+	opening     atomic.Int64 // Conns whose peers are being resolved and probed
 
-	mu   sync.Mutex // held for a look only
-	over bool       // nothing is opened any more
+	mu           sync.Mutex // held for a moment only
+	shuttingDown bool       // Shutdown was called: no Conn is opened any more
 
-	ending sync.Once
-	ended  chan struct{} // closed when everything is freed
-	err    error         // of the end; read after ended
+	shutdownOnce sync.Once
+	shutdownDone chan struct{} // closed when everything is freed
+	shutdownErr  error         // result of Shutdown; read after shutdownDone is closed
 }
 
-// counters are control.Stats while they are counted.
+// counters are the counts of control.Stats.
 type counters struct {
 	malformed, unrequested, repliesDropped, requestsEvicted atomic.Uint64
 }
 
 // Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after one.
 func Listen(config Config, servers []control.Server, sink control.Sink) (control.Transport, error) {
-	config, err := config.complete()
+	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	config.fit()
-	t := &transport{config: config, sink: sink, ended: make(chan struct{}), seldom: loglimit.New(config.Log)}
+	config.fitOpenFiles()
+	t := &transport{config: config, sink: sink, shutdownDone: make(chan struct{}), seldom: loglimit.New(config.Log)}
 	t.queue.maxCommands, t.queue.maxBytes = config.QueueCommands, config.QueueBytes
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
@@ -65,7 +65,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	for i, server := range servers {
 		bound, err := t.reactor.serve(i, server, t)
 		if err != nil {
-			// The bind error is what the caller can act on.
+			// Return the bind error: it is the one that the caller can act on.
 			t.stopDialing()
 			t.names.Wait()
 			t.reactor.config.Linger = 0
@@ -75,41 +75,41 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 		t.servers = append(t.servers, bound)
 	}
 	if len(servers) > 0 {
-		config.Log.Warn("control over libzmq bounds neither the connections of peers nor the memory of a message of many "+
+		config.Log.Warn("control over libzmq bounds neither inbound connections nor the memory of a message of many "+
 			"frames", "remedy", "keep unknown hosts away from the control ports, or set control.transport: zmq")
 	}
 	go t.run()
 	return t, nil
 }
 
-// fit makes Conns fewer where the process may not open as many files: each has two, and half of all are left to peers
-// and to whatever else the process does.
-func (c *Config) fit() {
+// fitOpenFiles reduces the number of Conns if the process may not open enough files: each Conn has two, and half of all
+// files are left to peers and to the rest of the process.
+func (c *Config) fitOpenFiles() {
 	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024
 	}
 	if may := max(limit/4, 1); c.MaxConns > may {
-		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections",
+		c.Log.Warn("this process may open too few files for its connections: their number is reduced",
 			"files_max", limit, "connections_wanted", c.MaxConns, "connections_max", may, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
 		c.MaxConns = may
 	}
 }
 
-// run is the reactor's goroutine, and frees everything at its end.
+// run is the reactor's goroutine. It frees everything at its end.
 func (t *transport) run() {
-	defer close(t.ended)
+	defer close(t.shutdownDone)
 	t.reactor.run()
 	t.dials.Wait()
 	t.names.Wait()
-	t.err = t.reactor.end()
+	t.shutdownErr = t.reactor.end()
 	t.seldom.End()
 }
 
-// push queues c, and returns why it could not. What is quickly done and somebody waits for is done here and now, if
-// nothing goes before it; the reactor does the rest.
+// push queues c, or returns why it could not. A message is carried out right here if no command is before it and the
+// sockets are free; otherwise the reactor carries it out.
 func (t *transport) push(c command, body []byte) effects.Code {
 	code, wake := t.queue.push(c, body)
 	if done := c.verb.isMessage() && wake && t.reactor.help(); wake && !done {
@@ -122,7 +122,7 @@ func (t *transport) Open(e *effects.Open) {
 	code := effects.OK
 	t.mu.Lock()
 	switch {
-	case t.over:
+	case t.shuttingDown:
 		code = effects.Closed
 	case t.opening.Load() >= int64(t.config.MaxConns):
 		code = effects.TooMany
@@ -158,7 +158,7 @@ func (t *transport) Post(e *effects.Post) {
 		code = t.push(command{verb: verbPost, corr: e.Corr, conn: e.Conn}, e.Body)
 	}
 	if code == effects.TooMany {
-		code = effects.Refused // a full queue, as effects.Post says
+		code = effects.Refused // a full queue, as effects.Post defines it
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.SendDone{Corr: e.Corr, Code: code})
@@ -172,7 +172,7 @@ func (t *transport) Reply(e *effects.Reply) {
 	}
 }
 
-// Caller implements control.Transport. A client that came last a long time ago may be forgotten.
+// Caller implements control.Transport. A client that was last seen many clients ago may be forgotten.
 func (t *transport) Caller(conn effects.Conn) netip.Addr { return t.reactor.clients.caller(conn) }
 
 func (t *transport) Servers() []control.Server { return slices.Clone(t.servers) }
@@ -187,9 +187,9 @@ func (t *transport) Stats() control.Stats {
 }
 
 func (t *transport) Shutdown(ctx context.Context) error {
-	t.ending.Do(func() {
+	t.shutdownOnce.Do(func() {
 		t.mu.Lock()
-		t.over = true
+		t.shuttingDown = true
 		t.mu.Unlock()
 		t.stopDialing()
 		if t.queue.close() {
@@ -197,8 +197,8 @@ func (t *transport) Shutdown(ctx context.Context) error {
 		}
 	})
 	select {
-	case <-t.ended:
-		return t.err
+	case <-t.shutdownDone:
+		return t.shutdownErr
 	case <-ctx.Done():
 		return fmt.Errorf("control over libzmq still shutting down: %w", ctx.Err())
 	}

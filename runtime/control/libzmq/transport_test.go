@@ -74,12 +74,12 @@ func TestBoundsHaveTheirCodes(t *testing.T) {
 		t.Errorf("second conn of one: %s", got.Code)
 	}
 	fits := strings.Repeat("x", 4096)
-	client.WantUnanswered(client.Ask(conn, fits+"x"), effects.TooLarge)
-	if got := client.Tell(conn, fits+"x"); got != effects.TooLarge {
+	client.WantUnanswered(client.SendRequest(conn, fits+"x"), effects.TooLarge)
+	if got := client.PostMessage(conn, fits+"x"); got != effects.TooLarge {
 		t.Errorf("post that is too large: %s", got)
 	}
-	corr := client.Ask(conn, fits)
-	server.Answer(server.Asked(fits).Request, "ok")
+	corr := client.SendRequest(conn, fits)
+	server.SendReply(server.AwaitReceived(fits).Request, "ok")
 	client.WantReply(corr, "ok")
 	for range 3 {
 		client.Close(conn)
@@ -104,7 +104,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
 			[]string{`"a;b"`, "IP address"}},
 		{control.Server{Channel: 20, Addr: local}, effects.Invalid, []string{"init, alloc", "heartbeat"}},
-		{control.Server{Channel: effects.ChannelFeed, Addr: local, TellLost: true}, effects.Unsupported,
+		{control.Server{Channel: effects.ChannelFeed, Addr: local, ReportLost: true}, effects.Unsupported,
 			[]string{"channel feed", "lost connections", "control.transport: zmq"}},
 	} {
 		// The first server is fine and must be let go again.
@@ -139,25 +139,25 @@ func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
-	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), GuestsMax: 4})
+	_, err := libzmq.Config{}.Opener()(control.Env{Sink: controltest.NewRecorder(), MaxInbound: 4})
 	var e *control.Error
 	if !errors.As(err, &e) || e.Code != effects.Unsupported || !strings.Contains(err.Error(), "GuestsMax 4") {
 		t.Errorf("a bound that libzmq cannot keep: got %v", err)
 	}
 }
 
-func TestOldestRequestGivesWay(t *testing.T) {
+func TestOldestRequestIsEvicted(t *testing.T) {
 	server := controltest.Start(t, libzmq.Config{MaxRequests: 2}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	corrs := map[string]effects.Corr{}
 	requests := map[string]effects.Request{}
 	for _, body := range []string{"a", "b", "c"} {
-		corrs[body] = client.Ask(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
-		requests[body] = server.Asked(body).Request
+		corrs[body] = client.SendRequest(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
+		requests[body] = server.AwaitReceived(body).Request
 	}
 	for _, body := range []string{"a", "b", "c"} {
-		server.Answer(requests[body], body)
+		server.SendReply(requests[body], body)
 	}
 	client.WantReply(corrs["b"], "b")
 	client.WantReply(corrs["c"], "c")
@@ -166,19 +166,19 @@ func TestOldestRequestGivesWay(t *testing.T) {
 	}
 }
 
-// A server says in the log which bounds it lacks.
-func TestMissingBoundsAreTold(t *testing.T) {
+// A server logs which bounds it lacks.
+func TestMissingBoundsAreLogged(t *testing.T) {
 	var lines logtest.Lines
 	controltest.Start(t, libzmq.Config{Log: lines.Logger()}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
-	if said := lines.With("bounds neither the connections of peers"); len(said) != 1 ||
+	if said := lines.With("bounds neither inbound connections"); len(said) != 1 ||
 		!strings.Contains(said[0], "control.transport: zmq") {
 		t.Errorf("logged %q", said)
 	}
 }
 
-// In lockstep a second answer to one question is not taken for the answer to the next: the connection goes with it.
-func TestUnaskedAnswers(t *testing.T) {
+// In lockstep a second reply to one request is not taken for the reply to the next: the connection is replaced.
+func TestRepliesWithoutRequest(t *testing.T) {
 	router, addr := plaintest.Server(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
@@ -189,28 +189,28 @@ func TestUnaskedAnswers(t *testing.T) {
 		}
 		return got[0]
 	}
-	one := client.Ask(conn, "one")
+	one := client.SendRequest(conn, "one")
 	first := asked("one")
-	plaintest.Say(t, router, first, "", "to one")
-	plaintest.Say(t, router, first, "", "to one, again")
+	plaintest.SendFrames(t, router, first, "", "to one")
+	plaintest.SendFrames(t, router, first, "", "to one, again")
 	client.WantReply(one, "to one")
 	until(t, func() bool { return client.Stats().Unrequested == 1 })
-	two := client.Ask(conn, "two")
+	two := client.SendRequest(conn, "two")
 	second := asked("two")
 	if second == first {
 		t.Error("the connection is still there")
 	}
-	plaintest.Say(t, router, second, "", "to two")
+	plaintest.SendFrames(t, router, second, "", "to two")
 	client.WantReply(two, "to two")
 }
 
-// With ids an answer that nobody asked for is dropped and counted, and the connection goes on; one without an id ends
-// all questions of the connection.
-func TestAnswersUnderForeignIDs(t *testing.T) {
+// On a Conn with ids a reply without a request is dropped and counted, and the connection continues. A reply without an
+// id ends all requests of the connection.
+func TestRepliesWithUnknownIDs(t *testing.T) {
 	router, addr := plaintest.Server(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.DialMany(effects.ChannelAlloc, 2, addr)
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	var got [2][]string
 	for i := range got {
 		var err error
@@ -218,37 +218,37 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 			t.Fatalf("asked %q, %v", got[i], err)
 		}
 	}
-	plaintest.Say(t, router, got[0][0], "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
-	plaintest.Say(t, router, got[1][0], got[1][1], "", "to two")
+	plaintest.SendFrames(t, router, got[0][0], "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
+	plaintest.SendFrames(t, router, got[1][0], got[1][1], "", "to two")
 	client.WantReply(two, "to two")
 	if n := client.Stats().Unrequested; n != 1 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
-	plaintest.Say(t, router, got[0][0], "", "to whom")
+	plaintest.SendFrames(t, router, got[0][0], "", "to whom")
 	client.WantUnanswered(one, effects.Malformed)
-	three := client.Ask(conn, "three")
+	three := client.SendRequest(conn, "three")
 	again, err := router.RecvMessage(0)
 	if err != nil || len(again) != 4 || again[0] == got[0][0] {
 		t.Fatalf("asked %q, %v", again, err)
 	}
-	plaintest.Say(t, router, again[0], again[1], "", "to three")
+	plaintest.SendFrames(t, router, again[0], again[1], "", "to three")
 	client.WantReply(three, "to three")
 }
 
-// What no connection has taken was not handed over, whatever queue would have room for it.
-func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
+// A message that no connection has taken is not handed over, even if a queue would have room for it.
+func TestPostToMutePeerIsRefused(t *testing.T) {
 	client := controltest.Start(t,
 		libzmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
 	conn := client.Dial(effects.ChannelProxy, mute(t))
 	for i := range 2 {
-		if got := client.Tell(conn, "note"); got != effects.Refused {
+		if got := client.PostMessage(conn, "note"); got != effects.Refused {
 			t.Errorf("post %d: %s, want %s", i, got, effects.Refused)
 		}
 	}
 }
 
-// What waits is bounded for each Conn and for all.
-func TestWaitingIsBounded(t *testing.T) {
+// Waiting messages are bounded for each Conn and for all together.
+func TestPendingMessagesAreBounded(t *testing.T) {
 	config := libzmq.Config{MaxMessage: 4096, QueueBytes: 4096, HighWater: 2, ConnectTimeout: time.Hour,
 		Linger: time.Millisecond}
 	client, addr := controltest.Start(t, config.Opener()), mute(t)
@@ -256,10 +256,10 @@ func TestWaitingIsBounded(t *testing.T) {
 	for range 2 {
 		client.Transport.Post(&effects.Post{Corr: 100, Conn: one, Body: []byte("x")})
 	}
-	if got := client.Tell(one, "x"); got != effects.Refused {
+	if got := client.PostMessage(one, "x"); got != effects.Refused {
 		t.Errorf("a word beyond those of a Conn: %s", got)
 	}
-	if got := client.Tell(other, strings.Repeat("x", 4095)); got != effects.Refused {
+	if got := client.PostMessage(other, strings.Repeat("x", 4095)); got != effects.Refused {
 		t.Errorf("bytes beyond those of all: %s", got)
 	}
 	client.Close(one)
@@ -276,7 +276,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-func TestPeerThatComesBackIsAsked(t *testing.T) {
+func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	addr := absent(t)
 	start := func() *controltest.End {
 		return controltest.Start(t, libzmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
@@ -290,17 +290,17 @@ func TestPeerThatComesBackIsAsked(t *testing.T) {
 		t.Errorf("logged %q", said)
 	}
 	first := start()
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "there?")
-	first.Answer(first.Asked("there?").Request, "yes")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "there?")
+	first.SendReply(first.AwaitReceived("there?").Request, "yes")
 	client.WantReply(corr, "yes")
 	first.Stop()
 	second := start()
-	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
-	second.Answer(second.Asked("and now?").Request, "me")
+	corr = client.SendRequest(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.SendReply(second.AwaitReceived("and now?").Request, "me")
 	client.WantReply(corr, "me")
 }
 
-// A name server that says nothing holds up whoever asks for its names, and nobody else: libzmq looks nothing up.
+// A name server that does not answer delays only connections to its names, because libzmq resolves none.
 func TestSilentNameServer(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	var looked atomic.Int32
@@ -312,16 +312,16 @@ func TestSilentNameServer(t *testing.T) {
 		}}.Opener())
 	client.Open(&effects.Open{Corr: 1000, Channel: effects.ChannelInit, Addr: effects.Addr{Host: "silent.example", Port: 7}})
 	until(t, func() bool { return looked.Load() == 1 })
-	corr := client.Ask(client.Dial(effects.ChannelInit, addr), "ping")
-	server.Answer(server.Asked("ping").Request, "pong")
+	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), "ping")
+	server.SendReply(server.AwaitReceived("ping").Request, "pong")
 	client.WantReply(corr, "pong")
 	client.Stop()
 	controltest.Await(t, client.Recorder, func(e *effects.Opened) bool { return e.Corr == 1000 && e.Code == effects.Closed })
 }
 
-// A server knows where its clients come from. Of a client that named itself each question is one of its own, because
-// another one may have connected under the name since.
-func TestWhereClientsComeFrom(t *testing.T) {
+// A server knows the addresses of its clients. Each request of a client that named its own socket has a Conn of its
+// own, because another process may have connected under that name since.
+func TestClientAddresses(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	loopback := netip.MustParseAddr("127.0.0.1")
 	named, plain := plaintest.Socket(t, zmq4.REQ), plaintest.Client(t, zmq4.REQ, addr)
@@ -332,8 +332,8 @@ func TestWhereClientsComeFrom(t *testing.T) {
 	conns := map[effects.Conn]int{}
 	for i, socket := range []*zmq4.Socket{named, named, plain, plain} {
 		body := fmt.Sprint("question ", i)
-		plaintest.Say(t, socket, body)
-		got := server.Asked(body)
+		plaintest.SendFrames(t, socket, body)
+		got := server.AwaitReceived(body)
 		conns[got.Conn]++
 		if got.Origin == 0 {
 			t.Errorf("question %d has no origin", i)
@@ -341,8 +341,8 @@ func TestWhereClientsComeFrom(t *testing.T) {
 		if from := server.Caller(got.Conn); socket == plain && from != loopback {
 			t.Errorf("question %d comes from %v", i, from)
 		}
-		server.Answer(got.Request, body)
-		plaintest.Hear(t, socket, body)
+		server.SendReply(got.Request, body)
+		plaintest.WantFrames(t, socket, body)
 	}
 	if len(conns) != 3 {
 		t.Errorf("the Conns are %v, want two of one question and one of two", conns)
@@ -352,12 +352,12 @@ func TestWhereClientsComeFrom(t *testing.T) {
 	}
 }
 
-// A message whose frames are too large together is answered as no question, though each of them may come.
+// A message whose frames are too large together gets a reply like a malformed request, although each frame is allowed.
 func TestManyFramesOfTooManyBytes(t *testing.T) {
 	server, addr := serve(t, effects.ChannelMeta)
 	dealer := plaintest.Client(t, zmq4.DEALER, addr)
 	part := strings.Repeat("x", 1<<20)
-	plaintest.Say(t, dealer, "", part, part)
+	plaintest.SendFrames(t, dealer, "", part, part)
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == 1 })
 	if len(got.Body) != 0 {
 		t.Fatalf("it has a body of %d bytes", len(got.Body))

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// eventsAtOnce is the most sockets that one look finds ready; the others are found by the next.
+// eventsAtOnce is the largest number of ready sockets that one call finds; the next call finds the others.
 const eventsAtOnce = 256
 
 // past is a deadline that has passed.
 var past = time.Now()
 
-// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake, in Go's network poller, without
-// a thread. The poller watches one file, an epoll instance, in which all ZMQ_FDs are; nested like
-// this it becomes ready when any of them does. Only wake may be called from other goroutines.
+// waiter sleeps, in Go's network poller and without a thread, until the ZMQ_FD of a socket is ready or wake is called.
+// The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this it becomes ready when any of
+// them does. Only wake may be called from other goroutines.
 type waiter struct {
 	epoll  int
 	file   *os.File // owns epoll
@@ -60,9 +60,9 @@ func (w *waiter) remove(fd int) error {
 // wake ends the present or the next wait.
 func (w *waiter) wake() { _ = w.file.SetReadDeadline(past) }
 
-// forget makes the waiter able to wait again after a wake. What the wake was for must be looked at
-// after, not before.
-func (w *waiter) forget() { _ = w.file.SetReadDeadline(time.Time{}) }
+// resetWake makes the waiter able to wait again after a wake. Look for the reason of the wake after this call, not
+// before: a wake in between would be lost.
+func (w *waiter) resetWake() { _ = w.file.SetReadDeadline(time.Time{}) }
 
 // ready returns the files that are ready now.
 func (w *waiter) ready() []syscall.EpollEvent {
@@ -77,7 +77,7 @@ func (w *waiter) ready() []syscall.EpollEvent {
 	}
 }
 
-// wait returns the files that are ready, once some are; none after a wake.
+// wait returns the files that are ready once there are some, or none after a wake.
 func (w *waiter) wait() (ready []syscall.EpollEvent) {
 	// The error is the wake.
 	_ = w.raw.Read(func(uintptr) bool {

@@ -1,9 +1,16 @@
 // Package reserve keeps a TCP port for a server that binds it later, or binds it again after a restart.
 //
-// A port that was merely found free may belong to somebody else by the time its server binds it: each listener that
-// asks for any port and each outgoing connection takes one. So a socket that never listens stays bound to it. Linux
-// gives such a port to nobody who did not name it, and lets whoever names it bind it too, as long as both set
-// SO_REUSEADDR, which the listeners of ZeroMQ and of Go do. While no server listens, connections are refused.
+// A port that was merely found to be free may be taken by another process before its server binds it: every listener
+// that asks for any port takes one, and every outgoing connection does. Therefore a [Port] keeps a socket bound to the
+// port that never listens. Linux gives such a port only to a process that asks for this very number, and lets that
+// process bind it as long as both sockets set SO_REUSEADDR, which the listeners of ZeroMQ and of Go do. While no server
+// listens, connections to the port are refused.
+//
+// Example: a command reserves a port, writes the address into configuration files, and starts a server that binds it:
+//
+//	port, err := reserve.Open("10.0.0.1")
+//	defer port.Close()
+//	start(port.Addr())
 package reserve
 
 import (
@@ -15,13 +22,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Port is reserved until Close, whoever listens there meanwhile.
+// A Port is a TCP port that stays reserved until Close, whether a server listens on it meanwhile or not.
 type Port struct {
 	addr effects.Addr
 	fd   int
 }
 
-// Open reserves a port of a local IP address, which the system chooses.
+// Open reserves a port of a local IP address; the system chooses its number.
 func Open(host string) (*Port, error) {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
@@ -40,7 +47,7 @@ func Open(host string) (*Port, error) {
 	return &Port{addr: effects.Addr{Host: host, Port: port}, fd: fd}, nil
 }
 
-// sockaddr is ip with port zero.
+// sockaddr returns ip with port zero, which makes bind choose a free port.
 func sockaddr(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
 	if ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4()}
@@ -48,6 +55,7 @@ func sockaddr(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: ip.As16()}
 }
 
+// bind binds fd to an address so that other sockets may bind the same port, and returns the port.
 func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, fmt.Errorf("set SO_REUSEADDR: %w", err)
@@ -68,8 +76,8 @@ func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
 	panic(fmt.Sprintf("BUG: a TCP socket is bound to a %T", bound))
 }
 
-// Addr is the address with the port.
+// Addr returns the reserved address with its port.
 func (p *Port) Addr() effects.Addr { return p.addr }
 
-// Close gives the port up. It is called once.
+// Close gives the port up. It must be called once.
 func (p *Port) Close() error { return unix.Close(p.fd) }

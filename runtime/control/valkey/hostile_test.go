@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey"
 )
 
-// A server whose replies are beyond all bounds, or no server of this kind, costs an error and no more.
+// A server whose replies exceed all bounds, or that is no Valkey server, costs one error and nothing else.
 func TestRepliesWithoutBounds(t *testing.T) {
 	for _, says := range []string{"*999999999999999\r\n", "$999999999999999\r\n", "*99999999999999999999\r\n",
 		strings.Repeat("*1\r\n", 1<<20)} {
@@ -34,7 +34,7 @@ func TestRepliesWithoutBounds(t *testing.T) {
 		}()
 		r := &rig{t: t, other: &other{}, said: make(chan effects.Event, 64)}
 		open := func(control.Env) (control.Transport, error) { return r.other, nil }
-		r.Transport, err = valkey.Beside(open, valkey.Config{Stream: "log"})(control.Env{
+		r.Transport, err = valkey.WithLog(open, valkey.Config{Stream: "log"})(control.Env{
 			Sink: r, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey"
 )
 
-// lines are what is logged, a line each.
+// lines receives log lines.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -23,8 +23,8 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A server that is spoken to by TLS and says nothing is told of with what to change, although the machine's patience is
-// over by then.
+// A server that accepts TLS connections and stays silent is logged with what to change, although the machine has given
+// up its request by then.
 func TestSilentServerIsToldOf(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestSilentServerIsToldOf(t *testing.T) {
 	defer func() { _ = silent.Close() }()
 	r, said := &rig{t: t, other: &other{}, said: make(chan effects.Event, 64)}, make(lines, 64)
 	open := func(control.Env) (control.Transport, error) { return r.other, nil }
-	r.Transport, err = valkey.Beside(open, valkey.Config{
+	r.Transport, err = valkey.WithLog(open, valkey.Config{
 		Stream: "log", TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Dial: 100 * time.Millisecond,
 	})(control.Env{Sink: r, Log: slog.New(slog.NewTextHandler(said, nil))})
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// Beside opens the transport that open makes, and has the log be kept by a server.
-func Beside(open control.Opener, c Config) control.Opener {
+// WithLog returns an opener of the transport that open makes, whose channel ChannelLog is carried by a Valkey server.
+func WithLog(open control.Opener, c Config) control.Opener {
 	return func(env control.Env) (control.Transport, error) {
-		other, err := open(env)
+		wrapped, err := open(env)
 		if err != nil {
 			return nil, err
 		}
@@ -26,40 +26,41 @@ func Beside(open control.Opener, c Config) control.Opener {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		return &transport{
-			Transport: other, config: c, sink: env.Sink, lines: loglimit.New(log), ctx: ctx, cancel: cancel,
+			Transport: wrapped, config: c, sink: env.Sink, log: loglimit.New(log), ctx: ctx, cancel: cancel,
 			conns: map[effects.Conn]*conn{},
 		}, nil
 	}
 }
 
-// transport is another one for all channels but one.
+// transport implements control.Transport: it handles ChannelLog itself and passes everything else to the wrapped
+// transport.
 type transport struct {
 	control.Transport
 	config Config
 	sink   control.Sink
-	lines  *loglimit.Log
+	log    *loglimit.Log
 	ctx    context.Context
 	cancel context.CancelFunc
-	work   sync.WaitGroup // a goroutine for each connection
+	work   sync.WaitGroup // one goroutine for each connection
 
-	mu    sync.Mutex
-	ended bool
-	conns map[effects.Conn]*conn
-	last  effects.Conn
+	mu       sync.Mutex
+	shutDown bool
+	conns    map[effects.Conn]*conn
+	last     effects.Conn
 }
 
-// ours is where our connections' numbers begin. Those of the other transport are counted from 1.
-const ours effects.Conn = 1 << 62
+// firstConn is where the numbers of connections for the log begin. The wrapped transport counts its own from 1.
+const firstConn effects.Conn = 1 << 62
 
-// conn is a connection as the machine knows it: one question at a time.
+// conn is one Conn to the log as the machine knows it: one request at a time.
 type conn struct {
-	asked  effects.Corr // without an answer; 0: nothing is
-	bodies chan []byte  // of questions
-	ctx    context.Context
-	cancel context.CancelFunc
+	inFlight effects.Corr // the request in flight; 0: none
+	bodies   chan []byte  // of requests, for the connection's goroutine
+	ctx      context.Context
+	cancel   context.CancelFunc
 }
 
-// Open implements control.Transport. Nothing connects before there is a question.
+// Open implements control.Transport. The server is contacted when the first request is sent.
 func (t *transport) Open(e *effects.Open) {
 	if e.Channel != effects.ChannelLog {
 		t.Transport.Open(e)
@@ -67,10 +68,10 @@ func (t *transport) Open(e *effects.Open) {
 	}
 	done := &effects.Opened{Corr: e.Corr, Code: effects.Closed}
 	t.mu.Lock()
-	if !t.ended {
+	if !t.shutDown {
 		at := net.JoinHostPort(e.Addr.Host, strconv.Itoa(int(e.Addr.Port)))
 		t.last++
-		done.Code, done.Conn = effects.OK, ours+t.last
+		done.Code, done.Conn = effects.OK, firstConn+t.last
 		c := &conn{bodies: make(chan []byte, 1)}
 		c.ctx, c.cancel = context.WithCancel(t.ctx)
 		t.conns[done.Conn] = c
@@ -83,7 +84,7 @@ func (t *transport) Open(e *effects.Open) {
 
 // Close implements control.Transport.
 func (t *transport) Close(id effects.Conn) {
-	if id < ours {
+	if id < firstConn {
 		t.Transport.Close(id)
 		return
 	}
@@ -92,15 +93,15 @@ func (t *transport) Close(id effects.Conn) {
 	delete(t.conns, id)
 	t.mu.Unlock()
 	if c != nil {
-		t.over(c, effects.Closed)
+		t.end(c, effects.Closed)
 	}
 }
 
-// over ends what was asked on a connection that is none any more.
-func (t *transport) over(c *conn, code effects.Code) {
+// end cancels a connection and completes its request in flight.
+func (t *transport) end(c *conn, code effects.Code) {
 	t.mu.Lock()
-	asked := c.asked
-	c.asked = 0
+	asked := c.inFlight
+	c.inFlight = 0
 	c.cancel()
 	t.mu.Unlock()
 	if asked != 0 {
@@ -110,23 +111,23 @@ func (t *transport) over(c *conn, code effects.Code) {
 
 // Send implements control.Transport.
 func (t *transport) Send(e *effects.Send) {
-	if e.Conn < ours {
+	if e.Conn < firstConn {
 		t.Transport.Send(e)
 		return
 	}
 	t.mu.Lock()
 	c := t.conns[e.Conn]
-	if c == nil || t.ended || c.asked != 0 {
+	if c == nil || t.shutDown || c.inFlight != 0 {
 		t.mu.Unlock()
 		t.sink.Post(&effects.Unanswered{Corr: e.Corr, Code: effects.Closed})
 		return
 	}
-	c.asked = e.Corr
-	c.bodies <- append([]byte(nil), e.Body...) // There is room: what was asked before has its answer.
+	c.inFlight = e.Corr
+	c.bodies <- append([]byte(nil), e.Body...) // This never blocks: the previous request is complete.
 	t.mu.Unlock()
 }
 
-// serve carries out what is asked on a connection, until it is closed.
+// serve carries out the requests of a connection until it is closed.
 func (t *transport) serve(c *conn, s *server) {
 	defer t.work.Done()
 	defer s.close()
@@ -135,23 +136,24 @@ func (t *transport) serve(c *conn, s *server) {
 		case <-c.ctx.Done():
 			return
 		case body := <-c.bodies:
-			t.ask(c, s, body)
+			t.carryOut(c, s, body)
 		}
 	}
 }
 
-// ask carries a question out, and says what came of it if that is still wanted.
-func (t *transport) ask(c *conn, s *server, body []byte) {
+// carryOut carries out a request, and posts its result unless the request has been completed meanwhile.
+func (t *transport) carryOut(c *conn, s *server, body []byte) {
 	answer, err := s.carryOut(t.ctx, c.ctx, body)
 	t.mu.Lock()
-	corr := c.asked
+	corr := c.inFlight
 	wanted := corr != 0
-	c.asked = 0
-	ended := t.ended
+	c.inFlight = 0
+	ended := t.shutDown
 	t.mu.Unlock()
 	if err != nil && (wanted || !ended && !errors.Is(err, context.Canceled)) {
-		// Also what nobody waits for any more: a server that hears TLS and says nothing is found out later than that.
-		t.lines.Warn("the log does not do what is asked", s.at, remedy(err, s.at)...)
+		// Log this even if the request is complete: a server that accepts TLS connections and stays silent fails only after
+		// the machine has given up.
+		t.log.Warn("a request to the shared log failed", s.at, remedy(err, s.at)...)
 	}
 	switch {
 	case !wanted:
@@ -165,19 +167,19 @@ func (t *transport) ask(c *conn, s *server, body []byte) {
 // Shutdown implements control.Transport.
 func (t *transport) Shutdown(ctx context.Context) error {
 	t.mu.Lock()
-	t.ended = true
+	t.shutDown = true
 	all := t.conns
 	t.conns = map[effects.Conn]*conn{}
 	t.mu.Unlock()
 	for _, c := range all {
-		t.over(c, effects.Closed)
+		t.end(c, effects.Closed)
 	}
 	t.cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		t.work.Wait()
-		t.lines.End()
+		t.log.End()
 	}()
 	err := t.Transport.Shutdown(ctx)
 	select {

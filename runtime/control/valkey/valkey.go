@@ -1,9 +1,17 @@
-// Package valkey keeps the log that directories share in a stream of a Valkey server, or of a Redis server from 6.2 on:
-// it carries out what a machine sends on [effects.ChannelLog], beside a transport for all other channels.
+// Package valkey carries the log that replicated directories share, in a stream of a Valkey server, or of a Redis
+// server from version 6.2 on. It carries out the requests that a directory's machine sends on [effects.ChannelLog]; all
+// other channels stay with the transport that it wraps ([WithLog]).
 //
-// An entry is the field "e" of a stream's entry, and its position that one's id. The stream is cut about where the
-// request says. Nothing is asked again by itself, so an entry is put there at most once for each Send. A
-// server that does not answer holds up nobody: the machine ends its question by a Close.
+// One log entry is one entry of the stream, with the field "e"; the position of the log entry is the id of the
+// stream's. The stream is trimmed approximately to the length or position that a request names. Nothing is retried
+// here, so an entry is added at most once for each Send. A server that does not answer blocks no other request: the
+// machine ends its request by a Close.
+//
+// Example: two directories share a log.
+//
+//	directory A                        Valkey                       directory B
+//	XADD log MAXLEN ~ n * e entry ──►  1700000000000-0
+//	                                   entry                   ◄──  XRANGE log (last + COUNT 4096
 package valkey
 
 import (
@@ -22,58 +30,58 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// Config says where the log is.
+// Config says where the log is and how to reach it.
 type Config struct {
-	Stream         string        // its key
+	Stream         string        // key of the stream
 	User, Password string        // empty: none
-	TLS            *tls.Config   // see Encrypted; nil: nothing is encrypted
-	Dial           time.Duration // to connect; 0: 2 s
-	Stalled        time.Duration // after which a connection that says nothing is given up; 0: 5 s
-	Entries        uint32        // the most that one answer holds; 0: 4096
+	TLS            *tls.Config   // see TLSConfig; nil: no encryption
+	Dial           time.Duration // timeout of one attempt to connect; 0: 2 s
+	Stalled        time.Duration // time without a byte after which a connection is given up; 0: 5 s
+	Entries        uint32        // largest number of entries in one reply; 0: 4096
 }
 
-// server is a connection to a server, which is made when it is needed. One goroutine has it.
+// server is a connection to a Valkey server, made when a request needs it. It belongs to one goroutine.
 type server struct {
 	config Config
 	at     string
-	conn   redis.Conn // nil: there is none
+	conn   redis.Conn // nil if there is no connection
 	last   sharedlog.Position
 	reads  uint
 }
 
-// connect makes the connection, if there is none that works. It goes on when nobody waits any more, so that it is told
-// why it fails: for the time to connect and twice the time to be silent at most.
-func (s *server) connect(life context.Context) error {
+// connect makes the connection if none works. It goes on even if the machine has given up the request (ctx of
+// carryOut), so that the log can say why connecting fails: at most for Config.Dial and twice Config.Stalled.
+func (s *server) connect(transportCtx context.Context) error {
 	if s.conn != nil && s.conn.Err() == nil {
 		return nil
 	}
 	s.close()
 	dial, stalled := cmp.Or(s.config.Dial, 2*time.Second), cmp.Or(s.config.Stalled, 5*time.Second)
 	var err error
-	s.conn, err = redis.DialContext(life, "tcp", s.at, redis.DialUsername(s.config.User),
+	s.conn, err = redis.DialContext(transportCtx, "tcp", s.at, redis.DialUsername(s.config.User),
 		redis.DialPassword(s.config.Password), redis.DialClientName("kvferry-directory"),
 		redis.DialContextFunc(dialer(dial, s.config.TLS)), redis.DialReadTimeout(stalled),
 		redis.DialWriteTimeout(stalled))
 	if err != nil {
-		s.conn = nil // Otherwise it may be an interface that holds a nil pointer.
+		s.conn = nil // redigo may return an interface that holds a nil pointer
 	}
 	return err
 }
 
 func (s *server) close() {
 	if s.conn != nil {
-		_ = s.conn.Close() // What it could say of its end helps nobody.
+		_ = s.conn.Close() // an error of a connection that is closed anyway is of no use
 		s.conn = nil
 	}
 }
 
-// carryOut does what a question wants, for as long as ctx goes on.
-func (s *server) carryOut(life, ctx context.Context, body []byte) ([]byte, error) {
+// carryOut carries out one request, for as long as ctx is not canceled, and returns the encoded answer.
+func (s *server) carryOut(transportCtx, ctx context.Context, body []byte) ([]byte, error) {
 	var r sharedlog.Request
 	if err := r.Decode(body); err != nil {
 		return nil, err
 	}
-	err := s.connect(life)
+	err := s.connect(transportCtx)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -92,38 +100,40 @@ func (s *server) carryOut(life, ctx context.Context, body []byte) ([]byte, error
 	return a.Append(nil), nil
 }
 
+// add appends an entry to the stream and trims the stream.
 func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
 	keep := []any{"MAXLEN", "~", r.Keep}
 	if r.Before != (sharedlog.Position{}) {
-		keep = []any{"MINID", "~", name(r.Before)}
+		keep = []any{"MINID", "~", entryID(r.Before)}
 	}
 	args := append(append([]any{s.config.Stream}, keep...), "*", "e", r.Entry)
 	id, err := redis.String(redis.DoContext(s.conn, ctx, "XADD", args...))
 	if err == nil {
-		a.Last, err = position(id)
+		a.Last, err = parsePosition(id)
 	}
 	return a, err
 }
 
-// looksEvery is how many reads may pass until one looks where the log really ends: that it begins anew shows there
-// alone.
-const looksEvery = 32
+// tailCheckEvery is after how many reads the true end of the log is read. Only there does it show if the log has begun
+// anew, for example because the server restarted without its data.
+const tailCheckEvery = 32
 
+// read returns the entries after a position, and the position of the last entry of the log.
 func (s *server) read(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
 	start := "-"
 	if r.After != (sharedlog.Position{}) {
-		start = "(" + name(r.After)
+		start = "(" + entryID(r.After)
 	}
 	most := min(r.Most, cmp.Or(s.config.Entries, 4096))
-	a.Entries, err = entries(redis.DoContext(s.conn, ctx, "XRANGE", s.config.Stream, start, "+", "COUNT", most))
+	a.Entries, err = parseEntries(redis.DoContext(s.conn, ctx, "XRANGE", s.config.Stream, start, "+", "COUNT", most))
 	if err != nil {
 		return a, err
 	}
 	if n := len(a.Entries); n > 0 {
 		s.last = a.Entries[n-1].At
 	}
-	if s.reads%looksEvery == 0 || len(a.Entries) == int(most) {
-		end, err := entries(redis.DoContext(s.conn, ctx, "XREVRANGE", s.config.Stream, "+", "-", "COUNT", 1))
+	if s.reads%tailCheckEvery == 0 || len(a.Entries) == int(most) {
+		end, err := parseEntries(redis.DoContext(s.conn, ctx, "XREVRANGE", s.config.Stream, "+", "-", "COUNT", 1))
 		if err != nil {
 			return a, err
 		}
@@ -137,8 +147,8 @@ func (s *server) read(ctx context.Context, r *sharedlog.Request) (a sharedlog.An
 	return a, nil
 }
 
-// entries are those of an answer. A stream that somebody else writes to may have other fields beside ours.
-func entries(reply any, err error) (all []sharedlog.Stored, _ error) {
+// parseEntries decodes the entries of a reply. An entry that another program added may have fields beside ours.
+func parseEntries(reply any, err error) (all []sharedlog.Stored, _ error) {
 	found, err := redis.Values(reply, err)
 	for _, each := range found {
 		var id string
@@ -148,9 +158,9 @@ func entries(reply any, err error) (all []sharedlog.Stored, _ error) {
 			_, err = redis.Scan(pair, &id, &fields)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("an entry is no entry of a stream: %w", err)
+			return nil, fmt.Errorf("the reply has a malformed stream entry: %w", err)
 		}
-		at, err := position(id)
+		at, err := parsePosition(id)
 		if err != nil {
 			return nil, err
 		}
@@ -165,24 +175,25 @@ func entries(reply any, err error) (all []sharedlog.Stored, _ error) {
 	return all, err
 }
 
-// position is that of an id.
-func position(id string) (p sharedlog.Position, err error) {
+// parsePosition parses the id of a stream's entry.
+func parsePosition(id string) (p sharedlog.Position, err error) {
 	major, minor, ok := strings.Cut(id, "-")
 	p.Major, err = strconv.ParseUint(major, 10, 64)
 	if err == nil {
 		p.Minor, err = strconv.ParseUint(minor, 10, 64)
 	}
 	if err != nil || !ok {
-		return p, fmt.Errorf("the id of an entry is %q: give the key of a stream", id)
+		return p, fmt.Errorf("a stream entry has the id %q: directory.log_stream must be the key of a stream", id)
 	}
 	return p, nil
 }
 
-func name(p sharedlog.Position) string {
+// entryID returns the id of a stream's entry at a position.
+func entryID(p sharedlog.Position) string {
 	return strconv.FormatUint(p.Major, 10) + "-" + strconv.FormatUint(p.Minor, 10)
 }
 
-// codeOf is how a machine is told why there is no answer.
+// codeOf returns the code by which the machine learns why a request failed.
 func codeOf(err error) effects.Code {
 	var says redis.Error
 	switch {
@@ -194,8 +205,8 @@ func codeOf(err error) effects.Code {
 	return effects.PeerLost
 }
 
-// remedy says what to do about it.
+// remedy returns the attributes of a log line about err: the server's address and what the operator should check.
 func remedy(err error, at string) []any {
-	return []any{"log", at, "err", err, "remedy", "look whether a Valkey, or Redis from 6.2 on, runs there, speaks TLS " +
+	return []any{"log", at, "err", err, "remedy", "check that a Valkey, or Redis from 6.2 on, runs there, speaks TLS " +
 		"if directory.log_tls says so, takes directory.log_password, and has nothing but a stream at directory.log_stream"}
 }

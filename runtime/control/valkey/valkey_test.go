@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
-// other is the transport for all other channels. It notes what it is given.
+// other is the transport for all other channels. It records its calls.
 type other struct{ given []string }
 
 func (o *other) Open(*effects.Open)               { o.given = append(o.given, "open") }
@@ -34,7 +34,7 @@ func (*other) Servers() []control.Server          { return nil }
 func (*other) Stats() control.Stats               { return control.Stats{} }
 func (*other) Shutdown(ctx context.Context) error { return ctx.Err() }
 
-// rig is a transport, and a connection of it to a server.
+// rig is a transport with one connection to a server.
 type rig struct {
 	control.Transport
 	t      *testing.T
@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, server: valkeytest.Start(t), other: &other{}, said: make(chan effects.Event, 64)}
 	open := func(control.Env) (control.Transport, error) { return r.other, nil }
 	var err error
-	r.Transport, err = valkey.Beside(open, valkey.Config{Stream: "log"})(control.Env{
+	r.Transport, err = valkey.WithLog(open, valkey.Config{Stream: "log"})(control.Env{
 		Sink: r, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *rig) connect() {
 	r.conn = e.Conn
 }
 
-// asks puts a question, and gives its answer; nil: there is none, with that code.
+// asks sends a request and returns its answer, or nil and the code of the failure.
 func (r *rig) asks(q sharedlog.Request) (*sharedlog.Answer, effects.Code) {
 	r.t.Helper()
 	r.corr++
@@ -120,7 +120,7 @@ func (r *rig) adds(entry string) sharedlog.Position {
 	return a.Last
 }
 
-// reads gives what stands behind a position, and where it ends.
+// reads returns the entries after a position, and the last position of the log.
 func (r *rig) reads(after sharedlog.Position, most uint32) (all []string, last sharedlog.Position) {
 	r.t.Helper()
 	a, code := r.asks(sharedlog.Request{After: after, Most: most})
@@ -154,8 +154,8 @@ func TestEntriesAreReadInTheirOrder(t *testing.T) {
 	}
 }
 
-// A server that does nothing holds up nobody, and what was asked of it ends once. One that is killed has lost what it
-// kept, which shows by where its log ends.
+// A frozen server delays no other request, and a request to it ends once. A server that was killed has lost its data,
+// which shows in the last position of its log.
 func TestServerThatSleepsOrDies(t *testing.T) {
 	r := newRig(t)
 	last := r.adds("a")
@@ -176,7 +176,7 @@ func TestServerThatSleepsOrDies(t *testing.T) {
 	if _, code := r.asks(sharedlog.Request{After: last, Most: 1}); code != effects.PeerLost {
 		t.Errorf("a dead server: %v", code)
 	}
-	r.server.Again()
+	r.server.Restart()
 	for end := time.Now().Add(patience); ; {
 		r.Close(r.conn)
 		r.connect()
@@ -193,7 +193,8 @@ func TestServerThatSleepsOrDies(t *testing.T) {
 	}
 }
 
-// What is no question is refused, and so is what the server cannot do. Other channels are the other transport's.
+// A malformed request is refused, and so is one that the server cannot carry out. Other channels belong to the other
+// transport.
 func TestRefusals(t *testing.T) {
 	r := newRig(t)
 	r.corr++

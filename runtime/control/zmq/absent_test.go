@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// absentPeer is where nobody serves until somebody who names it does.
+// absentPeer returns an address on which nothing listens until a test binds it.
 func absentPeer(t testing.TB) effects.Addr {
 	t.Helper()
 	port, err := reserve.Open(local.Host)
@@ -27,7 +27,7 @@ func absentPeer(t testing.TB) effects.Addr {
 	return port.Addr()
 }
 
-// mute is where connections are taken and nothing is ever said.
+// mute returns the address of a listener that accepts connections and never sends a byte.
 func mute(t testing.TB) effects.Addr {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -38,8 +38,8 @@ func mute(t testing.TB) effects.Addr {
 	return effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
 }
 
-// Where nobody listens that is known at once; who comes later is found by who asks later.
-func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
+// An address without a listener is reported at once; a server that starts later is found by a later Open.
+func TestAbsentPeerIsUnreachable(t *testing.T) {
 	for _, channel := range append([]effects.Channel{effects.ChannelInit, effects.ChannelAlloc}, oneWay...) {
 		var lines logged
 		addr := absentPeer(t)
@@ -57,18 +57,18 @@ func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
 		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
 		conn := client.Dial(channel, addr)
 		if !channel.Asks() {
-			client.Tell(conn, "anybody?")
-			server.Asked("anybody?")
+			client.PostMessage(conn, "anybody?")
+			server.AwaitReceived("anybody?")
 			continue
 		}
-		corr := client.Ask(conn, "anybody?")
-		server.Answer(server.Asked("anybody?").Request, "me")
+		corr := client.SendRequest(conn, "anybody?")
+		server.SendReply(server.AwaitReceived("anybody?").Request, "me")
 		client.WantReply(corr, "me")
 	}
 }
 
-// A Conn finds its peer again when that was away.
-func TestPeerThatComesBackIsAsked(t *testing.T) {
+// A Conn reconnects when its peer returns.
+func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	addr := absentPeer(t)
 	start := func() *controltest.End {
 		return controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
@@ -76,31 +76,31 @@ func TestPeerThatComesBackIsAsked(t *testing.T) {
 	first := start()
 	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
 	patient := client.Dial(effects.ChannelInit, addr)
-	corr := client.Ask(patient, "there?")
-	first.Answer(first.Asked("there?").Request, "yes")
+	corr := client.SendRequest(patient, "there?")
+	first.SendReply(first.AwaitReceived("there?").Request, "yes")
 	client.WantReply(corr, "yes")
 	first.Stop()
 	second := start()
-	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
-	second.Answer(second.Asked("and now?").Request, "me")
+	corr = client.SendRequest(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.SendReply(second.AwaitReceived("and now?").Request, "me")
 	client.WantReply(corr, "me")
 }
 
-// What no connection has taken was not handed over, whatever queue would have room for it.
-func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
+// A message that no connection has taken is not handed over, even if a queue would have room for it.
+func TestPostToMutePeerIsRefused(t *testing.T) {
 	for _, channel := range oneWay {
 		client := controltest.Start(t, zmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
 		conn := client.Dial(channel, mute(t))
 		for i := range 2 {
-			if got := client.Tell(conn, "note"); got != effects.Refused {
+			if got := client.PostMessage(conn, "note"); got != effects.Refused {
 				t.Errorf("%s: post %d: %s, want %s", channel, i, got, effects.Refused)
 			}
 		}
 	}
 }
 
-// A wrong name of a host is no matter of ports: the log says that it has no address.
-func TestANameWithoutAnAddressIsToldAsSuch(t *testing.T) {
+// An unknown host name is not reported as a wrong port: the log says that the name has no address.
+func TestUnknownHostNameIsLogged(t *testing.T) {
 	var lines logged
 	client := controltest.Start(t, zmq.Config{Log: lines.Logger(),
 		Lookup: func(_ context.Context, _, name string) ([]netip.Addr, error) {

@@ -25,16 +25,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
-// events is the smallest sink there can be.
+// events is the smallest possible sink.
 type events chan effects.Event
 
 func (c events) Post(ev effects.Event) { c <- ev }
 
-// BenchmarkRoundTrip asks 2 KiB and is answered 2 KiB, over loopback TCP: with this transport at both ends, with that of
-// package libzmq, and with bare blocking REQ and REP sockets. A round is some round trips of each, in random order; all
-// pairs stand all the time. The medians of all rounds are compared, so that what else happens on the machine meets all.
-// The bare pair has a process of its own, so that neither its sleeping threads nor those of the others hold what another
-// pair needs of Go's scheduler.
+// BenchmarkRoundTrip sends requests of 2 KiB and gets replies of 2 KiB over loopback TCP: with this transport at both
+// ends, with that of package libzmq, and with bare blocking REQ and REP sockets. A round is a number of round trips of
+// each, in random order; all pairs stay connected throughout. The medians of all rounds are compared, so that other
+// load on the machine affects all pairs alike. The bare pair has a process of its own, so that neither its sleeping
+// threads nor those of the others occupy what another pair needs of Go's scheduler.
 func BenchmarkRoundTrip(b *testing.B) {
 	body := make([]byte, 2048)
 	var before, after runtime.MemStats
@@ -117,7 +117,7 @@ func startBare(b *testing.B) func() time.Duration {
 	}
 }
 
-// BenchmarkBare is the other process of BenchmarkRoundTrip: it plays a round for each line that it reads.
+// BenchmarkBare is the other process of BenchmarkRoundTrip: it plays one round for each line that it reads.
 func BenchmarkBare(b *testing.B) {
 	if os.Getenv(bareRounds) == "" {
 		b.Skip("part of BenchmarkRoundTrip")
@@ -128,7 +128,7 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-// askTransport starts a server and a client and returns how the client asks.
+// askTransport starts a server and a client and returns a function that makes one round trip.
 func askTransport(b *testing.B, open control.Opener, body []byte) func() error {
 	b.Helper()
 	serverEvents, clientEvents := make(events, 64), make(events, 64)
@@ -169,7 +169,7 @@ func askTransport(b *testing.B, open control.Opener, body []byte) func() error {
 	}
 }
 
-// askBare starts bare sockets and returns how the REQ asks.
+// askBare starts bare sockets and returns a function that makes one round trip.
 func askBare(b *testing.B, body []byte) func() error {
 	b.Helper()
 	rep, addr := plaintest.Server(b, zmq4.REP)

@@ -10,9 +10,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// bind listens for one server, and returns it with the port that it got. What peers are told stays the name.
+// bind listens for one server. It returns the server with the port that was bound; the host stays the configured name,
+// because that is what peers are given.
 func (t *transport) bind(s control.Server) (net.Listener, control.Server, error) {
-	what := zeromq.Serving(s)
+	what := zeromq.DescribeServer(s)
 	if !zeromq.Serves(s.Channel) {
 		return nil, s, zeromq.UnknownChannel(what)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What waited for a slow reader leaves no memory behind.
+// An outbox that was full for a slow reader frees its buffer afterwards.
 func TestOutboxKeepsNoMemory(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -30,6 +30,6 @@ func TestOutboxKeepsNoMemory(t *testing.T) {
 	if cap(o.bytes) != 0 || !o.send(nil) {
 		t.Errorf("it keeps %d bytes", cap(o.bytes))
 	}
-	o.calm()
+	o.waitForRoom()
 	writers.Wait()
 }

@@ -15,85 +15,90 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// lingerMax is how many connections may linger. Beyond, what is with the system has to find its way alone.
+// lingerMax is how many closed connections may linger at a time. Beyond it a connection is closed at once, and the
+// bytes that the system already has must arrive without its help.
 const lingerMax = 1024
 
-// client is one Conn that the machine opened: it asks, or only tells. Whoever calls hands a message to the connection
-// itself; a goroutine, its keeper, reads the connection, and makes another one where something waits.
+// client is one Conn that the machine opened: of a channel with requests, or of a one-way channel. The goroutine that
+// calls Send or Post writes the message itself. Another goroutine, the keeper, reads the connection, and connects again
+// while messages wait.
 type client struct {
 	*transport
 	zeromq.Frames
-	conn   effects.Conn
-	asks   bool
-	window int          // the most questions without an answer
-	addr   effects.Addr // as the machine has it
-	at     netip.AddrPort
-	over   context.Context // at Close
-	end    context.CancelFunc
+	conn         effects.Conn
+	wantsReplies bool
+	window       int          // largest number of requests in flight
+	addr         effects.Addr // as the machine named the peer
+	at           netip.AddrPort
+	ctx          context.Context // canceled by close
+	cancel       context.CancelFunc
 
-	// mu is held while the machine is told, so that nothing comes of a Conn after its Close.
-	mu     sync.Mutex
-	closed bool
-	kept   bool  // there is a keeper
-	line   *line // the connection; nil while there is none
-	up     bool  // it has shaken hands
-	// asked are the Sends without an answer, in their order; the ids of questions count from 1.
-	asked  []asked
-	lastID uint64
-	// waiting has what no connection has any of: of questions the last ones of asked. leaving is what the connection has
-	// a part of, or zero: the rest is in its outbox, and gone with mark.
-	waiting []word
-	leaving effects.Corr
-	mark    uint64
-	expiry  expiry
-	scratch []byte
+	// mu is held while events are posted, so that no event of a Conn is posted after its Close.
+	mu            sync.Mutex
+	closed        bool
+	keeperRunning bool      // a keeper goroutine exists
+	wireConn      *wireConn // the current connection, or nil
+	ready         bool      // its handshake is complete
+	// inFlight holds the Sends without a reply, oldest first. Ids of requests count from 1.
+	inFlight []inFlightSend
+	lastID   uint64
+	// pending holds the messages that no connection has any part of; their requests are the last ones of inFlight.
+	//
+	// writingCorr names the message of which the connection has a part, or is zero. The rest of it is in the outbox, and
+	// has left when the outbox's total reaches writingEnd. Invariant: while writingCorr is set, nothing of pending is
+	// written.
+	pending     []pendingMessage
+	writingCorr effects.Corr
+	writingEnd  uint64
+	expiry      expiry
+	scratch     []byte
 }
 
-// asked is a Send that has no answer, under the id that tells its answer from others.
-type asked struct {
+// inFlightSend is a Send that has no reply yet, with the id that its reply carries.
+type inFlightSend struct {
 	id   uint64
 	corr effects.Corr
 }
 
-// errUnasked is the end of a peer that answers what nobody asked: in lockstep, no later answer of it can be told from
-// this one. Where questions have ids it is only dropped.
-var errUnasked = errors.New("an answer that nobody asked for")
+// errUnrequested ends the connection to a peer that sends a reply without a request. In lockstep no later reply of that
+// peer could be told apart from this one. On a Conn with ids such a reply is only dropped.
+var errUnrequested = errors.New("the reply belongs to no request in flight")
 
-// ask carries out a Send.
-func (c *client) ask(corr effects.Corr, body []byte) effects.Code {
+// sendRequest carries out a Send. It returns OK if the request was written or waits for a connection.
+func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return effects.Closed
-	case !c.asks, len(c.asked) >= c.window, !zeromq.IsBody(c.Channel, body):
+	case !c.wantsReplies, len(c.inFlight) >= c.window, !zeromq.IsBody(c.Channel, body):
 		return effects.Invalid
 	}
 	c.lastID++
-	code := c.hand(corr, body)
+	code := c.submit(corr, body)
 	if code == effects.OK {
-		c.asked = append(c.asked, asked{c.lastID, corr})
+		c.inFlight = append(c.inFlight, inFlightSend{c.lastID, corr})
 	}
 	return code
 }
 
-// sent are the questions that a connection has: the peer may answer them.
-func (c *client) sent() []asked { return c.asked[:len(c.asked)-len(c.waiting)] }
+// sentRequests returns the requests in flight that a connection has at least a part of: the peer may reply to them.
+func (c *client) sentRequests() []inFlightSend { return c.inFlight[:len(c.inFlight)-len(c.pending)] }
 
-// listen takes what the peer sends until the connection ends, or says what it must not.
-func (c *client) listen(l *line) error {
-	limits := zmtp.Limits{Frames: c.MostOfAnswer(), Bytes: c.config.MaxMessage}
-	r := l.reader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
+// readReplies reads replies until the connection ends, or until the peer sends a message that ends it.
+func (c *client) readReplies(l *wireConn) error {
+	limits := zmtp.Limits{Frames: c.MaxReplyFrames(), Bytes: c.config.MaxMessage}
+	r := l.newReader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
 	for {
 		m, err := r.Next()
-		if errors.Is(err, zmtp.ErrEndless) { // Nothing is skipped: it is over.
+		if errors.Is(err, zmtp.ErrUnbounded) { // The rest of the message is not read: the connection ends here.
 			c.stats.malformed.Add(1)
-			return fmt.Errorf("%w: %w", errMalformed, fault(m, limits, err))
+			return fmt.Errorf("%w: %w", errMalformed, faultError(m, limits, err))
 		}
 		if err == nil {
 			c.stepper.Hold()
-			err = c.answered(m)
+			err = c.takeReply(m)
 			c.stepper.Step()
 		}
 		if err != nil {
@@ -102,86 +107,88 @@ func (c *client) listen(l *line) error {
 	}
 }
 
-var errMalformed = errors.New("an answer that cannot be taken")
+// errMalformed is wrapped by the errors of replies that cannot be used.
+var errMalformed = errors.New("the reply is malformed")
 
-// answered takes one message from the peer.
-func (c *client) answered(m zmtp.Message) error {
+// takeReply finds the request of one reply and completes it.
+func (c *client) takeReply(m zmtp.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return net.ErrClosed
 	}
-	sent := c.sent()
+	sent := c.sentRequests()
 	if len(sent) == 0 && !c.Matched {
 		c.stats.unrequested.Add(1)
-		return errUnasked
+		return errUnrequested
 	}
-	id, body, err := c.Answer(m.Frames)
+	id, body, err := c.CutReply(m.Frames)
 	if err != nil {
 		c.stats.malformed.Add(1)
 		return fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	i := 0 // In lockstep there is one.
+	i := 0 // In lockstep there is one request.
 	if c.Matched {
-		i = slices.IndexFunc(sent, func(q asked) bool { return q.id == id })
+		i = slices.IndexFunc(sent, func(q inFlightSend) bool { return q.id == id })
 	}
 	if i < 0 {
 		c.stats.unrequested.Add(1)
-		c.seldom.Warn("a peer's answer is dropped", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
-			"port", c.addr.Port, "id", id, "err", errUnasked)
+		c.seldom.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
+			"port", c.addr.Port, "id", id, "err", errUnrequested)
 		return nil
 	}
 	corr := sent[i].corr
-	c.asked = slices.Delete(c.asked, i, i+1)
+	c.inFlight = slices.Delete(c.inFlight, i, i+1)
 	c.sink.Post(&effects.Replied{Corr: corr, Body: body})
 	return nil
 }
 
-// begins notes a connection that was made, unless nobody wants it any more.
-func (c *client) begins(l *line) bool {
+// attach makes l the current connection. It returns false if the Conn was closed meanwhile.
+func (c *client) attach(l *wireConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.line = l
+		c.wireConn = l
 	}
 	return !c.closed
 }
 
-// shaken notes that the peer has shaken hands, and hands it what waits.
-func (c *client) shaken() {
+// onHandshake notes that the handshake is complete and writes the messages that wait.
+func (c *client) onHandshake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.up = true
-		c.flush()
+		c.ready = true
+		c.flushPending()
 	}
 }
 
-// ended completes what went with the connection. Of what it had a part of nobody knows whether the peer has it, so that
-// is never sent again.
-func (c *client) ended(err error) {
+// detach completes the requests of a connection that ended with err. The peer may or may not have received a message of
+// which the connection had a part, so such a message is never sent again.
+func (c *client) detach(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
-	c.line, c.up = nil, false
-	if c.leaving != 0 && !c.asks {
-		c.sink.Post(&effects.SendDone{Corr: c.leaving, Code: effects.Refused})
+	c.wireConn, c.ready = nil, false
+	if c.writingCorr != 0 && !c.wantsReplies {
+		c.sink.Post(&effects.SendDone{Corr: c.writingCorr, Code: effects.Refused})
 	}
-	c.leaving = 0
-	if c.asks {
-		sent := c.sent()
+	c.writingCorr = 0
+	if c.wantsReplies {
+		sent := c.sentRequests()
 		for _, q := range sent {
 			c.sink.Post(&effects.Unanswered{Corr: q.corr, Code: codeOf(err)})
 		}
-		c.asked = slices.Delete(c.asked, 0, len(sent))
+		c.inFlight = slices.Delete(c.inFlight, 0, len(sent))
 	}
-	if len(c.waiting) == 0 {
-		c.patient()
+	if len(c.pending) == 0 {
+		c.restartExpiry()
 	}
 }
 
+// codeOf returns the code by which requests end when their connection ended with err.
 func codeOf(err error) effects.Code {
 	if errors.Is(err, errMalformed) || errors.Is(err, zmtp.ErrProtocol) {
 		return effects.Malformed
@@ -189,29 +196,28 @@ func codeOf(err error) effects.Code {
 	return effects.PeerLost
 }
 
-// close drops a Conn with its connection. Nothing that its peer still sends arrives, and a question that waits need not
-// leave. What was told is in the system's hands: it has Linger to get to the peer, which says so by ending the
-// connection, too.
+// close ends a Conn and its connection. No reply that its peer still sends arrives, and requests that wait are dropped.
+// Posted messages that the system already has get Linger to arrive; the peer ends the connection when it has read them.
 func (c *client) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.end()
-	if !c.asks {
-		c.giveUp(effects.Closed)
+	c.cancel()
+	if !c.wantsReplies {
+		c.failPending(effects.Closed)
 	}
-	for _, q := range c.asked {
+	for _, q := range c.inFlight {
 		c.sink.Post(&effects.Unanswered{Corr: q.corr, Code: effects.Closed})
 	}
-	c.asked = nil
-	c.forget()
-	if c.line == nil {
+	c.inFlight = nil
+	c.dropPending()
+	if c.wireConn == nil {
 		return
 	}
-	c.line.out.close()
-	conn := c.line.Conn
+	c.wireConn.out.close()
+	conn := c.wireConn.Conn
 	half, ok := conn.(interface{ CloseWrite() error })
-	if !ok || c.asks || !c.up || c.lingering.Load() >= lingerMax || half.CloseWrite() != nil {
+	if !ok || c.wantsReplies || !c.ready || c.lingering.Load() >= lingerMax || half.CloseWrite() != nil {
 		_ = conn.Close()
 		return
 	}

@@ -17,25 +17,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// house is where a test serves connections of ours by hand, and says whatever it wants.
-type house struct {
+// handServer serves connections by hand and can send any bytes.
+type handServer struct {
 	t testing.TB
 	net.Listener
 	addr effects.Addr
 }
 
-func settle(t testing.TB) *house {
+func newHandServer(t testing.TB) *handServer {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return &house{t, l, effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
+	return &handServer{t, l, effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
 }
 
-// opens waits for one connection.
-func (h *house) opens() *stranger {
+// accept waits for one connection.
+func (h *handServer) accept() *stranger {
 	h.t.Helper()
 	_ = h.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
 	conn, err := h.Accept()
@@ -46,8 +46,8 @@ func (h *house) opens() *stranger {
 	return &stranger{t: h.t, in: bufio.NewReader(conn), Conn: conn}
 }
 
-// hears reads one message and demands that its last frame is want.
-func (s *stranger) hears(want string) {
+// wantMessage reads one message and compares its last frame.
+func (s *stranger) wantMessage(want string) {
 	s.t.Helper()
 	r := zmtp.Reader{R: s.in, Limits: zmtp.Limits{Frames: 2, Bytes: 16 << 20}}
 	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
@@ -68,15 +68,15 @@ func (s *stranger) says(frames ...string) {
 	}
 }
 
-// endings counts what became of a Send or Post.
+// endings counts the completions of a Send or Post.
 func endings(c *controltest.End, corr effects.Corr) int {
 	return controltest.Count(c.Recorder, func(e *effects.Unanswered) bool { return e.Corr == corr }) +
 		controltest.Count(c.Recorder, func(e *effects.Replied) bool { return e.Corr == corr }) +
 		controltest.Count(c.Recorder, func(e *effects.SendDone) bool { return e.Corr == corr })
 }
 
-// isTold demands that a word is told.
-func (s *stranger) isTold(c *controltest.End, corr effects.Corr) {
+// wantPosted checks that a posted message arrives.
+func (s *stranger) wantPosted(c *controltest.End, corr effects.Corr) {
 	s.t.Helper()
 	done := func(e *effects.SendDone) bool { return e.Corr == corr }
 	if got := controltest.Await(s.t, c.Recorder, done); got.Code != effects.OK {
@@ -84,15 +84,15 @@ func (s *stranger) isTold(c *controltest.End, corr effects.Corr) {
 	}
 }
 
-func hushed(c zmq.Config) (zmq.Config, *logged) {
+func quietConfig(c zmq.Config) (zmq.Config, *logged) {
 	lines := &logged{}
 	c.Log = lines.Logger()
 	return c, lines
 }
 
-// An answer without end takes a bounded number of bytes of ours, ends its question, and is told once. The Conn is good
-// for the next question.
-func TestAnswersWithoutEnd(t *testing.T) {
+// A reply without an end costs a bounded number of bytes, ends its request, and is logged once. The Conn is usable for
+// the next request.
+func TestEndlessReplies(t *testing.T) {
 	const message, most = 64 << 10, 1 << 20
 	huge := []byte{3, 0, 0, 1, 0, 0, 0, 0, 0}
 	for name, frame := range map[string][]byte{
@@ -103,16 +103,16 @@ func TestAnswersWithoutEnd(t *testing.T) {
 		"a frame of a TiB":       append(huge, make([]byte, 100_000)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, lines := hushed(zmq.Config{MaxMessage: message})
-			client, h := controltest.Start(t, config.Opener()), settle(t)
+			config, lines := quietConfig(zmq.Config{MaxMessage: message})
+			client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 			conn := client.Dial(effects.ChannelInit, h.addr)
-			s := h.opens().greets("ROUTER")
+			s := h.accept().greets("ROUTER")
 			for i := range 3 {
-				corr := client.Ask(conn, "question")
+				corr := client.SendRequest(conn, "question")
 				if i > 0 {
-					s = h.opens().greets("ROUTER")
+					s = h.accept().greets("ROUTER")
 				}
-				s.hears("question")
+				s.wantMessage("question")
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				sent, err := 0, error(nil)
@@ -127,13 +127,13 @@ func TestAnswersWithoutEnd(t *testing.T) {
 					t.Errorf("%d bytes took %d of ours", sent, after.TotalAlloc-before.TotalAlloc)
 				}
 			}
-			corr := client.Ask(conn, "and now")
-			s = h.opens().greets("ROUTER")
-			s.hears("and now")
+			corr := client.SendRequest(conn, "and now")
+			s = h.accept().greets("ROUTER")
+			s.wantMessage("and now")
 			s.says("", "an answer")
 			client.WantReply(corr, "an answer")
-			lines.await(t, "cannot be taken")
-			said := lines.With("a connection to a peer is ended")
+			lines.await(t, "is malformed")
+			said := lines.With("a connection to a peer has ended")
 			if len(said) != 1 || !strings.Contains(said[0], "from="+h.Addr().String()) {
 				t.Errorf("logged %q, want one line", said)
 			}
@@ -144,47 +144,47 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	}
 }
 
-// What nobody asked for is not taken for the answer to what is asked next.
-func TestUnaskedAnswers(t *testing.T) {
-	config, lines := hushed(zmq.Config{})
-	client, h := controltest.Start(t, config.Opener()), settle(t)
+// A reply without a request is not taken for the reply to the next request.
+func TestRepliesWithoutRequest(t *testing.T) {
+	config, lines := quietConfig(zmq.Config{})
+	client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelAlloc, h.addr)
-	s := h.opens().greets("REP")
-	corr := client.Ask(conn, "one")
-	s.hears("one")
+	s := h.accept().greets("REP")
+	corr := client.SendRequest(conn, "one")
+	s.wantMessage("one")
 	s.says("", "first")
 	client.WantReply(corr, "first")
 	s.says("", "second")
 	s.ends()
-	corr = client.Ask(conn, "two")
-	s = h.opens().greets("REP")
-	s.hears("two")
+	corr = client.SendRequest(conn, "two")
+	s = h.accept().greets("REP")
+	s.wantMessage("two")
 	s.says("", "third")
 	client.WantReply(corr, "third")
-	lines.await(t, "nobody asked for")
+	lines.await(t, "no request in flight")
 	if n := client.Stats().Unrequested; n != 1 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
 }
 
-// A PUSH is answered nothing: a peer that does so is left, and what is told next goes over another connection.
-func TestWhoIsToldSaysNothing(t *testing.T) {
-	client, h := controltest.Start(t, zmq.Config{}.Opener()), settle(t)
+// A PUSH gets no replies: a connection on which the peer sends one is closed, and the next message uses another one.
+func TestReplyOnOneWayChannelClosesConnection(t *testing.T) {
+	client, h := controltest.Start(t, zmq.Config{}.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelProxy, h.addr)
-	s := h.opens().greets("PULL")
+	s := h.accept().greets("PULL")
 	s.says("thanks")
 	s.ends()
 	corr := effects.Corr(100)
 	client.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: []byte("word")})
-	s = h.opens().greets("PULL")
-	s.hears("word")
-	s.isTold(client, corr)
+	s = h.accept().greets("PULL")
+	s.wantMessage("word")
+	s.wantPosted(client, corr)
 }
 
-// A question ends with the connection that has it, and is never sent again.
-func TestQuestionEndsWithItsConnection(t *testing.T) {
+// A request ends with the connection that has it, and is never sent again.
+func TestRequestEndsWithItsConnection(t *testing.T) {
 	config := zmq.Config{Heartbeat: 10 * time.Millisecond, HeartbeatTimeout: 20 * time.Millisecond}
-	client, h := controltest.Start(t, config.Opener()), settle(t)
+	client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelInit, h.addr)
 	for i, end := range []func(*stranger){
 		func(s *stranger) { _ = s.Close() },
@@ -192,32 +192,32 @@ func TestQuestionEndsWithItsConnection(t *testing.T) {
 		func(s *stranger) {}, // It answers no ping.
 	} {
 		if i == 0 {
-			client.Ask(conn, "lost")
+			client.SendRequest(conn, "lost")
 		}
-		s := h.opens().greets("ROUTER")
-		s.hears("lost")
+		s := h.accept().greets("ROUTER")
+		s.wantMessage("lost")
 		end(s)
 		corr := effects.Corr(i + 2)
 		client.WantUnanswered(corr, effects.PeerLost)
-		if got := client.Ask(conn, "lost"); got != corr+1 {
+		if got := client.SendRequest(conn, "lost"); got != corr+1 {
 			t.Fatalf("corr %d", got)
 		}
 	}
-	s := h.opens().greets("ROUTER")
-	s.hears("lost")
+	s := h.accept().greets("ROUTER")
+	s.wantMessage("lost")
 	s.says("", "found")
 	client.WantReply(5, "found")
 }
 
-// What no connection has taken waits for one that shakes hands, however often there is another that does not.
+// A message that no connection has taken waits for one that completes its handshake, even if others fail to.
 func TestMessagesWaitForAHandshake(t *testing.T) {
-	config, lines := hushed(zmq.Config{Reconnect: time.Millisecond, ReconnectMax: time.Millisecond,
+	config, lines := quietConfig(zmq.Config{Reconnect: time.Millisecond, ReconnectMax: time.Millisecond,
 		Handshake: 20 * time.Millisecond, ConnectTimeout: time.Minute})
 	for _, c := range []struct {
 		channel effects.Channel
 		kind    string
 	}{{effects.ChannelInit, "ROUTER"}, {effects.ChannelDone, "PULL"}} {
-		client, h := controltest.Start(t, config.Opener()), settle(t)
+		client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 		conn := client.Dial(c.channel, h.addr)
 		corr, asks := effects.Corr(100), c.kind == "ROUTER"
 		if asks {
@@ -225,49 +225,50 @@ func TestMessagesWaitForAHandshake(t *testing.T) {
 		} else {
 			client.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: []byte("patient")})
 		}
-		_ = h.opens().Close()
-		h.opens().ends() // It is given the time of a handshake.
+		_ = h.accept().Close()
+		h.accept().ends() // It is given the time of a handshake.
 		if n := endings(client, corr); n != 0 {
 			t.Fatalf("%s: it has ended %d times", c.channel, n)
 		}
-		s := h.opens().greets(c.kind)
-		s.hears("patient")
+		s := h.accept().greets(c.kind)
+		s.wantMessage("patient")
 		if asks {
 			s.says("", "at last")
 			client.WantReply(corr, "at last")
 		} else {
-			s.isTold(client, corr)
+			s.wantPosted(client, corr)
 		}
 	}
 	lines.await(t, "took too long")
 }
 
-// Whoever serves something else is told of in the log, and not asked.
-func TestServersOfAnotherKind(t *testing.T) {
+// A server of another type is logged, and gets no request.
+func TestServersOfWrongType(t *testing.T) {
 	for want, serves := range map[string]func(*stranger){
 		"another protocol":      func(s *stranger) { _, _ = s.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
 		"cannot talk to a PUSH": func(s *stranger) { s.greets("REP") },
 		"speaks version 1":      func(s *stranger) { _, _ = s.Write(append(zmtp.AppendGreeting(nil)[:10], 1)) },
 	} {
-		config, lines := hushed(zmq.Config{})
-		client, h := controltest.Start(t, config.Opener()), settle(t)
+		config, lines := quietConfig(zmq.Config{})
+		client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 		client.Dial(effects.ChannelProxy, h.addr)
-		s := h.opens()
+		s := h.accept()
 		serves(s)
 		s.ends()
 		lines.await(t, want)
 	}
 }
 
-// Told is what a connection has taken: each word that was told can be read, though who is told reads nothing yet.
-func TestToldIsTaken(t *testing.T) {
+// A posted message completes once a connection has taken it: each of them can be read later, although the peer reads
+// nothing yet.
+func TestPostedMessagesCanBeRead(t *testing.T) {
 	const size = 100_000
-	client, h := controltest.Start(t, zmq.Config{ConnectTimeout: time.Second}.Opener()), settle(t)
+	client, h := controltest.Start(t, zmq.Config{ConnectTimeout: time.Second}.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelProxy, h.addr)
-	s := h.opens().greets("PULL")
+	s := h.accept().greets("PULL")
 	told := 0
 	for word := strings.Repeat("x", size); told < 1000; told++ {
-		if code := client.Tell(conn, word); code != effects.OK {
+		if code := client.PostMessage(conn, word); code != effects.OK {
 			if code != effects.Refused {
 				t.Errorf("told: %s", code)
 			}
@@ -283,13 +284,13 @@ func TestToldIsTaken(t *testing.T) {
 	}
 }
 
-// What waits is bounded for each Conn and for all.
-func TestWaitingIsBounded(t *testing.T) {
+// Waiting messages are bounded for each Conn and for all together.
+func TestPendingMessagesAreBounded(t *testing.T) {
 	config := zmq.Config{MaxMessage: 4096, QueueBytes: 4096, QueueCommands: 3, HighWater: 2, ConnectTimeout: time.Hour}
 	client, addr := controltest.Start(t, config.Opener()), mute(t)
 	asks, tells := client.Dial(effects.ChannelInit, addr), client.Dial(effects.ChannelProxy, addr)
-	large := client.Ask(asks, strings.Repeat("x", 4096))
-	if got := client.Tell(tells, "x"); got != effects.Refused {
+	large := client.SendRequest(asks, strings.Repeat("x", 4096))
+	if got := client.PostMessage(tells, "x"); got != effects.Refused {
 		t.Errorf("a byte beyond those of all: %s", got)
 	}
 	client.Close(asks)
@@ -297,23 +298,23 @@ func TestWaitingIsBounded(t *testing.T) {
 	for range 2 {
 		client.Transport.Post(&effects.Post{Corr: 100, Conn: tells, Body: []byte("x")})
 	}
-	if got := client.Tell(tells, "x"); got != effects.Refused {
+	if got := client.PostMessage(tells, "x"); got != effects.Refused {
 		t.Errorf("a word beyond those of a Conn: %s", got)
 	}
 	other := client.Dial(effects.ChannelProxy, addr)
 	client.Transport.Post(&effects.Post{Corr: 100, Conn: other, Body: []byte("x")})
-	if got := client.Tell(other, "x"); got != effects.Refused {
+	if got := client.PostMessage(other, "x"); got != effects.Refused {
 		t.Errorf("a message beyond those of all: %s", got)
 	}
 }
 
-// A peer that took words and ends no connection holds up a Shutdown for Linger only.
+// A peer that read the messages and does not close its connection delays a Shutdown for Linger at most.
 func TestLingerIsBounded(t *testing.T) {
 	config := zmq.Config{Linger: 10 * time.Millisecond, Heartbeat: time.Hour, HeartbeatTimeout: time.Hour}
-	client, h := controltest.Start(t, config.Opener()), settle(t)
+	client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelProxy, h.addr)
-	s := h.opens().greets("PULL")
-	if code := client.Tell(conn, "word"); code != effects.OK {
+	s := h.accept().greets("PULL")
+	if code := client.PostMessage(conn, "word"); code != effects.OK {
 		t.Fatal(code)
 	}
 	client.Stop()
@@ -323,9 +324,9 @@ func TestLingerIsBounded(t *testing.T) {
 	}
 }
 
-// A place of a Conn is free again when it is closed, and when nobody was there.
-func TestPlacesComeBack(t *testing.T) {
-	client, h := controltest.Start(t, zmq.Config{MaxConns: 1}.Opener()), settle(t)
+// A slot of a Conn is free again after Close, and after an Open that failed.
+func TestConnSlotsAreFreed(t *testing.T) {
+	client, h := controltest.Start(t, zmq.Config{MaxConns: 1}.Opener()), newHandServer(t)
 	nobody := absentPeer(t)
 	for range 3 {
 		if got := client.TryDial(effects.ChannelInit, nobody); got.Code != effects.Unreachable {

@@ -10,69 +10,67 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// Config bounds a transport. Zero fields mean their defaults.
+// Config holds the bounds and times of a transport. Zero fields mean their defaults.
 type Config struct {
-	// MaxConns is the most Conns open at a time, those included that are still being opened. Default 4096. Each costs a
-	// file.
+	// MaxConns is the largest number of outbound Conns at a time, including those that are still being opened. Default
+	// 4096. Each costs a file.
 	MaxConns int
-	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
+	// MaxRequests is the largest number of unanswered requests at a time; beyond it the oldest is dropped. Default 65536.
 	MaxRequests int
-	// MaxGuests is the most connections of peers at a time, GuestsPerAddress of one address of theirs, and
-	// StrangersPerAddress of those that did not shake hands yet. Defaults: 8192, but at most half of the files that the
-	// process may open; seven eighths of that; and 256. Whoever comes beyond takes the place of one that is silent or
-	// idle.
-	MaxGuests           int
-	GuestsPerAddress    int
-	StrangersPerAddress int
-	// Handshake is how long a connection may take to shake hands, MessageTimeout how long one message may take
-	// from its first byte to its last. Defaults 10s and 30s.
+	// MaxInbound is the largest number of inbound connections at a time, InboundPerAddress of those from one address, and
+	// HandshakingPerAddress of those from one address that have not completed their handshake. Defaults: 8192, but at most
+	// half of the files that the process may open; seven eighths of that; and 256. A connection beyond these takes the
+	// place of one that is silent or idle.
+	MaxInbound            int
+	InboundPerAddress     int
+	HandshakingPerAddress int
+	// Handshake bounds the time of a handshake, MessageTimeout the time from the first byte of a message to its last.
+	// Defaults 10s and 30s.
 	Handshake      time.Duration
 	MessageTimeout time.Duration
-	// IncomingBytes is the most bytes of messages longer than 16 KiB that are held while they arrive, of all peers that
-	// came to us, and as many again of those that we asked; one address has half of it. Default: four messages, at least
-	// 64 MiB.
+	// IncomingBytes bounds the memory of messages longer than 16 KiB while they arrive: those of all inbound connections
+	// together, and separately the replies of all outbound ones. One address may use half of it. Default: four messages,
+	// at least 64 MiB.
 	IncomingBytes int
-	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger one is
-	// disconnected. Default 64 MiB, at least 4096.
+	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger one is disconnected.
+	// Default 64 MiB, at least 4096.
 	MaxMessage int
-	// QueueCommands and QueueBytes bound the messages that wait for a connection, of all Conns. Defaults 65536 and 256
-	// MiB.
+	// QueueCommands and QueueBytes bound the messages of all Conns that wait for a connection. Defaults 65536 and 256 MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the most messages that wait for one server that we tell something. Default 1000.
+	// HighWater is the largest number of messages of one Conn that wait for a connection. Default 1000.
 	HighWater int
 	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
-	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults
-	// 100ms and 2s.
+	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
-	// ConnectTimeout ends one attempt to connect, and the wait of what is told for a connection that takes it. Default
-	// 5s.
+	// ConnectTimeout bounds one attempt to connect, and the time that a posted message waits for a connection that takes
+	// it. Default 5s.
 	ConnectTimeout time.Duration
-	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is
-	// given up. Defaults 2s and 10s.
+	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
+	// and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// Poll is for how long the transport polls for what comes next after a message has left, before it sleeps (package
-	// netpoll). Default: that of control.Env, where a node opens the transport; else it sleeps at once.
+	// Poll is how long the transport polls for the next message after one has left, before it sleeps (package netpoll).
+	// Default: that of control.Env if a node opens the transport; otherwise it sleeps at once.
 	Poll time.Duration
-	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it
-	// found nothing. Defaults 3s, 30s, 1s.
+	// NameTimeout bounds one lookup of a name. NameTTL is how long its result is kept, NameNegativeTTL how long the result
+	// that there is no address is kept. Defaults 3s, 30s, 1s.
 	NameTimeout     time.Duration
 	NameTTL         time.Duration
 	NameNegativeTTL time.Duration
-	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 run at a time.
+	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 lookups run at a time.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Log takes what peers do wrong, and what the limits of this process are too small for. Default slog.Default; the
-	// logger of the node, where a node opens the transport.
+	// Log receives what peers do wrong, and the limits of this process that are too small. Default: the logger of the node
+	// if a node opens the transport, otherwise slog.Default.
 	Log *slog.Logger
-	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache:
-	// with it, names that have both families reach IPv6 servers only.
+	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
+	// LMCache: with it, names that have addresses of both families reach IPv6 servers only.
 	IPv6 bool
 }
 
-// Opener returns what runtime takes to make a transport with this configuration.
+// Opener returns the function by which package runtime makes a transport with this configuration.
 func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		if c.Log == nil {
@@ -81,15 +79,15 @@ func (c Config) Opener() control.Opener {
 		if c.Poll == 0 {
 			c.Poll = env.Poll
 		}
-		if env.GuestsMax > 0 && (c.MaxGuests == 0 || c.MaxGuests > env.GuestsMax) {
-			c.MaxGuests = env.GuestsMax
+		if env.MaxInbound > 0 && (c.MaxInbound == 0 || c.MaxInbound > env.MaxInbound) {
+			c.MaxInbound = env.MaxInbound
 		}
 		return Listen(c, env.Servers, env.Sink)
 	}
 }
 
-// complete returns c with its defaults filled in, or the first field that cannot be.
-func (c Config) complete() (Config, error) {
+// withDefaults returns c with its defaults filled in, or an error for the first field that is out of its bounds.
+func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.MaxConns, 4096)
 	zeromq.OrDefault(&c.MaxRequests, 65536)
 	zeromq.OrDefault(&c.MaxMessage, 64<<20)
@@ -97,7 +95,7 @@ func (c Config) complete() (Config, error) {
 	zeromq.OrDefault(&c.QueueBytes, 256<<20)
 	zeromq.OrDefault(&c.HighWater, 1000)
 	zeromq.OrDefault(&c.IncomingBytes, max(4*c.MaxMessage, 64<<20))
-	zeromq.OrDefault(&c.StrangersPerAddress, 256)
+	zeromq.OrDefault(&c.HandshakingPerAddress, 256)
 	zeromq.OrDefault(&c.Handshake, 10*time.Second)
 	zeromq.OrDefault(&c.MessageTimeout, 30*time.Second)
 	zeromq.OrDefault(&c.NameTimeout, 3*time.Second)
@@ -113,7 +111,7 @@ func (c Config) complete() (Config, error) {
 	if err := zeromq.Check([]zeromq.Number{
 		{Name: "MaxConns", Value: c.MaxConns, Min: 1, Max: 1 << 20},
 		{Name: "MaxRequests", Value: c.MaxRequests, Min: 1, Max: 1 << 24},
-		{Name: "StrangersPerAddress", Value: c.StrangersPerAddress, Min: 1, Max: 1 << 24},
+		{Name: "StrangersPerAddress", Value: c.HandshakingPerAddress, Min: 1, Max: 1 << 24},
 		{Name: "IncomingBytes", Value: c.IncomingBytes, Min: 1, Max: 1 << 34},
 		// A machine's handshake must fit.
 		{Name: "MaxMessage", Value: c.MaxMessage, Min: 4096, Max: 1 << 30},

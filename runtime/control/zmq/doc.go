@@ -1,55 +1,59 @@
 // Package zmq carries control messages over ZeroMQ's wire protocol, with the frames of plain REQ/REP and PUSH/PULL
-// sockets, so that either end may be an unmodified LMCache process.
+// sockets, so that either end may be an unmodified LMCache process. It implements control.Transport; package zmtp below
+// it has the wire format.
 //
-// # Who does what
+// # Which socket types
 //
-//	channels where one asks     server: as a ROUTER      client: as one DEALER for each Conn
-//	channels that only tell     server: as a PULL        client: as one PUSH for each Conn
+//	channels with requests      server: as a ROUTER      client: as one DEALER for each Conn
+//	one-way channels            server: as a PULL        client: as one PUSH for each Conn
 //
-// Both ends are this package's own, over Go's connections; package zmtp has the wire. libzmq takes what anybody sends:
-// a message of many frames is held until its last one has come, however many there are, whether it came to us or
-// answers us; and its accept spins when the process has no file left. Here a message is of bounded size and frames in
-// either direction. libzmq is the other end in tests.
+// Both ends are this package's own, over Go's connections, because libzmq accepts whatever a peer sends: it holds a
+// message of many frames until its last frame has arrived, however many there are, in requests as well as in replies;
+// and its accept spins when the process has no file left. Here a message has a bounded size and a bounded number of
+// frames in both directions. The tests run this package against libzmq.
 //
 // # Servers
 //
-// A connection comes in through package door, is read by a goroutine of its own, and has at most 16 questions in the
-// machine's hands; what it sends beyond waits on the wire. Many REQ clients are served at once, each answered when the
-// machine pleases, on the connection on which it asked. What is no question is handed on with an empty body, which is
-// no message of any channel: so it is answered, instead of leaving its asker to wait for ever.
+// An inbound connection is admitted by package door and read by a goroutine of its own. At most 16 of its requests are
+// in the machine's hands; further requests wait on the wire. Many REQ clients are served at once. Each gets its reply
+// when the machine gives it, on the connection on which it asked. A message that is not a well-formed request reaches
+// the machine with an empty body, which is not a message of any channel: so the machine replies with an error, and the
+// client does not wait until its timeout.
 //
 // # Clients
 //
-// A DEALER sends the empty frame that REQ would send and, unlike REQ, can be closed with an answer still due: that
-// closes the connection, and so a late answer has nowhere to arrive. A Conn therefore never sees an older answer than
-// the one it waits for. Whoever answers what was not asked, more than it should or without end loses its connection,
-// with a line in the log, and the questions that this connection had end as Malformed.
+// A DEALER sends the empty frame that a REQ would send. Unlike a REQ, it can be closed while a reply is still due: that
+// closes its connection, so that a late reply has nowhere to arrive. Therefore a Conn never sees the reply to an
+// earlier request in place of the one it waits for. A peer that sends a reply without a request, a reply that is too
+// large or one without an end loses its connection, with a line in the log, and the requests that were in flight on
+// this connection end as Malformed.
 //
-// A Conn that was opened with a Window puts an id of 8 bytes before the empty frame: what a REP, or whoever serves as a
-// ROUTER, gives back with its answer. So answers may come in any order. One under an id that no question in flight has
-// is dropped and counted, with a line in the log: no other answer is mistaken for it. Without a Window not a byte is
-// other than a REQ's.
+// A Conn that was opened with a Window puts an id of 8 bytes before the empty frame. A REP, and any server that acts as
+// a ROUTER, returns this id with its reply, so replies may arrive in any order. A reply whose id belongs to no request
+// in flight is dropped and counted, with a line in the log; it is never taken for the reply to another request. Without
+// a Window the bytes are exactly those of a REQ.
 //
-// Open looks a name up (package names) and connects to the first of its addresses that answers; so Unreachable is
-// known at once, with one line in the log. The Conn stays with that address. Its keeper, a goroutine, reads the
-// connection. When the connection ends, the questions that it had end as PeerLost; nothing is ever sent twice. The
-// keeper makes another connection while something waits for one, pausing longer and longer; if nothing does it ends,
-// and begins again with the next message. So a peer that is away is asked when it is back, for as long as its asker
-// has patience.
+// Open resolves the peer's name (package names) and connects to the first of its addresses that accepts, so an
+// unreachable peer is reported at once as Unreachable, with one line in the log. The Conn stays with that address. A
+// goroutine, the Conn's keeper, reads the connection. When the connection ends, the requests that were in flight on it
+// end as PeerLost; nothing is ever sent twice. While messages wait for a connection, the keeper connects again, with
+// growing pauses. When nothing waits it ends, and the next message starts a new one. Example: a peer restarts while
+// three requests wait. They are sent once the peer serves again, as long as their sender has not given up.
 //
-// A message is handed over by whoever calls, with a write that does not wait, once hands are shaken; what the system
-// does not take at once its outbox writes. A Post is told when the system has all of it, and Refused when no
-// connection has taken it within ConnectTimeout. Closing a Conn drops what waits; what was told has Linger to arrive.
+// After the handshake a message is written by the goroutine that calls Send or Post, with a write that does not block.
+// What the system does not take at once is written by the connection's outbox. A Post completes with OK when the system
+// has all of its bytes, and with Refused if no connection has taken it within ConnectTimeout. Closing a Conn drops
+// messages that wait for a connection; posted messages that the system already has get Linger to arrive.
 //
 // # Addresses
 //
-// A name that has another address leads to it with the next Open. A name is resolved to IPv4, as LMCache does, unless
-// Config.IPv6 is set; IPv6 literals always work. What is bound is an address, an interface by its name, or the first
-// address of a host name, which is looked up once, in Listen.
+// A name whose address has changed leads to the new address with the next Open. Names resolve to IPv4, as in LMCache,
+// unless Config.IPv6 is set; IPv6 literals always work. A server binds an address, an interface by its name, or the
+// first address of a host name, which is resolved once, in Listen.
 //
-// # What it does not tell
+// # Lost connections
 //
-// Of a Conn that Open made it posts no ConnLost, because that connects again by itself: where nothing was asked, that
-// its peer is gone is noticed and not told. Of a client's connection it posts one where the server wants it
-// (control.Server.TellLost).
+// This package posts no ConnLost for a Conn that Open made, because the Conn connects again by itself; on a one-way
+// channel a lost connection is noticed but not reported. It posts a ConnLost for a client's connection if the server
+// asks for that (control.Server.ReportLost).
 package zmq

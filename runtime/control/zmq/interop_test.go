@@ -21,23 +21,23 @@ func TestPlainSockets(t *testing.T) {
 	plaintest.Run(t, zmq.Config{}.Opener())
 }
 
-// Whoever asks too much is answered as whoever asks nothing, in place of being left.
-func TestQuestionsThatAreTooLargeAreAnswered(t *testing.T) {
+// A request that is too large gets a reply like an empty one, instead of none.
+func TestOversizedRequestsGetReplies(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
 	dealer := plaintest.Client(t, zmq4.DEALER, addr)
-	plaintest.Say(t, dealer, "", strings.Repeat("x", 2<<20))
+	plaintest.SendFrames(t, dealer, "", strings.Repeat("x", 2<<20))
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == 1 })
 	if len(got.Body) != 0 {
 		t.Fatalf("it has a body of %d bytes", len(got.Body))
 	}
-	server.Answer(got.Request, "no")
-	plaintest.Hear(t, dealer, "", "no")
+	server.SendReply(got.Request, "no")
+	plaintest.WantFrames(t, dealer, "", "no")
 	if n := server.Stats().Malformed; n != 1 {
 		t.Errorf("%d malformed messages counted, want 1", n)
 	}
 }
 
-// A Conn is one connection, whatever its client calls itself.
+// A Conn stands for one connection, whatever name the client gave its socket.
 func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	conns := map[effects.Conn]bool{}
@@ -49,14 +49,14 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 		}
 		for round := range 2 {
 			body := fmt.Sprint(len(conns), round)
-			plaintest.Say(t, req, body)
-			got := server.Asked(body)
+			plaintest.SendFrames(t, req, body)
+			got := server.AwaitReceived(body)
 			conns[got.Conn] = true
 			if from := server.Caller(got.Conn); from != netip.MustParseAddr("127.0.0.1") {
 				t.Errorf("it comes from %v", from)
 			}
-			server.Answer(got.Request, body)
-			plaintest.Hear(t, req, body)
+			server.SendReply(got.Request, body)
+			plaintest.WantFrames(t, req, body)
 		}
 	}
 	if len(conns) != 2 {

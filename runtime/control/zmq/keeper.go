@@ -11,92 +11,93 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// keep serves the connection until it ends, and makes another one while something waits for it, pausing longer and
-// longer. A Conn without a connection for which nothing waits costs nothing.
-func (c *client) keep(conn net.Conn) {
+// runKeeper serves the connection until it ends. It connects again while messages wait, with growing pauses. A Conn
+// without a connection and without waiting messages has no keeper and costs nothing.
+func (c *client) runKeeper(conn net.Conn) {
 	pause := c.config.Reconnect
-	for conn != nil || c.wanted() {
+	for conn != nil || c.keepsRunning() {
 		if conn == nil {
-			conn = c.again()
+			conn = c.reconnect()
 		}
-		if conn != nil && c.serve(conn) {
+		if conn != nil && c.serveConn(conn) {
 			pause = c.config.Reconnect
 		}
 		conn = nil
-		if c.waits() {
-			c.rest(pause)
+		if c.hasPending() {
+			c.pauseReconnect(pause)
 			pause = min(2*pause, max(c.config.ReconnectMax, c.config.Reconnect))
 		}
 	}
 }
 
-// waits says whether anything waits for a connection.
-func (c *client) waits() bool {
+// hasPending reports whether messages wait for a connection.
+func (c *client) hasPending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.closed && len(c.waiting) > 0
+	return !c.closed && len(c.pending) > 0
 }
 
-// wanted is waits for the keeper, who ends if nothing does.
-func (c *client) wanted() bool {
+// keepsRunning is hasPending for the keeper itself, which ends if it returns false.
+func (c *client) keepsRunning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kept = !c.closed && len(c.waiting) > 0
-	return c.kept
+	c.keeperRunning = !c.closed && len(c.pending) > 0
+	return c.keeperRunning
 }
 
-// rest lets up to a pause go by, so that not all come again at once.
-func (c *client) rest(pause time.Duration) {
+// pauseReconnect sleeps for a random part of pause, so that the clients of one server do not all connect at once.
+func (c *client) pauseReconnect(pause time.Duration) {
 	timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-c.over.Done():
+	case <-c.ctx.Done():
 	}
 }
 
-// again connects to where the Conn was opened to.
-func (c *client) again() net.Conn {
-	ctx, cancel := context.WithTimeout(c.over, c.config.ConnectTimeout)
+// reconnect connects to the address that the Conn was opened to, or logs why it cannot.
+func (c *client) reconnect() net.Conn {
+	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
 	conn, err := c.connect(ctx, c.at)
-	if err != nil && c.over.Err() == nil {
-		zeromq.Absent(c.seldom, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
+	if err != nil && c.ctx.Err() == nil {
+		zeromq.Unreachable(c.seldom, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}
 	return conn
 }
 
-// serve has a connection shake hands and reads it to its end.
-func (c *client) serve(conn net.Conn) (shaken bool) {
-	l := newLine(conn, &c.config, &c.keepers)
-	l.out.left = func(sum uint64) { c.left(l, sum) }
-	if !c.begins(l) {
+// serveConn completes the handshake on a connection and reads it to its end.
+func (c *client) serveConn(conn net.Conn) (shaken bool) {
+	l := newWireConn(conn, &c.config, &c.keepers)
+	l.out.onWritten = func(sum uint64) { c.onWritten(l, sum) }
+	if !c.attach(l) {
 		_ = conn.Close()
 		return false
 	}
-	l.until = time.Now().Add(c.config.Handshake)
-	err := l.shake(calling[c.asks])
+	l.deadline = time.Now().Add(c.config.Handshake)
+	err := l.handshake(clientKinds[c.wantsReplies])
 	if shaken = err == nil; shaken {
-		c.shaken()
-		err = c.listen(l)
+		c.onHandshake()
+		err = c.readReplies(l)
 	}
 	l.out.close()
 	_ = conn.Close()
-	if c.ended(err); !door.Ordinary(err) && c.over.Err() == nil {
-		c.seldom.Warn("a connection to a peer is ended", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
-			"port", c.addr.Port, "err", err, "remedy", "look whether host and port are those of a peer that serves this channel")
+	if c.detach(err); !door.Ordinary(err) && c.ctx.Err() == nil {
+		c.seldom.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
+			"port", c.addr.Port, "err", err, "remedy", "check that host and port are those of a peer that serves this channel")
 	}
 	return shaken
 }
 
-// room takes or gives back what messages that wait take of what all Conns may have.
-func (t *transport) room(messages, bytes int) bool {
+// reservePending adds to, or with negative numbers takes from, the messages of all Conns that wait. It returns false if
+// the bounds do not allow that.
+func (t *transport) reservePending(messages, bytes int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if messages > 0 && (t.waitingMessages >= t.config.QueueCommands || bytes > t.config.QueueBytes-t.waitingBytes) {
+	if messages > 0 && (t.pendingMessages >= t.config.QueueCommands || bytes > t.config.QueueBytes-t.pendingBytes) {
 		return false
 	}
-	t.waitingMessages += messages
-	t.waitingBytes += bytes
+	t.pendingMessages += messages
+	t.pendingBytes += bytes
 	return true
 }

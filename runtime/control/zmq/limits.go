@@ -8,41 +8,42 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// fit chooses how many connections of peers there may be, or says that the process may not open as many files as the
-// configuration wants. Half of them are left to our own connections, planes, and whatever else the process does.
-func (c *Config) fit() error {
+// fitOpenFiles chooses the number of inbound connections, or returns an error if the process may not open as many files
+// as the configuration asks for. Half of the files are left to outbound connections, data planes and the rest of the
+// process.
+func (c *Config) fitOpenFiles() error {
 	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024
 	}
-	may := max(limit/2, 8)
-	if c.MaxGuests == 0 {
-		c.MaxGuests = min(8192, may)
-		if may < 1024 {
-			c.Log.Warn("this process may open few files: more peers than that find no place", "files_max", limit,
-				"connections_of_peers_max", may,
+	inboundLimit := max(limit/2, 8)
+	if c.MaxInbound == 0 {
+		c.MaxInbound = min(8192, inboundLimit)
+		if inboundLimit < 1024 {
+			c.Log.Warn("this process may open few files: further peers are refused beyond this number", "files_max", limit,
+				"connections_of_peers_max", inboundLimit,
 				"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
 	}
-	if c.MaxGuests > may {
+	if c.MaxInbound > inboundLimit {
 		return &control.Error{Code: effects.TooMany,
-			What: fmt.Sprintf("MaxGuests %d with %d files that this process may open", c.MaxGuests, limit),
+			What: fmt.Sprintf("MaxGuests %d with %d files that this process may open", c.MaxInbound, limit),
 			Remedy: fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE) to %d, or set MaxGuests to at most %d",
-				2*c.MaxGuests, may)}
+				2*c.MaxInbound, inboundLimit)}
 	}
-	if c.GuestsPerAddress == 0 || c.GuestsPerAddress > c.MaxGuests {
-		c.GuestsPerAddress = max(c.MaxGuests*7/8, 1)
+	if c.InboundPerAddress == 0 || c.InboundPerAddress > c.MaxInbound {
+		c.InboundPerAddress = max(c.MaxInbound*7/8, 1)
 	}
-	// Who said nothing leaves room for those of its address that did.
-	c.StrangersPerAddress = min(c.StrangersPerAddress, max(c.GuestsPerAddress/2, 1))
-	if c.MaxConns > limit-c.MaxGuests {
-		less := max((limit-c.MaxGuests)/2, 1)
-		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections",
+	// A connection that has completed no handshake leaves room for those of its address that have.
+	c.HandshakingPerAddress = min(c.HandshakingPerAddress, max(c.InboundPerAddress/2, 1))
+	if c.MaxConns > limit-c.MaxInbound {
+		connLimit := max((limit-c.MaxInbound)/2, 1)
+		c.Log.Warn("this process may open too few files for its connections: their number is reduced",
 			"files_max", limit,
-			"connections_wanted", c.MaxConns, "connections_max", less, "remedy",
+			"connections_wanted", c.MaxConns, "connections_max", connLimit, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
-		c.MaxConns = less
+		c.MaxConns = connLimit
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
-// logged keeps lines of a log.
+// logged collects log lines.
 type logged struct{ logtest.Lines }
 
 // await returns the first line that contains says.

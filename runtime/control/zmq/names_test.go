@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// A name server that says nothing holds up who asks for its names, and nobody else.
+// A name server that does not answer delays only connections to its names.
 func TestSilentNameServer(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	asked := make(chan struct{}, 100)
@@ -33,10 +33,10 @@ func TestSilentNameServer(t *testing.T) {
 	<-asked
 	conn := client.Dial(effects.ChannelInit, addr)
 	for range 10 {
-		corr := client.Ask(conn, "ping")
+		corr := client.SendRequest(conn, "ping")
 		request := controltest.Await(t, server.Recorder,
 			func(ev *effects.Received) bool { return int(ev.Request) == int(corr)-1 }).Request
-		server.Answer(request, "pong")
+		server.SendReply(request, "pong")
 		client.WantReply(corr, "pong")
 	}
 	if len(asked) != 0 {
@@ -67,7 +67,7 @@ func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 	}
 }
 
-// A name whose address changes leads new connections to the new address, at once if nobody is at the old one.
+// A name whose address changes leads new connections to the new address, at once if nothing listens at the old one.
 func TestNamesThatChange(t *testing.T) {
 	old, addr := serve(t, effects.ChannelInit)
 	var moved atomic.Bool
@@ -80,8 +80,8 @@ func TestNamesThatChange(t *testing.T) {
 		}}.Opener())
 	addr.Host = "decode.example"
 	ask := func(server *controltest.End, question string) {
-		corr := client.Ask(client.Dial(effects.ChannelInit, addr), question)
-		server.Answer(server.Asked(question).Request, "here")
+		corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
+		server.SendReply(server.AwaitReceived(question).Request, "here")
 		client.WantReply(corr, "here")
 	}
 	ask(old, "before")

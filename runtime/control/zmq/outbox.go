@@ -10,133 +10,138 @@ import (
 )
 
 const (
-	// outboxSpare is what an outbox takes beside one message of the greatest length.
+	// outboxSpare is how many bytes an outbox takes beside one message of the greatest length.
 	outboxSpare = 64 << 10
-	// outboxCalm is how much may wait in it while more is read of its connection: who takes no answers gets no further.
-	outboxCalm = 64 << 10
+	// outboxReadLimit is how many bytes may wait in an outbox while more is read from its connection. A peer that reads no
+	// replies can therefore send no further requests.
+	outboxReadLimit = 64 << 10
 )
 
-// outbox is what still has to leave on one connection. Whoever sends never waits: what the system does not take at once
-// a goroutine writes, which is there only as long as there is something.
+// outbox holds the bytes that still have to leave on one connection. Senders never block: bytes that the system does
+// not take at once are written by a goroutine, which exists only while bytes wait.
 type outbox struct {
-	conn     net.Conn
-	raw      syscall.RawConn
-	max      int
-	patience time.Duration // of the writer with a peer that reads nothing
-	writers  *sync.WaitGroup
-	// left, if set, is told by the writer what of everything has left by now, as push counts it.
-	left func(sum uint64)
+	conn         net.Conn
+	raw          syscall.RawConn
+	limit        int
+	writeTimeout time.Duration // how long the writer waits for a peer that reads nothing
+	writers      *sync.WaitGroup
+	// onWritten, if set, is called by the writer with the number of bytes that have left so far, counted as in total.
+	onWritten func(sum uint64)
 
-	mu      sync.Mutex
-	fewer   sync.Cond // told when less waits, and at the end
-	bytes   []byte
-	leaving int    // bytes that the writer has taken out and not written yet
-	sum     uint64 // of all bytes that were ever taken
-	writing bool
-	closed  bool
-	drained chan struct{} // not nil: to be closed when nothing is left
+	mu            sync.Mutex
+	shrunk        sync.Cond // signals that fewer bytes wait, or that the connection is over
+	bytes         []byte
+	beingWritten  int    // bytes that the writer has taken out and not written yet
+	total         uint64 // of all bytes that were ever accepted
+	writerRunning bool
+	closed        bool
+	drained       chan struct{} // if not nil, closed when nothing is left
 }
 
-func newOutbox(conn net.Conn, limit int, patience time.Duration, writers *sync.WaitGroup) *outbox {
-	o := &outbox{conn: conn, raw: nowait.Raw(conn), max: limit, patience: patience, writers: writers}
-	o.fewer.L = &o.mu
+func newOutbox(conn net.Conn, limit int, writeTimeout time.Duration, writers *sync.WaitGroup) *outbox {
+	o := &outbox{conn: conn, raw: nowait.Raw(conn), limit: limit, writeTimeout: writeTimeout, writers: writers}
+	o.shrunk.L = &o.mu
 	return o
 }
 
-// send takes a copy of wire, or says that the connection is gone or its peer takes too little.
+// send accepts a copy of wire. It returns false if the connection is over or too much waits already.
 func (o *outbox) send(wire []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.add(wire)
+	return o.enqueue(wire)
 }
 
-// push is send, and says which sum has left when wire has, and whether it has already.
-func (o *outbox) push(wire []byte) (sum uint64, gone, ok bool) {
+// sendTracked is send for a caller that wants to know when wire has left: once total bytes have left, which onWritten
+// reports. gone says that it has left already.
+func (o *outbox) sendTracked(wire []byte) (sum uint64, gone, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ok = o.add(wire)
-	return o.sum, !o.writing, ok
+	ok = o.enqueue(wire)
+	return o.total, !o.writerRunning, ok
 }
 
-// sendIfIdle takes a copy of wire if nothing else waits: so a PONG, which says no more than what waits would.
+// sendIfIdle accepts a copy of wire if nothing else waits. A PONG is sent this way, because whatever waits shows the
+// peer just as well that this end is alive.
 func (o *outbox) sendIfIdle(wire []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.writing {
-		o.add(wire)
+	if !o.writerRunning {
+		o.enqueue(wire)
 	}
 }
 
-func (o *outbox) add(wire []byte) bool {
-	if o.closed || len(wire) > o.max-len(o.bytes)-o.leaving {
+// enqueue writes what the system takes at once and keeps the rest for the writer. The caller holds mu.
+func (o *outbox) enqueue(wire []byte) bool {
+	if o.closed || len(wire) > o.limit-len(o.bytes)-o.beingWritten {
 		return false
 	}
-	o.sum += uint64(len(wire))
-	if !o.writing {
+	o.total += uint64(len(wire))
+	if !o.writerRunning {
 		wire = wire[nowait.Write(o.raw, wire):]
 		if len(wire) == 0 {
 			return true
 		}
-		o.writing = true
-		o.writers.Go(o.write)
+		o.writerRunning = true
+		o.writers.Go(o.writeAll)
 	}
 	o.bytes = append(o.bytes, wire...)
 	return true
 }
 
-// write empties the outbox, and keeps no memory of how full it was.
-func (o *outbox) write() {
+// writeAll empties the outbox, then frees its buffer.
+func (o *outbox) writeAll() {
 	var b []byte
 	for {
 		o.mu.Lock()
-		o.leaving = 0
-		o.fewer.Broadcast()
-		sum, tell, over := o.sum-uint64(len(o.bytes)), o.left != nil && !o.closed, len(o.bytes) == 0 || o.closed
+		o.beingWritten = 0
+		o.shrunk.Broadcast()
+		sum, tell, over := o.total-uint64(len(o.bytes)), o.onWritten != nil && !o.closed, len(o.bytes) == 0 || o.closed
 		if over {
-			o.writing, o.bytes = false, nil
-			o.finish()
+			o.writerRunning, o.bytes = false, nil
+			o.signalDrained()
 		} else {
 			b, o.bytes = o.bytes, b[:0]
-			o.leaving = len(b)
+			o.beingWritten = len(b)
 		}
 		o.mu.Unlock()
 		if tell {
-			o.left(sum)
+			o.onWritten(sum)
 		}
 		if over {
 			return
 		}
-		_ = o.conn.SetWriteDeadline(time.Now().Add(o.patience))
+		_ = o.conn.SetWriteDeadline(time.Now().Add(o.writeTimeout))
 		if _, err := o.conn.Write(b); err != nil {
-			_ = o.conn.Close() // Its reader ends by this.
+			_ = o.conn.Close() // The goroutine that reads the connection ends by this.
 			o.close()
 		}
-		_ = o.conn.SetWriteDeadline(time.Time{}) // With one that is over, nothing more would leave at once.
+		_ = o.conn.SetWriteDeadline(time.Time{}) // An expired deadline would make every later write fail at once.
 	}
 }
 
-func (o *outbox) finish() {
+// signalDrained closes the channel that drain returned. The caller holds mu.
+func (o *outbox) signalDrained() {
 	if o.drained != nil {
 		close(o.drained)
 		o.drained = nil
 	}
 }
 
-// calm waits until little is left to leave, or the connection is over: at most for the writer's patience.
-func (o *outbox) calm() {
+// waitForRoom blocks until few bytes wait or the connection is over, at most for the writer's timeout.
+func (o *outbox) waitForRoom() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.closed && len(o.bytes)+o.leaving > outboxCalm {
-		o.fewer.Wait()
+	for !o.closed && len(o.bytes)+o.beingWritten > outboxReadLimit {
+		o.shrunk.Wait()
 	}
 }
 
-// drain returns a channel that is closed when nothing is left to leave.
+// drain returns a channel that is closed when no bytes wait.
 func (o *outbox) drain() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	done := make(chan struct{})
-	if !o.writing {
+	if !o.writerRunning {
 		close(done)
 		return done
 	}
@@ -146,10 +151,10 @@ func (o *outbox) drain() <-chan struct{} {
 	return o.drained
 }
 
-// close takes nothing more and forgets what is left.
+// close accepts nothing more and drops the bytes that wait.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed, o.bytes = true, nil
-	o.fewer.Broadcast()
+	o.shrunk.Broadcast()
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// slow is a connection without a file, so that all is written by the outbox's goroutine; it notes its deadline.
+// slow is a connection without a file, so that the outbox's goroutine writes everything; it records the write deadline.
 type slow struct {
 	net.Conn
 	mu   sync.Mutex
@@ -22,8 +22,8 @@ func (s *slow) SetWriteDeadline(t time.Time) error {
 	return s.Conn.SetWriteDeadline(t)
 }
 
-// The deadline of what had to wait does not outlast it: with one that is over, nothing would leave at once any more.
-func TestNoWriteDeadlineIsLeft(t *testing.T) {
+// The write deadline is cleared when the outbox is empty. An expired one would make every later write fail at once.
+func TestWriteDeadlineIsCleared(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { _, _ = ours.Close(), theirs.Close() }()
 	conn := &slow{Conn: ours}

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/controltest"
 )
 
-// Our connections poll for as long as the configuration says, or else whoever opens the transport.
+// Connections poll for as long as the configuration says, otherwise for as long as the caller of the opener says.
 func TestConnectionsPoll(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,138 +17,144 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
-// server takes what peers send on one channel.
+// server reads the messages of one served channel.
 type server struct {
 	*transport
-	channel effects.Channel
-	asks    bool // its messages are questions
-	tells   bool // when a connection ends that it posted messages of
+	channel        effects.Channel
+	servesRequests bool // its messages need replies
+	reportsLost    bool // whether a ConnLost is posted for a connection that posted a message
 }
 
 const (
 	// skipMessages is how many messages of the greatest length are read only to find the end of one that is too long.
 	skipMessages = 4
-	// unansweredMax is the most questions of one connection that may be unanswered. Beyond, nothing more of it is read.
+	// unansweredMax is the largest number of unanswered requests of one connection. While it is reached, nothing more is
+	// read from that connection.
 	unansweredMax = 16
 )
 
-// route is the way back to who asked: a connection, and what goes in front of the answer.
+// route is the way back to the peer that sent a request: its connection, and the envelope that goes in front of the
+// reply.
 type route struct {
-	talk     *talk
-	envelope [][]byte
+	inboundConn *inboundConn
+	envelope    [][]byte
 }
 
-// talk is one connection of a peer, in the hands of the goroutine that reads it.
-type talk struct {
+// inboundConn is one connection of a peer. It belongs to the goroutine that reads it.
+type inboundConn struct {
 	*server
-	*line
-	guest  *door.Conn
-	conn   effects.Conn
-	origin effects.Origin
-	posted bool          // a message of it
-	slots  chan struct{} // holds one token for each unanswered question
+	*wireConn
+	guest        *door.Conn
+	conn         effects.Conn
+	origin       effects.Origin
+	posted       bool          // whether a message of this connection was posted
+	requestSlots chan struct{} // holds one token for each unanswered request
 }
 
+// serve reads one admitted connection until it ends.
 func (s *server) serve(g *door.Conn) error {
-	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
-		origin: zeromq.OriginOf(g.Address),
-		slots:  make(chan struct{}, unansweredMax)}
+	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), guest: g, conn: s.nextConn(),
+		origin:       zeromq.OriginOf(g.Address),
+		requestSlots: make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
 		defer s.callers.Delete(t.conn)
 	}
 	defer t.out.close()
-	if s.asks {
-		s.talks.Store(t, nil)
-		defer s.talks.Delete(t)
+	if s.servesRequests {
+		s.requestConns.Store(t, nil)
+		defer s.requestConns.Delete(t)
 	}
-	defer t.lost()
-	err := t.shake(serving[s.asks]) // The door's patience is the deadline.
+	defer t.reportLost()
+	err := t.handshake(serverKinds[s.servesRequests]) // The door's timeout is the deadline of the handshake.
 	if err == nil {
 		g.MarkKnown()
-		err = t.listen()
+		err = t.readMessages()
 	}
 	return err
 }
 
-// post hands a message on.
-func (t *talk) post(ev *effects.Received) {
+// postReceived posts a message with what identifies this connection.
+func (t *inboundConn) postReceived(ev *effects.Received) {
 	ev.Conn, ev.Origin, ev.Channel = t.conn, t.origin, t.channel
 	t.posted = true
 	t.sink.Post(ev)
 }
 
-// lost says that the connection has ended, if anybody has heard of it and wants to know.
-func (t *talk) lost() {
-	if t.tells && t.posted {
+// reportLost posts that the connection has ended, if the machine asked for that and has seen a message of it.
+func (t *inboundConn) reportLost() {
+	if t.reportsLost && t.posted {
 		t.sink.Post(&effects.ConnLost{Conn: t.conn})
 	}
 }
 
 func (s *server) limits() zmtp.Limits {
-	return zmtp.Limits{Frames: zeromq.MostOfMessage(s.channel), Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
+	return zmtp.Limits{Frames: zeromq.MaxRequestFrames(s.channel), Bytes: s.config.MaxMessage,
+		Skip: skipMessages * s.config.MaxMessage}
 }
 
-func (t *talk) listen() error {
-	r := t.reader(t.limits(), t.purse, t.guest.Address)
+func (t *inboundConn) readMessages() error {
+	r := t.newReader(t.limits(), t.purse, t.guest.Address)
 	defer r.Release()
 	for {
 		r.Release()
-		t.out.calm()
+		t.out.waitForRoom()
 		m, err := r.Next()
 		switch {
-		case errors.Is(err, zmtp.ErrEndless):
+		case errors.Is(err, zmtp.ErrUnbounded):
 			t.stats.malformed.Add(1)
 			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage,
-				zeromq.MostOfMessage(t.channel))
+				zeromq.MaxRequestFrames(t.channel))
 		case err != nil:
 			return err
 		}
-		if t.asks {
-			t.asked(m)
+		if t.servesRequests {
+			t.takeRequest(m)
 		} else {
-			t.told(m)
+			t.takeMessages(m)
 		}
 	}
 }
 
-// asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
-// empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
-func (t *talk) asked(m zmtp.Message) {
-	envelope, body, err := zeromq.Question(t.channel, m.Frames)
-	if err = fault(m, t.limits(), err); err != nil {
+// takeRequest posts a request; the frames before its body are kept as the route of its reply. A malformed request is
+// posted with an empty body. That is not a message of any channel, so the machine replies with an error and the peer
+// does not wait until its timeout.
+func (t *inboundConn) takeRequest(m zmtp.Message) {
+	envelope, body, err := zeromq.CutRequest(t.channel, m.Frames)
+	if err = faultError(m, t.limits(), err); err != nil {
 		body = nil
 		t.stats.malformed.Add(1)
-		t.complain(err)
+		t.logMalformed(err)
 	}
 	select {
-	case t.slots <- struct{}{}:
+	case t.requestSlots <- struct{}{}:
 	case <-t.stopped:
 		return
 	}
 	t.guest.AddWork(1)
-	request, forgotten, evicted := t.requests.Add(route{talk: t, envelope: envelope})
+	request, old, evicted := t.requests.Add(route{inboundConn: t, envelope: envelope})
 	if evicted {
 		t.stats.requestsEvicted.Add(1)
-		forgotten.talk.answered()
+		old.inboundConn.releaseSlot()
 	}
 	t.stepper.Hold()
-	t.post(&effects.Received{Request: request, Body: body})
+	t.postReceived(&effects.Received{Request: request, Body: body})
 	t.stepper.Step()
 }
 
-// answered notes that one question more needs no answer of this connection.
-func (t *talk) answered() {
+// releaseSlot notes that one request of this connection is answered, or will never be.
+func (t *inboundConn) releaseSlot() {
 	t.guest.AddWork(-1)
-	<-t.slots
+	<-t.requestSlots
 }
 
-// told hands on what needs no answer. Of several messages that come together those that fitted are whole.
-func (t *talk) told(m zmtp.Message) {
+// takeMessages posts one-way messages. If the peer combined several and there were too many, those that fit the limits
+// are whole and are posted.
+func (t *inboundConn) takeMessages(m zmtp.Message) {
 	several := t.channel.Framing() == effects.Several
 	if m.Fault != zmtp.Whole || len(m.Frames) != 1 && !several {
 		t.stats.malformed.Add(1)
-		t.complain(fault(m, t.limits(), fmt.Errorf("a message of %d frames instead of 1", len(m.Frames))))
+		t.logMalformed(faultError(m, t.limits(), fmt.Errorf("the message has %d frames instead of 1", len(m.Frames))))
 		if !several {
 			return
 		}
@@ -156,13 +162,13 @@ func (t *talk) told(m zmtp.Message) {
 	t.guest.AddWork(0)
 	t.stepper.Hold()
 	for _, body := range m.Frames {
-		t.post(&effects.Received{Body: body})
+		t.postReceived(&effects.Received{Body: body})
 	}
 	t.stepper.Step()
 }
 
-func (t *talk) complain(err error) {
-	t.door.Warn("a message cannot be taken", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(),
+func (t *inboundConn) logMalformed(err error) {
+	t.door.Warn("a message is malformed", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(),
 		"err", err)
 }
 
@@ -173,57 +179,57 @@ func (t *transport) Caller(c effects.Conn) netip.Addr {
 	return addr
 }
 
-// reply answers one request, if its asker is still there and takes it.
+// reply sends the reply to one request. It drops and counts the reply if its peer is gone or its outbox is full.
 func (t *transport) reply(request effects.Request, body []byte) {
-	way, found := t.requests.Take(request)
+	route, found := t.requests.Take(request)
 	if !found {
 		t.stats.repliesDropped.Add(1)
 		return
 	}
-	if !zeromq.IsBody(way.talk.channel, body) {
+	if !zeromq.IsBody(route.inboundConn.channel, body) {
 		t.stats.repliesDropped.Add(1)
-		way.talk.answered()
+		route.inboundConn.releaseSlot()
 		return
 	}
-	wire := make([]byte, 0, len(body)+9+16*(len(way.envelope)+1))
-	for _, f := range way.envelope {
+	wire := make([]byte, 0, len(body)+9+16*(len(route.envelope)+1))
+	for _, f := range route.envelope {
 		wire = zmtp.AppendFrame(wire, f, true)
 	}
-	if !way.talk.out.send(appendBody(wire, way.talk.channel, body)) {
+	if !route.inboundConn.out.send(appendBody(wire, route.inboundConn.channel, body)) {
 		t.stats.repliesDropped.Add(1)
 	}
-	way.talk.answered()
+	route.inboundConn.releaseSlot()
 }
 
-// doors are what all servers of a transport share.
-type doors struct {
-	door     *door.Door
-	purse    *door.ByteBudget
-	writers  *sync.WaitGroup
-	talks    *sync.Map // of talks, by themselves: those that may have answers under way
-	callers  *sync.Map // of effects.Conn, to netip.Addr: where the connections that are served come from
-	stopped  chan struct{}
-	lastConn *atomic.Uint64
+// inbound holds what all servers of a transport share.
+type inbound struct {
+	door         *door.Door
+	purse        *door.ByteBudget
+	writers      *sync.WaitGroup
+	requestConns *sync.Map // the *inboundConn of channels with requests: their outboxes may hold replies
+	callers      *sync.Map // effects.Conn to netip.Addr: the address of each inbound connection
+	stopped      chan struct{}
+	lastConn     *atomic.Uint64
 }
 
-func newDoors(c *Config) doors {
-	return doors{
-		door: door.New(door.Config{Total: c.MaxGuests, PerAddress: c.GuestsPerAddress, Strangers: c.StrangersPerAddress,
+func newInbound(c *Config) inbound {
+	return inbound{
+		door: door.New(door.Config{Total: c.MaxInbound, PerAddress: c.InboundPerAddress, Strangers: c.HandshakingPerAddress,
 			Patience: c.Handshake, Log: c.Log}),
-		purse: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), talks: new(sync.Map),
+		purse: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), requestConns: new(sync.Map),
 		callers: new(sync.Map),
 		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
 	}
 }
 
-// close ends all connections. Answers that were given have linger to leave.
-func (d *doors) close(linger time.Duration) error {
+// close ends all inbound connections. Replies that were given have linger to leave.
+func (d *inbound) close(linger time.Duration) error {
 	err := d.door.Shut()
 	close(d.stopped)
 	late := time.After(linger)
-	d.talks.Range(func(t, _ any) bool {
+	d.requestConns.Range(func(t, _ any) bool {
 		select {
-		case <-t.(*talk).out.drain():
+		case <-t.(*inboundConn).out.drain():
 			return true
 		case <-late:
 			return false
@@ -234,14 +240,15 @@ func (d *doors) close(linger time.Duration) error {
 	return err
 }
 
-func (d *doors) drawConn() effects.Conn { return effects.Conn(d.lastConn.Add(1)) }
+func (d *inbound) nextConn() effects.Conn { return effects.Conn(d.lastConn.Add(1)) }
 
-func (t *transport) listen(s control.Server) (control.Server, error) {
+func (t *transport) startServer(s control.Server) (control.Server, error) {
 	l, bound, err := t.bind(s)
 	if err != nil {
+		// startServer binds one server and accepts its connections. It returns s with the port that was bound.
 		return s, err
 	}
-	at := &server{transport: t, channel: s.Channel, asks: s.Channel.Asks(), tells: s.TellLost}
+	at := &server{transport: t, channel: s.Channel, servesRequests: s.Channel.Asks(), reportsLost: s.ReportLost}
 	t.door.Serve(&netpoll.Listener{Listener: l, Poll: t.config.Poll}, s.Channel.String(), at.serve)
 	return bound, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// A stepped sink counts the messages that were posted while a goroutine held it, and hands on all events when it is
+// A stepped sink counts the messages that were posted while a goroutine held it, and passes on all events when it is
 // stepped.
 type stepped struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	holds    int
-	unheld   int // messages that nobody held it for
+	unheld   int // messages that were posted without a hold
 	waiting  []effects.Event
 	received chan *effects.Received
 	replied  chan *effects.Replied
@@ -72,9 +72,8 @@ func (s *stepped) wantAllHeld() {
 	}
 }
 
-// The goroutine that reads a message of a peer has the machine take it, on both ends of a question and for what is only
-// told.
-func TestTheReaderStepsTheMachine(t *testing.T) {
+// The goroutine that reads a message steps the machine with it, for requests, replies and one-way messages.
+func TestReaderStepsMachine(t *testing.T) {
 	ctx := context.Background()
 	server, client := newStepped(t), newStepped(t)
 	serving, err := zmq.Config{}.Opener()(control.Env{Sink: server, Servers: []control.Server{

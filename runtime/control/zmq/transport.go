@@ -12,67 +12,68 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/stepper"
 )
 
-// transport is what others see. Connections of peers come in through the door; each of our own is a client.
+// transport implements control.Transport. Inbound connections are admitted through a door (inbound); each outbound Conn
+// is a client.
 type transport struct {
 	config   Config
 	sink     control.Sink
-	stepper  stepper.Stepper // the sink's
+	stepper  stepper.Stepper // of the sink
 	servers  []control.Server
 	stats    counters
 	requests *zeromq.Requests[route]
 	names    *names.Resolver
 	seldom   *loglimit.Log
-	doors
+	inbound
 
-	dialing     context.Context // of all dials; over at Shutdown
+	dialing     context.Context // parent of all dials; canceled by Shutdown
 	stopDialing context.CancelFunc
 	dials       sync.WaitGroup
-	keepers     sync.WaitGroup // and writers of clients
-	answers     *door.ByteBudget
-	slots       atomic.Int64 // of Conns, and of those that are being opened
-	lingering   atomic.Int64
+	keepers     sync.WaitGroup // and writers of the clients' outboxes
+	// answers holds the budget for the bytes of replies that are arriving, by address.
+	answers   *door.ByteBudget
+	connSlots atomic.Int64 // Conns in use, including those that are being opened
+	lingering atomic.Int64
 
-	mu                            sync.Mutex // held for a look only
+	mu                            sync.Mutex // held for a moment only, never while writing or posting
 	conns                         map[effects.Conn]*client
-	over                          bool // nothing is opened any more
-	waitingMessages, waitingBytes int
+	shuttingDown                  bool // Shutdown was called: no Conn is opened any more
+	pendingMessages, pendingBytes int
 
-	ending sync.Once
-	ended  chan struct{} // closed when everything is freed
-	err    error         // of the end; read after ended
+	shutdownOnce sync.Once
+	shutdownDone chan struct{} // closed when everything is freed
+	shutdownErr  error         // result of Shutdown; read after shutdownDone is closed
 }
 
-// counters are control.Stats while they are counted.
+// counters are the counts of control.Stats.
 type counters struct {
 	malformed, unrequested, repliesDropped, requestsEvicted atomic.Uint64
 }
 
-// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left
-// running after one.
+// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after one.
 func Listen(config Config, servers []control.Server, sink control.Sink) (control.Transport, error) {
-	config, err := config.complete()
+	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if err := config.fit(); err != nil {
+	if err := config.fitOpenFiles(); err != nil {
 		return nil, err
 	}
-	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), ended: make(chan struct{}),
+	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), shutdownDone: make(chan struct{}),
 		requests: zeromq.NewRequests[route](config.MaxRequests),
 		seldom:   loglimit.New(config.Log), answers: door.NewByteBudget(config.IncomingBytes), conns: map[effects.Conn]*client{}}
-	t.doors = newDoors(&config)
+	t.inbound = newInbound(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
 		Negative: config.NameNegativeTTL, Lookup: config.Lookup})
 	for _, server := range servers {
-		bound, err := t.listen(server)
+		bound, err := t.startServer(server)
 		if err != nil {
-			// The bind error is what the caller can act on.
+			// Return the bind error: it is the one that the caller can act on.
 			t.stopDialing()
 			_ = t.close(0)
 			return nil, err
@@ -86,12 +87,12 @@ func (t *transport) Open(e *effects.Open) {
 	code := effects.OK
 	t.mu.Lock()
 	switch {
-	case t.over:
+	case t.shuttingDown:
 		code = effects.Closed
-	case t.slots.Load() >= int64(t.config.MaxConns):
+	case t.connSlots.Load() >= int64(t.config.MaxConns):
 		code = effects.TooMany
 	default:
-		t.slots.Add(1)
+		t.connSlots.Add(1)
 		open := *e
 		t.dials.Go(func() { t.dial(open) })
 	}
@@ -108,12 +109,12 @@ func (t *transport) Close(conn effects.Conn) {
 	t.mu.Unlock()
 	if c != nil {
 		c.close()
-		t.slots.Add(-1)
+		t.connSlots.Add(-1)
 	}
 }
 
-// client is an open Conn, or nil.
-func (t *transport) client(conn effects.Conn) *client {
+// clientOf returns the client of an open Conn, or nil.
+func (t *transport) clientOf(conn effects.Conn) *client {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.conns[conn]
@@ -123,8 +124,8 @@ func (t *transport) Send(e *effects.Send) {
 	code := effects.Closed
 	if len(e.Body) > t.config.MaxMessage {
 		code = effects.TooLarge
-	} else if c := t.client(e.Conn); c != nil {
-		code = c.ask(e.Corr, e.Body)
+	} else if c := t.clientOf(e.Conn); c != nil {
+		code = c.sendRequest(e.Corr, e.Body)
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.Unanswered{Corr: e.Corr, Code: code})
@@ -135,11 +136,11 @@ func (t *transport) Post(e *effects.Post) {
 	code := effects.Closed
 	if len(e.Body) > t.config.MaxMessage {
 		code = effects.TooLarge
-	} else if c := t.client(e.Conn); c != nil {
-		code = c.tell(e.Corr, e.Body)
+	} else if c := t.clientOf(e.Conn); c != nil {
+		code = c.postMessage(e.Corr, e.Body)
 	}
 	if code == effects.TooMany {
-		code = effects.Refused // a full queue, as effects.Post says
+		code = effects.Refused // a full queue, as effects.Post defines it
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.SendDone{Corr: e.Corr, Code: code})
@@ -160,33 +161,33 @@ func (t *transport) Stats() control.Stats {
 		RepliesDropped:  t.stats.repliesDropped.Load(),
 		RequestsEvicted: t.stats.requestsEvicted.Load(),
 		Guests:          uint64(d.Open),
-		GuestsEvicted:   d.Evicted,
-		GuestsExpired:   d.Expired,
-		GuestsRefused:   d.Refused + d.NoFiles,
+		InboundEvicted:  d.Evicted,
+		InboundExpired:  d.Expired,
+		InboundRefused:  d.Refused + d.NoFiles,
 	}
 }
 
 func (t *transport) Shutdown(ctx context.Context) error {
-	t.ending.Do(func() {
+	t.shutdownOnce.Do(func() {
 		_ = t.door.Shut()
 		t.mu.Lock()
-		t.over = true
+		t.shuttingDown = true
 		t.mu.Unlock()
 		t.stopDialing()
-		go t.finish()
+		go t.finishShutdown()
 	})
 	select {
-	case <-t.ended:
-		return t.err
+	case <-t.shutdownDone:
+		return t.shutdownErr
 	case <-ctx.Done():
 		return fmt.Errorf("control transport still shutting down: %w", ctx.Err())
 	}
 }
 
-// finish completes what is outstanding and frees everything. It takes as long as what was told and answered takes to
-// leave, at most Config.Linger.
-func (t *transport) finish() {
-	defer close(t.ended)
+// finishShutdown completes what is outstanding and frees everything. It takes as long as posted messages and replies
+// need to leave, at most Config.Linger.
+func (t *transport) finishShutdown() {
+	defer close(t.shutdownDone)
 	t.dials.Wait()
 	t.names.Wait()
 	t.mu.Lock()
@@ -195,7 +196,7 @@ func (t *transport) finish() {
 	for _, conn := range conns {
 		t.Close(conn)
 	}
-	t.err = t.close(t.config.Linger)
+	t.shutdownErr = t.close(t.config.Linger)
 	t.keepers.Wait()
 	t.seldom.End()
 }

@@ -21,47 +21,47 @@ func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Add
 	return end, end.Servers()[0].Addr
 }
 
-// oneWay are the channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
+// oneWay lists channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
 var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone, effects.ChannelFeed}
 
-func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
+func TestReplyToGonePeerIsCounted(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
-	client.Ask(conn, "question")
-	request := server.Asked("question").Request
+	client.SendRequest(conn, "question")
+	request := server.AwaitReceived("question").Request
 	client.Stop()
 
 	// The end is learnt in its own time. Until then replies are taken; each request can be
 	// replied to once, so a second client keeps asking until the first is known to be gone.
 	other := controltest.Start(t, zmq.Config{}.Opener())
 	conn = other.Dial(effects.ChannelInit, addr)
-	server.Answer(request, "to nobody")
-	corr := other.Ask(conn, "still there?")
-	server.Answer(server.Asked("still there?").Request, "yes")
+	server.SendReply(request, "to nobody")
+	corr := other.SendRequest(conn, "still there?")
+	server.SendReply(server.AwaitReceived("still there?").Request, "yes")
 	other.WantReply(corr, "yes")
 	// The unknown request is dropped for certain, whatever became of the first.
-	server.Answer(request, "again")
-	corr = other.Ask(conn, "and now?")
-	server.Answer(server.Asked("and now?").Request, "yes")
+	server.SendReply(request, "again")
+	corr = other.SendRequest(conn, "and now?")
+	server.SendReply(server.AwaitReceived("and now?").Request, "yes")
 	other.WantReply(corr, "yes")
 	if n := server.Stats().RepliesDropped; n < 1 || n > 2 {
 		t.Errorf("%d replies dropped, want 1 or 2", n)
 	}
 }
 
-func TestOldestRequestGivesWay(t *testing.T) {
+func TestOldestRequestIsEvicted(t *testing.T) {
 	server := controltest.Start(t, zmq.Config{MaxRequests: 2}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	corrs := map[string]effects.Corr{}
 	requests := map[string]effects.Request{}
 	for _, body := range []string{"a", "b", "c"} {
-		corrs[body] = client.Ask(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
-		requests[body] = server.Asked(body).Request
+		corrs[body] = client.SendRequest(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
+		requests[body] = server.AwaitReceived(body).Request
 	}
 	for _, body := range []string{"a", "b", "c"} {
-		server.Answer(requests[body], body)
+		server.SendReply(requests[body], body)
 	}
 	client.WantReply(corrs["b"], "b")
 	client.WantReply(corrs["c"], "c")
@@ -78,12 +78,12 @@ func TestBoundsHaveTheirCodes(t *testing.T) {
 		t.Errorf("second conn of one: %s", got.Code)
 	}
 	fits := strings.Repeat("x", 4096)
-	client.WantUnanswered(client.Ask(conn, fits+"x"), effects.TooLarge)
-	if got := client.Tell(conn, fits+"x"); got != effects.TooLarge {
+	client.WantUnanswered(client.SendRequest(conn, fits+"x"), effects.TooLarge)
+	if got := client.PostMessage(conn, fits+"x"); got != effects.TooLarge {
 		t.Errorf("post that is too large: %s", got)
 	}
-	corr := client.Ask(conn, fits)
-	server.Answer(server.Asked(fits).Request, "ok")
+	corr := client.SendRequest(conn, fits)
+	server.SendReply(server.AwaitReceived(fits).Request, "ok")
 	client.WantReply(corr, "ok")
 }
 
@@ -118,7 +118,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// LMCache's example files bind localhost. ZeroMQ binds addresses; peers are told the name all the same.
+// LMCache's example files bind localhost. ZeroMQ binds addresses; peers still get the name.
 func TestHostNamesAreBound(t *testing.T) {
 	named := control.Server{Channel: effects.ChannelAlloc, Addr: effects.Addr{Host: "localhost"}}
 	server := controltest.Start(t, zmq.Config{}.Opener(), named)
@@ -129,8 +129,8 @@ func TestHostNamesAreBound(t *testing.T) {
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	for _, host := range []string{"localhost", "127.0.0.1"} {
 		conn := client.Dial(effects.ChannelAlloc, effects.Addr{Host: host, Port: addr.Port})
-		corr := client.Ask(conn, "by "+host)
-		server.Answer(server.Asked("by "+host).Request, "heard")
+		corr := client.SendRequest(conn, "by "+host)
+		server.SendReply(server.AwaitReceived("by "+host).Request, "heard")
 		client.WantReply(corr, "heard")
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// Whoever pings and reads nothing makes us keep nothing: what waits for it says as well as a PONG that we are there.
-func TestPongsDoNotPileUp(t *testing.T) {
+// A peer that pings and reads nothing costs no memory: the bytes that wait for it show that this end is alive just as
+// well as a PONG.
+func TestPongsDoNotAccumulate(t *testing.T) {
 	const pings = 400_000
 	server, addr, _ := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
 	s := knock(t, addr).greets("DEALER")
@@ -34,7 +35,7 @@ func TestPongsDoNotPileUp(t *testing.T) {
 	if _, err := s.Write(question); err != nil {
 		t.Fatal(err)
 	}
-	server.Answer(server.Asked("and now").Request, "the end")
+	server.SendReply(server.AwaitReceived("and now").Request, "the end")
 	pongs, tail := 0, make([]byte, 0, 1<<16)
 	buf := make([]byte, 32<<10)
 	for !bytes.HasSuffix(tail, []byte("the end")) {
@@ -50,8 +51,8 @@ func TestPongsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// Of a connection that takes no answers no further questions are read.
-func TestWhoTakesNoAnswersIsNotRead(t *testing.T) {
+// While a peer reads no replies, no further requests are read from its connection.
+func TestPeerThatReadsNoRepliesIsNotRead(t *testing.T) {
 	const questions, answer = 200, 256 << 10
 	server, addr, _ := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
 	s := knock(t, addr).greets("DEALER")
@@ -71,7 +72,7 @@ func TestWhoTakesNoAnswersIsNotRead(t *testing.T) {
 				break
 			}
 			done[got.Request] = true
-			server.Answer(got.Request, strings.Repeat("x", answer))
+			server.SendReply(got.Request, strings.Repeat("x", answer))
 		}
 		if most = max(most, int(int64(len(done))-read/answer)); most > 24 {
 			t.Fatalf("%d answers wait for one who takes none", most)
@@ -89,7 +90,7 @@ func TestWhoTakesNoAnswersIsNotRead(t *testing.T) {
 	isServed(t, server, addr, "somebody else")
 }
 
-// take returns a message that is there already, or nil.
+// take returns a message that has already arrived, or nil.
 func take(e *controltest.End, fits func(*effects.Received) bool) *effects.Received {
 	for _, ev := range e.All() {
 		if r, ok := ev.(*effects.Received); ok && fits(r) {
@@ -99,7 +100,7 @@ func take(e *controltest.End, fits func(*effects.Received) bool) *effects.Receiv
 	return nil
 }
 
-// What is kept of a question until it is answered are the names of routers, and they are short.
+// Envelopes are kept until the reply, so their frames are bounded: they are names of routers, which are short.
 func TestEnvelopesAreShort(t *testing.T) {
 	server, addr, lines := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
 	s := knock(t, addr).greets("ROUTER")
@@ -123,13 +124,13 @@ func TestEnvelopesAreShort(t *testing.T) {
 		}
 	}
 	ask(255, "short")
-	server.Answer(server.Asked("short").Request, "here")
+	server.SendReply(server.AwaitReceived("short").Request, "here")
 	answered(strings.Repeat("h", 255), "", "here")
 	ask(256, "long")
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool {
 		return len(ev.Body) == 0 || string(ev.Body) == "long"
 	})
-	server.Answer(got.Request, "no")
+	server.SendReply(got.Request, "no")
 	answered("no")
 	lines.await(t, "more than 255 bytes in a frame")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// gets reads one message and demands its frames.
+// gets reads one message and compares its frames.
 func (s *stranger) gets(want ...string) {
 	s.t.Helper()
 	r := zmtp.Reader{R: s.in, Limits: zmtp.Limits{Frames: 100, Bytes: 16 << 20}}
@@ -30,8 +30,8 @@ const zeros = "\x00\x00\x00\x00\x00\x00\x00"
 
 const id1, id2, id3 = zeros + "\x01", zeros + "\x02", zeros + "\x03"
 
-// Only who opened a window sends ids: in lockstep not a byte is other than a REQ's.
-func TestFramesOfQuestions(t *testing.T) {
+// Only a Conn with a window sends ids: in lockstep the bytes are exactly those of a REQ.
+func TestFramesOfRequests(t *testing.T) {
 	parts := func(list ...string) (body []byte) {
 		for _, p := range list {
 			body = effects.AppendPart(body, []byte(p))
@@ -57,10 +57,10 @@ func TestFramesOfQuestions(t *testing.T) {
 			parts("a", "", "b")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, h := controltest.Start(t, zmq.Config{}.Opener()), settle(t)
+			client, h := controltest.Start(t, zmq.Config{}.Opener()), newHandServer(t)
 			conn := client.DialMany(c.channel, c.window, h.addr)
-			s := h.opens().greets("ROUTER")
-			corr := client.Ask(conn, string(c.asked))
+			s := h.accept().greets("ROUTER")
+			corr := client.SendRequest(conn, string(c.asked))
 			s.gets(c.wire...)
 			s.says(c.answer...)
 			client.WantReply(corr, string(c.reply))
@@ -68,25 +68,25 @@ func TestFramesOfQuestions(t *testing.T) {
 	}
 }
 
-// A body that is none is the machine's defect, and nobody is asked.
+// A malformed body of parts is a defect of the machine, and is not sent.
 func TestBodiesOfPartsAreWhole(t *testing.T) {
-	client, h := controltest.Start(t, zmq.Config{}.Opener()), settle(t)
+	client, h := controltest.Start(t, zmq.Config{}.Opener()), newHandServer(t)
 	conn := client.Dial(effects.ChannelMeta, h.addr)
-	h.opens().greets("ROUTER")
+	h.accept().greets("ROUTER")
 	whole := effects.AppendPart(nil, []byte("part"))
 	for _, body := range [][]byte{nil, whole[:len(whole)-1], append(slices.Clone(whole), 1), slices.Repeat(whole, 65)} {
-		client.WantUnanswered(client.Ask(conn, string(body)), effects.Invalid)
+		client.WantUnanswered(client.SendRequest(conn, string(body)), effects.Invalid)
 	}
 }
 
-// What answers no question that the connection has is dropped and counted, and costs nobody the connection: an id that
-// was answered, one that was never given, and one whose question has not left.
-func TestAnswersUnderForeignIDs(t *testing.T) {
-	config, lines := hushed(zmq.Config{})
-	client, h := controltest.Start(t, config.Opener()), settle(t)
+// A reply to none of the connection's requests is dropped and counted, and the connection continues: an id that was
+// answered, one that was never used, and one whose request has not left.
+func TestRepliesWithUnknownIDs(t *testing.T) {
+	config, lines := quietConfig(zmq.Config{})
+	client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 	conn := client.DialMany(effects.ChannelAlloc, 4, h.addr)
-	s := h.opens().greets("ROUTER")
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	s := h.accept().greets("ROUTER")
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	s.gets(id1, "", "one")
 	s.gets(id2, "", "two")
 	s.says(id2, "", "to two")
@@ -96,38 +96,38 @@ func TestAnswersUnderForeignIDs(t *testing.T) {
 	s.says("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "", "to nobody")
 	s.says(id1, "", "to one")
 	client.WantReply(one, "to one")
-	three := client.Ask(conn, "three")
+	three := client.SendRequest(conn, "three")
 	s.gets(id3, "", "three")
 	s.says(id3, "", "to three")
 	client.WantReply(three, "to three")
 	if n := client.Stats().Unrequested; n != 3 {
-		t.Errorf("%d answers were counted that nobody asked for", n)
+		t.Errorf("%d replies without a request were counted", n)
 	}
 	lines.await(t, "is dropped")
 }
 
-// An answer that says not which question it is for ends all that the connection had, and nothing of them is sent again;
-// what is asked next goes over another connection, under an id of its own.
-func TestAnswersWithoutID(t *testing.T) {
+// A reply without an id ends all requests that the connection had, and none of them is sent again. The next request
+// uses another connection, under an id of its own.
+func TestRepliesWithoutID(t *testing.T) {
 	for name, frames := range map[string][]string{
 		"of a REP": {"", "answer"}, "of seven bytes": {id1[1:], "", "answer"},
 		"of nine bytes": {id1 + "1", "", "answer"}, "no empty frame": {id1, "x", "answer"}, "no body": {id1, ""},
 		"nothing else": {id1}, "two bodies": {id1, "", "a", "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, _ := hushed(zmq.Config{})
-			client, h := controltest.Start(t, config.Opener()), settle(t)
+			config, _ := quietConfig(zmq.Config{})
+			client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 			conn := client.DialMany(effects.ChannelAlloc, 2, h.addr)
-			s := h.opens().greets("ROUTER")
-			one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+			s := h.accept().greets("ROUTER")
+			one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 			s.gets(id1, "", "one")
 			s.gets(id2, "", "two")
 			s.says(frames...)
 			s.ends()
 			client.WantUnanswered(one, effects.Malformed)
 			client.WantUnanswered(two, effects.Malformed)
-			three := client.Ask(conn, "three")
-			s = h.opens().greets("ROUTER")
+			three := client.SendRequest(conn, "three")
+			s = h.accept().greets("ROUTER")
 			s.gets(id3, "", "three")
 			s.says(id3, "", "to three")
 			client.WantReply(three, "to three")
@@ -138,28 +138,28 @@ func TestAnswersWithoutID(t *testing.T) {
 	}
 }
 
-// A connection takes the questions with it that it has; those that wait for one go with the next, in their order.
-func TestQuestionsThatWaitOutliveAConnection(t *testing.T) {
-	config, _ := hushed(zmq.Config{Reconnect: time.Millisecond, ReconnectMax: time.Millisecond})
-	client, h := controltest.Start(t, config.Opener()), settle(t)
+// A connection takes its requests with it when it ends; those that wait go to the next connection, in their order.
+func TestPendingRequestsSurviveConnection(t *testing.T) {
+	config, _ := quietConfig(zmq.Config{Reconnect: time.Millisecond, ReconnectMax: time.Millisecond})
+	client, h := controltest.Start(t, config.Opener()), newHandServer(t)
 	conn := client.DialMany(effects.ChannelAlloc, 4, h.addr)
-	s := h.opens() // It shakes no hands: what is asked waits.
-	one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+	s := h.accept() // It shakes no hands: what is asked waits.
+	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 	_ = s.Close()
-	s = h.opens().greets("ROUTER")
+	s = h.accept().greets("ROUTER")
 	s.gets(id1, "", "one")
 	s.gets(id2, "", "two")
 	_ = s.Close()
 	client.WantUnanswered(one, effects.PeerLost)
 	client.WantUnanswered(two, effects.PeerLost)
-	three := client.Ask(conn, "three")
-	s = h.opens().greets("ROUTER")
+	three := client.SendRequest(conn, "three")
+	s = h.accept().greets("ROUTER")
 	s.gets(id3, "", "three")
 	s.says(id3, "", "to three")
 	client.WantReply(three, "to three")
 }
 
-// A server gives back what stood before a body: of lookups all frames but the last one, with or without an empty one.
+// A server returns the frames before a body: of lookups all frames but the last one, with or without an empty one.
 func TestLookupsAreAnswered(t *testing.T) {
 	server, addr := serve(t, effects.ChannelLookup)
 	s := knock(t, addr).greets("DEALER")
@@ -170,22 +170,22 @@ func TestLookupsAreAnswered(t *testing.T) {
 		if string(got.Body) != "question" {
 			t.Fatalf("it heard %q", got.Body)
 		}
-		server.Answer(got.Request, "answer")
+		server.SendReply(got.Request, "answer")
 		s.gets(append(slices.Clone(envelope), "answer")...)
 	}
 }
 
-// Parts come and go as frames, whatever stands before them; an answer that is none is dropped and counted.
+// Parts are carried as frames, whatever precedes them; a malformed reply is dropped and counted.
 func TestPartsAreServed(t *testing.T) {
 	server, addr := serve(t, effects.ChannelMeta)
 	s := knock(t, addr).greets("DEALER")
 	body := effects.AppendPart(effects.AppendPart(nil, []byte("a")), nil)
 	s.says("name", "", "a", "")
-	asked := server.Asked(string(body))
-	server.Answer(asked.Request, string(body[:len(body)-1]))
+	asked := server.AwaitReceived(string(body))
+	server.SendReply(asked.Request, string(body[:len(body)-1]))
 	s.says("", "a", "")
 	got := controltest.Await(t, server.Recorder, func(e *effects.Received) bool { return e.Request == asked.Request+1 })
-	server.Answer(got.Request, string(body))
+	server.SendReply(got.Request, string(body))
 	s.gets("", "a", "")
 	if n := server.Stats().RepliesDropped; n != 1 {
 		t.Errorf("%d answers were dropped", n)

@@ -1,13 +1,13 @@
-// The part of HCCL's C ABI that the binding uses, its one-sided half, declared by ourselves so that no vendor
-// header is needed to build. All figures are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
+// The part of HCCL's C ABI that the binding uses, its one-sided half, declared here so that no vendor header is needed
+// to build. All values are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
 #ifndef KVFERRY_HCCL_ABI_H
 #define KVFERRY_HCCL_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// Communicators, registrations, streams and addresses stay integers on our side, so that Go never takes
-// one for a pointer of its own.
+// The binding keeps communicators, registrations, streams and addresses as integers, so that Go never takes one for a
+// pointer of its own.
 typedef uintptr_t hccl_handle;
 typedef uintptr_t hccl_address;
 
@@ -23,8 +23,8 @@ struct hccl_mem {
   uint64_t size;
 };
 
-// What one end tells the other of its memory, in the older sequence. The header has it as plain bytes; the
-// ranks in front are where the library itself looks for them.
+// The description of an end's memory in the older sequence. The header declares it as plain bytes; the library itself
+// looks for the ranks in front.
 struct hccl_mem_desc {
   _Alignas(8) uint32_t local_rank;
   uint32_t remote_rank;
@@ -54,7 +54,7 @@ struct hccl_root_info {
 
 enum { HCCL_NAME_BYTES = 128 };
 
-// The configuration up to version 5, which has all that is needed. The fields only ever grow at the end.
+// The configuration up to version 5, which has everything that is needed. Later versions only add fields at the end.
 struct hccl_config {
   size_t size;
   uint32_t magic;
@@ -72,10 +72,10 @@ struct hccl_config {
 enum {
   HCCL_CONFIG_BYTES = 300, // of version 5: without the padding at the end of the struct
   HCCL_CONFIG_VERSION = 5,
-  HCCL_CONFIG_ROOM = 4096, // zeroed; a later library may look further than it should
+  HCCL_CONFIG_ROOM = 4096, // zeroed; a later library may read further than it should
 };
 #define HCCL_CONFIG_MAGIC UINT32_C(0xf0f0f0f0)
-#define HCCL_NOT_SET UINT32_C(0xffffffff) // take the environment's
+#define HCCL_NOT_SET UINT32_C(0xffffffff) // use the environment's
 
 // Every function that the binding calls: X(symbol, return type, parameters). A library must have all of
 // HCCL_ALWAYS, and one of the two sequences.

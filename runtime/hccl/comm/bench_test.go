@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// BenchmarkBatch is what the binding adds to a batch: the checks, the descriptors and the crossings into C, without
-// what the library does there. A thread's right is asked for once and the library called once, which costs the same.
+// BenchmarkBatch measures what the binding adds to a batch: the checks, the descriptors and the calls into C, without
+// the library's work. The right of a thread is checked once and the library called once, which costs the same.
 func BenchmarkBatch(b *testing.B) {
 	for _, descriptors := range []int{1, 16, DescMax} {
 		b.Run(fmt.Sprintf("descriptors=%d", descriptors), func(b *testing.B) {
@@ -32,7 +32,7 @@ func BenchmarkBatch(b *testing.B) {
 						return err
 					}
 					e.comm.mu.Lock()
-					if err := e.comm.ready(e.stream, descs); err != nil {
+					if err := e.comm.checkBatch(e.stream, descs); err != nil {
 						return err
 					}
 					e.comm.fill(descs)
@@ -44,7 +44,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPut is a whole batch over the software NPU, one page of 1 MiB, until its end.
+// BenchmarkPut measures a whole batch over the software NPU, one page of 1 MiB, until its end.
 func BenchmarkPut(b *testing.B) {
 	ends := couple(b, RoCE)
 	e := ends[0]

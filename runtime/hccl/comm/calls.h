@@ -1,14 +1,14 @@
-// One function for each that the library has: Go cannot call through a C pointer. The answer is the library's
-// code, or CALL_NO_SYMBOL.
+// One function for each function of the library, because Go cannot call through a C pointer. The result is the
+// library's code, or CALL_NO_SYMBOL.
 #ifndef KVFERRY_HCCL_CALLS_H
 #define KVFERRY_HCCL_CALLS_H
 
 #include "abi.h"
 
-// The answer of the binding itself; the library's own are never negative.
+// The result of the binding itself; the library's own are never negative.
 enum { CALL_NO_SYMBOL = -2 };
 
-// What a communicator is made with.
+// The arguments for making a communicator.
 struct making {
   const char *name;
   uint32_t rank;
@@ -32,11 +32,11 @@ int hccl_bind(const struct hccl_api *api, hccl_handle comm, hccl_handle handle);
 int hccl_unbind(const struct hccl_api *api, hccl_handle comm, hccl_handle handle);
 int hccl_prepare(const struct hccl_api *api, hccl_handle comm, int seconds);
 
-// The most descriptors of memory that either end may have.
+// The largest number of descriptors of memory at either end.
 enum { REGIONS_MAX = 256 };
 
-// What the two ends have told each other, in C memory. The library writes as many as the peer has sent,
-// whatever the array's length: hence the room, and a number that the ends agree on beforehand.
+// The descriptions that the two ends have exchanged, in C memory. The library writes as many as the peer has sent,
+// whatever the array's length: hence the spare room, and a number on which the ends agree before.
 struct regions {
   struct hccl_mem_desc local[REGIONS_MAX];
   struct hccl_mem_desc remote[REGIONS_MAX];
@@ -63,8 +63,8 @@ int hccl_put(const struct hccl_api *api, hccl_handle comm, uint32_t peer, struct
 int hccl_get(const struct hccl_api *api, hccl_handle comm, uint32_t peer, struct batch *b, uint32_t count,
              hccl_handle stream);
 
-// What the library says of itself: a code's text, "" where it has none; the items of the configuration, 0
-// where it does not say.
+// Queries of the library: the text of a code, "" if it has none; the items of the configuration, 0 if it does not
+// report them.
 const char *hccl_error_string(const struct hccl_api *api, int code);
 uint32_t hccl_capability(const struct hccl_api *api);
 

@@ -17,19 +17,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Bounds of the pause between two tries to destroy a communicator that is busy. The library has no way to wait.
+// Bounds of the pause between two attempts to destroy a busy communicator. The library offers no way to wait.
 const (
 	pauseMin = time.Millisecond
 	pauseMax = 50 * time.Millisecond
 )
 
-// Close unbinds all regions and destroys this end. It may block for long: call it Apart. Abort the stream first where
-// batches may be outstanding.
+// Close unbinds all regions and destroys this end. It may block for long: call it in Apart. If batches may be
+// outstanding, abort the stream first.
 //
-// nil: the communicator is proven to be gone; its queue pair is, and what is left of its requests is in the
-// network, for milliseconds. ErrLost: destroying it failed, and will not be tried again; the regions are unbound, and
-// it counts as closed. Any other error: it was not destroyed, such as ErrBusy when it was so for all of
-// CloseTimeout; call Close again, and keep the regions. A Close after the last gives the same answer.
+// If it returns nil, the communicator is proven to be gone: its queue pair is, and its last requests are in the network
+// for milliseconds. ErrLost: destroying it failed and is not attempted again; the regions are unbound, and the
+// communicator counts as closed. Any other error: it was not destroyed, for example ErrBusy if it was busy for all of
+// CloseTimeout; call Close again and keep the regions. A Close after the last one returns the same result.
 func (c *Comm) Close(at acl.Current) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (c *Comm) Close(at acl.Current) error {
 	if err := c.enter(c.closable); err != nil {
 		return err
 	}
-	switch c.state { // nobody else changes it meanwhile
+	switch c.state { // no other goroutine changes it meanwhile
 	case gone:
 		c.leave(gone)
 		return nil
@@ -60,7 +60,7 @@ func (c *Comm) Close(at acl.Current) error {
 	default:
 		c.leave(lost)
 	}
-	// Only now: until then batches in flight may use the memory, bound or not.
+	// only now, because batches in flight may have used the memory until here, bound or not
 	for _, r := range c.held {
 		r.release()
 	}
@@ -71,6 +71,7 @@ func (c *Comm) Close(at acl.Current) error {
 	return err
 }
 
+// closable returns an error while another thread prepares or closes the communicator.
 func (c *Comm) closable() error {
 	if c.inside {
 		return fmt.Errorf("%w: communicator %s is being prepared or closed by another thread", ErrBusy, c.name)
@@ -78,7 +79,7 @@ func (c *Comm) closable() error {
 	return nil
 }
 
-// destroy tries once, and again only while the library says that it has done nothing because of work in flight.
+// destroy tries once, and again only while the library reports that it did nothing because work is in flight.
 func (c *Comm) destroy(at acl.Current) error {
 	deadline := time.Now().Add(c.closeTimeout)
 	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A communicator that is busy is asked again; one that stays so is left as it is, and may be closed later.
+// Destroying a busy communicator is tried again; one that stays busy is left unchanged and may be closed later.
 func TestCloseOfABusyCommunicator(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestCloseUnbindsFirst(t *testing.T) {
 	}
 }
 
-// A destroy that fails is never followed by another: in a process of its own, since the communicator stays.
+// A destroy that fails is never attempted again. In a process of its own, because the communicator stays.
 func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
 	if !alone(t) {
 		return
@@ -103,7 +103,7 @@ func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
 	}
 }
 
-// signalling tells when preparing has begun.
+// signalling reports that preparing has begun.
 type signalling struct {
 	sequence
 	begun chan struct{}
@@ -114,7 +114,7 @@ func (s signalling) prepare(c *Comm, at acl.Current, seconds, peerRegions int) e
 	return s.sequence.prepare(c, at, seconds, peerRegions)
 }
 
-// Nothing is destroyed under a call that waits for the peer.
+// Nothing is destroyed during a call that waits for the peer.
 func TestCloseWhilePreparing(t *testing.T) {
 	r := newRig(t)
 	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
@@ -141,7 +141,8 @@ func TestCloseWhilePreparing(t *testing.T) {
 	}
 }
 
-// What an abort leaves behind could land with a later batch: no batch follows on that stream, nor on another.
+// Requests that an abort leaves behind could land with a later batch: no batch is accepted after it, on that stream or
+// another.
 func TestNothingFollowsAnAbort(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -175,7 +176,7 @@ func TestNothingFollowsAnAbort(t *testing.T) {
 	}
 }
 
-// Streams of other contexts are none of the communicator's.
+// Streams of other contexts are refused.
 func TestForeignStream(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -186,7 +187,7 @@ func TestForeignStream(t *testing.T) {
 	})
 }
 
-// A communicator that fails behind our back says so, and takes no more.
+// A communicator that fails in the background reports it, and accepts no more work.
 func TestAsyncError(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]

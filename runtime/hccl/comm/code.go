@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A Code is an HcclResult: what a call of HCCL answered. The set is open, so carry the number and switch on
-// its Class.
+// A Code is an HcclResult: the result of a call of HCCL. Further codes may exist, so keep the number and decide by
+// Class.
 type Code int32
 
 const (
@@ -21,7 +21,7 @@ type known struct {
 	retry bool
 }
 
-// codes are those of HCCL's headers.
+// codes holds the codes of HCCL's headers.
 var codes = map[Code]known{
 	1:    {name: "E_PARA", class: acl.Bug},
 	2:    {name: "E_PTR", class: acl.Bug},
@@ -50,7 +50,7 @@ var codes = map[Code]known{
 	1041: {name: "E_IN_STATUS", class: acl.Link},
 }
 
-// String is the name that HCCL's headers give the code, or its number.
+// String returns the name that HCCL's headers give the code, or its number.
 func (c Code) String() string {
 	if c == success {
 		return "HCCL_SUCCESS"
@@ -61,9 +61,9 @@ func (c Code) String() string {
 	return fmt.Sprintf("HcclResult %d", int32(c))
 }
 
-// Class sorts a code. One that no header of ours knows is Link: it condemns the communicator and nothing else.
-// E_INTERNAL is Link as well, though a range outside registered memory may be our own mistake: it may as
-// well be the peer whose memory is gone.
+// Class returns the class of a code. A code that is in no header has class Link: the communicator is then given up, and
+// nothing else. E_INTERNAL has class Link as well: a range outside registered memory may be our own mistake, but the
+// peer's memory may just as well be gone.
 func (c Code) Class() acl.Class {
 	if known, ok := codes[c]; ok {
 		return known.class
@@ -71,5 +71,5 @@ func (c Code) Class() acl.Class {
 	return acl.Link
 }
 
-// Retry reports whether the same call may succeed later: the peer did not come in time, or something is busy.
+// Retry reports whether the same call may succeed later: the peer was too late, or something is busy.
 func (c Code) Retry() bool { return codes[c].retry }

@@ -18,21 +18,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// CommOptions describe a communicator of two ranks.
+// CommOptions describes a communicator of two ranks.
 type CommOptions struct {
-	Name string // 1 to 127 bytes, the same at both ends, and never used before: HCCL meets by it
+	Name string // 1 to 127 bytes, the same at both ends, and never used before: the ends find each other by it
 	Rank uint32 // of this end: 0 or 1
 
-	// One of the two says who the ends are. Table is the rank table (see Table). RootInfo is what
-	// Library.RootInfo gave rank 0, which hands it to rank 1; libraries of the older sequence only.
+	// Exactly one of the two describes the ends. Table is the rank table (see Table). RootInfo is the result of
+	// Library.RootInfo at rank 0, which sends it to rank 1; only libraries of the older sequence use it.
 	Table    []byte
 	RootInfo []byte
 
-	// What the NIC marks its packets with. nil: HCCL_RDMA_TC and HCCL_RDMA_SL.
+	// Marks of the NIC's packets. nil: HCCL_RDMA_TC and HCCL_RDMA_SL.
 	TrafficClass *uint32 // a multiple of 4, up to 252
 	ServiceLevel *uint32 // 0 to 7
 
-	// CloseTimeout bounds how long Close tries to destroy a communicator that is busy. Zero: 5 s.
+	// CloseTimeout bounds how long Close tries to destroy a busy communicator. Zero: 5 s.
 	CloseTimeout time.Duration
 }
 
@@ -48,25 +48,25 @@ type Comm struct {
 
 	mu     sync.Mutex
 	state  state
-	inside bool            // a call that may block for long is in the library
-	bound  []*Region       // in the library
-	held   []*Region       // kept from being closed: all that were ever bound
+	inside bool            // a call that may block for long is in progress
+	bound  []*Region       // regions that the library has bound
+	held   []*Region       // all regions that were ever bound: they cannot be closed
 	stream *acl.Stream     // of all batches
-	batch  *C.struct_batch // the descriptors of one
+	batch  *C.struct_batch // the descriptors of one batch
 }
 
 type state int
 
 const (
 	made     state = iota // regions may be bound
-	prepared              // batches may be put
-	fenced                // something failed: only Close is left
-	gone                  // proven
+	prepared              // batches may be queued
+	fenced                // something failed: only Close is allowed
+	gone                  // proven to be destroyed
 	lost                  // destroying it failed
 )
 
-// NewComm makes one end of a communicator. It may block until the other end does the same, and no other
-// communicator of this process is made meanwhile: call it Apart. The caller closes the Comm.
+// NewComm makes one end of a communicator. It may block until the other end does the same, and the process makes no
+// other communicator meanwhile: call it in Apart. The caller closes the Comm.
 func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 	if err := at.Here(); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 		lib: l, device: at.Device(), name: o.Name, rank: o.Rank, peer: 1 - o.Rank, closeTimeout: o.CloseTimeout,
 		memory: newSequence(l.info.Sequence),
 	}
-	// Counted first: from here on the device's last region must stay.
+	// counted first: from here on the device's last region cannot be closed
 	if err := l.holdComm(c.device); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (o *CommOptions) check(s Sequence) error {
 	return nil
 }
 
-// make calls the library, one communicator of the process at a time.
+// make calls the library, for one communicator of the process at a time.
 func (c *Comm) make(at acl.Current, o CommOptions) error {
 	name := C.CString(o.Name)
 	defer C.free(unsafe.Pointer(name))
@@ -137,10 +137,10 @@ func (c *Comm) make(at acl.Current, o CommOptions) error {
 	return c.memory.make(c, at, o, m)
 }
 
-// Name is the communicator's.
+// Name returns the communicator's name.
 func (c *Comm) Name() string { return c.name }
 
-// usable refuses other threads than those of the communicator's device.
+// usable returns an error on a thread of another device than the communicator's.
 func (c *Comm) usable(at acl.Current) error {
 	if err := at.Here(); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (c *Comm) usable(at acl.Current) error {
 	return nil
 }
 
-// refusal says why the communicator takes no more work, nil if it does; under the lock.
+// refusal returns why the communicator accepts no more work, or nil if it does. The caller holds mu.
 func (c *Comm) refusal() error {
 	switch c.state {
 	case fenced:
@@ -167,7 +167,7 @@ func (c *Comm) refusal() error {
 	return nil
 }
 
-// enter begins a call that may block for long, alone in the communicator.
+// enter begins a call that may block for long. No other such call runs in this communicator until leave.
 func (c *Comm) enter(allowed func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,15 +178,16 @@ func (c *Comm) enter(allowed func() error) error {
 	return nil
 }
 
-// leave ends it, in a new state.
+// leave ends the call and sets the state.
 func (c *Comm) leave(next state) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inside, c.state = false, next
 }
 
-// AsyncError asks whether the communicator has failed behind our back: nil, or the *Error with the library's code,
-// which condemns it. Libraries that cannot tell answer acl.Unsupported, and nothing follows from that.
+// AsyncError asks whether the communicator has failed in the background. It returns nil, or the *Error with the
+// library's code, after which only Close is allowed. Libraries without this function answer acl.Unsupported, which
+// means nothing.
 func (c *Comm) AsyncError(at acl.Current) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -209,6 +210,7 @@ func (c *Comm) AsyncError(at acl.Current) error {
 	return nil
 }
 
+// holdComm counts a communicator of a device.
 func (l *Library) holdComm(device acl.DeviceID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -57,7 +57,7 @@ func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 	}
 }
 
-// The library's communicators are not safe to make beside one another, and the software NPU looks.
+// Making communicators in parallel is not safe with the library, and the software NPU checks it.
 func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
 	}
 }
 
-// The library's own refusals: a name that is taken, a table that it does not take.
+// Errors of the library itself: a name that is used, a table that it does not accept.
 func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestNamesThatDiffer(t *testing.T) {
 	}
 }
 
-// A peer that is late is waited for in several tries, and being prepared already is no failure.
+// A late peer is waited for in several attempts, and preparing twice is no failure.
 func TestPrepareMayBeTriedAgain(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestPrepareMayBeTriedAgain(t *testing.T) {
 	}
 }
 
-// What is bound late is this end's to use, and unknown to the peer.
+// Memory that is bound late can be used by this end, and is unknown to the peer.
 func TestRegionsThatAreBoundLate(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestRegionsThatAreBoundLate(t *testing.T) {
 	}
 }
 
-// Destroying the target's end revokes what the peer may do, over RoCE.
+// Destroying the target's end revokes the peer's access, over RoCE.
 func TestClosingRevokes(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestClosingRevokes(t *testing.T) {
 	}
 }
 
-// A right that was kept is refused, before the library is asked.
+// A right that was kept is refused before the library is called.
 func TestStrayThreadIsRefused(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -269,7 +269,7 @@ func TestStrayThreadIsRefused(t *testing.T) {
 	}
 }
 
-// calls counts all that HCCL was asked.
+// calls counts all calls of HCCL.
 func (r *rig) calls() (sum int64) {
 	r.t.Helper()
 	stats, err := r.npu.Stats()

@@ -8,19 +8,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// HCCL has its timeouts from the environment and reads it once, early. So they are set before the library is
-// loaded, and the same values are what the residual bound of the leases is computed from.
+// HCCL reads its timeouts from the environment, once and early. So kvferry sets them before the library is loaded, and
+// computes the residual time of leases from the same values.
 
-// An Origin says who has decided a setting.
+// An Origin says where the value of a setting comes from.
 type Origin int
 
 const (
 	// FromUser: the variable was set when the library was loaded.
 	FromUser Origin = iota + 1
-	// FromOptions: kvferry has set it.
+	// FromOptions: kvferry has set the variable.
 	FromOptions
-	// FromLibrary: the library was loaded by somebody else before kvferry could set it; its default is taken to
-	// hold.
+	// FromLibrary: the library had been loaded before kvferry could set the variable; its default is assumed.
 	FromLibrary
 )
 
@@ -36,7 +35,7 @@ func (o Origin) String() string {
 	return fmt.Sprintf("origin %d", int(o))
 }
 
-// A Setting is a value in force.
+// A Setting is a value in force, and where it comes from.
 type Setting struct {
 	Value int
 	From  Origin
@@ -44,23 +43,23 @@ type Setting struct {
 
 func (s Setting) String() string { return fmt.Sprintf("%d (%v)", s.Value, s.From) }
 
-// A variable is one that HCCL reads.
+// A variable is an environment variable that HCCL reads.
 type variable struct {
-	name         string
-	min, max     int
-	otherwise    int  // HCCL's own default
-	setByKvferry int  // what kvferry has set it to; zero: nothing
-	counts       bool // a library was loaded since
+	name           string
+	min, max       int
+	libraryDefault int  // HCCL's default
+	setByKvferry   int  // the value that kvferry has set; zero: none
+	loadedSince    bool // a library was loaded after kvferry set it
 }
 
-// The two that bound how long a request may outlive its transfer. Guarded by opening, like the environment.
+// The two variables that bound how long a request may outlive its transfer. Guarded by opening, like the environment.
 var (
-	timeoutVariable = variable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, otherwise: 20}
-	retriesVariable = variable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, otherwise: 7}
+	timeoutVariable = variable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, libraryDefault: 20}
+	retriesVariable = variable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
 )
 
-// settle gives the value in force, and sets the variable where nobody has and it still counts.
-func (v *variable) settle(want int, resident bool) (Setting, error) {
+// resolve returns the value in force. It sets the variable if it is not set and the library is not loaded yet.
+func (v *variable) resolve(want int, resident bool) (Setting, error) {
 	text := os.Getenv(v.name)
 	switch {
 	case v.setByKvferry != 0 && text == strconv.Itoa(v.setByKvferry):
@@ -73,7 +72,7 @@ func (v *variable) settle(want int, resident bool) (Setting, error) {
 		}
 		return Setting{value, FromUser}, nil
 	case resident:
-		return Setting{v.otherwise, FromLibrary}, nil
+		return Setting{v.libraryDefault, FromLibrary}, nil
 	}
 	if err := os.Setenv(v.name, strconv.Itoa(want)); err != nil {
 		return Setting{}, err
@@ -82,9 +81,9 @@ func (v *variable) settle(want int, resident bool) (Setting, error) {
 	return Setting{want, FromOptions}, nil
 }
 
-// withdraw unsets what kvferry has set, where no library was ever loaded after that.
+// withdraw unsets the variable if kvferry has set it and no library was loaded since.
 func (v *variable) withdraw() {
-	if !v.counts && v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
+	if !v.loadedSince && v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
 		if os.Unsetenv(v.name) == nil {
 			v.setByKvferry = 0
 		}
@@ -94,5 +93,5 @@ func (v *variable) withdraw() {
 // intraRoCE reports whether pairs of one host use RoCE too.
 func intraRoCE() bool { return os.Getenv("HCCL_INTRA_ROCE_ENABLE") == "1" }
 
-// intraPCIe reports whether they may use PCIe, which is the vendor's default.
+// intraPCIe reports whether pairs of one host may use PCIe, which is the vendor's default.
 func intraPCIe() bool { return os.Getenv("HCCL_INTRA_PCIE_ENABLE") != "0" }

@@ -8,13 +8,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// An Error is a call that HCCL answered with a code other than success. errors.Is(err, class) asks for its
-// class, which is one of package acl's.
+// An Error is a call of HCCL that failed. errors.Is(err, class) tests its class, which is one of package acl's.
 type Error struct {
 	Code    Code
 	Call    string // the function of HCCL
 	Args    string // its arguments, as name=value
-	Message string // the library's own text, of the same thread; may be empty
+	Message string // the library's own text from the same thread; may be empty
 }
 
 func (e *Error) Error() string {
@@ -35,7 +34,7 @@ func (e *Error) Is(target error) bool {
 	return ok && class == e.Code.Class()
 }
 
-// remedies are for what the people who run the machine can change.
+// remedies holds advice for codes that an operator can do something about.
 var remedies = map[Code]string{
 	6:  "see that the peer's NPU has a RoCE address (hccn_tool -i <id> -ip -g)",
 	9:  "see that the peer runs, and that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
@@ -44,26 +43,26 @@ var remedies = map[Code]string{
 	12: "see that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
 }
 
-// What the binding refuses by itself, before the library is called. Compare with errors.Is.
+// Errors of the binding itself, returned before the library is called. Test them with errors.Is.
 var (
 	// ErrClosed: the library, region or communicator was closed before.
 	ErrClosed = errors.New("hccl: closed")
-	// ErrBusy: something still uses what was to be closed. It may be closed again later.
+	// ErrBusy: something still uses the object to be closed. It may be closed later.
 	ErrBusy = errors.New("hccl: busy")
-	// ErrForeign: what belongs to another device or library than the thread, region or communicator.
+	// ErrForeign: the object belongs to another device or library than the thread, region or communicator.
 	ErrForeign = errors.New("hccl: belongs elsewhere")
-	// ErrInvalid: an argument that no library would take.
+	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("hccl: invalid argument")
 	// ErrNotReady: the communicator is not prepared.
 	ErrNotReady = errors.New("hccl: not prepared")
 	// ErrFenced: the communicator, or its stream, has failed: close it, and make one with a new name.
 	ErrFenced = errors.New("hccl: fenced")
-	// ErrLost: destroying the communicator failed. It is never tried again, since it would act on an object that is
-	// half gone; whether it still reaches memory is not known.
+	// ErrLost: destroying the communicator failed. It is never attempted again, because it would act on an object that is
+	// half destroyed. Whether the communicator still reaches memory is unknown.
 	ErrLost = errors.New("hccl: lost")
 )
 
-// A MissingError is a function that the library lacks and that has no fallback. It is acl.Unsupported.
+// A MissingError says that the library lacks a function that has no fallback. Its class is acl.Unsupported.
 type MissingError struct {
 	Symbol  string
 	Library string // the file

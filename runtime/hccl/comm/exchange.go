@@ -22,9 +22,9 @@ import (
 type exchange struct {
 	regions   *C.struct_regions
 	exchanged bool
-	remote    int    // descriptors that came from the peer
-	asked     int    // of them, those that access was asked for
-	enabled   []bool // and whether it was granted
+	remote    int    // number of descriptors that the peer sent
+	asked     int    // how many of them access was requested for
+	enabled   []bool // whether it was granted, for each of these
 }
 
 func (x *exchange) make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
@@ -51,7 +51,7 @@ func (x *exchange) fromRoot(c *Comm, at acl.Current, o CommOptions, m *C.struct_
 	return c.lib.answer(at, code, symbol, "ranks=2 name=%s rank=%d", c.name, c.rank)
 }
 
-// fromFile writes the table to a file, because these libraries take nothing else. They read it in the call.
+// fromFile writes the table to a file, because these libraries accept nothing else. They read it during the call.
 func (x *exchange) fromFile(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
 	symbol := "HcclCommInitClusterInfoConfig"
 	if !c.lib.Has(symbol) {
@@ -61,7 +61,7 @@ func (x *exchange) fromFile(c *Comm, at acl.Current, o CommOptions, m *C.struct_
 	if err != nil {
 		return fmt.Errorf("hccl: %w: the rank table: %w", acl.Config, err)
 	}
-	defer func() { _ = os.Remove(file.Name()) }() // what is left there is no failure of the communicator
+	defer func() { _ = os.Remove(file.Name()) }() // a file that stays is no failure of the communicator
 	_, err = file.Write(o.Table)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("hccl: %w: the rank table: %w", acl.Config, err)
@@ -79,7 +79,7 @@ func (x *exchange) bind(c *Comm, at acl.Current, r *Region, index int) error {
 	return c.lib.answer(at, referenced(code), "HcclRegisterMem", "comm=%s memory=%v", c.name, m)
 }
 
-// referenced takes the code for "something else refers to it as well" for the success that it is there.
+// referenced treats the code for "already referenced" as success.
 func referenced(code C.int) C.int {
 	if Code(code) == again {
 		return 0
@@ -105,7 +105,7 @@ func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) er
 	for ; x.asked < x.remote; x.asked++ {
 		code := C.hccl_enable(c.lib.api, c.handle, x.regions, C.uint32_t(x.asked))
 		err := c.lib.answer(at, code, "HcclEnableMemAccess", "comm=%s index=%d", c.name, x.asked)
-		// Host memory over HCCS: the newer sequence passes over it in silence.
+		// Host memory over HCCS; the newer sequence ignores it silently.
 		if err != nil && !errors.Is(err, acl.Unsupported) {
 			return err
 		}
@@ -114,8 +114,8 @@ func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) er
 	return nil
 }
 
-// release takes back the access to the peer's memory, and then what the peer may reach. What the library refuses
-// here is not told: destroying the communicator, which follows, ends all of it, or tells that it did not.
+// release takes back the access to the peer's memory, and then to the memory that the peer may reach. Errors of the
+// library are ignored here: destroying the communicator, which follows, ends all access or reports that it did not.
 func (x *exchange) release(c *Comm, _ acl.Current) error {
 	for i, enabled := range x.enabled {
 		if enabled {
@@ -135,8 +135,8 @@ func (x *exchange) free() {
 	x.regions = nil
 }
 
-// RootInfo makes what a communicator without a rank table begins with. Rank 0 asks for it, on the thread
-// that makes the communicator, and hands it to rank 1. Libraries of the older sequence only.
+// RootInfo makes the root info of a communicator without a rank table. Rank 0 calls it on the thread that makes the
+// communicator, and sends the result to rank 1. Only libraries of the older sequence use it.
 func (l *Library) RootInfo(at acl.Current) ([]byte, error) {
 	if err := at.Here(); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Root info takes the place of a rank table, with and without the function that takes a configuration.
+// Root info replaces a rank table, with and without the function that takes a configuration.
 func TestRootInfo(t *testing.T) {
 	for name, hidden := range map[string][]string{
 		"with a name": newer, "without": append(slices.Clone(newer), "HcclCommInitRootInfoConfig"),
@@ -61,7 +61,7 @@ func TestRootInfoIsOfTheOlderSequence(t *testing.T) {
 	})
 }
 
-// The oldest way: a rank table in a file, and no configuration. The file does not stay.
+// The oldest way: a rank table in a file, and no configuration. The file is removed.
 func TestRankTableInAFile(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
@@ -83,7 +83,7 @@ func TestRankTableInAFile(t *testing.T) {
 	})
 }
 
-// The number of regions was agreed on before: another one is told, again and again, and nothing is prepared.
+// The number of regions was agreed before: a different number is reported each time, and nothing is prepared.
 func TestNumberOfRegionsThatDiffers(t *testing.T) {
 	r := newRig(t, newer...)
 	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
@@ -111,7 +111,7 @@ func TestNumberOfRegionsThatDiffers(t *testing.T) {
 	}
 }
 
-// As many regions as there may be go over at once, and one more is refused.
+// The largest number of regions is exchanged at once, and one more is refused.
 func TestAsManyRegionsAsThereMayBe(t *testing.T) {
 	const most, size = 256, 4096
 	for name, hidden := range generations {
@@ -159,7 +159,7 @@ func TestAsManyRegionsAsThereMayBe(t *testing.T) {
 	}
 }
 
-// Libraries before CANN 9 have room for so many registrations; one more is an outcome, not a mistake.
+// Libraries before CANN 9 have a limit of registrations; reaching it is an outcome, not a defect.
 func TestRegistrationsRunOut(t *testing.T) {
 	r := newRig(t)
 	r.control("set hccl_generation=8")

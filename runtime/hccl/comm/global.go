@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// global is the newer sequence: memory is registered once, bound and prepared.
+// global is the newer sequence: memory is registered once for the device, then bound to communicators and prepared.
 type global struct{}
 
 func (global) make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
@@ -34,7 +34,7 @@ func (global) prepare(c *Comm, at acl.Current, seconds, _ int) error {
 	return c.lib.answer(at, code, "HcclCommPrepare", "comm=%s seconds=%d", c.name, seconds)
 }
 
-// release must not leave any region bound: destroying would fail, and leave half an object.
+// release must leave no region bound: destroying the communicator would fail and leave it half destroyed.
 func (global) release(c *Comm, at acl.Current) error {
 	for len(c.bound) > 0 {
 		r := c.bound[len(c.bound)-1]

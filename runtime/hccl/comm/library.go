@@ -20,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is HCCL, loaded. Its methods may be called from any goroutine that has what they ask for.
+// A Library is the loaded HCCL. Its methods may be called from any goroutine that has the arguments they need.
 type Library struct {
 	api     *C.struct_hccl_api
 	info    Info
@@ -31,25 +31,24 @@ type Library struct {
 	live   map[acl.DeviceID]*live
 }
 
-// live is what is open on one device, under the library's lock: registries of memory are for each device.
+// live counts the open objects of one device, because memory is registered per device. The library's lock guards it.
 type live struct {
 	regions map[Memory]struct{}
 	comms   int
 }
 
 var (
-	// opening guards the environment that the library is loaded with.
+	// opening guards the environment variables that the library reads when it is loaded.
 	opening sync.Mutex
-	// initialising is the lock of the process around every making of a communicator: HCCL's are not safe
-	// beside one another.
+	// initialising is held while a communicator is made: HCCL's functions for that are not safe in parallel.
 	initialising sync.Mutex
 )
 
-// Open loads HCCL. It fails with a *LoadError that names what was looked for and where. The first library that
-// opens and has the functions of one of the sequences is taken. Call it before the process forks, and before
-// acl.Open, which may bring HCCL in: its timeouts count only where they are set before it is loaded.
+// Open loads HCCL. It uses the first library that opens and has the functions of one of the sequences; otherwise it
+// fails with a *LoadError that says what was tried. Call it before the process forks, and before acl.Open, which may
+// load HCCL: timeouts count only if they are set before that.
 //
-// The library itself stays loaded for good; Close frees what is ours.
+// The library itself stays loaded for good; Close frees the binding's own memory.
 func Open(o Options) (*Library, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -58,11 +57,11 @@ func Open(o Options) (*Library, error) {
 	defer opening.Unlock()
 	candidates := o.candidates()
 	resident := slices.ContainsFunc(candidates, sharedlib.Resident)
-	timeout, err := timeoutVariable.settle(o.RDMATimeout, resident)
+	timeout, err := timeoutVariable.resolve(o.RDMATimeout, resident)
 	if err != nil {
 		return nil, err
 	}
-	retries, err := retriesVariable.settle(o.RDMARetries, resident)
+	retries, err := retriesVariable.resolve(o.RDMARetries, resident)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +72,7 @@ func Open(o Options) (*Library, error) {
 			missed.Tried = append(missed.Tried, attempt)
 			continue
 		}
-		timeoutVariable.counts, retriesVariable.counts = true, true
+		timeoutVariable.loadedSince, retriesVariable.loadedSince = true, true
 		l.descMax = o.DescMax
 		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE, l.info.IntraPCIe = timeout, retries, intraRoCE(),
 			intraPCIe()
@@ -84,7 +83,7 @@ func Open(o Options) (*Library, error) {
 	return nil, missed
 }
 
-// load opens one library and finds its symbols. Without those of a sequence there is an Attempt instead.
+// load opens one library and finds its symbols. If it lacks those of both sequences, the Attempt says so.
 func load(name string, o Options) (*Library, Attempt) {
 	loaded, err := sharedlib.Open(name)
 	if err != nil {
@@ -127,8 +126,8 @@ func symbols() []symbol {
 	}
 }
 
-// choose takes the sequence that the library has all functions for: the one that is wanted, or else the newer one if it
-// has both. If it has none, zero, and what it lacks: of what is always needed, and of each sequence.
+// choose returns the sequence for which the library has all functions: the wanted one, otherwise the newer one. If
+// there is none it returns zero and the missing functions: those that are always needed, and those of each sequence.
 func choose(want Sequence, missing []string) (s Sequence, refused []string) {
 	lacks := map[C.int][]string{}
 	for _, s := range symbols() {
@@ -163,7 +162,7 @@ func choose(want Sequence, missing []string) (s Sequence, refused []string) {
 	return 0, refused
 }
 
-// Info is what was found at Open.
+// Info returns what Open found.
 func (l *Library) Info() Info {
 	info := l.info
 	info.Missing, info.Signals = slices.Clone(info.Missing), slices.Clone(info.Signals)
@@ -173,11 +172,11 @@ func (l *Library) Info() Info {
 // Has reports whether the library has a symbol that the binding uses.
 func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
 
-// DescMax is the most descriptors that Put and Get take.
+// DescMax returns the largest number of descriptors that Put and Get accept.
 func (l *Library) DescMax() int { return l.descMax }
 
-// Close frees what the binding has of the library. It refuses with ErrBusy while a region or a communicator is
-// open. A second Close does nothing.
+// Close frees the binding's memory. It fails with ErrBusy while a region or a communicator is open. A second Close does
+// nothing.
 func (l *Library) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +198,7 @@ func (l *Library) discard() {
 	l.api = nil
 }
 
-// on is what is open on a device; under the lock.
+// on returns the open objects of a device. The caller holds the lock.
 func (l *Library) on(device acl.DeviceID) *live {
 	if l.live[device] == nil {
 		l.live[device] = &live{regions: map[Memory]struct{}{}}
@@ -207,7 +206,7 @@ func (l *Library) on(device acl.DeviceID) *live {
 	return l.live[device]
 }
 
-// answer makes an error of what a call answered; nil for success. It must run on the thread of the call.
+// answer converts the result of a call to an error; nil for success. It must run on the thread of the call.
 func (l *Library) answer(at acl.Current, code C.int, symbol, format string, args ...any) error {
 	switch code {
 	case 0:

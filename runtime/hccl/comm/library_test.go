@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// The binding and the software NPU were compiled from declarations of their own: they must agree.
+// The binding and the software NPU were compiled from separate declarations, which must agree.
 func TestLayoutOfTheABI(t *testing.T) {
 	r := watch(t)
 	for name, ours := range commtest.Layout() {
@@ -35,7 +35,8 @@ func tried(t *testing.T, err error) []Attempt {
 	return missed.Tried
 }
 
-// The C library is a library, and no HCCL: everything that a sequence takes is named, nothing optional is.
+// The C library is a library, but not HCCL: every function that a sequence needs is named as missing, no optional one
+// is.
 func TestOpenOfAnotherLibrary(t *testing.T) {
 	_, err := Open(Options{Library: "libc.so.6"})
 	attempts := tried(t, err)
@@ -52,12 +53,12 @@ func TestOpenOfAnotherLibrary(t *testing.T) {
 	}
 }
 
-// older are the symbols that only the older sequence takes.
+// older lists the symbols that only the older sequence uses.
 var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess",
 	"HcclDisableMemAccess"}
 
-// Without any one function of the newer sequence the older one is taken; without one of either, or of what both take,
-// there is one error that names it.
+// Without any one function of the newer sequence the older one is used. Without one of each, or one that both need, one
+// error names it.
 func TestSequenceIsChosenBySymbol(t *testing.T) {
 	needNPU(t)
 	chosen := func(hidden ...string) (Sequence, []string) {
@@ -117,8 +118,8 @@ func TestSequenceIsChosenBySymbol(t *testing.T) {
 	}
 }
 
-// A library that lacks the newer functions for real, not by pretence: in a process of its own, since two of them in
-// one would share their symbols.
+// A library that really lacks the newer functions: in a process of its own, because two libraries in one process would
+// share their symbols.
 func TestLibraryOfAnOlderRelease(t *testing.T) {
 	needNPU(t)
 	path := os.Getenv("KVFERRY_SOFTNPU")
@@ -184,8 +185,8 @@ func TestClosedLibrary(t *testing.T) {
 	})
 }
 
-// What HCCL reads once is set before it is loaded, unless somebody has set it; where it is loaded already, its own
-// defaults hold.
+// Variables that HCCL reads once are set before it is loaded, unless the user has set them. If it is loaded already,
+// its own defaults count.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -248,7 +249,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Where nothing was loaded, nothing is left in the environment of later children.
+// If no library was loaded, no variable is left in the environment of later children.
 func TestEnvironmentOfNoLibrary(t *testing.T) {
 	if !alone(t, "HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=") {
 		return

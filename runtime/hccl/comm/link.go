@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A Link is what carries the bytes of a pair. HCCL chooses it by itself, once for each pair.
+// A Link says what carries the bytes of a pair. HCCL chooses it by itself, once for each pair.
 type Link int
 
 const (
 	// RoCE is the NPU's own NIC. Device and host memory are targets.
 	RoCE Link = iota + 1
-	// HCCS is shared memory between NPUs. Device memory alone is a target, in whole pages of 2 MiB.
+	// HCCS is shared memory between NPUs. Only device memory is a target, in whole pages of 2 MiB.
 	HCCS
 )
 
@@ -25,10 +25,10 @@ func (l Link) String() string {
 	return fmt.Sprintf("link %d", int(l))
 }
 
-// LinkOf foretells HCCL's choice for a pair: soc is acl.Info.SoC, intraRoCE is Info.IntraRoCE. On chips of the
-// A2 generation (Ascend910B) HCCS joins NPUs of one server, on A3 (Ascend910_93) those of one super pod; there, a
-// pair that is not in super pods by its rank table counts as being in the same one. Others have RoCE only. An A2
-// pair of one server whose NPUs are not joined has no link at all, which only Prepare tells.
+// LinkOf predicts HCCL's choice for a pair. soc is acl.Info.SoC, intraRoCE is Info.IntraRoCE. On chips of the A2
+// generation (Ascend910B) HCCS connects the NPUs of one server, on A3 (Ascend910_93) those of one super pod; there a
+// pair whose rank table names no super pods counts as being in the same one. Other pairs have RoCE only. An A2 pair of
+// one server whose NPUs are not connected has no link at all, which only Prepare reports.
 func LinkOf(soc string, a, b Rank, intraRoCE bool) Link {
 	switch {
 	case intraRoCE:

@@ -4,12 +4,12 @@ package comm
 
 import "github.com/kvferry/kvferry/runtime/sharedlib"
 
-// Without cgo there is no way into a C library: Open says so, and a Library never comes to exist.
+// Without cgo no C library can be called: Open returns an error, and a Library never exists.
 
-// A Library is HCCL, loaded.
+// A Library is the loaded HCCL.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system that CANN does not exist for.
+// Open fails: this program was built without cgo, or for a system without CANN.
 func Open(o Options) (*Library, error) {
 	if err := o.complete(); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ struct hccl_symbol {
   int group;     // enum hccl_group
 };
 
-// hccl_symbol gives the symbols one by one, and NULL after the last.
+// hccl_symbol returns the symbols one by one, and NULL after the last.
 const struct hccl_symbol *hccl_symbol(size_t index);
 
 // hccl_api_new makes an empty table of functions; free it with free.

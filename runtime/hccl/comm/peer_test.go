@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A target that is stopped does not hold a transfer up: nobody there has to do anything.
+// A stopped target does not delay a transfer: its process takes no part.
 func TestTargetThatIsStopped(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestTargetThatIsStopped(t *testing.T) {
 	}
 }
 
-// A target that is killed during a put: the put fails, the communicator closes for good, and one with a new name
-// meets the next process.
+// A target is killed during a put: the put fails, the communicator closes for good, and one with a new name meets the
+// next process.
 func TestTargetThatIsKilled(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {

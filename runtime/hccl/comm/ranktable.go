@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// A Rank is one end of a pair, as a rank table describes it. It is plain data that the ends tell each other.
+// A Rank is one end of a pair, as a rank table describes it. The ends send it to each other.
 type Rank struct {
 	Server  string     // up to 64 bytes; equal texts mean the same host
 	Device  uint32     // the NPU's physical id
 	Address netip.Addr // the NPU's RoCE address
-	Port    uint16     // where the NPU listens; zero: 16666. Processes that share an NPU need different ones
+	Port    uint16     // where the NPU listens; zero: 16666. Processes that share an NPU need different ports
 	Pod     *Pod       // nil on chips that are in no super pod
 }
 
-// A Pod is an NPU's place in a super pod.
+// A Pod is the position of an NPU in a super pod.
 type Pod struct {
 	ID     int64 // of the super pod: acl.SuperPod.ID
 	Device int64 // of the NPU in it: acl.SuperPod.Device
@@ -28,9 +28,9 @@ const (
 	serverIDLength = 64
 )
 
-// Table is the rank table of a pair, as JSON, and the rank of each in it. Both ends get the same bytes, in
-// whichever order they name themselves: the table is sorted by server, device, place in the pod, address and port.
-// It is of version 1.2, with super pods, where both ends are in one, and of 1.0 otherwise.
+// Table returns the rank table of a pair as JSON, and the rank of each end in it. Both ends get the same bytes,
+// whichever order they pass: the table is sorted by server, device, position in the pod, address and port. It has
+// version 1.2, with super pods, if both ends are in one, and version 1.0 otherwise.
 func Table(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 	for _, r := range []*Rank{&a, &b} {
 		if r.Port == 0 {
@@ -136,7 +136,7 @@ func encode(first, second Rank, pods bool) ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// join puts a server into its super pod.
+// join adds a server to its super pod.
 func (t *tableJSON) join(pod, server string) {
 	if len(t.Pods) == 0 || t.Pods[0].ID != pod {
 		t.Pods = append(t.Pods, podJSON{ID: pod})

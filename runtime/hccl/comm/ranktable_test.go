@@ -102,7 +102,8 @@ func TestTableRefusals(t *testing.T) {
 	}
 }
 
-// Both ends make the same bytes and opposite ranks, whoever names itself first, and it is JSON of strings.
+// Both ends make the same bytes and opposite ranks, in whichever order they are named, and the result is JSON of
+// strings.
 func TestTableIsTheSameAtBothEnds(t *testing.T) {
 	rank := rapid.Custom(func(t *rapid.T) Rank {
 		r := Rank{

@@ -11,9 +11,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Memory is what is to be registered: memory of package acl's that lies on the device, or pinned on the host at a
-// multiple of 4096. Over HCCS only device memory is a target, and it must be whole pages of 2 MiB. Memory of
-// Go's must never be registered.
+// Memory describes memory to be registered: package acl's memory on the device, or pinned memory on the host at a
+// multiple of 4096. Over HCCS only device memory is a target, in whole pages of 2 MiB. Go's own memory must never be
+// registered.
 type Memory struct {
 	Place   acl.Place
 	Address uintptr
@@ -24,7 +24,7 @@ func (m Memory) String() string {
 	return fmt.Sprintf("%d bytes of %v memory at %#x", m.Size, m.Place, m.Address)
 }
 
-// kind is the library's number of the place.
+// kind returns the library's number of the place.
 func (m Memory) kind() C.int {
 	if m.Place == acl.OnHost {
 		return C.HCCL_MEM_HOST
@@ -32,7 +32,7 @@ func (m Memory) kind() C.int {
 	return C.HCCL_MEM_DEVICE
 }
 
-// holds reports whether a stretch lies within the memory.
+// holds reports whether a range lies within the memory.
 func (m Memory) holds(address uintptr, size uint64) bool {
 	return address >= m.Address && uint64(address-m.Address) <= m.Size && size <= m.Size-uint64(address-m.Address)
 }
@@ -42,14 +42,14 @@ type Region struct {
 	lib    *Library
 	device acl.DeviceID
 	memory Memory
-	handle C.hccl_handle // of global memory; zero in the older sequence, where communicators register
-	bound  int           // communicators; under the library's lock, as what follows
+	handle C.hccl_handle // of global memory; zero in the older sequence, where communicators register memory
+	bound  int           // number of communicators; the library's lock guards this and closed
 	closed bool
 }
 
-// Register makes memory known to HCCL on the thread's device. Nobody reaches it before a communicator binds it.
-// The caller closes the Region. The same memory is registered once only: a second time is ErrInvalid.
-// acl.Exhausted: the library's bound of registrations, 256 for the process before CANN 9.
+// Register makes memory known to HCCL on the thread's device. A peer can reach it only once a communicator binds it.
+// The caller closes the Region. Registering the same memory twice fails with ErrInvalid. acl.Exhausted means that the
+// library's limit of registrations is reached, 256 for the process before CANN 9.
 func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	if err := at.Here(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	}
 	on := l.on(at.Device())
 	if _, again := on.regions[m]; again {
-		// The library would give the same handle and not count, so that one Close would end it for both.
+		// The library would return the same handle without counting, so that one Close would end it for both.
 		return nil, fmt.Errorf("%w: %v is registered already", ErrInvalid, m)
 	}
 	r := &Region{lib: l, device: at.Device(), memory: m}
@@ -80,13 +80,12 @@ func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	return r, nil
 }
 
-// Memory is what is registered.
+// Memory returns what is registered.
 func (r *Region) Memory() Memory { return r.memory }
 
-// Close takes the registration back, which is what takes the memory from the NIC. It refuses with ErrBusy while a
-// communicator has the region bound, and the last region of a device while any communicator lives there: the
-// library would close the NIC under it. After an error of the library it may be called again. A second
-// Close does nothing.
+// Close ends the registration, which removes the memory from the NIC. It fails with ErrBusy while a communicator has
+// the region bound, and for the last region of a device while any communicator lives there, because the library would
+// close the NIC under it. After an error of the library Close may be called again. A second Close does nothing.
 func (r *Region) Close(at acl.Current) error {
 	if err := at.Here(); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A region goes after what binds it, and the last of a device after the communicators there, whose NIC the library
-// would close with it.
+// A region can be closed after the communicators that bind it, and the last one of a device after all communicators
+// there, because the library would close their NIC with it.
 func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// Each device has a registry of its own, and threads of another are refused before they ask the wrong one.
+// Each device has its own registry, and threads of another device are refused before they use the wrong one.
 func TestRegionsBelongToTheirDevice(t *testing.T) {
 	r := newRig(t)
 	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}

@@ -11,31 +11,31 @@ import (
 // LibraryVariable is the environment variable that names the HCCL library to load.
 const LibraryVariable = "KVFERRY_HCCL"
 
-// Options say which library to load, and how it is to be set up.
+// Options say which library to load and how to configure it.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search. Nothing else is tried then.
-	// Empty: the variable KVFERRY_HCCL; if that is empty too, libhcomm.so and libhccl.so, by the loader's
-	// search and then in the toolkit that ASCEND_HOME_PATH names.
+	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
+	// variable KVFERRY_HCCL; if that is empty too, libhcomm.so and libhccl.so, first by the loader's search and then in
+	// the toolkit that ASCEND_HOME_PATH names.
 	Library string
 
-	// Sequence is the one to take; a library that lacks it is refused. Zero: Global where the library has it, and
-	// Exchange otherwise. Both ends of a communicator need the same.
+	// Sequence is the sequence to use; a library that lacks it is refused. Zero: Global if the library has it, otherwise
+	// Exchange. Both ends of a communicator need the same.
 	Sequence Sequence
 
-	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: a try of a NIC lasts 4.096 µs times two to that power.
-	// Zero: 15, which is 134 ms. The variable, where somebody has set it, goes before.
+	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: one try of a NIC lasts 4.096 µs times two to that power. Zero: 15, which
+	// is 134 ms. The environment variable takes precedence if the user has set it.
 	RDMATimeout int
-	// RDMARetries is HCCL_RDMA_RETRY_CNT, 1 to 7: how often a NIC tries again. Zero: 7. The variable, where
-	// somebody has set it, goes before.
+	// RDMARetries is HCCL_RDMA_RETRY_CNT, 1 to 7: how often a NIC tries again. Zero: 7. The environment variable takes
+	// precedence if the user has set it.
 	RDMARetries int
 
 	// DescMax bounds the descriptors of one batch, 1 to 256. Zero: 256. Chips of the 950 generation take 64.
 	DescMax int
 
-	hidden []string // symbols that are taken to be missing; tests of old releases
+	hidden []string // symbols that count as missing; for tests of old releases
 }
 
-// candidates lists what to try, in order. Newer releases have the one-sided half in a library of its own.
+// candidates returns the libraries to try, in order. Newer releases have the one-sided half in a library of its own.
 func (o Options) candidates() []string {
 	names := []string{"libhcomm.so", "libhccl.so"}
 	return sharedlib.Search{Library: o.Library, Variable: LibraryVariable, Names: names}.Candidates()
@@ -64,16 +64,16 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// An Attempt is one library that was tried and could not be used.
+// An Attempt is a library that was tried and could not be used.
 type Attempt = sharedlib.Attempt
 
-// A LoadError says that no usable HCCL was found, and all that was tried. It is acl.Config.
+// A LoadError says that no usable HCCL was found, and what was tried. Its class is acl.Config.
 type LoadError struct{ Tried []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
 	b.WriteString("hccl: no library with the one-sided functions")
-	sharedlib.Tell(&b, e.Tried)
+	sharedlib.AppendAttempts(&b, e.Tried)
 	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
 	return b.String()
 }
@@ -101,7 +101,7 @@ func (s Sequence) String() string {
 	return fmt.Sprintf("sequence %d", int(s))
 }
 
-// Info is what was found at Open, for logs and reports. Nothing is decided by a version.
+// Info is what Open found, for logs and reports. No decision depends on a version.
 type Info struct {
 	Library    string   // the file that was loaded
 	CANN       string   // version of its package; "" if the toolkit does not say
@@ -109,15 +109,15 @@ type Info struct {
 	Missing    []string // symbols that the library lacks
 	Capability uint32   // configuration items that the library knows; 0 if it does not say
 
-	// What a NIC does after everybody has given up: it tries each request 1+RDMARetries times, for
-	// 4.096 µs times two to the power of RDMATimeout each.
+	// What a NIC does after a transfer was given up: it tries each request 1+RDMARetries times, each time for 4.096 µs
+	// times two to the power of RDMATimeout.
 	RDMATimeout, RDMARetries Setting
 
-	// IntraRoCE: HCCL_INTRA_ROCE_ENABLE is 1, so that pairs of one host use RoCE too.
+	// IntraRoCE: HCCL_INTRA_ROCE_ENABLE is 1, so that pairs of one host use RoCE, too.
 	IntraRoCE bool
-	// IntraPCIe: HCCL_INTRA_PCIE_ENABLE is not 0, with which the vendor wants IntraRoCE to go on A2.
+	// IntraPCIe: HCCL_INTRA_PCIE_ENABLE is not 0; on A2 the vendor requires it to be 0 together with IntraRoCE.
 	IntraPCIe bool
 
-	// Signals are those for which loading has installed a handler that Go cannot bear; see acl.Info.
+	// Signals for which loading installed a handler that does not work with Go; see acl.Info.
 	Signals []int
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A sequence is a way to make communicators, and memory known to the peer.
+// A sequence is one way to make communicators and to make memory known to the peer.
 type sequence interface {
-	// make fills in the communicator's handle.
+	// make sets the communicator's handle.
 	make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error
-	// bind makes a region this end's part; index is how many were bound before.
+	// bind adds a region to this end; index is how many were bound before.
 	bind(c *Comm, at acl.Current, r *Region, index int) error
 	// prepare meets the peer. It may be called again after a failure.
 	prepare(c *Comm, at acl.Current, seconds, peerRegions int) error
-	// release undoes bind and prepare, whatever of them was done. After a failure it goes on where it stopped.
+	// release undoes bind and prepare, as far as they were done. After a failure it continues where it stopped.
 	release(c *Comm, at acl.Current) error
-	// free gives back what it has of its own, when the communicator is no more.
+	// free frees the sequence's own memory when the communicator is destroyed.
 	free()
 }
 
@@ -33,8 +33,8 @@ func newSequence(s Sequence) sequence {
 	return &exchange{}
 }
 
-// Bind makes regions known to the communicator: those bound before Prepare are what the peer may reach, and all are
-// what this end's puts read and gets write. All that come before one that fails are bound.
+// Bind makes regions known to the communicator. The peer may reach those that are bound before Prepare; this end's puts
+// may read all of them and its gets write all of them. If one fails, those before it are bound.
 func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -60,12 +60,12 @@ func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 	return nil
 }
 
-// Prepare meets the other end, which must do the same, and makes the regions of both known to each other. peerRegions
-// is how many regions the other end has bound, which the ends must have told each other before. It blocks
-// for up to about three times the timeout, which counts in whole seconds: call it Apart. After a failure it may
-// be called again. Prepared twice is prepared.
+// Prepare meets the other end, which must do the same, and makes the regions of both ends known to each other.
+// peerRegions is how many regions the other end has bound; the ends must have exchanged this before. Prepare blocks for
+// up to about three times the timeout, which counts in whole seconds: call it in Apart. After a failure it may be
+// called again; after a success a further call does nothing.
 //
-// Host memory of the peer's is no target over HCCS: Prepare passes it over, and batches to it fail.
+// Over HCCS host memory of the peer is no target: Prepare ignores it, and batches to it fail.
 func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) e
 	if err := c.enter(c.refusal); err != nil {
 		return err
 	}
-	if c.state == prepared { // nobody else changes it meanwhile
+	if c.state == prepared { // no other goroutine changes it meanwhile
 		c.leave(prepared)
 		return nil
 	}
@@ -93,5 +93,5 @@ func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) e
 	return nil
 }
 
-// timeoutMax is the longest timeout that HCCL's own variable for it allows, in seconds.
+// timeoutMax is the longest timeout, in seconds, that HCCL's own variable for it allows.
 const timeoutMax = 7200

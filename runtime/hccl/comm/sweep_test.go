@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// trial does a bit of everything with a library of its own, and gives all of it back whatever fails on the way. The
-// faults are in HCCL, so what AscendCL is asked must succeed.
+// trial uses every part of a library of its own once, and frees all of it whatever fails on the way. The faults are in
+// HCCL, so calls of AscendCL must succeed.
 func (r *rig) trial(hidden []string) error {
 	r.t.Helper()
 	lib, err := Open(Options{Library: softnpuPath, hidden: hidden})
@@ -60,7 +60,7 @@ func (r *rig) trial(hidden []string) error {
 	return errors.Join(failed, lib.Close())
 }
 
-// furnish is an end without anything of HCCL's, given back by quit.
+// furnish makes an end without objects of HCCL, which quit closes.
 func (r *rig) furnish(lib *Library, id acl.DeviceID) *end {
 	r.t.Helper()
 	e := &end{rig: &rig{t: r.t, npu: r.npu, acl: r.acl, lib: lib}}
@@ -74,7 +74,7 @@ func (r *rig) furnish(lib *Library, id acl.DeviceID) *end {
 	return e
 }
 
-// perform does a step at both ends at once.
+// perform carries out a step at both ends at once.
 func perform(ends [2]*end, step func(e *end, at acl.Current, rank uint32) error) error {
 	errs := both(ends, func(e *end, rank uint32) error {
 		return e.ctx.Apart(func(at *acl.Guest) error { return step(e, at, rank) })
@@ -90,7 +90,7 @@ func (e *end) grant(at acl.Current, place acl.Place, m *acl.Memory) error {
 	return err
 }
 
-// move puts and gets, on the one stream that the communicator keeps to.
+// move puts and gets, on the one stream of the communicator.
 func (e *end) move() error {
 	descs := []Desc{{e.device.Address(), e.peer.Device, 64}, {e.device.Address() + 64, e.peer.Host, 64}}
 	if err := e.put(descs...); err != nil {
@@ -107,7 +107,7 @@ func (e *end) move() error {
 	})
 }
 
-// quit gives back what the end has. What fails is tried once more: it is still open.
+// quit closes the end's objects. A close that fails is tried once more, because the object is still open.
 func (e *end) quit() error {
 	var told error
 	close := func(f func(acl.Current) error) {
@@ -132,7 +132,7 @@ func (e *end) quit() error {
 	return errors.Join(told, e.ctx.Close())
 }
 
-// Without any one of the optional symbols everything works, by another way.
+// Without any one of the optional symbols everything works in another way.
 func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	r := newRig(t)
 	for name, hidden := range generations {
@@ -150,8 +150,8 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	}
 }
 
-// Every call fails once at its first, its second and its last use: the failure is told with its code and its
-// function, and nothing is left.
+// Every call fails once, at its first, second and last use: the failure is reported with its code and function, and
+// nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
 	r := newRig(t)
 	// Calls whose failure concerns nobody: what is told in texts, and what destroying does all the same.
@@ -197,7 +197,7 @@ func TestEachCallFailingOnce(t *testing.T) {
 	}
 }
 
-// Memory runs out at every call that may take some: an outcome each time, and nothing is lost.
+// Memory runs out at every call that may allocate: each time an outcome, and nothing is lost.
 func TestEachAllocationRunningOut(t *testing.T) {
 	r := newRig(t)
 	for name, hidden := range generations {

@@ -13,18 +13,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Put queues a batch that writes local memory to the peer's, on the stream of the communicator, which is always the
-// same. descs are at most Library.DescMax; they are in no order to one another, and batches of one stream
-// are in order. When the stream says that the batch has ended, the bytes are in their place; the peer is not told.
+// Put queues a batch that writes local memory to the peer's, on the stream of the communicator, which must always be
+// the same. descs are at most Library.DescMax; they have no order among each other, but batches of one stream do. When
+// the stream reports that the batch has ended, the bytes are in place; the peer is not notified.
 //
-// What is wrong with the arguments is refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After
-// an error of the library, part of the batch may be queued: the communicator is fenced, and the memory is
-// in use until that is gone.
+// Wrong arguments are refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After an error of the
+// library, part of the batch may be queued: the communicator is fenced, and the memory is in use until it is gone.
 func (c *Comm) Put(at acl.Current, s *acl.Stream, descs []Desc) error {
 	return c.transfer(at, s, descs, true)
 }
 
-// Get queues a batch that reads the peer's memory into local memory. All else is as with Put.
+// Get queues a batch that reads the peer's memory into local memory. Otherwise it is like Put.
 func (c *Comm) Get(at acl.Current, s *acl.Stream, descs []Desc) error {
 	return c.transfer(at, s, descs, false)
 }
@@ -38,7 +37,7 @@ func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.ready(s, descs); err != nil {
+	if err := c.checkBatch(s, descs); err != nil {
 		return err
 	}
 	c.stream = s
@@ -59,8 +58,8 @@ func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) e
 	return c.lib.answer(at, code, symbol, "comm=%s count=%d stream=%#x", c.name, len(descs), s.Handle())
 }
 
-// ready refuses what the library would refuse, or would take and spoil memory with.
-func (c *Comm) ready(s *acl.Stream, descs []Desc) error {
+// checkBatch refuses a batch that the library would refuse, or accept and corrupt memory with.
+func (c *Comm) checkBatch(s *acl.Stream, descs []Desc) error {
 	if err := c.refusal(); err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (c *Comm) ready(s *acl.Stream, descs []Desc) error {
 	return nil
 }
 
-// fill writes the descriptors where the library reads them, in the call.
+// fill writes the descriptors into the array that the library reads during the call.
 func (c *Comm) fill(descs []Desc) {
 	rows := unsafe.Slice(&c.batch.descs[0], len(descs))
 	for i, d := range descs {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Sizes around the library's units, and as many descriptors as it takes, both ways, between two processes.
+// Sizes around the library's units, and the largest number of descriptors, in both directions, between two processes.
 func TestPutAndGetOfAllSizes(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAsManyDescriptorsAsThereMayBe(t *testing.T) {
 	}
 }
 
-// What is wrong with the arguments is refused before anything is queued, and the communicator goes on.
+// Wrong arguments are refused before anything is queued, and the communicator continues.
 func TestBatchesThatAreRefused(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -105,8 +105,8 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A faulty descriptor that only the library can find: what came before it may have been queued, and the communicator
-// takes no more.
+// A faulty descriptor that only the library can detect: those before it may have been queued, and the communicator
+// accepts no more work.
 func TestFaultyFifthDescriptorFences(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestFaultyFifthDescriptorFences(t *testing.T) {
 	}
 }
 
-// Host memory is a target over RoCE and none over HCCS, where it still is a source.
+// Host memory is a target over RoCE and not over HCCS, where it can still be a source.
 func TestHostMemoryAsTarget(t *testing.T) {
 	for name, hidden := range generations {
 		for _, link := range []Link{RoCE, HCCS} {

@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package hccltest has what tests of the hccl plane start from: the software NPU of this process, memory on its
-// devices, and the plane's configuration. Tests import it, nothing else does.
+// Package hccltest has helpers for tests of the hccl plane: the software NPU of this process, memory on its devices,
+// and the plane's configuration. Only tests import it.
 package hccltest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// A Rig is the software NPU of this process, and both bindings on it.
+// A Rig is the software NPU of this process, with both bindings on it.
 type Rig struct {
 	NPU  *acltest.NPU
 	ACL  *acl.Library
@@ -31,14 +31,14 @@ type Rig struct {
 }
 
 var loaded = sync.OnceValues(func() (*Rig, error) {
-	path := os.Getenv("KVFERRY_SOFTNPU") // such as a sanitized one, or one of an older CANN
+	path := os.Getenv("KVFERRY_SOFTNPU") // for example a sanitized one, or one of an older CANN
 	if path == "" {
 		var err error
 		if path, err = (softnpu.Variant{}).Library(); err != nil {
 			return nil, err
 		}
 	}
-	// R is 134 ms and the margin: long enough to land late in, short enough for tests to wait for.
+	// R is then 134 ms and the margin: long enough for writes to land late, short enough for tests to wait for.
 	library, err := comm.Open(comm.Options{Library: path, RDMATimeout: 12})
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ var loaded = sync.OnceValues(func() (*Rig, error) {
 	return &Rig{NPU: npu, ACL: runtime, HCCL: library}, err
 })
 
-// Load gives the rig of this process, or skips the test where there are no tools to build the software NPU.
+// Load returns the rig of this process, or skips the test if the tools to build the software NPU are missing.
 func Load(tb testing.TB) *Rig {
 	tb.Helper()
 	r, err := loaded()
@@ -64,8 +64,8 @@ func Load(tb testing.TB) *Rig {
 	return r
 }
 
-// Start gives the rig of this process. When the test ends, nothing may be left on the devices and no rule of the vendor
-// may have been broken.
+// Start returns the rig of this process. At the test's end nothing may be left on the devices, and no rule of the
+// vendor may have been broken.
 func Start(tb testing.TB) *Rig {
 	tb.Helper()
 	r := Load(tb)
@@ -86,7 +86,7 @@ func Start(tb testing.TB) *Rig {
 	return r
 }
 
-// Control gives the software NPU a command.
+// Control sends the software NPU a command.
 func (r *Rig) Control(tb testing.TB, command string) string {
 	tb.Helper()
 	reply, err := r.NPU.Control(command)
@@ -96,19 +96,19 @@ func (r *Rig) Control(tb testing.TB, command string) string {
 	return reply
 }
 
-// Fault adds rules until Clear, or the test's end.
+// Fault adds fault rules until Clear, or until the test's end.
 func (r *Rig) Fault(tb testing.TB, rules string) {
 	tb.Helper()
 	r.Control(tb, "faults "+rules)
 }
 
-// Clear takes all rules away.
+// Clear removes all fault rules.
 func (r *Rig) Clear(tb testing.TB) {
 	tb.Helper()
 	r.Control(tb, "clear")
 }
 
-// Stat is a counter of the software NPU.
+// Stat returns a counter of the software NPU.
 func (r *Rig) Stat(tb testing.TB, name string) int64 {
 	tb.Helper()
 	stats, err := r.NPU.Stats()
@@ -118,15 +118,15 @@ func (r *Rig) Stat(tb testing.TB, name string) int64 {
 	return stats[name]
 }
 
-// Options say how the nodes of a test are set up.
+// Options describe the nodes of a test.
 type Options struct {
-	HCCS   bool               // all nodes are of one server; otherwise each is of its own, and RoCE joins them
+	HCCS   bool               // all nodes are on one server; otherwise each is on its own, connected by RoCE
 	Host   bool               // the pool is in host memory
 	Second bool               // a second pool in the other kind of memory
-	Change func(*hccl.Config) // what else is different
+	Change func(*hccl.Config) // further changes
 }
 
-// unhurried: a test's nodes give nothing up before the test does.
+// unhurried is a timeout so long that the test ends before a node gives anything up.
 const unhurried = time.Minute
 
 // Maker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on.
@@ -149,14 +149,14 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 	}
 }
 
-// Config is the plane's configuration of node id.
+// Config returns the plane's configuration of node id.
 func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	c := hccl.Config{
 		Context: ctx, Library: r.HCCL, SoC: r.ACL.Info().SoC,
 		Rank: comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()),
 			Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
 		TransferTimeout: unhurried, CancelGrace: unhurried,
-		// Who waits for a peer that was killed in between cannot be interrupted, so this is short, and tried often.
+		// short and tried often, because a wait for a peer that was killed meanwhile cannot be interrupted
 		PrepareTimeout: 3 * time.Second, RebuildTries: 100,
 	}
 	if o.HCCS {
@@ -174,7 +174,7 @@ func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	return c
 }
 
-// A node is a device with the memory of a test's node.
+// A node is a device with the memory of one node of a test.
 type node struct {
 	ctx    *acl.Context
 	memory []*acl.Memory
@@ -198,7 +198,7 @@ func (r *Rig) node(tb testing.TB, id byte) *node {
 	return n
 }
 
-// alloc allocates whole pages of 2 MiB, as HCCS wants them.
+// alloc allocates whole pages of 2 MiB, which HCCS needs.
 func (n *node) alloc(tb testing.TB, host bool, size uint64) plane.Region {
 	tb.Helper()
 	const huge = 2 << 20
@@ -256,7 +256,7 @@ func (n *node) at(address uintptr) *acl.Memory {
 	panic(fmt.Sprintf("BUG: nothing was allocated at %#x", address))
 }
 
-// Injected counts the faults that rules have injected.
+// Injected returns how many faults the rules have injected.
 func (r *Rig) Injected(tb testing.TB) int64 {
 	tb.Helper()
 	return r.Stat(tb, "injected")

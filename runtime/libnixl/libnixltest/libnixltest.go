@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package libnixltest has what tests over libnixl start from: the library, memory that is not Go's, and a way out of
-// the process. Tests import it, nothing else does.
+// Package libnixltest has helpers for tests over libnixl: the library, memory that is not Go's, and a way to end the
+// process. Only tests import it.
 package libnixltest
 
 import (
@@ -16,7 +16,8 @@ import (
 
 var opened = sync.OnceValues(func() (*libnixl.Library, error) { return libnixl.Open(libnixl.Options{}) })
 
-// Library is libnixl, or skips the test where there is none. One that was named must be there.
+// Library returns libnixl, or skips the test if there is none. It fails the test if the library that the environment
+// names cannot be loaded.
 func Library(tb testing.TB) *libnixl.Library {
 	tb.Helper()
 	l, err := opened()
@@ -30,7 +31,7 @@ func Library(tb testing.TB) *libnixl.Library {
 	return l
 }
 
-// Memory is some that stays where it is and is not Go's, until the test's end.
+// Memory returns memory that does not move and is not Go's. It is freed at the test's end.
 func Memory(tb testing.TB, bytes int) []byte {
 	tb.Helper()
 	m, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -41,8 +42,8 @@ func Memory(tb testing.TB, bytes int) []byte {
 	return m
 }
 
-// Exit ends the process as a Go program ends: without C's exit handlers, of which one of the wheel's libraries faults.
-// Under the race detector os.Exit runs them.
+// Exit ends the process as a Go program ends: without C's exit handlers, one of which crashes in one of the wheel's
+// libraries. Under the race detector os.Exit runs them.
 func Exit(code int) {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uintptr(code), 0, 0)
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
 )
 
-// limit is far beyond what any step of a test takes; it only ends a test that hangs.
+// limit is far longer than any step of a test takes; it only ends a test that hangs.
 const limit = time.Minute
 
-// libraryVariable makes the test's binary a process with nodes in it, on this library.
+// libraryVariable makes the test's binary a process with nodes, on the library that it names.
 const libraryVariable = "KVFERRY_NODES_LIBRARY"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A child is the process itself.
+// A child is that process.
 type child struct {
 	library string
 
@@ -145,7 +145,7 @@ func (c *child) open(o *order) word {
 	return word{Peer: n.peer()}
 }
 
-// control gives the software NPU a command. It must have been loaded by a node.
+// control sends the software NPU a command. A node must have loaded it.
 func (c *child) control(command string) (w word, err error) {
 	n, err := acltest.Find(c.library)
 	if err == nil {

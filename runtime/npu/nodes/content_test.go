@@ -22,7 +22,7 @@ func keysOf(name string, n int) []string {
 	return keys
 }
 
-// content is what a chunk of a key holds.
+// content returns the bytes of a key's chunk.
 func content(key string, n int) []byte {
 	b := make([]byte, n)
 	for j := range b {
@@ -40,8 +40,8 @@ func isContent(b []byte, key string) bool {
 	return true
 }
 
-// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: what it
-// compares it has read from the device for that.
+// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: bytes that it
+// compares are read from the device.
 type engine struct {
 	ctx    *acl.Context
 	device *npu.Device
@@ -57,8 +57,8 @@ func newEngine(lib *acl.Library, d *npu.Device, id acl.DeviceID) (*engine, error
 
 func (e *engine) close() error { return e.ctx.Close() }
 
-// upload gives a page the bytes that the engine has computed on the device: where the page is the host's memory, by a
-// copy from the device to it.
+// upload gives a page the bytes that the engine has computed on the device; a page in host memory is copied to from the
+// device.
 func (e *engine) upload(page device.Page, b []byte) error {
 	at, err := e.device.Range(page)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *engine) upload(page device.Page, b []byte) error {
 	})
 }
 
-// onHost is the memory of a range; nil: it is a device's.
+// onHost returns the memory of a range, or nil if it is on a device.
 func onHost(at acl.Range) []byte {
 	b := at.Memory.Bytes()
 	if b == nil {
@@ -97,7 +97,7 @@ func (e *engine) download(at acl.Range) ([]byte, error) {
 	return b, e.ctx.Do(func(t *acl.Thread) error { return t.Download(b, at) })
 }
 
-// look reads a page of the node's.
+// look reads a page of the node.
 func (e *engine) look(page device.Page) ([]byte, error) {
 	at, err := e.device.Range(page)
 	if err != nil {
@@ -106,7 +106,7 @@ func (e *engine) look(page device.Page) ([]byte, error) {
 	return e.download(at)
 }
 
-// spoil overwrites a page, as an engine may that has it back.
+// spoil overwrites a page, as an engine may after it was returned.
 func (e *engine) spoil(page device.Page) error {
 	b := make([]byte, page.Bytes)
 	for i := range b {

@@ -1,4 +1,4 @@
-// Package nodes is tests and nothing else: whole nodes on NPUs, each in a process of its own, with real sockets, the
-// plane over the NPUs' links, and the software NPU below. Processes are killed and frozen, and faults are put below the
-// vendor's interface; what arrives is compared byte for byte, from device memory.
+// Package nodes contains only tests: whole nodes on NPUs, each in a process of its own, with real sockets, the plane
+// over the NPUs' links, and the software NPU below. Processes are killed and frozen, and faults are injected below the
+// vendor's interface. What arrives is read from device memory and compared byte for byte.
 package nodes

@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A fault is put below the vendor's interface at the end that moves the bytes, before its first put, and what may come
-// of that.
+// A fault is injected below the vendor's interface at the end that moves the bytes, before its first put, with the
+// outcomes that are allowed.
 type fault struct {
 	rules   string // %s is Put or Get
 	ends    []effects.Code
@@ -24,13 +24,13 @@ type fault struct {
 	excused string // which rule is broken by that
 }
 
-// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: what it had
-// bound is taken from the NIC all the same, which ends its reach for certain.
+// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: its memory is
+// removed from the NIC all the same, which certainly ends its access.
 const takenBack = "the last registration was taken back"
 
 func ends(codes ...effects.Code) []effects.Code { return codes }
 
-// impatience is how long a batch or a copy may take where one is to hang.
+// impatience is how long a batch or a copy may take if one is to hang.
 const impatience = time.Second
 
 var transferFaults = map[string]fault{
@@ -61,8 +61,8 @@ var transferFaults = map[string]fault{
 		ends: ends(effects.Faulted)},
 }
 
-// What fails below the interface fails one put, as the table of outcomes says, or none. Nothing of it is seen at the
-// receiver, nothing is left, and the next put works.
+// A failure below the interface fails one put, as the table of outcomes says, or none. The receiver sees nothing of it,
+// nothing is left, and the next put works.
 func TestTransferFaults(t *testing.T) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
@@ -134,7 +134,7 @@ func (f *fault) test(t *testing.T, w wire, mode string) {
 	p.close()
 }
 
-// Chunks that a sender offers out of host memory are read and scattered by the receiver's device. What fails there fails
+// Chunks that a sender offers from host memory are read and scattered by the receiver's device. A failure there fails
 // the fetch.
 func TestCopyFaults(t *testing.T) {
 	for name, c := range map[string]struct {

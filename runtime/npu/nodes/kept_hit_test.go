@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A sender dies while a receiver keeps its offers for later, and while its engine fetches them. They are missed,
-// nothing is held, and what the engine took is right.
+// A sender dies while a receiver has deferred its offers, and while its engine fetches them. The chunks are missed,
+// nothing is held, and the chunks that the engine took are right.
 func TestKilledLenderOfKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for name, fetching := range map[string]bool{"kept": false, "fetched": true} {
@@ -42,8 +42,8 @@ func TestKilledLenderOfKeptChunks(t *testing.T) {
 	}
 }
 
-// Either end is frozen while a receiver keeps chunks for later, until their time is over and their pages were used for
-// something else. They are missed, or right.
+// Either end is frozen while a receiver has deferred offers, until they are over and their pages were reused. The
+// chunks are missed, or right.
 func TestFrozenWithKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for _, role := range []string{"sender", "receiver"} {
@@ -73,8 +73,7 @@ func TestFrozenWithKeptChunks(t *testing.T) {
 	}
 }
 
-// keepsAtLast puts until the receiver keeps what it is offered: where this machine is slow, its time may be over
-// before.
+// keepsAtLast puts until the receiver defers the offer: on a slow machine an offer may be over before.
 func (p *pair) keepsAtLast() []string {
 	p.t.Helper()
 	for round := range 100 {

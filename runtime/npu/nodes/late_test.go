@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A batch that hangs is given up, its pages are written anew by the next put, and then it lands after all: within the
-// bound that the vendor's timeouts give it never touches them. A NIC that keeps no bound at all is what no driver
-// survives; it is here to prove that these tests would notice.
+// A batch that hangs is given up, its pages are written anew by the next put, and then it lands after all. Within the
+// bound of the vendor's timeouts it never touches them. A NIC without any bound breaks every driver; it is here to
+// prove that these tests would notice.
 func TestLateLandings(t *testing.T) {
 	for name, late := range map[string]string{
 		"after it was destroyed": "late:ms=250",
@@ -37,7 +37,8 @@ func TestLateLandings(t *testing.T) {
 	})
 }
 
-// wrongAfter is how many chunks are wrong that are put when a batch was given up, once that has landed late, or not.
+// wrongAfter returns how many chunks are wrong that are put after a batch was given up, once that batch has landed late
+// or never will.
 func wrongAfter(t *testing.T, late string) int {
 	t.Helper()
 	room := newRoom(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// modes are how chunks go.
+// modes are the ways in which chunks are moved.
 var modes = []string{"push", "pull", "delay", "offload"}
 
-// A wire is what joins two NPUs.
+// A wire is the connection of two NPUs.
 type wire string
 
 const (
@@ -24,7 +24,7 @@ const (
 
 var wires = []wire{hccs, roce}
 
-// server names the server of the NPU at a place.
+// server names the server of an NPU.
 func (w wire) server(place int) string {
 	if w == hccs {
 		place = 0
@@ -32,7 +32,7 @@ func (w wire) server(place int) string {
 	return fmt.Sprint("server-", place)
 }
 
-// at is a node at one end of the wire.
+// at returns a node at one end of the wire.
 func (w wire) at(place int, role, mode string) spec {
 	return spec{Role: role, Mode: mode, Place: place, Server: w.server(place)}
 }
@@ -46,7 +46,7 @@ type pair struct {
 	peer     runtime.Peer // the receiver
 }
 
-// newPair opens both. change may alter what they are.
+// newPair opens both. change may change their specs.
 func (r *room) newPair(w wire, mode string, change func(sender, receiver *spec), settings ...string) *pair {
 	r.t.Helper()
 	s, d := w.at(0, "sender", mode), w.at(1, "receiver", mode)
@@ -60,7 +60,7 @@ func (r *room) newPair(w wire, mode string, change func(sender, receiver *spec),
 	return p
 }
 
-// moves puts chunks, which must arrive, and has all memory back.
+// moves puts chunks, which must arrive, and checks that all memory is freed.
 func (p *pair) moves(name string, n int) {
 	p.t.Helper()
 	keys := keysOf(name, n)
@@ -69,7 +69,7 @@ func (p *pair) moves(name string, n int) {
 	p.sender.does(order{Op: "reclaim"})
 }
 
-// takes has the receiver's engine take chunks, all of which must be there and right.
+// takes makes the receiver's engine fetch chunks, all of which must exist and be right.
 func (p *pair) takes(keys []string) {
 	p.t.Helper()
 	op := "get"
@@ -87,7 +87,7 @@ func (p *pair) close() {
 	p.receiver.closes()
 }
 
-// Chunks of device memory arrive in device memory: in each mode, over each kind of link, with libraries new and old.
+// Chunks of device memory arrive in device memory: in each mode, over each kind of link, with new and old libraries.
 func TestChunksArrive(t *testing.T) {
 	for name, hidden := range map[string][]string{"global": nil, "exchange": older} {
 		for _, w := range wires {
@@ -107,8 +107,8 @@ func TestChunksArrive(t *testing.T) {
 	}
 }
 
-// Within a server host memory is reached once RoCE carries what HCCS would. Until then the link is refused: what would
-// be read at once is not, and what was kept for later is missed.
+// Within a server host memory can be reached if RoCE carries what HCCS would. Otherwise the link is refused: chunks to
+// be read at once are not, and deferred ones are missed.
 func TestHostMemoryWithinAServer(t *testing.T) {
 	t.Run("RoCE inside", func(t *testing.T) {
 		t.Parallel()
@@ -137,7 +137,7 @@ func TestHostMemoryWithinAServer(t *testing.T) {
 	}
 }
 
-// Two ranks of a sender live in one process, on two NPUs, and two of a receiver in another.
+// Two ranks of a sender live in one process, on two NPUs, and two ranks of a receiver in another.
 func TestRanksOfOneProcess(t *testing.T) {
 	for _, w := range wires {
 		for _, mode := range []string{"push", "pull"} {

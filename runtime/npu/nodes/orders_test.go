@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/watch"
 )
 
-// An order is one line to a process. Orders run beside one another.
+// An order is one line to a process. Orders run in parallel.
 type order struct {
 	ID   int
 	Op   string // "open", "put", "reclaim", "get", "fetch", "hits", "await", "stats", "control" or "close"
@@ -28,7 +28,7 @@ type order struct {
 	For      string        // of await: what is to be; of control: the command
 }
 
-// A word is the answer to an order.
+// A word is the reply to an order.
 type word struct {
 	ID    int
 	Peer  runtime.Peer
@@ -39,7 +39,7 @@ type word struct {
 	Stats rank.Stats
 }
 
-// conditions are what one can wait for.
+// conditions are those that an order can wait for.
 var conditions = map[string]func(rank.Stats) bool{
 	"granted": func(s rank.Stats) bool { return s.PagesGranted > 0 },
 	"expired": func(s rank.Stats) bool { return s.PagesGranted == 0 }, // What was granted may be in quarantine.
@@ -73,7 +73,7 @@ func (n *seat) await(ctx context.Context, what string) error {
 	}
 }
 
-// put fills pages, on the device, and puts them. They stay reserved until reclaim.
+// put fills pages on the device and puts them. They stay reserved until reclaim.
 func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 	pages, err := n.node.Sender().Reserve(ctx, len(o.Keys))
 	if err != nil {
@@ -96,7 +96,7 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 	return said(err), nil
 }
 
-// reclaim waits until all pages are back, by time alone if need be, and uses them for something else.
+// reclaim waits until all pages are returned, by expiry if necessary, and reuses them.
 func (n *seat) reclaim(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +123,7 @@ func (n *seat) reclaim(ctx context.Context) error {
 	return nil
 }
 
-// get looks each key up by itself, and compares what is there.
+// get gets each key by itself, and compares the chunks that exist.
 func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	for _, key := range keys {
 		p, err := n.node.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: []string{key}})
@@ -152,8 +152,8 @@ func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	return w, nil
 }
 
-// fetch has the device copy chunks of their request to memory of the engine's own, as far as that goes, and compares
-// what is there.
+// fetch makes the device copy chunks of their request to the engine's own memory, as far as possible, and compares
+// them.
 func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 	var own *acl.Memory
 	if err := n.engine.ctx.Do(func(t *acl.Thread) (err error) {

@@ -21,13 +21,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// older are the symbols that a library of the older sequence lacks.
+// older lists the symbols that a library of the older sequence lacks.
 var older = []string{
 	"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
 	"HcclCommUnbindMem", "HcclCommPrepare",
 }
 
-// A room is where the processes of a test meet, and where their NPUs report.
+// A room is the run directory in which the processes of a test meet, and their NPUs report.
 type room struct {
 	t       *testing.T
 	dir     string
@@ -53,7 +53,7 @@ func newRoom(t *testing.T, hidden ...string) *room {
 	return &room{t, dir, library}
 }
 
-// A process has nodes in it. This is how its parent sees it.
+// A process has nodes in it. The parent uses it through this type.
 type process struct {
 	*proctest.Process
 	room *room
@@ -88,7 +88,7 @@ func (r *room) start(name string, settings ...string) *process {
 	return p
 }
 
-// read hands the answers to who asked: a process answers orders in the order in which it is done with them.
+// read passes each reply to the order that it belongs to: a process replies to orders as it completes them.
 func (p *process) read() {
 	for {
 		line, ok := p.Next(nil)
@@ -126,7 +126,7 @@ func await(t *testing.T, what <-chan struct{}, name string) {
 	}
 }
 
-// begin gives an order. The answer comes into the channel, which is closed if the process ends instead.
+// begin gives an order. The channel gets the reply, or is closed if the process ends instead.
 func (p *process) begin(o order) <-chan word {
 	p.t.Helper()
 	answer := make(chan word, 1)
@@ -143,7 +143,7 @@ func (p *process) begin(o order) <-chan word {
 	return answer
 }
 
-// hear waits for an answer, which must come.
+// hear waits for a reply, and fails the test if there is none.
 func (p *process) hear(answer <-chan word, what string) word {
 	p.t.Helper()
 	end := time.NewTimer(limit)
@@ -160,7 +160,7 @@ func (p *process) hear(answer <-chan word, what string) word {
 	return word{}
 }
 
-// asked gives an order and waits for what comes of it.
+// asked gives an order and waits for its reply.
 func (p *process) asked(o order) word {
 	p.t.Helper()
 	return p.hear(p.begin(o), o.Op)
@@ -176,13 +176,13 @@ func (p *process) does(o order) word {
 	return w
 }
 
-// opens opens a node and returns where it listens.
+// opens opens a node and returns the address that it listens at.
 func (p *process) opens(s spec) runtime.Peer {
 	p.t.Helper()
 	return p.does(order{Op: "open", Seat: s.Rank, Spec: &s}).Peer
 }
 
-// closes closes nodes, which give everything back, and ends the process, which then has nothing left on its NPU.
+// closes closes nodes, which must free everything, and ends the process, after which nothing of it is left on its NPU.
 func (p *process) closes(seats ...int) {
 	p.t.Helper()
 	if len(seats) == 0 {
@@ -222,7 +222,7 @@ func (p *process) file(kind string) []byte {
 	return bytes.Trim(b, "\x00\n")
 }
 
-// report reads what the software NPU counts, whatever the process does.
+// report reads the counters of the software NPU, whatever state the process is in.
 func (p *process) report(kind string) map[string]int64 {
 	p.t.Helper()
 	all := map[string]int64{}
@@ -244,13 +244,13 @@ func (p *process) wantNoViolations() {
 	}
 }
 
-// awaits waits until the software NPU has counted so many.
+// awaits waits until a counter of the software NPU has reached a value.
 func (p *process) awaits(counter string, n int64) {
 	p.t.Helper()
 	p.until(func() bool { return p.report("stats")[counter] >= n }, fmt.Sprint("count ", n, " ", counter))
 }
 
-// drained waits until the software NPU has none of a kind.
+// drained waits until the software NPU has no objects of a kind.
 func (p *process) drained(kind string) {
 	p.t.Helper()
 	p.until(func() bool { return p.report("live")[kind] == 0 }, "have no "+kind)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// readerPoints are where a receiver may be hit in a pull.
+// readerPoints are the points of a pull at which a receiver may be hit.
 var readerPoints = map[string]point{
 	"before it connects":               {strike: strike{At: "Import"}, before: true},
 	"before it reads":                  {strike: strike{At: "Transfer"}, before: true},
@@ -20,7 +20,7 @@ var readerPoints = map[string]point{
 	"behind its word that it has read": {strike: strike{At: "SendDone"}},
 }
 
-// lenderPoints are where a sender may be hit in a pull.
+// lenderPoints are the points of a pull at which a sender may be hit.
 var lenderPoints = map[string]point{
 	"before it lends":                          {strike: strike{At: "Grant"}},
 	"before its offer leaves":                  {strike: strike{After: []string{"Grant"}, At: "Send"}},
@@ -29,8 +29,8 @@ var lenderPoints = map[string]point{
 	"before it hears that its pages were read": {strike: strike{After: []string{"Grant"}, At: "Received"}},
 }
 
-// A receiver is frozen in the middle of a pull, until the offer is over and the sender's engine has used the pages for
-// something else. Then it goes on where it was, and delivers nothing stale.
+// A receiver is frozen during a pull, until the offer is over and the sender's engine has reused the pages. Then it
+// continues, and delivers nothing stale.
 func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "receiver", syscall.SIGSTOP)
@@ -52,7 +52,7 @@ func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 	})
 }
 
-// A receiver dies in the middle of a pull. The memory comes back by time, and the next receiver is served.
+// A receiver dies during a pull. The memory is freed when its time is over, and the next receiver is served.
 func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "receiver", syscall.SIGKILL)
@@ -68,8 +68,8 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	})
 }
 
-// A sender is frozen in the middle of a pull, for longer than its offer stands. When it goes on, its engine gets the
-// pages back and uses them for something else; the receiver never sees that.
+// A sender is frozen during a pull, for longer than its offer is valid. When it continues, its engine gets the pages
+// back and reuses them; the receiver never sees that.
 func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGSTOP)
@@ -85,8 +85,8 @@ func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a pull. What its receiver had read is whole, nothing of it stays held, and the next
-// sender is served.
+// A sender dies during a pull. The chunks that its receiver had read are whole, nothing stays held, and the next sender
+// is served.
 func TestKilledLenderLeavesNothingHeld(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGKILL)

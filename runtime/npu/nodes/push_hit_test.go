@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// writerPoints are where a sender may be hit in a push.
+// writerPoints are the points of a push at which a sender may be hit.
 var writerPoints = map[string]point{
 	"before it connects":                {strike: strike{At: "Import"}},
 	"before it puts":                    {strike: strike{At: "Transfer"}, under: true},
@@ -18,7 +18,7 @@ var writerPoints = map[string]point{
 	"before it hears that it was taken": {strike: strike{After: []string{"TransferDone"}, At: "Replied"}},
 }
 
-// targetPoints are where the receiver of a push may be hit.
+// targetPoints are the points of a push at which the receiver may be hit.
 var targetPoints = map[string]point{
 	"before it grants":                  {strike: strike{At: "Grant"}},
 	"before its grant leaves":           {strike: strike{After: []string{"Grant"}, At: "Reply"}},
@@ -27,9 +27,9 @@ var targetPoints = map[string]point{
 	"before it says that it was stored": {strike: strike{After: []string{"Grant", "Received"}, At: "Reply"}},
 }
 
-// A sender is frozen in the middle of a push until its grant is over, and goes on when other chunks are in the
-// receiver's pages. Over RoCE the receiver has proof at once that the sender's NPU reaches it no more, and its pages
-// back; over HCCS it has not, and none of them, until the sender goes on.
+// A sender is frozen during a push until its grant is over, and continues when other chunks are in the receiver's
+// pages. Over RoCE the receiver has proof at once that the sender's NPU cannot reach it any more, and frees its pages.
+// Over HCCS it has no proof, and frees none of them, until the sender continues.
 func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGSTOP)
@@ -57,8 +57,7 @@ func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a push. Its pages are the receiver's again, and nothing is stored there that was not
-// whole.
+// A sender dies during a push. The receiver frees its pages, and stores no chunk that is not whole.
 func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGKILL)
@@ -71,8 +70,8 @@ func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 	})
 }
 
-// A receiver is frozen in the middle of a push. The sender has its memory back although nobody says anything, and what
-// the receiver has when it goes on is right.
+// A receiver is frozen during a push. The sender frees its memory without a reply, and the receiver's chunks are right
+// when it continues.
 func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "receiver", syscall.SIGSTOP)
@@ -89,7 +88,7 @@ func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 	})
 }
 
-// A receiver dies in the middle of a push. The sender has its memory back, and the next receiver is served.
+// A receiver dies during a push. The sender frees its memory, and the next receiver is served.
 func TestKilledTargetHoldsNothing(t *testing.T) {
 	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "receiver", syscall.SIGKILL)

@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// briefly is how long grants and offers stand that are to end by time. Whatever is slower than that on a busy machine
-// fails as it does when a process is frozen, and is tried again.
+// briefly is how long grants and offers are valid that are to expire. A step that is slower than that on a busy machine
+// fails as if a process were frozen, and is tried again.
 const briefly = 300 * time.Millisecond
 
 // offerChunks is the size of the puts here.
@@ -27,7 +27,7 @@ const hanging = "FAULTS=done:hang=1"
 // dawdling makes batches wait for 120 to 220 ms: with this seed, the first draws up to DELAY_US are all in that range.
 var dawdling = []string{"DELAY_US=300000", "SEED=153067"}
 
-// A scene is a sender and a receiver, one of which is hit in the middle of a put, and who else comes later.
+// A scene is a sender and a receiver, one of which is hit during a put, and the nodes that are opened later.
 type scene struct {
 	t    *testing.T
 	room *room
@@ -44,7 +44,7 @@ type scene struct {
 	others           int
 }
 
-// A point is where a process is hit. With inside it is while a batch is under way, whoever moves it.
+// A point is where a process is hit. With inside it is hit while a batch is in flight, whoever moves it.
 type point struct {
 	strike
 	inside bool
@@ -120,8 +120,7 @@ func (s *scene) begin(round int) {
 	s.put = s.sender.begin(order{Op: "put", Peer: s.peer, Keys: keys, Patience: time.Second})
 }
 
-// untilHit puts again and again until it happens. Once is the rule; more often where this machine was too slow for what
-// was to happen.
+// untilHit puts until the point is reached. Normally that takes one put, more if this machine was too slow.
 func (s *scene) untilHit() {
 	s.t.Helper()
 	for round := range 100 {
@@ -146,7 +145,7 @@ func (s *scene) untilHit() {
 	s.t.Fatal("it is never hit")
 }
 
-// settle hears what the sender still owes, from a sender that lives.
+// settle reads the outcomes that a sender which is alive still owes.
 func (s *scene) settle() {
 	s.t.Helper()
 	if s.put != nil {
@@ -155,7 +154,7 @@ func (s *scene) settle() {
 	s.put = nil
 }
 
-// thaw lets a frozen process go on where it was, and its NPU as well.
+// thaw lets a frozen process continue, and its NPU as well.
 func (s *scene) thaw() {
 	s.t.Helper()
 	s.hit.Thaw()
@@ -166,7 +165,7 @@ func (s *scene) thaw() {
 	}
 }
 
-// reuses has another sender put chunks into all pages of the receiver that are free, and the receiver keep them.
+// reuses makes another sender put chunks into all free pages of the receiver, which keeps them.
 func (s *scene) reuses() (other *process, keys []string) {
 	s.t.Helper()
 	s.others++
@@ -182,7 +181,7 @@ func (s *scene) reuses() (other *process, keys []string) {
 	return other, keys
 }
 
-// has demands chunks of the receiver.
+// has checks that the receiver has these chunks.
 func (s *scene) has(keys []string) {
 	s.t.Helper()
 	if len(keys) == 0 {
@@ -193,7 +192,7 @@ func (s *scene) has(keys []string) {
 	}
 }
 
-// nothingStale demands that what the receiver has of a sender that was hit is right, if it has any of it.
+// nothingStale checks that chunks which the receiver has of a sender that was hit are right, if it has any.
 func (s *scene) nothingStale() {
 	s.t.Helper()
 	if w := s.receiver.does(order{Op: "get", Keys: s.keys}); w.Wrong != 0 {
@@ -201,7 +200,7 @@ func (s *scene) nothingStale() {
 	}
 }
 
-// goesOn demands that a sender and a receiver work with each other, now or soon.
+// goesOn checks that a sender and a receiver can work with each other, at once or soon.
 func (s *scene) goesOn(sender, receiver *process, peer runtime.Peer) {
 	s.t.Helper()
 	keys := keysOf("after", offerChunks)
@@ -211,7 +210,7 @@ func (s *scene) goesOn(sender, receiver *process, peer runtime.Peer) {
 	}
 }
 
-// putsAtLast puts until it works, and has all memory back.
+// putsAtLast puts until it succeeds and all memory is free.
 func putsAtLast(t *testing.T, p *process, peer runtime.Peer, keys []string) {
 	t.Helper()
 	end := time.Now().Add(limit)
@@ -227,7 +226,7 @@ func putsAtLast(t *testing.T, p *process, peer runtime.Peer, keys []string) {
 	}
 }
 
-// eachPoint runs a test for each point and wire, several at a time, beside others: they mostly wait.
+// eachPoint runs a test for each point and wire, several at a time: they mostly wait.
 func eachPoint(t *testing.T, points map[string]point, test func(*testing.T, wire, point)) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(points)) {
@@ -240,7 +239,7 @@ func eachPoint(t *testing.T, points map[string]point, test func(*testing.T, wire
 	}
 }
 
-// wiresOf are the wires of the i-th of many cases: both, or in turn where time is short.
+// wiresOf returns the wires of the i-th of many cases: both, or alternately one if time is short.
 func wiresOf(i int) []wire {
 	if testing.Short() {
 		return wires[i%2 : i%2+1]

@@ -25,7 +25,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/npu"
 )
 
-// A spec says what node to open.
+// A spec says which node to open.
 type spec struct {
 	Role   string // "sender" or "receiver"
 	Mode   string // "push", "pull", "delay" or "offload"
@@ -57,7 +57,7 @@ pd_peer_host: 127.0.0.1
     peer_share_pct: 100
 `
 
-// config is that of a node whose ports are the system's to choose.
+// config returns the configuration of a node whose ports the system chooses.
 func (s *spec) config() (*config.Config, error) {
 	pages := s.Pages
 	if pages == 0 {
@@ -93,7 +93,7 @@ func (s *spec) config() (*config.Config, error) {
 	return cfg, nil
 }
 
-// plane is the configuration of the node's plane.
+// plane returns the configuration of the node's plane.
 func (s *spec) plane(n *seat) hccl.Config {
 	prepare := s.Prepare
 	if prepare == 0 {
@@ -109,7 +109,7 @@ func (s *spec) plane(n *seat) hccl.Config {
 	}
 }
 
-// A seat is a node and what it stands on, as a program on NPUs has them.
+// A seat is a node with the library, device and plane below it, as a program on NPUs has them.
 type seat struct {
 	comm   *comm.Library
 	acl    *acl.Library
@@ -162,7 +162,7 @@ func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) 
 	return n, nil
 }
 
-// audit holds the machine and its drivers to the contract, and lets a strike hit the process.
+// audit checks the machine and its drivers against the contract, and lets a strike hit the process.
 func (n *seat) audit(at *strike, broken func(error)) {
 	checker := contract.New(false)
 	strikes := at.arm(hitSelf)
@@ -171,7 +171,7 @@ func (n *seat) audit(at *strike, broken func(error)) {
 		func(e effects.Effect) { broken(checker.Asked(e)); strikes(e) })
 }
 
-// close ends the node, then what it stands on.
+// close closes the node, then the objects below it.
 func (n *seat) close(ctx context.Context) error {
 	if err := n.node.Close(ctx); err != nil {
 		return errors.Join(fmt.Errorf("the node: %w", err), n.leave())
@@ -179,7 +179,7 @@ func (n *seat) close(ctx context.Context) error {
 	return n.leave()
 }
 
-// leave gives back what a node stands on. What is closed already is not there any more.
+// leave closes the objects below a node. Those that are closed already are skipped.
 func (n *seat) leave() error {
 	var errs []error
 	step := func(what string, err error) {

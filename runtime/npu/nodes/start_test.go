@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Memory that is not there keeps a node from opening, and says so; nothing is left of the attempt, and the next one
-// works. Memory may run out at each allocation in turn.
+// If memory is missing, a node does not open and says so. Nothing is left of the attempt, and the next one works.
+// Memory may run out at each allocation in turn.
 func TestOutOfMemoryAtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		role, mode, symbol string
@@ -51,8 +51,8 @@ func TestOutOfMemoryAtTheStart(t *testing.T) {
 	})
 }
 
-// A device that is lost takes the memory with it. Puts end, the other node goes on and has all of its memory back, and
-// closing says what could not be given back.
+// A lost device takes its memory with it. Puts end, the other node continues and frees all of its memory, and closing
+// reports what could not be freed.
 func TestLostDevice(t *testing.T) {
 	for _, w := range wires {
 		for _, lost := range []string{"sender", "receiver"} {

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// A strike hits a process at what a machine does: just before an effect of the type At is carried out, or an event of
-// it is taken, the first time after others came, in this order. The zero strike never does.
+// A strike hits a process at a point of its machine: just before an effect of the type At is carried out, or an event
+// of that type is taken, the first time after others occurred in this order. The zero strike never hits.
 type strike struct {
 	After  []string
 	At     string // such as "Post", of package effects
 	Signal syscall.Signal
 }
 
-// arm returns what is told of each event and effect, on one goroutine; it calls hit once.
+// arm returns a function to be called with each event and effect, on one goroutine; it calls hit once.
 func (s *strike) arm(hit func(syscall.Signal)) func(what any) {
 	seen, struck := 0, s.At == ""
 	return func(what any) {
@@ -36,7 +36,7 @@ func (s *strike) arm(hit func(syscall.Signal)) func(what any) {
 	}
 }
 
-// hitSelf signals this very thread, so that nothing goes on behind the call.
+// hitSelf signals this very thread, so that nothing continues after the call.
 func hitSelf(with syscall.Signal) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

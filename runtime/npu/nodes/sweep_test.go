@@ -21,8 +21,8 @@ type sweep struct {
 	hidden []string
 }
 
-// play plays the scenario. Every command must have an outcome; which ones failed is told, and whether closing has given
-// everything back. With hurry everybody has less patience.
+// play plays the scenario. Every command must have an outcome. It returns which commands failed, and whether closing
+// freed everything. With hurry all timeouts are short.
 func (s *sweep) play(p *process, name string, hurry bool) (failed []string, closed bool) {
 	p.t.Helper()
 	from, to, patience := s.wire.at(0, "sender", s.mode), s.wire.at(1, "receiver", s.mode), limit/2
@@ -65,7 +65,7 @@ func (s *sweep) play(p *process, name string, hurry bool) (failed []string, clos
 	return failed, closed
 }
 
-// calls are how often each function was called so far.
+// calls counts how often each function was called so far.
 func (p *process) calls() map[string]int {
 	p.t.Helper()
 	all := map[string]int{}
@@ -80,8 +80,8 @@ func (p *process) calls() map[string]int {
 
 // Each call of a start, a transfer and an end fails once: the first, the second and the last of its kind. Every command
 // has one outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing has
-// said so; a communicator that could not be destroyed is told in the log alone, as nothing of the node's memory stays
-// with it.
+// reported it. A communicator that could not be destroyed is only logged, because none of the node's memory stays with
+// it.
 func TestEveryCallFailsOnce(t *testing.T) {
 	t.Parallel()
 	all := []sweep{{"offload", roce, nil}, {"push", roce, nil}, {"push", hccs, older}}

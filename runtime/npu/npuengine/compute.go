@@ -10,15 +10,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Compute is a stream of an engine's own, on which content is made while the engine goes on. It is one goroutine's.
+// A Compute is a stream of an engine on which it makes content in the background. It belongs to one goroutine.
 type Compute struct {
 	engine *Engine
 	stream *acl.Stream
-	memory *acl.Memory // of what is on its way to the device
+	memory *acl.Memory // for content on its way to the device
 	used   uint64
 }
 
-// NewCompute makes one that makes so many bytes in all.
+// NewCompute makes a Compute that makes the given number of bytes in all.
 func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
 	c := &Compute{engine: e}
 	err := e.own.Do(func(t *acl.Thread) (err error) {
@@ -36,8 +36,8 @@ func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
 	return c, nil
 }
 
-// Begin puts the making of pages into the stream: fill stores the content of page i, as long as the page has valid
-// bytes. When the device has all of it, or not, then is called, in the order of Begins; it must not block.
+// Begin puts the making of pages into the stream: fill stores the content of page i, as many bytes as are valid in it.
+// then is called when the device has all of it, or has failed, in the order of the calls of Begin; it must not block.
 func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), then func(error)) error {
 	at, err := c.engine.locate(pages)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), t
 	})
 }
 
-// Close gives the stream and its memory back. Everything must have ended.
+// Close frees the stream and its memory. All work must have ended.
 func (c *Compute) Close() error {
 	return c.engine.own.Do(func(t *acl.Thread) error { return errors.Join(c.stream.Close(t), c.memory.Close(t)) })
 }

@@ -1,4 +1,4 @@
-// Package npuengine stands in for an inference engine on an NPU, in demos and tests: it makes the content of pages, and
-// looks at it, where it is, on the device. It has a context of its own beside the node's, as a real engine does in the
-// same process, and keeps nothing on the host. Where this was built without cgo the package is empty.
+// Package npuengine stands in for an inference engine on an NPU, in demos and tests. It makes the content of pages on
+// the device and reads it there. Like a real engine in the same process it has a context of its own beside the node's,
+// and it keeps nothing on the host. In a build without cgo the package is empty.
 package npuengine

@@ -18,7 +18,7 @@ type Engine struct {
 	own    *acl.Context
 }
 
-// New makes an engine beside the node that is open on d, or will be. The caller closes it before d.
+// New makes an engine for the node that is open on d, or will be. The caller closes it before d.
 func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	c, err := lib.NewContext(acl.ContextOptions{Device: d.Context().Device()})
 	if err != nil {
@@ -27,9 +27,9 @@ func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	return &Engine{device: d, own: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. Content is made on
-// the device, in its pages, or for pages in the host's memory in memory of the engine's own, from where it is copied to
-// them. When Fill returns nil the pages have it.
+// Fill makes the content of pages: fill stores that of page i, as many bytes as are valid in it. For pages on the
+// device the content is made in place; for pages in host memory it is made in the engine's own device memory and
+// copied. When Fill returns nil the pages have it.
 func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
@@ -45,7 +45,7 @@ func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) err
 	})
 }
 
-// gather makes content on the device, as an engine has it in its KV cache there, and copies it to a page of the host.
+// gather makes content on the device, where an engine has its KV cache, and copies it to a page of the host.
 func (e *Engine) gather(page []byte, fill func(content []byte)) error {
 	return e.own.Do(func(t *acl.Thread) error {
 		computed, err := t.AllocDevice(uint64(max(len(page), 1)), acl.HugeFirst)
@@ -62,7 +62,7 @@ func (e *Engine) gather(page []byte, fill func(content []byte)) error {
 	})
 }
 
-// Look reads pages back: look is given what the device has in page i, for the time of the call.
+// Look reads pages back: look gets the device's content of page i, for the time of the call.
 func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
 	})
 }
 
-// Take is device code for a fetch: it stores chunks in memory of the engine's own on the device, and looks at them
+// Take returns device code for a fetch: it stores chunks in the engine's own device memory and passes them to look
 // there; chunk is that of the fetch's key number key.
 func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int,
 	chunks []device.Page) error {
@@ -110,7 +110,7 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			to[i] = cache.Range(offset, uint64(c.Bytes))
 			offset += uint64(c.Bytes)
 		}
-		// When it returns nothing uses cache any more, whatever it returns.
+		// once it returns, nothing uses cache any more, even after an error
 		err := e.device.Scatter(func(t *acl.Thread, s *acl.Stream, _ int, from []acl.Range) error {
 			for i := range from {
 				if err := s.Copy(t, to[i], from[i]); err != nil {
@@ -126,7 +126,7 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 	}
 }
 
-// Close gives the engine's context back.
+// Close closes the engine's context.
 func (e *Engine) Close() error { return e.own.Close() }
 
 func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
@@ -140,7 +140,7 @@ func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
 	return at, nil
 }
 
-// each does one thing with each range on the device, on its thread.
+// each calls do for each range on the device, on its thread.
 func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.Range, []byte) error) error {
 	return e.own.Do(func(t *acl.Thread) error {
 		for i := range at {
@@ -152,11 +152,11 @@ func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.R
 	})
 }
 
-// batchBytes is what goes to or from the device at a time, unless one page is larger.
+// batchBytes is how much is copied to or from the device at a time, unless one page is larger.
 const batchBytes = 4 << 20
 
-// batches goes through ranges in order: runs of those on the device go to batch, with memory for their bytes, and those
-// in memory of the host one by one to host, as they are.
+// batches walks through ranges in order: runs of ranges on the device go to batch, with memory for their bytes, and
+// ranges in host memory go one by one to host, as they are.
 func batches(all []acl.Range, host func(i int, page []byte) error, batch func(first int, bytes [][]byte) error) error {
 	for first := 0; first < len(all); {
 		if b := all[first].Memory.Bytes(); b != nil {

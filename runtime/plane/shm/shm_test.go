@@ -14,21 +14,17 @@ import (
 )
 
 func TestContractWithOneCopier(t *testing.T) {
-	onceRaced(t)
+	if testing.Short() { // The race detector takes minutes here, and sees the same in TestContract.
+		t.Skip("the contract again, with another way to copy")
+	}
 	planetest.Run(t, shm.Config{Copiers: 1, NonTemporalBytes: 1}.Open)
 }
 
 func TestContractInsideCaches(t *testing.T) {
-	onceRaced(t)
-	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
-}
-
-// The race detector takes minutes here, and sees the same in TestContract.
-func onceRaced(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("the contract again, with other ways to copy: without -short")
+	if testing.Short() { // The race detector takes minutes here, and sees the same in TestContract.
+		t.Skip("the contract again, with another way to copy")
 	}
+	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
 }
 
 // A source page that its owner has taken back meanwhile is never delivered as what was pushed. One copy thread takes

@@ -78,7 +78,7 @@ void out_of_memory(void)
     CHECK(stat_of("device_memory_high") == 768 << 20);
 }
 
-/* Runs something that must die by a signal in a process of its own. */
+/* Runs a function that must die by a signal, in a process of its own. */
 static void must_fault(void (*touch)(volatile unsigned char *), unsigned char *p)
 {
     int status;
@@ -115,7 +115,7 @@ void freed_during_use(void)
     OK(aclrtFree(later));
     expect_violation("free during use");
     OK(aclrtStreamAbort(stream));
-    /* And what was freed is not touched by what comes to it later. */
+    /* And freed memory is not touched by a task that runs later. */
     void *second, *event;
     OK(aclrtCreateStream(&second));
     OK(aclrtCreateEvent(&event));

@@ -38,7 +38,7 @@ void stream_order(void)
     expect_none();
 }
 
-/* The source is read when the worker comes to it, not when the call is made. */
+/* The source is read when the worker reaches the task, not during the call. */
 void asynchronous(void)
 {
     void *stream, *other, *event;
@@ -48,19 +48,19 @@ void asynchronous(void)
     OK(aclrtCreateEvent(&event));
     unsigned char *device = device_memory(64), *gate = device_memory(64), *host = host_memory(64), got[64];
     stuck(other, gate, host);
-    OK(aclrtRecordEvent(event, other)); /* not before the abort below: that is why nothing has begun */
+    OK(aclrtRecordEvent(event, other)); /* not before the abort below, so nothing has begun */
     memset(host, 1, 64);
     OK(aclrtStreamWaitEvent(stream, event));
     OK(aclrtMemcpyAsync(device, 64, host, 64, H2D, stream));
     memset(host, 2, 64);
     faults("");
     OK(aclrtStreamAbort(other));
-    OK(aclrtStreamAbort(stream)); /* what it waits for will never be */
+    OK(aclrtStreamAbort(stream)); /* the event that it waits for will never happen */
     OK(aclrtMemcpyAsync(device, 64, host, 64, H2D, stream));
     OK(aclrtSynchronizeStream(stream));
     download(got, device, 64);
     CHECK(got[0] == 2);
-    /* Pageable memory, on the other hand, is done with when the call returns. */
+    /* Pageable memory, in contrast, is not used any more when the call returns. */
     unsigned char pageable[64] = {5};
     OK(aclrtMemcpyAsync(device, 64, pageable, 64, H2D, stream));
     pageable[0] = 6;
@@ -192,7 +192,7 @@ void destroy_stream(void)
     memset(host, 8, 1 << 20);
     for (int i = 0; i < 20; i++)
         OK(aclrtMemcpyAsync(device, 1 << 20, host, 1 << 20, H2D, stream));
-    memset(host, 9, 64); /* may or may not be seen, but for the last copy it must */
+    memset(host, 9, 64); /* may or may not be seen, but the last copy must see it */
     OK(aclrtMemcpyAsync(device, 64, host, 64, H2D, stream));
     OK(aclrtDestroyStream(stream)); /* waits */
     download(got, device, 64);

@@ -58,12 +58,12 @@ static void link_lost(const char *rule, int code, int async_wanted)
     finish(&e);
 }
 
-/* The first rule has no links left to take. */
+/* The first rule has no links left to take down. */
 void link_fails(void) { link_lost("link:peer=pair,down_after_ops=0,links=0;link:peer=pair,down_after_ops=1,links=1,mode=error", 507057, 21); }
 void link_hangs(void) { link_lost("link:peer=pair,down_after_bytes=1048576,mode=hang", 507046, 21); }
 void link_is_silent(void) { link_lost("link:peer=*,down_after_ops=1,mode=silent", 507046, 0); }
 
-/* A batch that is aborted once its turn has come. */
+/* A batch that is aborted after it has begun. */
 static void abort_posted(struct end *e)
 {
     op_t one = op(e->pool, e->theirs, e->size);
@@ -103,12 +103,12 @@ void late_landing(void)
     abort_posted(&e);
     until_landed();
     CHECK(stat_of("late_landings") == 1);
-    ask(&e, 1); /* after the abort, and all the same */
+    ask(&e, 1); /* after the abort, and yet it lands */
     expect_none();
     finish(&e);
 }
 
-/* Destroying the communicator first ends it: nothing lands any more. */
+/* Destroying the communicator first prevents it: nothing lands any more. */
 void late_but_destroyed(void)
 {
     struct end e = pair(2 * MEGABYTE, landed);
@@ -134,12 +134,12 @@ void late_beyond_r(void)
     OK(HcclCommUnbindMem(e.comm, e.handle));
     OK(HcclCommDestroy(e.comm));
     until_landed();
-    ask(&e, 1); /* whatever was destroyed: no driver is safe from this */
+    ask(&e, 1); /* whatever was destroyed: no driver can prevent this */
     step(&e);
     join(&e);
 }
 
-/* What was posted and never rung stays in the queue pair; a later batch releases it. */
+/* A batch that was posted and never rung stays in the queue pair; a later batch releases it. */
 void after_abort(void)
 {
     struct end e = pair(2 * MEGABYTE, landed);

@@ -1,4 +1,4 @@
-/* The other end: stopped, killed, gone, and what its word and its silence do to memory. */
+/* The other end: stopped, killed or gone, and what its messages and its silence do to memory. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ static void put(struct end *e, int wanted)
     CODE(wanted, aclrtSynchronizeStream(e->stream));
 }
 
-/* One-sided in the true sense. */
+/* One-sided: the peer's process takes no part. */
 void target_stopped(void)
 {
     int status;
@@ -89,7 +89,7 @@ void peer_gone_silently(void)
     for (size_t i = 0; i < 2; i++) {
         set(ways[i].setting);
         OK(HcclBatchPut(e.comm, 1, &all, 1, e.stream));
-        CODE(507046, aclrtSynchronizeStreamWithTimeout(e.stream, 20)); /* and would for ever */
+        CODE(507046, aclrtSynchronizeStreamWithTimeout(e.stream, 20)); /* it would wait forever */
         OK(HcclGetCommAsyncError(e.comm, &async));
         CHECK(async == ways[i].async);
         OK(aclrtStreamAbort(e.stream));
@@ -103,7 +103,7 @@ static void binds_late(struct end *end)
 {
     unsigned char *more = device_memory(2 * MEGABYTE);
     void *handle = registered(0, more, 2 * MEGABYTE);
-    OK(HcclCommBindMem(end->comm, handle)); /* accepted, but the peer never hears of it */
+    OK(HcclCommBindMem(end->comm, handle)); /* accepted, but the peer is never notified */
     tell(end, &more, sizeof more);
     await(end);
     OK(HcclCommUnbindMem(end->comm, handle));
@@ -136,7 +136,7 @@ static void unbinds(struct end *end)
     OK(HcclCommDestroy(end->comm));
 }
 
-/* Unbinding is bookkeeping: the peer still reaches the memory. Deregistering is what ends it. */
+/* Unbinding only updates a table: the peer still reaches the memory. Deregistering ends the access. */
 static void unbind_then_deregister(bool all)
 {
     struct end e = pair(2 * MEGABYTE, unbinds);
@@ -188,7 +188,7 @@ static void destroys_over_hccs(struct end *end)
     CHECK(byte_at(end->pool) == 1);
 }
 
-/* Over HCCS the mapping is the initiator's, and goes on working for a while. */
+/* Over HCCS the mapping belongs to the initiator, and stays usable for a while. */
 void hccs_lingers(void)
 {
     struct end e = pair_over(table_one_server, 2 * MEGABYTE, destroys_over_hccs);

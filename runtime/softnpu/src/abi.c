@@ -1,4 +1,4 @@
-/* The layouts of the specification: asserted when this is compiled, told when somebody asks. */
+/* The layouts of the specification: asserted at compile time, and reported on request. */
 #include <string.h>
 
 #include "npu.h"
@@ -39,7 +39,7 @@ LAYOUT(SIZE, AT)
 
 static const struct { const char *name; size_t value; } rows[] = {LAYOUT(SIZE_ROW, AT_ROW)};
 
-/* 0, and the size of a type or the offset of type.field; -1 when the name is not of the specification. */
+/* Returns 0 and the size of a type or the offset of type.field; -1 if the specification does not have the name. */
 int cannemu_abi(const char *typeAndField, size_t *value)
 {
     if (typeAndField == NULL || value == NULL)

@@ -1,7 +1,7 @@
-/* Arenas: address ranges with a file in memory behind them, one for each device and one for pinned host
- * memory. Each is mapped twice: where the program sees it (device memory without any access, so that who
- * dereferences a device address crashes, as on hardware), and where the software NPU reaches it. The file
- * is what other processes map to reach it from their side. */
+/* Arenas: address ranges backed by a memory file, one for each device and one for pinned host memory. Each is mapped
+ * twice: at the address that the program sees (for device memory without access rights, so that dereferencing a device
+ * address crashes, as on hardware), and at the address that the software NPU uses. Other processes map the file to
+ * reach the memory. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,10 +15,10 @@ struct arena *host_arena;
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Room for more addresses than memory, so that freed addresses rest before they come back. */
+/* Reserve more addresses than memory, so that freed addresses are not reused at once. */
 static size_t addresses_for(size_t quota) { return round_up(quota < 256 * GIB ? quota * 4 : quota, HUGE) + HUGE; }
 
-/* Starts at a multiple of 2 MiB, at a place that differs from process to process. */
+/* Begins at a multiple of 2 MiB, at an address that differs between processes. */
 static unsigned char *map_aligned(int fd, size_t length, int protection)
 {
     size_t skip = random_below(1024) * HUGE;
@@ -76,7 +76,7 @@ bool arena_take(struct arena *arena, struct block *block, size_t align)
     return true;
 }
 
-/* What is freed is gone: host memory faults, large blocks lose their pages, small ones are overwritten. */
+/* Makes freed memory unusable: host memory faults, large blocks lose their pages, small ones are overwritten. */
 void arena_give(struct block *block)
 {
     struct arena *arena = block->arena;

@@ -1,4 +1,4 @@
-/* HcclBatchPut and HcclBatchGet: the checks of a call, in the vendor's order, and the task that moves. */
+/* HcclBatchPut and HcclBatchGet: the checks of a call, in the vendor's order, and the task that moves the bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ static bool rule_is_for(const struct rule *rule, const struct communicator *c)
     return !c->up_again && rule_value(rule, "up") == NULL && (peer == NULL || strcmp(peer, "*") == 0 || strcmp(peer, c->name) == 0);
 }
 
-/* Links that a rule takes down: after so many batches or bytes, and in one of three ways. */
+/* Applies rules that take a link down: after a number of batches or bytes, and in one of three ways. */
 static void strike_link(struct communicator *c, struct link *link, uint64_t bytes)
 {
     for (const struct rule *next = NULL; (next = fault_rule("link", next)) != NULL;) {
@@ -89,8 +89,8 @@ static int run(struct task *task)
     return code;
 }
 
-/* What an abort does to a batch: one that had begun may land late, one whose bell was never rung stays in
- * the queue pair, where a later batch releases it. Either way the communicator is condemned. */
+/* Applies an abort to a batch. One that had begun may land late. One whose bell was never rung stays in the queue pair,
+ * where a later batch releases it. Either way the communicator accepts no more work. */
 static bool aborted(struct batch *batch, struct communicator *c)
 {
     struct work *work = batch->work;
@@ -159,7 +159,7 @@ static int submit(struct communicator *c, struct stream *stream, struct work *wo
     return stream_submit(stream, task);
 }
 
-/* What earlier aborts left unrung goes first. */
+/* Batches that earlier aborts left unrung are released first. */
 static void release_unrung(struct communicator *c, struct stream *stream)
 {
     while (c->unrung != NULL) {
@@ -171,7 +171,7 @@ static void release_unrung(struct communicator *c, struct stream *stream)
     }
 }
 
-/* Elements before a faulty one stay queued, without a fence: a failed batch is not "nothing happened". */
+/* Elements before a faulty one stay queued, without a fence: a failed batch may still have effects. */
 static int post(struct communicator *c, uint32_t remote, const HcclOneSideOpDesc *desc, uint32_t count, struct stream *stream, bool put)
 {
     struct link *link = c->links[remote];

@@ -1,6 +1,6 @@
-/* The table of all memory that was allocated or registered, in order of address. Copies look it up before
- * each piece, hence a lock of its own that many may hold to read. Writers come first: otherwise a few busy
- * streams could keep aclrtMalloc waiting for ever. */
+/* The table of all memory that was allocated or registered, ordered by address. Copies look it up before each piece, so
+ * it has a reader-writer lock of its own. Writers have priority: otherwise a few busy streams could delay aclrtMalloc
+ * forever. */
 #include <stdlib.h>
 #include <string.h>
 

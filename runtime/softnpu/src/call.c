@@ -1,4 +1,4 @@
-/* How every exported function begins and ends, and what a thread hears about its failures. */
+/* The beginning and end of every exported function, and the error text that a thread gets. */
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
@@ -7,8 +7,9 @@
 
 __thread void *thread_context;
 
-/* given is what the last aclGetRecentErrMsg returned. The next call of the thread overwrites it, as the
- * vendor may: who kept the pointer instead of a copy reads nonsense here, and not only on hardware. */
+/* given is what the last aclGetRecentErrMsg returned. The next call of the thread overwrites it, as the vendor's
+ * library may: a program that keeps the pointer instead of a copy then reads nonsense here too, and not only on
+ * hardware. */
 static __thread struct { char pending[512], given[512]; bool has_text; int last; enum symbol symbol; } thread;
 
 static const char *const names[SYMBOL_COUNT] = {

@@ -1,6 +1,6 @@
-/* The part of CANN's C ABI that the software NPU answers: types, enums, structs and codes, written from
- * the specification alone. The Go bindings have declarations of their own; sharing these would hide a
- * mistake in either. Offsets and sizes are held by abi.c. */
+/* The part of CANN's C ABI that the software NPU implements: types, enums, structs and codes, written from the
+ * specification alone. The Go bindings have declarations of their own; sharing them would hide a mistake in either.
+ * abi.c asserts offsets and sizes. */
 #ifndef CANN_H
 #define CANN_H
 
@@ -40,7 +40,7 @@ typedef struct {
 } aclrtMallocAttribute;
 typedef struct { aclrtMallocAttribute *attrs; size_t numAttrs; } aclrtMallocConfig;
 
-/* The codes that the software NPU gives by itself. A fault rule may give any other. */
+/* The codes that the software NPU returns by itself. A fault rule may return any other. */
 #define ACL_CODES(X) \
     X(100000, INVALID_PARAM) X(100001, UNINITIALIZE) X(100002, REPEAT_INITIALIZE) X(100003, INVALID_FILE) \
     X(100037, REPEAT_FINALIZE) X(107000, RT_PARAM_INVALID) X(107001, RT_INVALID_DEVICEID) X(107002, RT_CONTEXT_NULL) \

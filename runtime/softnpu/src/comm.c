@@ -24,7 +24,7 @@ static bool name_taken(const char *name, int device)
     return false;
 }
 
-/* Both ends must have been given the same ranks; the digest tells. */
+/* Both ends must have been given the same ranks; the digest shows it. */
 static uint64_t digest_of(const struct rank *ranks, uint32_t count)
 {
     uint64_t h = UINT64_C(14695981039346656037);
@@ -99,7 +99,7 @@ bool comm_bind(struct communicator *comm, struct registration *registration)
     return true;
 }
 
-/* Bookkeeping only: the peer can still reach the memory. */
+/* This only updates the table: the peer can still reach the memory. */
 void comm_unbind(struct communicator *comm, struct registration *registration)
 {
     for (size_t i = 0; i < comm->bound_count; i++)
@@ -152,7 +152,8 @@ static void end(struct communicator *c)
 
 #define STILL_MS 2000
 
-/* Does a piece still move by it? Ours by any of its links, or a peer's that is not gone. */
+/* Whether a piece is still being moved over the communicator: by us over any of its links, or by a peer that is not
+ * gone. */
 static bool moves(const struct communicator *c)
 {
     bool peer = false;
@@ -166,7 +167,8 @@ static bool moves(const struct communicator *c)
     return peer && !share_quiet(c->slot);
 }
 
-/* Lets nothing begin any more and waits for the pieces that move. false: one does not end, as its process stands still. */
+/* Lets no piece begin any more and waits for those in flight. Returns false if one does not end because its process is
+ * stopped. */
 static bool still(HcclComm comm, struct communicator **c)
 {
     int64_t deadline = after_ms(STILL_MS);

@@ -7,10 +7,10 @@
 
 static int inside; /* calls of this file that run now */
 
-/* Bytes that each version of the configuration has. */
+/* The size of each version of the configuration. */
 static const size_t sizes[] = {0, 32, 160, 288, 292, 300, 312, 320, 2104, 2232, 2240, 2248};
 
-/* Copies what the caller has, and no more, onto defaults. */
+/* Copies as many fields as the caller has over defaults. */
 static int read_config(const HcclCommConfig *from, HcclCommConfig *config)
 {
     *config = (HcclCommConfig){.hcclBufferSize = 200};
@@ -40,7 +40,7 @@ const char *communicator_name(const HcclCommConfig *config, int *code)
     return name;
 }
 
-/* Parallel calls are not safe with the vendor's library; here they last long enough to be caught. */
+/* Parallel calls are not safe with the vendor's library. Here they last long enough to be detected. */
 static int init_begin(enum symbol symbol)
 {
     int code = hccl_begin(symbol, NEEDS_CONTEXT);

@@ -1,5 +1,5 @@
-/* Contexts: one primary for each device, counted by aclrtSetDevice, and explicit ones. Which is current
- * is a property of the operating system's thread. */
+/* Contexts: one primary context for each device, counted by aclrtSetDevice, and explicit ones. The current context is a
+ * property of the operating-system thread. */
 #include <stdlib.h>
 
 #include "npu.h"

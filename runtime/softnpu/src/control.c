@@ -1,4 +1,4 @@
-/* cannemu_control: what a test says to the software NPU and asks of it. */
+/* cannemu_control: the commands and queries of tests. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,8 +111,8 @@ static int give(const char *text, size_t length, char *reply, size_t room)
     return (int)length;
 }
 
-/* Returns the length of the whole reply, of which as much was stored as there was room for; -1 when the
- * command was not understood, and then the reply says why. */
+/* Returns the length of the whole reply, of which as much is stored as there is room for. Returns -1 if the command is
+ * unknown; then the reply says why. */
 int cannemu_control(const char *command, char *reply, size_t replyLen)
 {
     char *text = NULL;

@@ -66,7 +66,7 @@ static void release(const struct copy *copy)
     stretch_release(&copy->from);
 }
 
-/* On the calling thread, without the lock: others go on meanwhile. */
+/* On the calling thread, without the lock, so that other threads continue meanwhile. */
 static int move_now(const struct copy *copy)
 {
     hold(copy);
@@ -86,7 +86,7 @@ static void end(struct task *task, int code)
     free(task);
 }
 
-/* Pageable memory may change as soon as the call returns, so the call returns when it is not needed any more. */
+/* Pageable memory may change as soon as the call returns, so the call returns only when it is not needed any more. */
 static int submit_and_wait(struct stream *stream, struct task *task)
 {
     struct mark *mark = mark_new(stream->handle);

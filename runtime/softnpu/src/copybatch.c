@@ -1,4 +1,4 @@
-/* Batches of copies: one direction a call, no order among the elements, the first bad element named. */
+/* Batches of copies: one direction per call, no order among the elements; the first bad element is reported. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,7 +124,7 @@ static bool pinned(const struct batch *batch)
     return true;
 }
 
-/* The elements, checked in order; the first bad one is named and none of them moves. */
+/* Checks the elements in order. The first bad one is reported, and none is moved. */
 static int check_elements(const struct arguments *a, struct batch *batch)
 {
     batch->pairs = calloc(a->count, sizeof *batch->pairs);

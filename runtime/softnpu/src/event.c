@@ -1,5 +1,5 @@
-/* Events: a name for a place in a stream. Recording makes a mark (task.c); who waits, waits for the mark,
- * so that destroying or recording an event again disturbs nobody. */
+/* Events: names for positions in a stream. Recording makes a mark (task.c). Waiting refers to the mark, so that
+ * destroying an event or recording it again affects no waiter. */
 #include <stdlib.h>
 
 #include "npu.h"
@@ -126,8 +126,9 @@ aclError aclrtResetEvent(aclrtEvent e, aclrtStream s)
     return call_end(code);
 }
 
-/* Has what the event stands for happened? An unrecorded event of the newer style says yes, an old one no.
- * A record that an abort dropped never happens; one that was dropped by a failure tells the failure. */
+/* Whether the event has happened. An event of the newer style that was never recorded counts as complete, an old one
+ * does not. A record that was dropped by an abort never happens; one that was dropped by a failure returns that
+ * failure. */
 static bool recorded(const struct event *event, int *code)
 {
     *code = 0;

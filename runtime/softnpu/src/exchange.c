@@ -41,7 +41,7 @@ HcclResult HcclRegisterMem(HcclComm comm, uint32_t remoteRank, int type, void *a
     }
     if (code == 0) {
         describe(c, r, remoteRank, desc);
-        code = r->count > 1 ? HCCL_E_AGAIN : 0; /* referenced already, which is no failure */
+        code = r->count > 1 ? HCCL_E_AGAIN : 0; /* referenced already; not a failure */
     }
     return hccl_end(code);
 }
@@ -90,7 +90,8 @@ static bool swap_lists(int socket, bool first, const HcclMemDescs *local, HcclMe
     return first || (send_all(socket, &mine, sizeof mine, deadline) && send_all(socket, local->array, out, deadline));
 }
 
-/* The vendor's writes as many as the peer sent. This one says so, and does it only where that is set. */
+/* The vendor's library writes as many entries as the peer sent. This one reports the overflow, and overflows only if
+ * that is set. */
 static void store(HcclMemDescs *remote, const HcclMemDesc *got, uint32_t count)
 {
     uint32_t fits = count;

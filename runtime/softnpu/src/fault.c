@@ -1,4 +1,4 @@
-/* What the fault rules make of a call, an allocation or a task. */
+/* The effect of fault rules on a call, an allocation or a task. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ int64_t fault_number(const char *target, const char *key, int64_t otherwise)
     return otherwise;
 }
 
-/* Does this call of the symbol count for the rule, and is it one of those to be hit? */
+/* Whether this call of the symbol counts for the rule, and is one that it hits. */
 static bool call_is_hit(struct rule *rule, const char *name)
 {
     const char *symbol = rule_value(rule, "sym"), *nth = rule_value(rule, "nth"), *chance = rule_value(rule, "p");
@@ -56,7 +56,7 @@ int fault_oom(int device, size_t used, size_t more)
     return 0;
 }
 
-/* A done rule is about batches of HCCL unless it says of=copy or of=any. */
+/* A done rule applies to batches of HCCL unless it says of=copy or of=any. */
 static bool concerns(const struct rule *rule, enum task_sort sort)
 {
     const char *of = rule_value(rule, "of");
@@ -76,7 +76,7 @@ static void strike(struct rule *rule, struct task_fault *fault)
     }
     if (rule_value(rule, "fail") != NULL && rule_hit(rule, "fail")) {
         fault->code = (int)rule_number(rule, "code", ACL_RT_SUSPECT_REMOTE_ERROR);
-        fault->bytes = random_below(64 * KIB); /* how far it came, nobody knows */
+        fault->bytes = random_below(64 * KIB); /* it is unknown how far it came */
         rule_note(rule, "a transfer fails");
     }
     if (rule_value(rule, "partial") != NULL && rule_hit(rule, "partial")) {

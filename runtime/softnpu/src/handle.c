@@ -1,5 +1,5 @@
-/* Handles: kind, generation and index in one word. Its upper byte makes it no address of any program, so
- * whoever dereferences one finds out; a destroyed or invented one is found out here. */
+/* Handles: kind, generation and index in one word. Its upper byte makes it an invalid address, so dereferencing a
+ * handle crashes; a destroyed or invented handle is detected here. */
 #include <stdlib.h>
 
 #include "npu.h"

@@ -1,5 +1,5 @@
-/* What the files of the HCCL half know of one another. The lock is npu_lock throughout; what a running
- * transfer looks at without it is atomic, or does not change while the transfer holds its link. */
+/* Declarations that the files of the HCCL half share. The lock is npu_lock throughout. Whatever a running transfer
+ * reads without the lock is atomic, or does not change while the transfer holds its link. */
 #ifndef HCCL_H
 #define HCCL_H
 
@@ -10,11 +10,11 @@
 #define ID_SIZE 65
 #define SLOTS 4096
 
-/* ---- share.c: one page range of this process that its peers map, where it tells what is revoked ---- */
+/* ---- share.c: one shared page of this process that its peers map; its slots show what is revoked ---- */
 
 struct slot {
     uint64_t generation;
-    int64_t revoked_at; /* 0: it stands; else CLOCK_MONOTONIC, which all processes share */
+    int64_t revoked_at; /* 0: valid; else the time of revocation by CLOCK_MONOTONIC, which all processes share */
     uint32_t arriving;  /* pieces that peers are storing or loading over RoCE right now */
 };
 struct share {
@@ -26,19 +26,19 @@ struct share {
 
 int share_file(void); /* -1: it could not be made */
 bool share_take(uint32_t *slot, uint64_t *generation);
-void share_withdraw(uint32_t slot); /* peers begin no piece any more */
-bool share_quiet(uint32_t slot);    /* and none is under way */
+void share_withdraw(uint32_t slot); /* peers begin no further piece */
+bool share_quiet(uint32_t slot);    /* whether no piece is in flight */
 uint32_t share_arriving(void);      /* in all slots */
-void share_revoke(uint32_t slot);   /* withdraws it, and gives it back */
+void share_revoke(uint32_t slot);   /* withdraws the slot and frees it */
 struct share *share_map(int file);
 void share_watch(const uintptr_t *starts, const size_t *lengths, size_t count);
 uint64_t share_hits(void);
 
 /* ---- registry.c ---- */
 
-enum via { VIA_DEVICE, VIA_HOST, VIA_PROCESS }; /* how a peer reaches it: the arenas, or the process's memory */
+enum via { VIA_DEVICE, VIA_HOST, VIA_PROCESS }; /* how a peer reaches it: through the arenas, or the process's memory */
 
-/* A registration as peers hear of it. */
+/* A registration as it is described to peers. */
 struct export { uint64_t address, size, offset, generation; uint32_t slot; int32_t type, via; };
 
 struct registration {
@@ -68,7 +68,7 @@ int ranktable_parse(const char *text, struct rank ranks[MAX_RANKS], uint32_t *co
 
 /* ---- link.c, rendezvous.c ---- */
 
-/* The way to one peer. Transfers under way hold it; who closes it does not wait for them. */
+/* The way to one peer. Transfers in flight hold it; closing it does not wait for them. */
 struct link {
     int references, socket, pid;
     bool closed, hccs; /* closed: atomic */
@@ -79,11 +79,11 @@ struct link {
     size_t device_length, host_length;
     struct export *exports;
     size_t export_count;
-    bool down, silent, hangs; /* by a fault rule; atomic */
-    int moving;               /* pieces that our threads are moving over it right now; atomic */
+    bool down, silent, hangs; /* set by a fault rule; atomic */
+    int moving;               /* number of pieces that our threads are moving over it now; atomic */
 };
 
-/* What both ends of a pair agree on before they meet. */
+/* What both ends of a pair agree on before they connect. */
 struct meeting { char name[NAME_SIZE + 200]; uint32_t rank, peer; uint64_t digest; int device; char server[ID_SIZE], pod[ID_SIZE]; };
 
 struct link *meet(const struct meeting *meeting, const struct export *exports, size_t count, uint32_t comm_slot,
@@ -92,11 +92,12 @@ bool link_chosen_hccs(const char *server, const char *pod, const char *other_ser
 void link_drop(struct link *link);
 void link_close(struct link *link);
 bool link_gone(const struct link *link); /* the peer has closed its end, or is dead */
-bool link_enter(struct link *link, const struct export *export); /* for one piece; false: closed or revoked */
+/* for one piece; false: the link is closed or the memory revoked */
+bool link_enter(struct link *link, const struct export *export);
 void link_leave(struct link *link, const struct export *export);
-bool link_peer_dead(const struct link *link); /* gone without having said so */
+bool link_peer_dead(const struct link *link); /* gone without having closed its end */
 const struct export *link_export(const struct link *link, uint64_t address, uint64_t length);
-bool link_allows(const struct link *link, const struct export *export); /* nothing of it was revoked */
+bool link_allows(const struct link *link, const struct export *export); /* whether nothing of it was revoked */
 int link_copy(const struct link *link, const struct export *export, uint64_t address, unsigned char *local, size_t n, bool put);
 bool send_all(int socket, const void *data, size_t n, int64_t deadline);
 bool receive_all(int socket, void *data, size_t n, int64_t deadline);
@@ -105,12 +106,12 @@ bool receive_all(int socket, void *data, size_t n, int64_t deadline);
 
 struct element { uint64_t local, remote, bytes; struct export export; struct stretch here; };
 
-/* What one batch moves, and how far it has come. A task has it, or the landing of an aborted one. */
+/* The pieces that one batch moves, and its progress. It belongs to a task, or to the late landing of an aborted one. */
 struct work {
-    struct work *next; /* of those never rung */
+    struct work *next; /* list of batches whose bell was never rung */
     struct link *link;
     void *comm;
-    bool put, blind; /* blind: looks at nothing that was revoked or closed */
+    bool put, blind; /* blind: ignores revocation and closed links */
     size_t count, element; /* the element and offset of the next piece */
     uint64_t offset, total;
     struct element *elements;
@@ -124,9 +125,9 @@ void work_hold(struct work *work, bool hold); /* counts or discounts it as a use
 bool work_shuffle(struct work *work);
 int work_move(struct work *work, struct task *task); /* task: whose cancelling and faults count; may be NULL */
 bool work_overlaps(const struct work *work);
-void work_enter(struct work *work); /* in flight */
+void work_enter(struct work *work); /* counts the batch as in flight */
 void work_leave(struct work *work);
-bool late_takes(struct work *work); /* an aborted transfer that will land all the same; then it is theirs */
+bool late_takes(struct work *work); /* whether an aborted transfer will land all the same; then late.c owns it */
 
 /* ---- comm.c ---- */
 
@@ -145,7 +146,7 @@ struct communicator {
     int in_flight;
     void *stream; /* of the batches in flight */
     int async_error;
-    struct work *unrung; /* posted batches whose bell was never rung, released by a later one */
+    struct work *unrung; /* posted batches whose bell was never rung; a later batch releases them */
 };
 
 struct communicator *comm_find(HcclComm comm, int *code);

@@ -1,10 +1,10 @@
-/* How HCCL's functions begin and end, what their codes are called, and the small ones among them. */
+/* The beginning and end of HCCL's functions, the names of their codes, and the small functions. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "hccl.h"
 
-/* A call inside that fails is E_RUNTIME to the caller; the text says which. */
+/* A failure of a call inside becomes E_RUNTIME for the caller; the text names the call. */
 int hccl_begin(enum symbol symbol, enum needs needs)
 {
     int code = call_begin(symbol, needs);
@@ -38,7 +38,7 @@ int64_t environment_number(const char *name, int64_t otherwise)
     return rest == text ? otherwise : value;
 }
 
-/* R: how long the NIC goes on trying after everybody gave up. */
+/* R: how long the NIC retries after everything else has given up. */
 int64_t residual_ms(void)
 {
     if (settings.residual_ms > 0)

@@ -1,5 +1,5 @@
-/* Registering memory of the program's own, so that devices reach it: a list beside the table of blocks,
- * since memory of aclrtMallocHost, which is in the table already, may be registered as well. */
+/* Registration of the program's own memory for devices. It is a list beside the table of blocks, because memory of
+ * aclrtMallocHost, which is already in the table, may be registered as well. */
 #include <stdlib.h>
 
 #include "hccl.h"
@@ -12,7 +12,7 @@ struct pinning { struct pinning *next; uintptr_t start; size_t size; bool in_tab
 
 static struct pinning *pinnings;
 
-/* What the device would call the memory. No copy function takes it, so it need not be usable here. */
+/* The address that the device would use. No copy function accepts it, so it need not be usable here. */
 static void *device_address(uintptr_t start) { return (void *)(start | UINT64_C(1) << 56); }
 
 static struct pinning **find(uintptr_t start)
@@ -31,7 +31,7 @@ static bool overlaps(uintptr_t start, size_t size)
     return false;
 }
 
-/* Makes the block of memory that no arena has. */
+/* Makes the block of memory that belongs to no arena. */
 static int into_table(struct pinning *r)
 {
     blocks_write();

@@ -1,6 +1,6 @@
-/* Device memory that other processes use: its owner exports it and gets a key; a process whose number the owner has
- * entered imports it by that key, at an address of its own. What both know of an export is in a file of the run
- * directory; the memory is the owner's arena, mapped once more. */
+/* Device memory that other processes use. Its owner exports it and gets a key. A process whose number the owner has
+ * entered imports it by that key, at an address of its own. A file of the run directory holds what both know of an
+ * export; the memory is the owner's arena, mapped once more. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ struct import_of_ours { struct import_of_ours *next; char key[KEY_SIZE]; struct 
 static struct export_of_ours *exports;
 static struct import_of_ours *imports;
 
-/* Addresses at which something was imported once: they mean nothing else ever after. */
+/* Addresses at which something was imported once. They are never used for anything else. */
 static struct room { struct room *next; uintptr_t start; size_t size; } *rooms;
 
 bool ipc_address(uintptr_t address)
@@ -188,7 +188,7 @@ static int device_of(int physical)
     return -1;
 }
 
-/* The slot of this process among those that use an export; -1: there is no room. */
+/* Returns the slot of this process among those that use an export, or -1 if there is no room. */
 static int enter(struct told *told)
 {
     for (int i = 0; i < MOST_PROCESSES; i++) {
@@ -200,7 +200,7 @@ static int enter(struct told *told)
     return -1;
 }
 
-/* An address that nobody can dereference, at a multiple of 2 MiB. It is never given back. */
+/* Returns an address that cannot be dereferenced, at a multiple of 2 MiB. It is never freed. */
 static uintptr_t reserve(size_t size)
 {
     struct room *r = calloc(1, sizeof *r);
@@ -214,7 +214,7 @@ static uintptr_t reserve(size_t size)
     return r->start;
 }
 
-/* The memory, as the software NPU reaches it. */
+/* Returns the memory at the address that the software NPU uses. */
 static unsigned char *map_memory(const struct told *told)
 {
     int file = open(told->memory, O_RDWR | O_CLOEXEC);

@@ -1,5 +1,5 @@
-/* JSON, as much as a rank table needs: the whole grammar, read strictly; numbers and words are kept as
- * text that is no string, so that "all numbers are strings" can be checked. */
+/* JSON, as far as a rank table needs it: the whole grammar, parsed strictly. Numbers and words are kept as text that is
+ * not a string, so that "all numbers are strings" can be checked. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool take(struct reader *r, char c)
     return true;
 }
 
-/* Escapes other than of a quote, slash or backslash have no place in a rank table. */
+/* Escapes other than of a quote, slash or backslash do not occur in a rank table. */
 static char *read_string(struct reader *r)
 {
     if (!take(r, '"'))

@@ -1,6 +1,6 @@
-/* Late landings: what a NIC has been given may land after its stream was aborted, up to R later, unless the
- * communicator is destroyed first. With beyond_r it lands after R and whatever was destroyed, which no
- * driver survives: the proof that a test would notice. */
+/* Late landings: requests that a NIC already has may land after their stream was aborted, up to R later, unless the
+ * communicator is destroyed first. With beyond_r they land after R whatever was destroyed, which breaks every driver:
+ * it proves that a test would notice. */
 #include <stdlib.h>
 #include <time.h>
 

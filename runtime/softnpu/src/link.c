@@ -1,4 +1,4 @@
-/* Links: what a peer lets us reach, whether it still does, and whether it is still there. */
+/* Links: what a peer lets us reach, whether the access is still valid, and whether the peer still exists. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "hccl.h"
 
-/* Which way two ends of a pair go: by server, super pod, chip and HCCL_INTRA_ROCE_ENABLE. */
+/* Returns which way connects two ends of a pair: by server, super pod, chip and HCCL_INTRA_ROCE_ENABLE. */
 bool link_chosen_hccs(const char *server, const char *pod, const char *other_server, const char *other_pod)
 {
     const struct rule *rule = fault_rule("soc", NULL);
@@ -60,7 +60,7 @@ static bool stands(const struct link *link, uint32_t slot, uint64_t generation)
     bool same = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation;
     if (revoked == 0)
         return same;
-    /* A mapping over HCCS is the initiator's own: what the target takes back goes on working a while. */
+    /* A mapping over HCCS belongs to the initiator: memory that the target revokes stays reachable for a while. */
     return link->hccs && now_ns() < revoked + settings.hccs_linger_ms * 1000000;
 }
 
@@ -77,13 +77,14 @@ static void count(struct link *link, const struct export *export, int by)
 {
     __atomic_add_fetch(&link->moving, by, __ATOMIC_SEQ_CST);
     if (link->hccs)
-        return; /* what a target takes back goes on working there: nobody waits */
+        return; /* revoked memory stays reachable there, so there is nothing to wait for */
     __atomic_add_fetch(&link->share->slots[link->comm_slot].arriving, (uint32_t)by, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&link->share->slots[export->slot].arriving, (uint32_t)by, __ATOMIC_SEQ_CST);
 }
 
-/* Counted first and looked at then, so that who has revoked and finds nothing counted can rely on it. A NIC drops what
- * comes after a queue pair is gone; a thread of ours may be held up between the look and the copy. */
+/* Count first and check then, so that a process that has revoked memory and finds nothing counted can rely on it. A NIC
+ * drops requests that arrive after their queue pair is gone; here a thread may be delayed between the check and the
+ * copy. */
 bool link_enter(struct link *link, const struct export *export)
 {
     count(link, export, 1);
@@ -121,7 +122,7 @@ static void check_watches(const struct link *link, uint64_t address, size_t n)
     }
 }
 
-/* Memory that is in no arena: by the kernel, from process to process. */
+/* Memory that is in no arena is copied by the kernel, from process to process. */
 static int copy_process(const struct link *link, uint64_t address, unsigned char *local, size_t n, bool put)
 {
     struct iovec here = {local, n}, there = {(void *)address, n};

@@ -1,4 +1,4 @@
-/* The one lock, the clock, and chance. */
+/* The lock, the clock, and random numbers. */
 #include <errno.h>
 #include <time.h>
 
@@ -44,7 +44,7 @@ bool condition_wait(pthread_cond_t *condition, int64_t deadline)
 
 void random_seed(uint64_t seed) { random_state = seed * 2 + 1; }
 
-/* xorshift64*: repeatable from the seed, which is all that is asked of it. */
+/* xorshift64*: repeatable from the seed; nothing else is required. */
 uint64_t random_below(uint64_t bound)
 {
     random_state ^= random_state >> 12;

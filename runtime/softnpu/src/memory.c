@@ -26,7 +26,7 @@ static size_t span_of(size_t size, int device)
     return size > MIB ? round_up(size, HUGE) : round_up(size, 32) + 32;
 }
 
-/* New memory is full of a pattern, never of zeros that somebody may come to rely on. */
+/* New memory is filled with a pattern and never with zeros, on which a program might come to rely. */
 static void fill_new(const struct block *block)
 {
     size_t step = block->size <= (size_t)settings.fill_max ? block->size : HUGE;
@@ -123,7 +123,7 @@ void blocks_of_context_free(void *context)
 
 aclError aclrtMalloc(void **p, size_t n, int policy)
 {
-    (void)policy; /* an unknown one counts as the default */
+    (void)policy; /* an unknown policy counts as the default */
     int code = call_begin(SYM_aclrtMalloc, NEEDS_CONTEXT);
     return call_end(code != 0 ? code : allocate(p, n, context_current()->device));
 }

@@ -1,4 +1,4 @@
-/* What can be asked about memory: how much there is, what an address belongs to. */
+/* Queries about memory: how much there is, and what an address belongs to. */
 #include "npu.h"
 
 /* The devices have HBM (1, and its kinds 4, 5 and 8 to 11); of the rest they know nothing, which is a

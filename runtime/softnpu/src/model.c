@@ -7,7 +7,7 @@ static const struct { const char *name; int64_t descriptor_ns; double bytes_per_
     {"roce-a2", 23000, 21}, {"hccs-a2", 11000, 20}, {"roce-a3", 5000, 23.5}, {"hccs-a3-local", 1000, 158}, {"hccs-a3-remote", 4500, 90},
 };
 
-#define BASE_NS 20000 /* a guess; no project has published a latency */
+#define BASE_NS 20000 /* a guess; no published project reports a latency */
 
 /* 0 where no model is set. */
 int64_t model_ns(uint64_t bytes, bool base)

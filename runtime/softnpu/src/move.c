@@ -1,11 +1,11 @@
-/* Moving bytes: in pieces of 4 KiB, with a look before each at whether they still may, and a yield after,
- * so that whoever reads too early sees torn data here and not only on hardware. */
+/* Moving bytes, in pieces of 4 KiB. Before each piece it is checked whether the move is still allowed, and after each
+ * piece the thread yields, so that a program that reads too early sees torn data here and not only on hardware. */
 #include <sched.h>
 
 #include "npu.h"
 
-/* Relaxed atomic words: two devices may write the same memory at once, which is the program's mistake and
- * not a data race of ours. A word is 8 bytes where both addresses allow it. */
+/* Relaxed atomic words: two devices may write the same memory at once, which is a mistake of the program and no data
+ * race of this library. A word has 8 bytes if both addresses allow it. */
 void bytes_copy(unsigned char *to, const unsigned char *from, size_t n)
 {
     size_t i = 0;
@@ -36,8 +36,8 @@ static int freed(const struct stretch *stretch)
     return ACL_RT_DEVICE_MEM_ERROR;
 }
 
-/* The next piece of a task: 0 and its length, or why there is none; a length of 0 ends it without an error
- * of its own, since the rule that cut it off has the code. */
+/* Returns 0 and the length of the next piece of a task, or the reason why there is none. A length of 0 ends the task
+ * without an error of its own, because the rule that cut it off has the code. */
 static int next_piece(struct task *task, uint64_t left, uint64_t *length)
 {
     *length = left < PIECE ? left : PIECE;

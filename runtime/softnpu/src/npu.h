@@ -1,9 +1,9 @@
-/* What the files of the software NPU know of one another.
+/* Declarations that the files of the software NPU share.
  *
- * One lock, npu_lock, guards everything but the table of memory blocks, which copies look at between
- * pieces and which has a reader-writer lock of its own (block.c). Order: npu_lock, then the blocks'.
- * Who waits gives up npu_lock and holds nothing but handles meanwhile: after each wake-up objects are
- * looked up again, so that destroying one never leaves a waiter with a dangling pointer. */
+ * One lock, npu_lock, guards everything except the table of memory blocks. Copies read that table between pieces, so it
+ * has a reader-writer lock of its own (block.c). Order: npu_lock first, then the blocks' lock. A waiting thread gives
+ * up npu_lock and keeps only handles meanwhile: after each wake-up it looks its objects up again, so that destroying an
+ * object never leaves a waiter with a dangling pointer. */
 #ifndef NPU_H
 #define NPU_H
 
@@ -20,7 +20,7 @@
 #define GIB (UINT64_C(1) << 30)
 #define FOREVER INT64_MAX
 #define MAX_DEVICES 16
-#define PIECE (4 * KIB) /* what moves between two looks at whether it still may */
+#define PIECE (4 * KIB) /* how much is moved between two checks of whether it still may be */
 
 /* ---- lock.c: the lock, the clock, chance ---- */
 
@@ -55,7 +55,7 @@ enum object_kind { OBJECT_CONTEXT = 1, OBJECT_STREAM, OBJECT_EVENT, OBJECT_REGIS
 void *handle_new(enum object_kind kind, void *object); /* NULL: the table is full */
 void *handle_find(enum object_kind kind, const void *handle); /* NULL: destroyed, of another kind, or nonsense */
 void handle_remove(const void *handle);
-/* The objects of a kind one after the other: start with *cursor = 0; NULL after the last. */
+/* Iterates over the objects of a kind: start with *cursor = 0; returns NULL after the last. */
 void *handle_next(enum object_kind kind, size_t *cursor);
 
 /* ---- call.c: how every exported function begins and ends ---- */
@@ -113,7 +113,7 @@ int context_use_device(int device);
 struct stream;
 enum task_sort { TASK_OTHER, TASK_COPY, TASK_BATCH };
 
-/* Where a stream stood when an event was recorded. Outlives both; counted under the lock. */
+/* The position of a stream when an event was recorded. It outlives both; counted under the lock. */
 struct mark {
     int references, code;
     bool done;
@@ -164,7 +164,7 @@ struct task *task_new(size_t size, enum task_sort sort); /* NULL: no memory */
 void task_finish(struct task *task, int code); /* under the lock; frees it */
 int task_execute(struct task *task); /* its run, and what fault rules make of it; without the lock */
 void task_cancel(struct task *task);
-void tasks_release(void); /* lets those go on that hang by a fault rule */
+void tasks_release(void); /* lets tasks continue that hang because of a fault rule */
 bool task_cancelled(struct task *task);
 bool task_pause(struct task *task, int64_t until); /* false: cancelled meanwhile */
 bool task_may_move(struct task *task, uint64_t *bytes); /* false: cut off by a fault; else bytes may have become less */
@@ -202,7 +202,7 @@ struct block {
     unsigned char *inner;
 };
 
-/* Whether it is memory of a device, be it another process's. */
+/* Whether it is memory of a device, of this process or another. */
 static inline bool block_on_device(const struct block *block) { return block->kind == BLOCK_DEVICE || block->kind == BLOCK_IMPORTED; }
 
 extern struct arena *host_arena;
@@ -222,7 +222,7 @@ struct block *block_next(size_t *cursor);
 size_t block_gap(struct arena *arena, size_t from, size_t span, size_t align); /* offset, or SIZE_MAX */
 void blocks_of_context_free(void *context);
 
-/* A stretch of memory that a task will touch: checked once when it is made, and again before each piece. */
+/* A range of memory that a task will touch: checked once when the task is made, and again before each piece. */
 struct stretch { uintptr_t address; size_t length; uint64_t serial; /* 0: pageable host memory */ bool device; };
 
 enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };
@@ -234,7 +234,7 @@ unsigned char *stretch_inner(const struct stretch *stretch, size_t offset, size_
 
 /* ---- ipc.c ---- */
 
-bool ipc_address(uintptr_t address); /* something is imported there, or was */
+bool ipc_address(uintptr_t address); /* whether something is or was imported there */
 bool ipc_exported(uintptr_t start, size_t size);
 
 /* ---- move.c: bytes, in pieces ---- */
@@ -272,7 +272,8 @@ extern uint64_t call_counts[SYMBOL_COUNT];
 __attribute__((format(printf, 1, 2))) void violation(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void note(const char *format, ...); /* into the log */
 void report_open(void);
-void report_live(const char *name, int64_t change); /* live objects by name, kept for whoever outlives this process */
+/* counts live objects by name, in a file that outlives this process */
+void report_live(const char *name, int64_t change);
 void report_count(const char *name, uint64_t more);
 void report_high(const char *name, uint64_t value);
 void report_stats(FILE *out);

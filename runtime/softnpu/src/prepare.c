@@ -1,4 +1,4 @@
-/* HcclCommPrepare: meets every peer and exchanges what is bound at that moment. */
+/* HcclCommPrepare: connects to every peer and exchanges the regions that are bound at that moment. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -49,7 +49,8 @@ static int by_rule(void)
     return 0;
 }
 
-/* With the lock; gives it up while it waits for the peer. A communicator that prepares is not destroyed. */
+/* Called with the lock, which it gives up while it waits for the peer. A communicator that prepares is not destroyed.
+ */
 int comm_meet(struct communicator *c, uint32_t peer, int64_t deadline, bool exporting)
 {
     struct meeting meeting;
@@ -67,7 +68,7 @@ int comm_meet(struct communicator *c, uint32_t peer, int64_t deadline, bool expo
     return code == HCCL_E_TIMEOUT ? call_fail(code, "rank %u did not come to communicator %s in time", peer, c->name) : code;
 }
 
-/* Peers in order of rank: of all pairs, everybody comes to the same one first. */
+/* Peers in order of rank, so that all processes reach the same pair first. */
 static int meet_all(struct communicator *c, int64_t deadline)
 {
     for (uint32_t peer = 0; peer < c->count; peer++) {
@@ -79,7 +80,7 @@ static int meet_all(struct communicator *c, int64_t deadline)
     return 0;
 }
 
-/* What was connected before one of them failed is given up, so that both ends begin anew. */
+/* Connections made before one of them failed are closed, so that both ends start again. */
 static void forget(struct communicator *c)
 {
     for (uint32_t peer = 0; peer < c->count; peer++) {

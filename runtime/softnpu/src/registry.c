@@ -1,5 +1,5 @@
-/* Registrations: memory that peers may reach. One registry for the process before CANN 9, then one for each
- * device, found by the calling thread's. */
+/* Registrations: memory that peers may reach. There is one registry for the process before CANN 9, then one for each
+ * device, which is found by the calling thread's device. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -118,7 +118,7 @@ HcclResult HcclRegisterGlobalMem(const HcclMem *mem, void **memHandle)
     return hccl_end(code);
 }
 
-/* A handle that was registered on a thread with another device, or with none, is not known here. */
+/* A handle that was registered on a thread with another device, or with none, is unknown here. */
 static struct registration *known(void *handle, int *code)
 {
     struct registration *r = handle_find(OBJECT_REGISTRATION, handle);
@@ -129,7 +129,7 @@ static struct registration *known(void *handle, int *code)
     return *code == 0 ? r : NULL;
 }
 
-/* The registry's NIC is closed with its last registration, whoever still needs it. */
+/* The registry's NIC is closed with its last registration, even if something still needs it. */
 static void close_nic(int device)
 {
     struct communicator *comm;
@@ -142,8 +142,8 @@ static void close_nic(int device)
 
 #define STILL_MS 200
 
-/* Peers have begun their last piece of the memory. One that stands still in it is not waited for: no communicator binds the
- * memory any more, and those that did have waited. */
+/* Peers have begun their last piece of the memory. One that is stopped inside a piece is not waited for: no
+ * communicator binds the memory any more, and those that did have waited. */
 static void await_quiet(uint32_t slot)
 {
     int64_t deadline = after_ms(STILL_MS);
@@ -194,7 +194,7 @@ HcclResult HcclCommUnbindMem(HcclComm comm, void *memHandle)
     return hccl_end(code);
 }
 
-/* Physical pages do not change behind an address here. */
+/* Physical pages behind an address do not change here. */
 HcclResult HcclRemapRegistedMemory(HcclComm *comms, HcclMem *memArray, uint64_t commSize, uint64_t arraySize)
 {
     (void)comms, (void)memArray, (void)commSize, (void)arraySize;

@@ -1,6 +1,6 @@
-/* How two communicators meet: over a unix socket in the run directory, named by what both know. The lower
- * rank listens. Each tells what it lets the other reach, with the files of its arenas; a last byte each way
- * makes sure that both came to the end. */
+/* How two communicators connect: over a unix socket in the run directory, whose name both can compute. The lower rank
+ * listens. Each end sends what the other may reach, with the files of its arenas. A last byte in each direction makes
+ * sure that both have finished. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -74,7 +74,7 @@ bool receive_all(int socket, void *data, size_t n, int64_t deadline)
     return true;
 }
 
-/* The files travel with the first byte. */
+/* The file descriptors are sent with the first byte. */
 static bool send_files(int socket, const int files[FILES])
 {
     char byte = 'F', room[CMSG_SPACE(sizeof(int) * FILES)] = {0};
@@ -146,7 +146,7 @@ static int exchange(struct link *link, const struct hello *mine, const struct ex
     link->exports = calloc(peer.exports + 1, sizeof *link->exports);
     if (link->exports == NULL)
         return HCCL_E_MEMORY;
-    /* The lower rank talks first, or two long lists would wait for each other in full buffers. */
+    /* The lower rank sends first, otherwise two long lists would wait for each other in full buffers. */
     size_t out = mine->exports * sizeof *exports, in = peer.exports * sizeof *exports;
     bool first = meeting->rank < meeting->peer;
     bool told = first ? send_all(link->socket, exports, out, deadline) && receive_all(link->socket, link->exports, in, deadline)
@@ -156,7 +156,7 @@ static int exchange(struct link *link, const struct hello *mine, const struct ex
     return 0;
 }
 
-/* The address through the directory's descriptor: a run directory may be longer than a socket's name. */
+/* Uses the directory's descriptor, because the path of a run directory may be longer than a socket's name. */
 static int address_of(const char *name, struct sockaddr_un *address)
 {
     mkdir(settings.directory, 0700);

@@ -34,7 +34,7 @@ static void write_line(int file, const char *line)
     char whole[LINE + 1];
     int length = snprintf(whole, sizeof whole, "%.*s\n", LINE - 1, line);
     if (file >= 0 && write(file, whole, (size_t)length) < 0)
-        return; /* where there is no room for reports, there is nobody to tell */
+        return; /* without room for reports nothing can be reported */
 }
 
 static void log_line(const char *line)
@@ -82,7 +82,7 @@ static struct counter *counter(struct table *table, const char *name)
     return NULL;
 }
 
-/* Whole lines of a fixed length for each name: whoever reads after a kill finds no half of one but the last. */
+/* Lines of a fixed length for each name: a reader after a kill finds no half line except the last. */
 static void write_table(const struct table *table)
 {
     size_t at = 0;
@@ -215,7 +215,7 @@ void report_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* The last word of a program that ends in the ordinary way, which is also that of dlclose. */
+/* The last report of a program that ends normally, or calls dlclose. */
 __attribute__((destructor)) static void report_end(void)
 {
     char text[1024] = "";

@@ -17,7 +17,7 @@ struct rule {
 static struct rule rules[MAX_RULES];
 static size_t rule_count;
 
-/* What each target may say; a mistyped rule that did nothing would make a test that tests nothing. */
+/* The keys of each target. A mistyped rule without effect would make a test that tests nothing. */
 static const struct { const char *target, *keys; } grammar[] = {
     {"call", " sym nth count code msg block p "}, {"oom", " device host after code "},
     {"done", " delay jitter hang fail partial bytes code of "}, {"link", " peer down_after_ops down_after_bytes links mode up code "},
@@ -61,7 +61,7 @@ static bool split(struct rule *rule)
     return known(rule->target, "");
 }
 
-/* Symbols are taken away when the library is linked: a rule cannot hide one that the loader has resolved. */
+/* Symbols are hidden when the library is linked: a rule cannot hide one that the loader has resolved. */
 static bool parse(struct rule *rule, const char *text, size_t length, char *problem, size_t size)
 {
     *rule = (struct rule){0};
@@ -98,7 +98,7 @@ static size_t parse_all(struct rule *into, size_t room, const char *text, char *
     return count;
 }
 
-/* Rules point into themselves and therefore stay where they were parsed. */
+/* Rules contain pointers into themselves, so they must not move after parsing. */
 bool faults_add(const char *text, char *problem, size_t size)
 {
     size_t more = parse_all(rules + rule_count, MAX_RULES - rule_count, text, problem, size);

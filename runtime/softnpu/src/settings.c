@@ -12,7 +12,7 @@ struct settings settings = {
     .host_memory = 4 * GIB,
     .strict_init = 1,        /* calls before aclInit are refused */
     .strict_memory = 1,      /* the program cannot dereference device addresses */
-    .delay_us = 20,          /* the longest chance delay before a task starts */
+    .delay_us = 20,          /* the longest random delay before a task starts */
     .queue = 4096,           /* tasks in one stream */
     .queue_full_fails = 0,   /* 507002 instead of blocking */
     .streams = 1984,
@@ -96,7 +96,7 @@ void settings_load(void)
     loaded = true;
     settings.seed = (now_ns() ^ getpid()) & 0xffffffff;
     random_seed((uint64_t)settings.seed);
-    /* The reports first, so that what is wrong with the others is told there. */
+    /* Reports are opened first, so that mistakes in other settings can be reported there. */
     from_environment("log");
     from_environment("report");
     report_open();

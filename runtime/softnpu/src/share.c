@@ -1,5 +1,5 @@
-/* The shared page: a slot for each registration and communicator that peers may use. Peers look there
- * before each piece, so revoking needs no word from them. */
+/* The shared page: a slot for each registration and communicator that peers may use. Peers check it before each piece,
+ * so revoking needs no message from them. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -59,8 +59,8 @@ uint32_t share_arriving(void)
     return count;
 }
 
-/* A slot that is taken again changes its generation and so stays revoked for whoever knew the old one. One that a
- * peer died or stands still in is never taken again. */
+/* A slot that is reused changes its generation, so it stays revoked for peers that know the old one. A slot in which a
+ * peer died or is stopped is never reused. */
 void share_revoke(uint32_t slot)
 {
     share_withdraw(slot);

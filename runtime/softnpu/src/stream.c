@@ -1,4 +1,4 @@
-/* Streams: a queue in strict order and a thread that works it off. */
+/* Streams: a queue in strict order, and a thread that runs its tasks. */
 #include <signal.h>
 #include <stdlib.h>
 
@@ -56,7 +56,7 @@ void stream_destroy(struct stream *stream)
         task_cancel(stream->running);
     pthread_cond_broadcast(&stream->work);
     pthread_cond_broadcast(&npu_changed);
-    if (!stream->started) /* otherwise its thread ends it */
+    if (!stream->started) /* otherwise its thread frees it */
         stream_free(stream);
 }
 
@@ -107,7 +107,7 @@ static void *stream_main(void *argument)
     return NULL;
 }
 
-/* Signals are the program's own business, so its threads get them and ours do not. */
+/* Signals are for the program's threads; those of this library block them. */
 bool stream_start(struct stream *stream)
 {
     pthread_t thread;
@@ -143,7 +143,7 @@ struct stream *stream_of(void *handle, int *code)
     return *code == 0 ? stream : NULL;
 }
 
-/* Waits for room, or says that there is none. The stream may be gone after a wait: then NULL. */
+/* Waits for room, or reports that there is none. The stream may be gone after a wait: then it returns NULL. */
 static struct stream *stream_room(struct stream *stream, int *code)
 {
     void *handle = stream->handle;
@@ -211,7 +211,7 @@ int stream_abort(struct stream *stream)
         task_cancel(stream->running);
     stream_drop(stream, ACL_RT_STREAM_ABORT);
     pthread_cond_broadcast(&npu_changed);
-    /* What was running has stopped when abort returns. */
+    /* The running task has stopped when abort returns. */
     while (stream != NULL && stream->running != NULL && stream->finished < goal) {
         condition_wait(&npu_changed, FOREVER);
         stream = handle_find(OBJECT_STREAM, handle);

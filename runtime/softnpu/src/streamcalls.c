@@ -61,7 +61,7 @@ aclError aclrtDestroyStreamForce(aclrtStream s)
     return call_end(code != 0 ? code : destroy(s, false));
 }
 
-/* The one use of another context's stream that is allowed: the vendor switches and restores. */
+/* The one allowed use of another context's stream: the vendor's library switches the context and restores it. */
 static int synchronise(aclrtStream s, int32_t ms)
 {
     if (ms == 0 || ms < -1)

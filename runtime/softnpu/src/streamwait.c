@@ -1,4 +1,4 @@
-/* aclrtStreamWaitEvent: a task that holds its stream up until a mark of another is reached. */
+/* aclrtStreamWaitEvent: a task that blocks its stream until the mark of another stream is reached. */
 #include "npu.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static int run(struct task *task)
     pthread_mutex_lock(&npu_lock);
     while (!wait->awaited->done && !task_cancelled(task))
         condition_wait(&npu_changed, FOREVER);
-    /* A record that never happens holds up whoever waits for it, until it is aborted itself. */
+    /* A record that never happens blocks the waiting stream until that stream is aborted. */
     while (wait->awaited->code == ACL_RT_STREAM_ABORT && !task_cancelled(task))
         condition_wait(&npu_changed, FOREVER);
     int code = task_cancelled(task) ? ACL_RT_STREAM_ABORT : 0;

@@ -1,5 +1,5 @@
-/* Stretches: the ranges of memory a task was given, checked against the table of blocks when they are
- * given, and looked up again for each piece, since the program may free the memory meanwhile. */
+/* Stretches: ranges of memory that a task was given. They are checked against the table of blocks when the task is
+ * made, and looked up again for each piece, because the program may free the memory meanwhile. */
 #include "npu.h"
 
 static bool in_arena(uintptr_t address, const struct arena *arena)
@@ -7,8 +7,8 @@ static bool in_arena(uintptr_t address, const struct arena *arena)
     return arena != NULL && address >= arena->visible && address - arena->visible < arena->length;
 }
 
-/* Addresses that nothing but the software NPU can mean: freed memory, and those of registered host memory
- * as the device sees it, which the copy functions do not take. */
+/* Addresses that only the software NPU can have given out: freed memory, and registered host memory as the device sees
+ * it, which the copy functions do not accept. */
 static bool foreign(uintptr_t address)
 {
     for (int i = 0; i < MAX_DEVICES; i++)

@@ -1,4 +1,4 @@
-/* Tasks: one piece of a stream's work, what fault rules do to it, and the marks that tell of its end. */
+/* Tasks: one piece of a stream's work, the effect of fault rules on it, and the marks that report its end. */
 #include <stdlib.h>
 
 #include "npu.h"
@@ -67,7 +67,7 @@ bool task_may_move(struct task *task, uint64_t *bytes)
     return left > 0;
 }
 
-/* Half of the transfers start at once and half a little later, so that neither order can be relied on. */
+/* Half of the transfers start at once and half a little later, so that a program cannot rely on either order. */
 static int64_t start_delay(void)
 {
     uint64_t most = (uint64_t)settings.delay_us;
@@ -83,7 +83,7 @@ void tasks_release(void)
     pthread_cond_broadcast(&npu_changed);
 }
 
-/* Until somebody aborts it, or a test says release: before is how often it said so when the rule struck. */
+/* Hangs until the task is aborted or a test sends release. before is the number of releases when the rule struck. */
 static bool hang(struct task *task, uint64_t before)
 {
     pthread_mutex_lock(&npu_lock);

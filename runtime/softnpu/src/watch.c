@@ -9,7 +9,7 @@ static struct { uintptr_t start; size_t length; } watches[MAX_WATCHES];
 static size_t watch_count; /* atomic: most programs watch nothing */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Peers look at what is watched before they write, and count what they find. */
+/* Peers check before they write whether memory is watched, and count such writes. */
 static void tell_peers(void)
 {
     uintptr_t starts[MAX_WATCHES];

@@ -1,4 +1,4 @@
-/* The moving of a batch: piece by piece, each only if the peer is there and nothing was revoked. */
+/* The moving of a batch: piece by piece, each only if the peer exists and nothing was revoked. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ void work_hold(struct work *work, bool hold)
             stretch_release(&work->elements[i].here);
 }
 
-/* Pieces by number, in an order of chance. */
+/* Pieces by number, in random order. */
 bool work_shuffle(struct work *work)
 {
     for (size_t i = 0; i < work->count; i++)
@@ -97,7 +97,7 @@ static int move_piece(struct work *work, const struct element *e, uint64_t offse
     return code;
 }
 
-/* Waits as long as a lost peer makes one wait, or says what it makes a stream fail with. */
+/* Waits as long as a lost peer makes a NIC wait, or returns the error of the stream. */
 static int lost(struct work *work, struct task *task)
 {
     struct link *link = work->link;
@@ -109,7 +109,7 @@ static int lost(struct work *work, struct task *task)
     return ACL_RT_STREAM_ABORT;
 }
 
-/* Is the peer there, and may this still be touched? */
+/* Whether the peer exists and the memory may still be touched. */
 static int check_way(struct work *work, struct task *task, const struct element *e)
 {
     struct link *link = work->link;
@@ -168,7 +168,7 @@ static size_t intervals_of(const struct work *work, struct interval *into)
     return work->count;
 }
 
-/* Does the batch write where another in flight, or another element of its own, writes as well? */
+/* Whether the batch writes where another batch in flight, or another of its own elements, writes as well. */
 bool work_overlaps(const struct work *work)
 {
     size_t room = work->count, count = 0;

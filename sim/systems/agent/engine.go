@@ -137,7 +137,7 @@ func (e *engineProcess) connect() {
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
 	if e.session != 0 {
 		e.forget()
-		m.Session, m.Life, m.Open = e.session, lifeOf(n, e.life), e.sorted(false)
+		m.Session, m.Incarnation, m.Open = e.session, lifeOf(n, e.life), e.sorted(false)
 	}
 	e.say(m.Append(nil))
 }

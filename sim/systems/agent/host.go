@@ -169,7 +169,7 @@ func (a *all) host(n *world.Node) *host {
 		layout := pd.Its(n).Cfg.Layout
 		h.machine = session.New(session.Config{
 			Told: protocol.AttachResponse{
-				Version: protocol.AttachVersion, Life: lifeOf(n, n.Life), Window: uint32(a.window), Format: layout.Format,
+				Version: protocol.AttachVersion, Incarnation: lifeOf(n, n.Life), Window: uint32(a.window), Format: layout.Format,
 				Shape: layout.Shape, Dtype: layout.Dtype,
 			},
 			SessionsMax: a.sessions, ProcessMax: a.share, HoldingsMax: a.holdings, CallBytesMax: a.bytes, Wire: limits,

@@ -74,7 +74,7 @@ func (r *get) blameAs(code effects.Code, why *effects.Why) {
 func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	of := e.Links.Of(r.peer)
 	_, r.who = of.Link()
-	if conn, peer := r.conn, r.peer; r.mode == Push && !(*Target)(f).lay(e, h, r) {
+	if conn, peer := r.conn, r.peer; r.mode == Push && !f.grantPages(e, h, r) {
 		e.Links.Untake(&e.Env, peer, link.LaneAlloc, conn)
 		return
 	}
@@ -96,7 +96,7 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 		m.Keys = append(m.Keys, r.key(i))
 	}
 	if r.mode == Push {
-		(*Target)(f).name(e, r)
+		f.nameGranted(e, r)
 	}
 	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindAsk, h)), Conn: r.conn,
 		Body: e.Out.Cut(m.Append(e.Out.Arena()))})

@@ -74,10 +74,10 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
 	case flow.Changed:
-		(*Keeper)(f).lose(e, ref.Subject)
+		f.loseKept(e, ref.Subject)
 		f.pump(e, ref.Subject)
 	case flow.Ended:
-		(*Target)(f).ended(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
+		f.grantEnded(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
 	default:
 		kernel.Foreign("who wants chunks")
 	}

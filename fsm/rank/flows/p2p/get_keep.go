@@ -12,13 +12,9 @@ import (
 // How chunks come that stay with their owner until they are fetched: what it lent is kept as an offer is, in the room
 // of those, which reads it and says when nothing of it is left that anybody may read. Then the owner is told.
 
-// A Keeper is a Requester as who keeps what is lent.
-type Keeper Requester
-
-// become keeps what was lent, or ends the get. The right to read counts from before we asked (M4), and is over a guard
-// before the loan is: what lapses is a miss of who fetches.
-func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
-	f := (*Requester)(k)
+// keepLent keeps what was lent, or ends the get. The right to read counts from before we asked (M4), and ends a guard
+// before the loan does. A fetch of a chunk whose right has lapsed is a miss.
+func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	ends := r.asked.Add(e.Stated(uint64(m.LeaseNS())))
 	r.until = ends.Add(-e.Cfg.LeaseGuard)
@@ -68,21 +64,20 @@ func (k *Keeper) become(e *flow.Env, h table.Handle, r *get) {
 	f.deliver(e, r, f.whole(r))
 }
 
-// lose gives up what is kept of a peer whose link is another one than that over which it was asked, or none.
-func (k *Keeper) lose(e *flow.Env, peer table.Handle) {
+// loseKept gives up what is kept of a peer if its link is not the one over which it was asked.
+func (f *Requester) loseKept(e *flow.Env, peer table.Handle) {
 	over, _ := e.Links.Of(peer).Link()
-	for h := k.lines[peer.Slot()].kept.Front(); h != 0; h = k.gets.Next(h) {
+	for h := f.lines[peer.Slot()].kept.Front(); h != 0; h = f.gets.Next(h) {
 		e.Work.Look()
-		if e.Deferred.LoseAsked(k.gets.Get(h).kept, over, effects.PeerLost) {
+		if e.Deferred.LoseAsked(f.gets.Get(h).kept, over, effects.PeerLost) {
 			e.Out.Mark(MarkKeptLost)
 		}
 	}
 }
 
-// GiveBack has peers told of what was kept that is over: all of it was fetched, or lapsed, or nobody wants it, and
-// nothing of ours reads under it.
-func (k *Keeper) GiveBack(e *flow.Env) {
-	f := (*Requester)(k)
+// ReturnKept tells peers which of their loans are over: every chunk was fetched, has lapsed or is not wanted, and no
+// transfer of this node reads under the loan.
+func (f *Requester) ReturnKept(e *flow.Env) {
 	for _, x := range e.Deferred.Returned() {
 		r := f.gets.Get(x.By)
 		f.gets.Unlink(&f.line(r).kept, x.By)

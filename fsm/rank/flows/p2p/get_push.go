@@ -12,33 +12,33 @@ import (
 // by its answer, which it gives when nothing of its writes any more, or as any that a peer may write into: on fenced
 // planes when the grant is revoked, on leased ones with the proof alone, never by time.
 
-// lay grants its owner pages for each chunk that a get asks for, all or none, unless those stand that a former attempt
-// granted. Where none can be had, or none is needed any more, the get ends: then it says false.
-func (t *Target) lay(e *flow.Env, h table.Handle, r *get) bool {
-	f := (*Requester)(t)
+// grantPages grants pages to the owner, one for each chunk that a get asks for, all or none, unless the grant of a
+// former attempt stands. If there are no pages, or the get needs none any more, the get ends, and grantPages reports
+// false.
+func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
 	if x := e.Landings.Find(r.into); x != nil && !x.Revoking && x.Peer == r.who {
 		return true
 	}
-	t.withdraw(e, r)
+	f.withdrawGrant(e, r)
 	r.into = 0
 	if f.keys = r.all(f.keys); int(e.Readable(f.keys)) == r.size() {
 		e.Out.Mark(MarkCameElsewhere)
-		t.unasked(e, h, r, effects.OK)
+		f.endUnasked(e, h, r, effects.OK)
 		return false
 	}
 	if code := unwanted(e, r); code != effects.OK {
-		t.unasked(e, h, r, code)
+		f.endUnasked(e, h, r, code)
 		return false
 	}
 	f.keys = f.keys[r.here:]
 	if !f.mayTake(e) || !e.Landings.Room(&e.Env, &e.Store, len(f.keys)) {
-		t.noPages(e, h, r)
+		f.endWithoutPages(e, h, r)
 		return false
 	}
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), false)
 	if !p.Fits(&e.Env, &e.Store, e.LandsIn(), own) {
 		p.Unplan(&e.Env, &e.Store)
-		t.noPages(e, h, r)
+		f.endWithoutPages(e, h, r)
 		return false
 	}
 	f.passes(e)
@@ -70,9 +70,8 @@ func unwanted(e *flow.Env, r *get) effects.Code {
 	return effects.OK
 }
 
-// name says in the question which page each chunk is to be written to.
-func (t *Target) name(e *flow.Env, r *get) {
-	f := (*Requester)(t)
+// nameGranted writes into the question which page each chunk is to be written to.
+func (f *Requester) nameGranted(e *flow.Env, r *get) {
 	m, x := &f.ask, e.Landings.Find(r.into)
 	pages := e.Pools.Pages(x.ID)
 	for _, place := range r.places {
@@ -96,25 +95,22 @@ func (r *get) all(into [][]byte) [][]byte {
 	return into
 }
 
-// noPages ends a get that could not ask: there is no memory for what it asks for.
-func (t *Target) noPages(e *flow.Env, h table.Handle, r *get) {
-	f := (*Requester)(t)
+// endWithoutPages ends a get that could not ask, because there is no memory for the chunks.
+func (f *Requester) endWithoutPages(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(MarkNoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
-	t.unasked(e, h, r, effects.NoMemory)
+	f.endUnasked(e, h, r, effects.NoMemory)
 }
 
-// unasked ends a get whose turn it was.
-func (t *Target) unasked(e *flow.Env, h table.Handle, r *get, code effects.Code) {
-	f := (*Requester)(t)
+// endUnasked ends a get whose turn it was, before it asked.
+func (f *Requester) endUnasked(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	f.deliver(e, r, code)
 	f.end(e, h, r)
 }
 
-// pushed handles the answer to a question whose chunks are written here. It says how many were, and that nothing of its
-// owner's writes any more, whatever became of it.
-func (t *Target) pushed(e *flow.Env, h table.Handle, r *get) {
-	f := (*Requester)(t)
+// writeAnswered handles the answer to a question whose chunks the owner writes here. The answer says how many it wrote,
+// and that it writes no more, whatever became of them.
+func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
 		e.Out.Mark(MarkAnswerSenseless)
@@ -163,9 +159,9 @@ func (r *get) pages(chunks uint32) (most uint32) {
 	return most
 }
 
-// withdraw takes pages back that a peer was granted for a get, where the plane proves that it writes no more. Elsewhere
-// its late answer says so, or the end of the grant is proven as any other is.
-func (t *Target) withdraw(e *flow.Env, r *get) {
+// withdrawGrant takes back the pages that a peer was granted for a get, if the plane proves that the peer writes no
+// more. On other planes its late answer says so, or the end of the grant is proven like that of any other grant.
+func (f *Requester) withdrawGrant(e *flow.Env, r *get) {
 	if r.mode != Push || e.Cfg.Leased {
 		return
 	}
@@ -174,22 +170,25 @@ func (t *Target) withdraw(e *flow.Env, r *get) {
 	}
 }
 
-// Lost takes pages back that a peer was granted which is gone, on fenced planes: it cannot write any more. Whoever
-// asked may ask again, with others.
-func (t *Target) Lost(e *flow.Env, peer effects.Incarnation) {
-	f := (*Requester)(t)
+// LoseWriter takes back the pages that a lost peer was granted. On fenced planes it cannot write any more, and a get
+// may ask again with other pages.
+func (f *Requester) LoseWriter(e *flow.Env, peer effects.Incarnation) {
 	for slot := range f.gets.Slots() {
 		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.into != 0 && r.who == peer {
-			t.withdraw(e, r)
+			f.withdrawGrant(e, r)
 		}
 	}
 }
 
-// A Target is who is written to: the grants of a Requester.
-type Target Requester
+// A grantFlow is the flow that owns the grants of a Requester. Events of a grant have another owner than those of a
+// get.
+type grantFlow struct{ requester *Requester }
+
+// Grants returns the flow that owns the grants of the gets.
+func (f *Requester) Grants() flow.Flow { return grantFlow{f} }
 
 // Step takes what lands, and the proof that nobody writes under a grant any more.
-func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
+func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Landed:
 		x := e.Landings.Find(ev.Grant)
@@ -203,30 +202,29 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.Foreign("who is written to")
+		kernel.Foreign("grants of p2p gets")
 	}
 }
 
 // Due ends a grant whose time is over.
-func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
+func (grantFlow) Due(e *flow.Env, ref kernel.Ref) {
 	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
 }
 
-// Signal is told that a grant is to end for a reason of ours. Who asked with it has its outcome.
-func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+// Signal ends a grant for a reason of this node. The get that asked with it has its outcome.
+func (g grantFlow) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Ended {
-		kernel.Foreign("who is written to")
+		kernel.Foreign("grants of p2p gets")
 	}
 	id := e.Landings.At(ref.Subject.Slot()).ID
-	t.ended(e, id, s.Code)
+	g.requester.grantEnded(e, id, s.Code)
 	if x := e.Landings.Find(id); x != nil && !x.Revoking {
 		e.Landings.Revoke(&e.Env, x)
 	}
 }
 
-// ended has gets end whose pages are wanted back.
-func (t *Target) ended(e *flow.Env, id effects.GrantID, code effects.Code) {
-	f := (*Requester)(t)
+// grantEnded ends the get whose pages are to come back.
+func (f *Requester) grantEnded(e *flow.Env, id effects.GrantID, code effects.Code) {
 	for slot := range f.gets.Slots() {
 		h := f.gets.At(slot)
 		if r := f.gets.Get(h); r != nil && r.into == id && !r.delivered {
@@ -236,20 +234,18 @@ func (t *Target) ended(e *flow.Env, id effects.GrantID, code effects.Code) {
 }
 
 // Abort has nothing to end.
-func (t *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
+func (grantFlow) Abort(*flow.Env, kernel.Ref) bool { return false }
 
 // Left counts nothing beside what is in the rooms.
-func (t *Target) Left(*flow.Env) int { return 0 }
+func (grantFlow) Left(*flow.Env) int { return 0 }
 
 // Tables shows nothing: what was granted lies in the rooms.
-func (t *Target) Tables(table.Visit) {}
+func (grantFlow) Tables(table.Visit) {}
 
 // State is that of the grant of a Ref.
-func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
+func (grantFlow) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if r.Landings.At(ref.Subject.Slot()).Revoking {
 		return 1
 	}
 	return 0
 }
-
-var _ flow.Flow = (*Target)(nil)

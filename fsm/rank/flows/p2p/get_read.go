@@ -23,7 +23,7 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 		return
 	}
 	if r.mode == Push {
-		(*Target)(f).pushed(e, h, r)
+		f.writeAnswered(e, h, r)
 		return
 	}
 	if m.HasExt {
@@ -57,7 +57,7 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	case unwanted(e, r) != effects.OK:
 		f.finish(e, h, r, unwanted(e, r))
 	case r.mode == Delayed:
-		(*Keeper)(f).become(e, h, r)
+		f.keepLent(e, h, r)
 	default:
 		f.becomeReading(e, h, r)
 	}

@@ -179,7 +179,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	}
 	r.delivered = true
 	e.Timers.Stop(&r.timer)
-	(*Target)(f).withdraw(e, r)
+	f.withdrawGrant(e, r)
 	f.keys = r.all(f.keys)
 	hits := prefix(e, r.mode, r.request, f.keys)
 	keep(e, f.keys[:hits], r.request)

@@ -64,10 +64,10 @@ func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.TransferDone:
 		o.written(e, ref.Subject, x)
 	case *effects.CopyDone:
-		(*copier)(o).ended(e, ref, x.Code, x.Settled)
+		o.copyEnded(e, ref, x.Code, x.Settled)
 	case *effects.Settled:
 		if ref.Kind == kindCopy {
-			(*copier)(o).settled(e, ref)
+			o.copySettled(e, ref)
 			break
 		}
 		o.settledPush(e, ref.Subject)
@@ -84,7 +84,7 @@ func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
 	case kindPush:
 		o.late(e, ref.Subject)
 	case kindCopy:
-		(*copier)(o).late(e, ref.Subject)
+		o.copyLate(e, ref.Subject)
 	default:
 		o.loans.Due(&e.Env, &e.Store, ref)
 	}

@@ -147,7 +147,7 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 		o.sayCut()
 	}
 	if found > 0 && e.Arena != nil {
-		(*copier)(o).begin(e, ev, to)
+		o.beginCopy(e, ev, to)
 		return
 	}
 	if found > 0 {
@@ -174,7 +174,7 @@ func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint
 		e.Out.Mark(MarkGetOther)
 		o.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of another lookup"})
 	case x.Row != 0 && o.get.PullMode:
-		(*copier)(o).again(e, ev, x.Row)
+		o.copyAgain(e, ev, x.Row)
 	case x.Row != 0:
 		o.pushAgain(e, ev, x.Row)
 	case !o.loans.Stands(&e.Env, x):

@@ -43,9 +43,6 @@ func copyRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2POwner, Kind: kindCopy, Subject: h}
 }
 
-// A copier is an Owner as who copies what it lends.
-type copier Owner
-
 // mayServe says whether a peer's question can be in service: no peer has more of those than it leaves.
 func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
 	if p := &o.pushes; p.share.All() >= int(o.cfg.PushesMax) || !p.share.May(class) || !o.loans.May(&e.Env, class) {
@@ -58,9 +55,8 @@ func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
-// begin begins to copy what was found for a peer, as much as it may have of the arena.
-func (c *copier) begin(e *flow.Env, ev *effects.Received, to loan.For) {
-	o := (*Owner)(c)
+// beginCopy begins to copy the chunks that were found for a peer, as many as it may have of the arena.
+func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 	if code, why := o.mayServe(e, to.Class); code != effects.OK {
 		o.refuse(e, ev, code, why)
 		return
@@ -92,17 +88,15 @@ func (c *copier) begin(e *flow.Env, ev *effects.Received, to loan.For) {
 	o.copyings.pairs = x.copies.Begin(&a, from, len(from), copyRef(h), o.copyings.pairs)
 }
 
-// again notes that an operation whose chunks are being copied is asked for again: who asks now has the answer.
-func (c *copier) again(e *flow.Env, ev *effects.Received, h table.Handle) {
-	o := (*Owner)(c)
+// copyAgain notes that a peer asks again for an operation whose chunks are being copied. The last question is answered.
+func (o *Owner) copyAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(MarkCopyAgain)
 	x := o.copyings.rows.Get(h)
 	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
 }
 
-// ended takes the end of one copy, of one chunk. One that failed is a miss, and so is what follows.
-func (c *copier) ended(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
-	o := (*Owner)(c)
+// copyEnded takes the end of the copy of one chunk. A chunk whose copy failed is a miss, and so are those behind it.
+func (o *Owner) copyEnded(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
 	x, part := o.copyings.rows.Get(ref.Subject), int(ref.Attempt)
 	a := e.OfArena()
 	if settled {
@@ -118,24 +112,23 @@ func (c *copier) ended(e *flow.Env, ref kernel.Ref, code effects.Code, settled b
 		x.copies.CancelFrom(&a, part+1)
 	}
 	if !x.copies.Touch() {
-		c.finish(e, ref.Subject, x)
+		o.finishCopy(e, ref.Subject, x)
 	}
 }
 
-// settled takes the late word that a copy which ended touches nothing any more.
-func (c *copier) settled(e *flow.Env, ref kernel.Ref) {
-	o := (*Owner)(c)
+// copySettled handles a copy that ended earlier and now touches no memory any more.
+func (o *Owner) copySettled(e *flow.Env, ref kernel.Ref) {
 	x := o.copyings.rows.Get(ref.Subject)
 	a := e.OfArena()
 	x.copies.Settled(&a, o.loans.Kept(x.loan), int(ref.Attempt))
 	if !x.copies.Touch() {
-		c.finish(e, ref.Subject, x)
+		o.finishCopy(e, ref.Subject, x)
 	}
 }
 
-// late gives up copies that take longer than their asker waits. What they touch is nobody else's until they settle.
-func (c *copier) late(e *flow.Env, h table.Handle) {
-	o := (*Owner)(c)
+// copyLate cancels copies that take longer than the peer waits. The pages that they touch stay reserved until they
+// settle.
+func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
 	e.Out.Mark(MarkCopyLate)
 	x := o.copyings.rows.Get(h)
 	x.timer, x.code = 0, effects.Expired
@@ -143,9 +136,9 @@ func (c *copier) late(e *flow.Env, h table.Handle) {
 	x.copies.Cancel(&a)
 }
 
-// finish answers a question whose copies have settled: their prefix that is whole is lent, or it is said why not.
-func (c *copier) finish(e *flow.Env, h table.Handle, x *copying) {
-	o := (*Owner)(c)
+// finishCopy answers a question whose copies have settled: it lends the prefix of chunks that were copied, or says why
+// it lends none.
+func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
 	e.Timers.Stop(&x.timer)
 	gone := e.Links.OfClass(x.class).Gone() || o.loans.Lost(x.loan)
 	switch {

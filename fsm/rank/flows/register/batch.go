@@ -35,18 +35,15 @@ type batch struct {
 	ranks     []uint32 // that were answered, in that order
 }
 
-// A lender is a Producer, as who has batches.
-type lender Producer
-
-// finished begins with a Finished, or says no at once: then everything is as it was.
-func (p *lender) finished(e *flow.Env, t effects.Ticket, x *Finished) {
-	code, why := p.begin(e, t, x)
+// lend begins a batch for a Finished, or refuses it at once and changes nothing.
+func (p *Producer) lend(e *flow.Env, t effects.Ticket, x *Finished) {
+	code, why := p.beginBatch(e, t, x)
 	if code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 	}
 }
 
-func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
+func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
 	if code, why := checkNames(e, x.Request, x.Transfer, x.Lease); code != effects.OK {
 		return code, why
 	}
@@ -103,14 +100,14 @@ func (p *lender) begin(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code
 	if len(b.pages) > 0 {
 		e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
 	}
-	(*Producer)(p).matchParked(e, h, b)
+	p.matchParked(e, h, b)
 	return effects.OK, nil
 }
 
-func (p *lender) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
+func (p *Producer) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
 
-// extend makes a lease longer, and never shorter. How long it may live in all is bounded.
-func (p *lender) extend(e *flow.Env, h table.Handle, b *batch) {
+// extendBatch makes the lease of a batch longer, and never shorter, up to LeaseMax in all.
+func (p *Producer) extendBatch(e *flow.Env, h table.Handle, b *batch) {
 	if b.closing {
 		return
 	}
@@ -123,8 +120,8 @@ func (p *lender) extend(e *flow.Env, h table.Handle, b *batch) {
 	e.Timers.Set(&b.timer, until, producerRef(kindBatch, h))
 }
 
-// abort handles an engine's word that a request will not come.
-func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
+// abortNamed handles an Aborted: the engine will not finish this request.
+func (p *Producer) abortNamed(e *flow.Env, t effects.Ticket, x *Aborted) {
 	if code, why := checkNames(e, x.Request, x.Transfer, 0); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
 		return
@@ -133,27 +130,27 @@ func (p *lender) abort(e *flow.Env, t effects.Ticket, x *Aborted) {
 	p.aborted.Note(e.Now, n.remembered(e), p.cfg.RegisterTimeout)
 	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout) // Who registers may have been told no transfer.
 	p.endNamed(e, &n, effects.Cancelled)
-	p.found = p.parked.find(e, &n, (*Producer)(p).rowName, p.found[:0])
+	p.found = p.parked.find(e, &n, p.rowName, p.found[:0])
 	for _, h := range p.found { // Nothing that follows looks for names.
 		if p.rows.Get(h) != nil {
 			e.Out.Mark(MarkAborted)
-			(*Producer)(p).conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
+			p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
 	engine.Agree(&e.Env, t)
 }
 
-// endNamed ends the batch of a name, where there is one alone.
-func (p *lender) endNamed(e *flow.Env, n *name, code effects.Code) {
+// endNamed ends the batch that a name means, if that is clear.
+func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
 	p.found = p.named.find(e, n, p.batchName, p.found[:0])
-	h, clear := p.one(n)
+	h, clear := p.matchFound(n)
 	if h != 0 && clear && !p.batches.Get(h).closing {
-		p.over(e, h, code, effects.Why{})
+		p.closeBatch(e, h, code, effects.Why{})
 	}
 }
 
-// one is which of the batches that were found a name means, and whether that is clear.
-func (p *lender) one(n *name) (is table.Handle, clear bool) {
+// matchFound returns which of the batches in found a name means, and whether that is clear.
+func (p *Producer) matchFound(n *name) (is table.Handle, clear bool) {
 	for _, h := range p.found {
 		switch b := p.batches.Get(h); b.name.like(n) {
 		case exact:
@@ -169,9 +166,9 @@ func (p *lender) one(n *name) (is table.Handle, clear bool) {
 	return is, clear
 }
 
-// over ends what a batch lends: no write of it begins from now on. Registrations that are not being written are
-// answered; its outcome comes now, and its blocks when nothing reads them.
-func (p *lender) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
+// closeBatch ends the loan of a batch: no write of its blocks begins from now on. It answers the registrations that are
+// not being written. The engine has the outcome now, and the blocks when nothing reads them.
+func (p *Producer) closeBatch(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	b := p.batches.Get(h)
 	b.closing = true
 	if b.code == effects.OK {
@@ -184,15 +181,15 @@ func (p *lender) over(e *flow.Env, h table.Handle, code effects.Code, why effect
 		for slot := range p.rows.Slots() {
 			at := p.rows.At(slot)
 			if x := p.rows.Get(at); x != nil && x.batch == h && !x.writes() {
-				(*Producer)(p).conclude(e, at, code, &why)
+				p.conclude(e, at, code, &why)
 			}
 		}
 	}
-	p.outcome(e, h, b)
+	p.deliverBatch(e, h, b)
 }
 
-// outcome gives a batch its outcome, and its blocks with it if nothing reads them.
-func (p *lender) outcome(e *flow.Env, h table.Handle, b *batch) {
+// deliverBatch gives the engine the outcome of a batch, and its blocks if nothing reads them.
+func (p *Producer) deliverBatch(e *flow.Env, h table.Handle, b *batch) {
 	b.told = true
 	e.Tickets.Remove(b.ticket)
 	d := effects.Deliver{Ticket: b.ticket, Code: b.code, Held: b.rows > 0, Sent: b.sent}
@@ -211,18 +208,19 @@ func (p *lender) outcome(e *flow.Env, h table.Handle, b *batch) {
 	}
 	e.Out.Deliver(d)
 	if !d.Held {
-		p.forget(h, b)
+		p.forgetBatch(h, b)
 	}
 }
 
-func (p *lender) forget(h table.Handle, b *batch) {
+func (p *Producer) forgetBatch(h table.Handle, b *batch) {
 	b.pages = table.Shed(b.pages)
 	b.blocks.shed()
 	p.batches.Remove(h)
 }
 
-// answered notes that a registration of a batch has its end, and ends the batch if it was the last one.
-func (p *lender) answered(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code, why *effects.Why) {
+// registrationEnded notes the end of one registration of a batch, and ends the batch if it was the last one.
+func (p *Producer) registrationEnded(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code,
+	why *effects.Why) {
 	b := p.batches.Get(h)
 	b.rows--
 	b.ranks = append(b.ranks, rank)
@@ -237,12 +235,12 @@ func (p *lender) answered(e *flow.Env, h table.Handle, rank uint32, pages uint32
 	case b.told && b.rows == 0:
 		unclaim(e.Pool, b.pages)
 		e.Out.Return(b.ticket)
-		p.forget(h, b)
+		p.forgetBatch(h, b)
 	case !b.closing && b.rows == 0 && uint64(len(b.ranks)) == b.consumers.Len():
 		b.closing = true
 		e.Timers.Stop(&b.timer)
 		p.named.remove(e, &b.name, h)
-		p.outcome(e, h, b)
+		p.deliverBatch(e, h, b)
 	}
 }
 

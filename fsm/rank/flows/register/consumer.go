@@ -150,9 +150,9 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case *Register:
 			c.take(e, x.Ticket, body)
 		case *Expect:
-			(*errander)(c).errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
+			c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
 		case *NotNeeded:
-			(*errander)(c).errand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
+			c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
 		}
 	case *effects.Replied:
 		switch ref.Kind {
@@ -161,7 +161,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case kindOff:
 			c.withdrawn(e, ref.Subject, x.Body)
 		case kindKeep:
-			(*errander)(c).kept(e, ref.Subject, x.Body, effects.OK)
+			c.wordAnswered(e, ref.Subject, x.Body, effects.OK)
 		}
 	case *effects.Unanswered:
 		switch ref.Kind {
@@ -170,7 +170,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 		case kindOff:
 			c.unheard(e, ref.Subject)
 		case kindKeep:
-			(*errander)(c).kept(e, ref.Subject, nil, x.Code)
+			c.wordAnswered(e, ref.Subject, nil, x.Code)
 		}
 	case *effects.Landed:
 		c.landed(e, ref.Subject, x)
@@ -197,9 +197,9 @@ func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 		e.Out.Mark(MarkAnswerOverdue)
 		e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
 	case timerKeep:
-		(*errander)(c).time(e, h)
+		c.wordTimeout(e, h)
 	case timerErrand:
-		(*errander)(c).errandLate(e, h)
+		c.errandLate(e, h)
 	}
 }
 
@@ -214,7 +214,7 @@ func (c *Consumer) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 // Abort ends a command early, and says whether there was anything to end.
 func (c *Consumer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if ref.Kind == timerErrand {
-		(*errander)(c).endErrand(e, ref.Subject, effects.Cancelled, nil)
+		c.endErrand(e, ref.Subject, effects.Cancelled, nil)
 		return true
 	}
 	if r := c.receptions.Get(ref.Subject); r.delivered {
@@ -252,7 +252,7 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 		}
 	}
 	if h := c.errands.wishes.At(slot); c.errands.wishes.Get(h) != nil {
-		(*errander)(c).endErrand(e, h, effects.Draining, nil)
+		c.endErrand(e, h, effects.Draining, nil)
 	}
 	return slot < max(c.receptions.Slots(), c.errands.wishes.Slots())
 }

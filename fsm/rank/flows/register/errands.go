@@ -33,9 +33,6 @@ type errand struct {
 	sent bool // the word that is under way has it
 }
 
-// An errander is a Consumer, as who tells producers of requests.
-type errander Consumer
-
 type errands struct {
 	wishes table.Slab[wish]
 	byID   table.Index
@@ -50,9 +47,9 @@ func (x *errands) emptied(cfg *Settings) errands {
 	}
 }
 
-// errand begins with an Expect or a NotNeeded, or says no at once.
-func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byte, to []Peer, patience effects.Duration,
-	skip bool) {
+// beginErrand begins an Expect, or a NotNeeded if skip, or refuses it at once.
+func (c *Consumer) beginErrand(e *flow.Env, t effects.Ticket, request, transfer []byte, to []Peer,
+	patience effects.Duration, skip bool) {
 	x := &c.errands
 	code, why := checkNames(e, request, transfer, patience)
 	if code == effects.OK {
@@ -108,7 +105,7 @@ func (c *errander) errand(e *flow.Env, t effects.Ticket, request, transfer []byt
 }
 
 // registered ends what kept a request, once somebody registers for it.
-func (x *errands) registered(e *flow.Env, c *errander, request, transfer []byte) {
+func (x *errands) registered(e *flow.Env, c *Consumer, request, transfer []byte) {
 	id := transfer
 	if len(id) == 0 {
 		id = request
@@ -128,7 +125,7 @@ func (x *errands) registered(e *flow.Env, c *errander, request, transfer []byte)
 }
 
 // endErrand gives a wish its outcome, and forgets it.
-func (c *errander) endErrand(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
+func (c *Consumer) endErrand(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	x := &c.errands
 	w := x.wishes.Get(h)
 	for _, eh := range w.errands {
@@ -149,14 +146,14 @@ func (c *errander) endErrand(e *flow.Env, h table.Handle, code effects.Code, why
 	x.wishes.Remove(h)
 }
 
-func (c *errander) dropErrand(e *flow.Env, h table.Handle, r *errand) {
+func (c *Consumer) dropErrand(e *flow.Env, h table.Handle, r *errand) {
 	c.errands.rows.Unlink(&c.lines[r.peer.Slot()].kept, h)
 	e.Links.Unwant(r.peer)
 	c.errands.rows.Remove(h)
 }
 
 // errandLate takes a wish's deadline.
-func (c *errander) errandLate(e *flow.Env, h table.Handle) {
+func (c *Consumer) errandLate(e *flow.Env, h table.Handle) {
 	w := c.errands.wishes.Get(h)
 	w.timer = 0
 	c.endErrand(e, h, effects.Expired, &effects.Why{
@@ -165,8 +162,8 @@ func (c *errander) errandLate(e *flow.Env, h table.Handle) {
 	})
 }
 
-// pumpErrands tells a peer what there is to tell.
-func (c *errander) pumpErrands(e *flow.Env, peer table.Handle) {
+// pumpErrands sends a peer what there is to say to it.
+func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if l.tells || l.kept.Len() == 0 {
 		return
@@ -220,8 +217,8 @@ func (c *errander) pumpErrands(e *flow.Env, peer table.Handle) {
 	})
 }
 
-// time takes the deadline of a peer's next word, or of an answer.
-func (c *errander) time(e *flow.Env, peer table.Handle) {
+// wordTimeout handles the time of the next word to a peer, or the deadline of its answer.
+func (c *Consumer) wordTimeout(e *flow.Env, peer table.Handle) {
 	l := &c.lines[peer.Slot()]
 	l.next = 0
 	if l.tells {
@@ -232,8 +229,8 @@ func (c *errander) time(e *flow.Env, peer table.Handle) {
 	c.pumpErrands(e, peer)
 }
 
-// kept takes the answer to a word on requests, or that there is none.
-func (c *errander) kept(e *flow.Env, peer table.Handle, body []byte, code effects.Code) {
+// wordAnswered handles the answer to a word, or its absence.
+func (c *Consumer) wordAnswered(e *flow.Env, peer table.Handle, body []byte, code effects.Code) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if e.Timers.Stop(&l.next); code == effects.OK {
 		e.Links.Untake(&e.Env, peer, laneWords, l.conn)
@@ -248,7 +245,7 @@ func (c *errander) kept(e *flow.Env, peer table.Handle, body []byte, code effect
 		e.Out.Mark(MarkKeepFailed)
 	}
 	if code == effects.Stale {
-		(*Consumer)(c).introduce(e, peer, l.who)
+		c.introduce(e, peer, l.who)
 	}
 	for h := l.kept.Front(); h != 0; {
 		next := x.rows.Next(h)

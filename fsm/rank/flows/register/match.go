@@ -11,8 +11,8 @@ import (
 
 // matchBatch looks for the batch of a registration that came.
 func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
-	p.found = p.named.find(e, &x.name, (*lender)(p).batchName, p.found[:0])
-	of, clear := (*lender)(p).one(&x.name)
+	p.found = p.named.find(e, &x.name, p.batchName, p.found[:0])
+	of, clear := p.matchFound(&x.name)
 	switch {
 	case of == 0:
 		e.Out.Mark(MarkParked)

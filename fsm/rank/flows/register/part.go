@@ -70,7 +70,7 @@ func (c *Consumer) pump(e *flow.Env, peer table.Handle) {
 		}
 		c.stop(e, p.of, cause, why)
 	}
-	(*errander)(c).pumpErrands(e, peer)
+	c.pumpErrands(e, peer)
 }
 
 // other says whether a peer lives another life than that which was asked.

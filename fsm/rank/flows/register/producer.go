@@ -69,9 +69,9 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Command:
 		switch body := x.Body.(type) {
 		case *Finished:
-			(*lender)(p).finished(e, x.Ticket, body)
+			p.lend(e, x.Ticket, body)
 		case *Aborted:
-			(*lender)(p).abort(e, x.Ticket, body)
+			p.abortNamed(e, x.Ticket, body)
 		}
 	case *effects.Received:
 		p.received(e, x)
@@ -91,7 +91,7 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 		b := p.batches.Get(h)
 		b.timer = 0
 		e.Out.Mark(MarkLeaseOver)
-		(*lender)(p).over(e, h, effects.Expired, effects.Why{
+		p.closeBatch(e, h, effects.Expired, effects.Why{
 			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
 			Theirs: "not registered by every rank",
 			Remedy: "look whether the consumer got the request, have it Expect what waits, or raise it",
@@ -120,7 +120,7 @@ func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if p.batches.Get(ref.Subject).closing {
 		return false
 	}
-	(*lender)(p).over(e, ref.Subject, effects.Cancelled, effects.Why{})
+	p.closeBatch(e, ref.Subject, effects.Cancelled, effects.Why{})
 	return true
 }
 
@@ -156,7 +156,7 @@ func (p *Producer) ClassLeft(class int) { p.said.Left(class) }
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	why := ended(effects.Draining)
 	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
-		(*lender)(p).over(e, h, effects.Draining, *why)
+		p.closeBatch(e, h, effects.Draining, *why)
 	}
 	if h := p.rows.At(slot); p.rows.Get(h) != nil && !p.rows.Get(h).writes() {
 		p.conclude(e, h, effects.Draining, why)

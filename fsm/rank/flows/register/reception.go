@@ -75,7 +75,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		r.parts, r.plan = append(r.parts, ph), append(r.plan, partPlan{})
 		place++
 	}
-	c.errands.registered(e, (*errander)(c), x.Request, x.Transfer)
+	c.errands.registered(e, c, x.Request, x.Transfer)
 	// Each may end all of them, as where its peer is known to be of no use.
 	for _, ph := range r.parts {
 		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {

@@ -327,7 +327,7 @@ func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why 
 	x.blocks.shed()
 	p.rows.Remove(h)
 	if of != 0 {
-		(*lender)(p).answered(e, of, rank, pages, code, why)
+		p.registrationEnded(e, of, rank, pages, code, why)
 	}
 }
 
@@ -378,38 +378,38 @@ func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	for _, id := range m.Keep {
-		(*lender)(p).meant(e, id)
+		p.findMeant(e, id)
 		for _, h := range p.found {
-			(*lender)(p).extend(e, h, p.batches.Get(h))
+			p.extendBatch(e, h, p.batches.Get(h))
 		}
 	}
 	for _, id := range m.Skip {
 		p.unneeded.Note(e.Now, e.Store.Hash(protocol.NixlBase(id)), p.cfg.RegisterTimeout)
 		p.unneeded.Note(e.Now, e.Store.Hash(id), p.cfg.RegisterTimeout)
-		n := (*lender)(p).meant(e, id)
-		if h, clear := (*lender)(p).one(&n); h != 0 && clear {
-			(*lender)(p).skip(e, h)
+		n := p.findMeant(e, id)
+		if h, clear := p.matchFound(&n); h != 0 && clear {
+			p.skipBatch(e, h)
 		}
 	}
 	p.reply(e, ev.Request, us, 0, 0, effects.OK, nil)
 }
 
-// meant finds the batches that a consumer means by what may be the name of a transfer, or of a request.
-func (p *lender) meant(e *flow.Env, id []byte) name {
+// findMeant finds the batches that a consumer means by an id, which names a transfer or a request.
+func (p *Producer) findMeant(e *flow.Env, id []byte) name {
 	n := name{transfer: id}
-	if p.found = p.named.find(e, &n, (*lender)(p).batchName, p.found[:0]); len(p.found) == 0 {
+	if p.found = p.named.find(e, &n, p.batchName, p.found[:0]); len(p.found) == 0 {
 		n = name{request: id}
-		p.found = p.named.find(e, &n, (*lender)(p).batchName, p.found)
+		p.found = p.named.find(e, &n, p.batchName, p.found)
 	}
 	return n
 }
 
-// skip ends a batch that nobody needs.
-func (p *lender) skip(e *flow.Env, h table.Handle) {
+// skipBatch ends a batch that no consumer needs.
+func (p *Producer) skipBatch(e *flow.Env, h table.Handle) {
 	b := p.batches.Get(h)
 	if b.closing || b.rows > 0 {
 		return // Somebody registered for it all the same.
 	}
 	e.Out.Mark(MarkNotNeeded)
-	(*lender)(p).over(e, h, effects.OK, effects.Why{})
+	p.closeBatch(e, h, effects.OK, effects.Why{})
 }

@@ -1,3 +1,3 @@
-// Package plaintest holds transports that speak ZeroMQ to plain sockets of libzmq, as LMCache's processes have them: [Run]
-// is the suite. Without cgo it is empty.
+// Package plaintest runs transports that speak ZeroMQ against plain sockets of libzmq, as LMCache's processes use them.
+// [Run] is the test suite. Without cgo the package is empty.
 package plaintest

@@ -16,8 +16,7 @@ import (
 
 var local = effects.Addr{Host: "127.0.0.1"}
 
-// Socket makes a socket of plain ZeroMQ, as an LMCache process has it. What it waits for must come within
-// half a minute.
+// Socket makes a plain ZeroMQ socket, as an LMCache process has it. Its operations time out after half a minute.
 func Socket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
 	t.Helper()
 	context, err := zmq4.NewContext()
@@ -67,8 +66,8 @@ func Client(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
 	return s
 }
 
-// Say sends one message.
-func Say(t testing.TB, s *zmq4.Socket, frames ...string) {
+// SendFrames sends one message.
+func SendFrames(t testing.TB, s *zmq4.Socket, frames ...string) {
 	t.Helper()
 	parts := make([][]byte, len(frames))
 	for i, frame := range frames {
@@ -79,8 +78,8 @@ func Say(t testing.TB, s *zmq4.Socket, frames ...string) {
 	}
 }
 
-// Hear receives one message and demands its frames.
-func Hear(t testing.TB, s *zmq4.Socket, want ...string) {
+// WantFrames receives one message and compares its frames.
+func WantFrames(t testing.TB, s *zmq4.Socket, want ...string) {
 	t.Helper()
 	got, err := s.RecvMessage(0)
 	if err != nil {

@@ -12,15 +12,16 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // maxHost is the longest host name that DNS allows.
 const maxHost = 253
 
-// IsHost reports whether host may be a name or an address. It may come from a peer's message, so nothing that anybody
-// would read as more than a host passes: "*" is no peer, and "a;b" would choose our own address where ZeroMQ reads it.
+// IsHost reports whether host may be a name or an IP address. The text may come from a peer's message, so anything that
+// a parser further down could read as more than a host is refused. Examples: "*" is not a peer, and in "a;b" ZeroMQ
+// would read a choice of our own source address.
 func IsHost(host string) bool {
 	if host == "" || len(host) > maxHost {
 		return false
@@ -48,8 +49,9 @@ func isIPv6(host string) bool {
 	return !strings.ContainsAny(addr.Zone(), ":;/[] ")
 }
 
-// OriginOf returns the origin of an address that the door has cut to what counts as one host. The first bits of an IPv6
-// address are never those of the form for IPv4, because 0:1::/32 is assigned to nobody.
+// OriginOf returns the origin (the unit in which bounds per host count) of a prefix that package door has cut an
+// address to. The first bits of an IPv6 address never equal those of the form for IPv4, because 0:1::/32 is assigned to
+// nobody.
 func OriginOf(p netip.Prefix) effects.Origin {
 	switch a := p.Addr(); {
 	case !a.IsValid():
@@ -59,14 +61,14 @@ func OriginOf(p netip.Prefix) effects.Origin {
 		return 1<<32 | effects.Origin(binary.BigEndian.Uint32(b[:]))
 	default:
 		b := a.As16()
-		return max(1, effects.Origin(binary.BigEndian.Uint64(b[:]))) // That of ::1 would be zero.
+		return max(1, effects.Origin(binary.BigEndian.Uint64(b[:]))) // the value for ::1 would be zero
 	}
 }
 
 var errHost = errors.New("no host")
 
-// Bindable returns an address of this machine: host itself, the first of an interface or of a name; none for every
-// interface.
+// Bindable returns the address of this machine to bind: host itself if it is an address, the first address of a network
+// interface or of a host name. It returns "" for every interface.
 func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (string, error) {
 	if host == "" || host == "*" {
 		return "", nil
@@ -87,6 +89,7 @@ func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (s
 	return found[0].String(), nil
 }
 
+// addressOf returns the first address of an interface, IPv4 unless ipv6 is set.
 func addressOf(i *net.Interface, ipv6 bool) (string, error) {
 	addrs, err := i.Addrs()
 	if err != nil {
@@ -100,25 +103,25 @@ func addressOf(i *net.Interface, ipv6 bool) (string, error) {
 	return "", fmt.Errorf("interface %s has no address that can be bound", i.Name)
 }
 
-// Serving describes a server for an error.
-func Serving(s control.Server) string {
+// DescribeServer describes a server for the text of an error.
+func DescribeServer(s control.Server) string {
 	return fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
 }
 
-// UnknownChannel is the error of a server whose channel is none.
+// UnknownChannel returns the error for a server whose channel does not exist.
 func UnknownChannel(what string) error {
 	return &control.Error{Code: effects.Invalid, What: what,
 		Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +
 			"which are for machines of others"}
 }
 
-// OutOfSockets is the error of a system that has no more sockets or files.
+// OutOfSockets returns the error for a system that has no more sockets or files.
 func OutOfSockets(what string, err error) error {
 	return &control.Error{Code: effects.TooMany, What: what, Cause: err,
 		Remedy: "raise the limit of open files, or lower MaxConns"}
 }
 
-// BindError says why an address cannot be bound, and what to do.
+// BindError returns the error that says why an address cannot be bound and what to do.
 func BindError(what string, err error) error {
 	e := &control.Error{Code: effects.Refused, What: what, Cause: err,
 		Remedy: "give an IP address or a name of this node, the name of a network interface, or no host for every interface"}
@@ -135,8 +138,9 @@ func BindError(what string, err error) error {
 	return e
 }
 
-// Absent logs why no connection can be made to a peer, and returns the code of that. tried are the addresses of its name.
-func Absent(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
+// Unreachable logs why no connection can be made to a peer and returns the matching code. tried holds the addresses
+// that the peer's name resolved to.
+func Unreachable(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		log.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany

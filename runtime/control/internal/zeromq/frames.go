@@ -9,40 +9,42 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What stands around a body on the wire, by the channel's framing.
+// The frames around a body on the wire, by the channel's framing (effects.Framing).
 
 const (
-	// framesMax is the most frames of a message to a server: envelopes of some routers, a delimiter, a body.
+	// framesMax is the largest number of frames of a message to a server: envelopes of some routers, a delimiter, a body.
 	framesMax = 8
-	// partsMax is the most frames of a body that has several.
+	// partsMax is the largest number of frames of a body that consists of several.
 	partsMax = 64
-	// severalMax is the most messages that come together. LMCache's workers put 50.
+	// severalMax is the largest number of messages that one ZeroMQ message may combine. LMCache's workers combine 50.
 	severalMax = 256
-	// hopMax is the longest frame of an envelope: routers put names of sockets there, and ZeroMQ's have no more.
+	// hopMax is the longest frame of an envelope, in bytes: routers put names of sockets there, which ZeroMQ limits to
+	// 255.
 	hopMax = 255
-	// IDBytes is the length of a question's id.
+	// IDBytes is the length of a request's id.
 	IDBytes = 8
 )
 
-// Serves reports whether a transport over ZeroMQ knows a channel. Those of others' machines are questions in envelopes.
+// Serves reports whether a transport over ZeroMQ can carry a channel. Channels of other machines (ChannelOther and up)
+// carry requests in envelopes.
 func Serves(ch effects.Channel) bool {
 	return ch.Order() != effects.Unordered
 }
 
-// Frames are the frames of the messages of one Conn that a machine opened.
+// Frames describes how the messages of one outbound Conn are framed.
 type Frames struct {
 	Channel effects.Channel
-	// Matched says that questions have ids.
+	// Matched says that requests carry ids, so that replies may arrive in any order.
 	Matched bool
 }
 
-// FramesOf returns the frames of a Conn that is opened with a window.
+// FramesOf returns the framing of a Conn that is opened with this window.
 func FramesOf(ch effects.Channel, window uint16) Frames {
 	return Frames{Channel: ch, Matched: window > 1 || ch.Framing() == effects.BareID}
 }
 
-// MostOfAnswer returns how many frames an answer may have.
-func (f Frames) MostOfAnswer() int {
+// MaxReplyFrames returns how many frames a reply may have.
+func (f Frames) MaxReplyFrames() int {
 	n := 1
 	if f.Channel.Framing() == effects.Parts {
 		n = partsMax
@@ -56,13 +58,14 @@ func (f Frames) MostOfAnswer() int {
 	return n
 }
 
-// Delimited reports whether a question has an empty frame before its body, as a REQ would send it.
+// Delimited reports whether a request has an empty frame before its body, as a REQ socket would send it.
 func (f Frames) Delimited() bool {
 	return f.Channel.Asks() && f.Channel.Framing() != effects.BareID
 }
 
-// Answer takes an answer apart: the id of its question, which is zero where there are none, and its body.
-func (f Frames) Answer(all [][]byte) (id uint64, body []byte, err error) {
+// CutReply splits a reply into the id of its request, which is zero on a Conn without ids, and its body. It fails if
+// the frames are not those of the channel.
+func (f Frames) CutReply(all [][]byte) (id uint64, body []byte, err error) {
 	rest := all
 	if f.Matched {
 		if len(rest) == 0 || len(rest[0]) != IDBytes {
@@ -76,12 +79,12 @@ func (f Frames) Answer(all [][]byte) (id uint64, body []byte, err error) {
 		}
 		rest = rest[1:]
 	}
-	body, err = bodyOf(f.Channel, rest)
+	body, err = joinBody(f.Channel, rest)
 	return id, body, err
 }
 
-// MostOfMessage returns how many frames a message to a server may have.
-func MostOfMessage(ch effects.Channel) int {
+// MaxRequestFrames returns how many frames a message to a server may have.
+func MaxRequestFrames(ch effects.Channel) int {
 	switch ch.Framing() {
 	case effects.Several:
 		return severalMax
@@ -92,8 +95,9 @@ func MostOfMessage(ch effects.Channel) int {
 	return framesMax
 }
 
-// Body calls frame with each frame of a body, which is one, or several on a channel of parts, and says which is the last.
-func Body(ch effects.Channel, body []byte, frame func(b []byte, more bool)) {
+// EachFrame calls frame with each frame of a body, and whether more follow. A body is one frame; on a channel of parts
+// it may be several.
+func EachFrame(ch effects.Channel, body []byte, frame func(b []byte, more bool)) {
 	if ch.Framing() != effects.Parts {
 		frame(body, false)
 		return
@@ -103,8 +107,8 @@ func Body(ch effects.Channel, body []byte, frame func(b []byte, more bool)) {
 	}
 }
 
-// IsBody reports whether a machine's body is one: on a channel of parts it has at least one part, and nothing behind its
-// last one.
+// IsBody reports whether a machine's body is well formed: on a channel of parts it has at least one part, and no bytes
+// after its last part.
 func IsBody(ch effects.Channel, body []byte) bool {
 	if ch.Framing() != effects.Parts {
 		return true
@@ -117,8 +121,8 @@ func IsBody(ch effects.Channel, body []byte) bool {
 	return ok && n > 0 && n <= partsMax
 }
 
-// bodyOf is the opposite of Body for the frames that a peer sent behind what stands around a body.
-func bodyOf(ch effects.Channel, rest [][]byte) ([]byte, error) {
+// joinBody is the opposite of EachFrame: it makes a body of the frames that a peer sent after the envelope.
+func joinBody(ch effects.Channel, rest [][]byte) ([]byte, error) {
 	switch parts := ch.Framing() == effects.Parts; {
 	case parts && (len(rest) == 0 || len(rest) > partsMax):
 		return nil, fmt.Errorf("a body of %d frames instead of 1 to %d", len(rest), partsMax)
@@ -134,10 +138,11 @@ func bodyOf(ch effects.Channel, rest [][]byte) ([]byte, error) {
 	return rest[0], nil
 }
 
-// Question takes a message apart as a REP socket would: all frames up to the first empty one are the envelope, which
-// goes back in front of the answer. One without is answered without. Where questions have a bare id, all frames but the
-// last one are the envelope. A message that is no question has an envelope, perhaps none, and an error.
-func Question(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []byte, err error) {
+// CutRequest splits a message into its envelope and its body, as a REP socket would. All frames up to the first empty
+// one are the envelope, which the server sends back in front of its reply. On a channel with bare ids, all frames but
+// the last one are the envelope. A message that is not a request yields an envelope, possibly empty, and an error; its
+// reply carries the same envelope.
+func CutRequest(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []byte, err error) {
 	end := slices.IndexFunc(frames, func(f []byte) bool { return len(f) == 0 })
 	if ch.Framing() == effects.BareID {
 		end = len(frames) - 2
@@ -146,9 +151,9 @@ func Question(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []by
 	}
 	envelope, rest := frames[:end+1], frames[end+1:]
 	if slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > hopMax }) {
-		// It would be kept until the answer, however long that takes, and sent with it.
+		// The envelope is kept until the reply, however long that takes, and is sent with it.
 		return nil, nil, fmt.Errorf("more than %d bytes in a frame before the body; ZeroMQ's names have no more", hopMax)
 	}
-	body, err = bodyOf(ch, rest)
+	body, err = joinBody(ch, rest)
 	return envelope, body, err
 }

@@ -6,48 +6,52 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Requests maps the requests that may still be answered to the way back to their askers. When it is full, the oldest one
-// gives way: its asker most likely gave up before all that came later. It is safe for concurrent use.
-type Requests[Way any] struct {
+// Requests maps the requests that may still be answered to the route back to the peer that sent each. When the table is
+// full, the oldest request is evicted, because its peer most likely gave up before all peers that sent later ones. It
+// is safe for concurrent use.
+//
+// Invariant: len(routes) <= max, and no key of routes is below oldest.
+type Requests[Route any] struct {
 	mu     sync.Mutex
 	max    int
-	ways   map[effects.Request]Way
-	last   effects.Request // given most recently
-	oldest effects.Request // nothing below it is in ways
+	routes map[effects.Request]Route
+	last   effects.Request // the id given most recently
+	oldest effects.Request // no id below it is in routes
 }
 
 // NewRequests returns an empty table of at most limit requests.
-func NewRequests[Way any](limit int) *Requests[Way] {
-	return &Requests[Way]{max: limit, ways: make(map[effects.Request]Way), oldest: 1}
+func NewRequests[Route any](limit int) *Requests[Route] {
+	return &Requests[Route]{max: limit, routes: make(map[effects.Request]Route), oldest: 1}
 }
 
-// Add returns the name of a new request, and the way of the request that was forgotten for it, if there was one.
-func (r *Requests[Way]) Add(way Way) (id effects.Request, forgotten Way, evicted bool) {
+// Add inserts a request and returns its id. If the table was full, evicted is true and old is the route of the request
+// that was dropped.
+func (r *Requests[Route]) Add(route Route) (id effects.Request, old Route, evicted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.ways) >= r.max {
-		forgotten, evicted = r.evict(), true
+	if len(r.routes) >= r.max {
+		old, evicted = r.evictOldest(), true
 	}
 	r.last++
-	r.ways[r.last] = way
-	return r.last, forgotten, evicted
+	r.routes[r.last] = route
+	return r.last, old, evicted
 }
 
-// evict drops the oldest request. The cursor passes each number once, so this costs constant time a request.
-func (r *Requests[Way]) evict() Way {
+// evictOldest drops the oldest request. The cursor passes each id once, so eviction costs constant time per request.
+func (r *Requests[Route]) evictOldest() Route {
 	for ; ; r.oldest++ {
-		if way, found := r.ways[r.oldest]; found {
-			delete(r.ways, r.oldest)
-			return way
+		if route, found := r.routes[r.oldest]; found {
+			delete(r.routes, r.oldest)
+			return route
 		}
 	}
 }
 
-// Take removes a request, which then cannot be answered again, and returns the way to its asker.
-func (r *Requests[Way]) Take(id effects.Request) (Way, bool) {
+// Take removes a request, so that it cannot be answered again, and returns the route to its peer.
+func (r *Requests[Route]) Take(id effects.Request) (Route, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	way, found := r.ways[id]
-	delete(r.ways, id)
-	return way, found
+	route, found := r.routes[id]
+	delete(r.routes, id)
+	return route, found
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The table behaves as a plain list that drops its oldest entry.
+// The table behaves as a plain list that drops its oldest entry when it is full.
 func TestRequestsForgetTheOldest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 5).Draw(t, "limit")
@@ -17,13 +17,13 @@ func TestRequestsForgetTheOldest(t *testing.T) {
 		next := effects.Request(1)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "add") {
-				id, forgotten, evicted := table.Add(effects.Conn(next))
+				id, old, evicted := table.Add(effects.Conn(next))
 				if id != next || evicted != (len(model) == limit) {
 					t.Fatalf("added %d, evicted %t, with %v", id, evicted, model)
 				}
 				if evicted {
-					if forgotten != effects.Conn(model[0]) {
-						t.Fatalf("forgot %d, with %v", forgotten, model)
+					if old != effects.Conn(model[0]) {
+						t.Fatalf("forgot %d, with %v", old, model)
 					}
 					model = model[1:]
 				}
@@ -38,9 +38,9 @@ func TestRequestsForgetTheOldest(t *testing.T) {
 					at = i
 				}
 			}
-			way, found := table.Take(id)
-			if found != (at >= 0) || found && way != effects.Conn(id) {
-				t.Fatalf("took %d: %+v, %t, with %v", id, way, found, model)
+			route, found := table.Take(id)
+			if found != (at >= 0) || found && route != effects.Conn(id) {
+				t.Fatalf("took %d: %+v, %t, with %v", id, route, found, model)
 			}
 			if found {
 				model = append(model[:at:at], model[at+1:]...)

@@ -8,20 +8,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// OrDefault gives a field that is zero its default.
+// OrDefault sets a field that is zero to its default.
 func OrDefault[T int | time.Duration](field *T, value T) {
 	if *field == 0 {
 		*field = value
 	}
 }
 
-// A Number is a setting with its bounds.
+// A Number is a numeric setting with its bounds.
 type Number struct {
 	Name            string
 	Value, Min, Max int
 }
 
-// A Duration is a setting between 1 ms and 1 h.
+// A Duration is a setting that must lie between 1 ms and 1 h.
 type Duration struct {
 	Name  string
 	Value time.Duration
@@ -48,7 +48,7 @@ func Check(numbers []Number, durations []Duration) error {
 	return nil
 }
 
-// AtLeast returns an error if a setting is smaller than what another one needs of it.
+// AtLeast returns an error if a setting is smaller than needs; because names the setting that needs it.
 func AtLeast(name string, value int, needs int, because string) error {
 	if value >= needs {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey/server"
 )
 
-// A Server keeps its port while it is down. What it kept is gone when it starts again.
+// A Server is a server process. It keeps its port reserved while it is down; its data are lost with the process.
 type Server struct {
 	t    testing.TB
 	port *reserve.Port
@@ -22,13 +22,13 @@ type Server struct {
 	run  *exec.Cmd
 }
 
-// Start starts one that ends with the test, with these arguments beside its own, and returns when it serves.
+// Start starts a server that ends with the test, with additional arguments, and returns when it accepts connections.
 func Start(t testing.TB, more ...string) *Server {
 	t.Helper()
 	return start(t, func(uint16) []string { return more })
 }
 
-// start starts one with arguments that may name its port.
+// start starts a server whose arguments may name its port.
 func start(t testing.TB, more func(port uint16) []string) *Server {
 	t.Helper()
 	port, err := reserve.Open("127.0.0.1")
@@ -40,18 +40,18 @@ func start(t testing.TB, more func(port uint16) []string) *Server {
 		s.Kill()
 		_ = port.Close()
 	})
-	s.Again()
+	s.Restart()
 	return s
 }
 
-// Port is where it listens.
+// Port returns the port that the server listens on.
 func (s *Server) Port() uint16 { return s.port.Addr().Port }
 
-// Addr is the same as host:port.
+// Addr returns the server's address as host:port.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(int(s.Port())) }
 
-// Again starts it after a Kill.
-func (s *Server) Again() {
+// Restart starts the server again after a Kill, without its data.
+func (s *Server) Restart() {
 	s.t.Helper()
 	path, name, err := server.Find()
 	if err != nil {
@@ -79,21 +79,21 @@ func (s *Server) Again() {
 		}
 	}
 	go func() {
-		for lines.Scan() { // Nobody reads them, and it is not to wait for that.
+		for lines.Scan() { // drain the output so that the server never blocks on it
 		}
 	}()
 }
 
-// Kill has it end at once, with all that it kept.
+// Kill ends the server at once; its data are lost.
 func (s *Server) Kill() {
 	if s.run != nil {
 		_ = s.run.Process.Kill()
-		_ = s.run.Wait() // It says that it was killed.
+		_ = s.run.Wait() // the error says that it was killed
 		s.run = nil
 	}
 }
 
-// Do has it carry out a command, and gives the first line of its answer without the line's kind.
+// Do sends a command and returns the first line of the reply without its type byte.
 func (s *Server) Do(words ...string) string {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.Addr())
@@ -111,7 +111,7 @@ func (s *Server) Do(words ...string) string {
 	return strings.TrimSpace(line[1:])
 }
 
-// Follow has it be a copy of another one, and returns when it is.
+// Follow makes the server a replica of another one, and returns when it has its data.
 func (s *Server) Follow(of *Server) {
 	s.t.Helper()
 	s.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(int(of.Port())))
@@ -119,13 +119,13 @@ func (s *Server) Follow(of *Server) {
 	}
 }
 
-// Lead ends Follow: it goes on by itself with what it has.
+// Lead ends Follow: the server continues as a primary with the data that it has.
 func (s *Server) Lead() {
 	s.t.Helper()
 	s.Do("REPLICAOF", "NO", "ONE")
 }
 
-// Stop has it do nothing until Continue.
+// Stop freezes the server until Continue.
 func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
 // Continue ends Stop.

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// commandMax is the longest command that is read; libzmq's own are a few dozen bytes, a READY with metadata some
+// commandMax is the longest command that is read. libzmq's own have a few dozen bytes; a READY with metadata has some
 // hundred.
 const commandMax = 4096
 
@@ -18,7 +18,7 @@ const (
 // contextMax is the longest context of a PING, which its PONG repeats.
 const contextMax = 16
 
-// command is one command's name and what follows it.
+// command is one command: its name and the data after it.
 type command struct {
 	name string
 	data []byte
@@ -26,15 +26,15 @@ type command struct {
 
 func readCommand(r io.Reader, size uint64) (command, error) {
 	if size == 0 || size > commandMax {
-		return command{}, broken("a command of %d bytes", size)
+		return command{}, protocolError("a command of %d bytes", size)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return command{}, ended(err, "in a command")
+		return command{}, unexpectedEnd(err, "in a command")
 	}
 	name := int(body[0])
 	if name == 0 || name > len(body)-1 {
-		return command{}, broken("a command whose name has %d of %d bytes", name, len(body)-1)
+		return command{}, protocolError("a command whose name has %d of %d bytes", name, len(body)-1)
 	}
 	return command{name: string(body[1 : 1+name]), data: body[1+name:]}, nil
 }
@@ -52,13 +52,13 @@ func appendCommand(b []byte, name string, data ...[]byte) []byte {
 	return b
 }
 
-// AppendReady appends our handshake: we are a socket of this type, without a name.
+// AppendReady appends our half of the handshake: a socket of this type, without a name.
 func AppendReady(b []byte, socketType string) []byte {
 	return appendCommand(b, ready, property("Socket-Type", socketType), property("Identity", ""))
 }
 
-// AppendPing appends a question whether the peer is there. Silence of ours for longer than deciseconds tenths of a
-// second may be taken for our end; zero promises nothing.
+// AppendPing appends a PING, which asks the peer for a PONG. A positive ttl, in tenths of a second, lets the peer
+// consider the connection dead after that much silence of ours; zero promises nothing.
 func AppendPing(b []byte, deciseconds uint16) []byte {
 	return appendCommand(b, ping, binary.BigEndian.AppendUint16(nil, deciseconds))
 }
@@ -69,26 +69,26 @@ func property(name, value string) []byte {
 	return append(b, value...)
 }
 
-// ReadReady reads a peer's handshake and returns the type of its socket.
+// ReadReady reads a peer's half of the handshake and returns the type of its socket.
 func ReadReady(r io.Reader) (socketType string, err error) {
 	f, err := readFrame(r, new([9]byte))
 	if err != nil {
-		return "", ended(err, "in its handshake")
+		return "", unexpectedEnd(err, "in its handshake")
 	}
 	if !f.command {
-		return "", broken("a message before the handshake")
+		return "", protocolError("a message before the handshake")
 	}
 	c, err := readCommand(r, f.size)
 	switch {
 	case err != nil:
 		return "", err
 	case c.name != ready:
-		return "", broken("%q instead of READY", c.name)
+		return "", protocolError("%q instead of READY", c.name)
 	}
 	for b := c.data; len(b) > 0; {
 		name, value, rest, ok := cutProperty(b)
 		if !ok {
-			return "", broken("the properties of its READY are cut short")
+			return "", protocolError("the properties of its READY are cut short")
 		}
 		if string(name) == "Socket-Type" {
 			socketType = string(value)

@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// The bits of a frame's first byte; the others are reserved and zero.
+// The bits of a frame's first byte. The other bits are reserved and must be zero.
 const (
 	flagMore    = 1
 	flagLong    = 2
 	flagCommand = 4
 )
 
-// frame is the head of one.
+// frame is the head of a frame.
 type frame struct {
 	size          uint64
 	more, command bool
@@ -34,7 +34,7 @@ func appendHead(b []byte, flags byte, size int) []byte {
 	return binary.BigEndian.AppendUint64(append(b, flags|flagLong), uint64(size))
 }
 
-// readFrame reads a head. The error is io.EOF only before its first byte.
+// readFrame reads the head of a frame. The error is io.EOF only if the peer ended the connection before its first byte.
 func readFrame(r io.Reader, buf *[9]byte) (frame, error) {
 	if _, err := io.ReadFull(r, buf[:1]); err != nil {
 		return frame{}, err
@@ -45,19 +45,19 @@ func readFrame(r io.Reader, buf *[9]byte) (frame, error) {
 	}
 	switch {
 	case flags&^(flagMore|flagLong|flagCommand) != 0:
-		return frame{}, broken("a frame begins with %#x", flags)
+		return frame{}, protocolError("a frame begins with %#x", flags)
 	case flags&flagCommand != 0 && flags&flagMore != 0:
-		return frame{}, broken("a command goes on in another frame")
+		return frame{}, protocolError("a command goes on in another frame")
 	}
 	if _, err := io.ReadFull(r, size); err != nil {
-		return frame{}, ended(err, "in the head of a frame")
+		return frame{}, unexpectedEnd(err, "in the head of a frame")
 	}
 	f := frame{size: uint64(size[0]), more: flags&flagMore != 0, command: flags&flagCommand != 0}
 	if flags&flagLong != 0 {
 		f.size = binary.BigEndian.Uint64(size)
 	}
 	if f.size > 1<<63-1 {
-		return frame{}, broken("a frame of %d bytes", f.size)
+		return frame{}, protocolError("a frame of %d bytes", f.size)
 	}
 	return f, nil
 }

@@ -35,7 +35,7 @@ func (c *counting) Read(b []byte) (int, error) {
 // known says whether err is one that a connection may end with: each is told to somebody, who must know whose fault it
 // is.
 func known(err error) bool {
-	return slices.ContainsFunc([]error{zmtp.ErrProtocol, zmtp.ErrKind, zmtp.ErrEndless, io.EOF, io.ErrUnexpectedEOF},
+	return slices.ContainsFunc([]error{zmtp.ErrProtocol, zmtp.ErrSocketType, zmtp.ErrUnbounded, io.EOF, io.ErrUnexpectedEOF},
 		func(fine error) bool { return errors.Is(err, fine) })
 }
 
@@ -44,7 +44,7 @@ func listen(t *testing.T, source io.Reader, limits zmtp.Limits, room int) (heard
 	in := &counting{r: source}
 	free, start, pongs := room, 0, 0
 	r := zmtp.Reader{R: in, Limits: limits,
-		Take: func(n int) bool {
+		ReserveBytes: func(n int) bool {
 			switch taken := room - free + n; {
 			case n <= 0:
 				t.Fatalf("room for %d bytes is asked for", n)
@@ -56,15 +56,15 @@ func listen(t *testing.T, source io.Reader, limits zmtp.Limits, room int) (heard
 			free -= n
 			return true
 		},
-		Give: func(n int) { free += n },
-		Pong: func(b []byte) {
+		ReleaseBytes: func(n int) { free += n },
+		SendPong: func(b []byte) {
 			if pongs++; len(b) > 64 {
 				t.Fatalf("a PING is answered with %d bytes", len(b))
 			}
 		}}
 	for {
-		begun, ended := 0, 0
-		r.Began, r.Ended = func() { begun++ }, func() { ended++ }
+		begun, unexpectedEnd := 0, 0
+		r.OnStart, r.OnEnd = func() { begun++ }, func() { unexpectedEnd++ }
 		start = in.n
 		m, err := r.Next()
 		size, held := 0, 0
@@ -82,8 +82,8 @@ func listen(t *testing.T, source io.Reader, limits zmtp.Limits, room int) (heard
 			t.Fatalf("%d bytes are held for %d", held, size)
 		case err != nil && !known(err):
 			t.Fatalf("it ended with %v", err)
-		case err == nil && (begun != 1 || ended != 1), begun > 1, ended > begun:
-			t.Fatalf("a message began %d times and ended %d times: %v", begun, ended, err)
+		case err == nil && (begun != 1 || unexpectedEnd != 1), begun > 1, unexpectedEnd > begun:
+			t.Fatalf("a message began %d times and ended %d times: %v", begun, unexpectedEnd, err)
 		case err == nil && m.Fault == zmtp.Whole:
 			same(t, m, limits, size)
 		case err == nil && m.Fault == zmtp.NoRoom && room > 2*limits.Bytes:
@@ -187,7 +187,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		for ours, theirs := range ends {
 			in, said := &counting{r: bytes.NewReader(wire)}, 0
-			_, err := zmtp.Shake(in, func(b []byte) { said += len(b) }, ours, theirs)
+			_, err := zmtp.Handshake(in, func(b []byte) { said += len(b) }, ours, theirs)
 			const longest = zmtp.GreetingBytes + 9 + 4096
 			switch {
 			case in.n > longest || said > zmtp.GreetingBytes+64:

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// ErrKind is what the error of a peer wraps that speaks the protocol and is of no use: a socket of another type.
-var ErrKind = errors.New("the wrong type of socket")
+// ErrSocketType is wrapped by the error for a peer that speaks the protocol as a socket of an unsuitable type.
+var ErrSocketType = errors.New("the wrong type of socket")
 
-// Shake shakes hands, as a socket of type ours with one of the types that theirs has. say is given what to send; what
-// comes back is read from r, a greeting and one command at most. pings says whether the peer is sure to understand
-// PING.
-func Shake(r io.Reader, say func(wire []byte), ours string, theirs []string) (pings bool, err error) {
+// Handshake exchanges greetings and READY commands, as a socket of type ours with a peer whose type must be one of
+// theirs. say is called with the bytes to send. Handshake reads one greeting and at most one command from r. pings says
+// whether the peer is certain to understand PING.
+func Handshake(r io.Reader, say func(wire []byte), ours string, theirs []string) (pings bool, err error) {
 	say(AppendGreeting(nil))
 	if pings, err = ReadGreeting(r); err != nil {
 		return false, err
@@ -25,7 +25,7 @@ func Shake(r io.Reader, say func(wire []byte), ours string, theirs []string) (pi
 	}
 	if !slices.Contains(theirs, peer) {
 		return false, fmt.Errorf("%w: a socket of type %q cannot talk to a %s: connect one of %q",
-			ErrKind, peer, ours, theirs)
+			ErrSocketType, peer, ours, theirs)
 	}
 	return pings, nil
 }

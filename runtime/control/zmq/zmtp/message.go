@@ -6,17 +6,17 @@ import (
 	"io"
 )
 
-// Limits bound what one connection can make its reader hold and do.
+// Limits bound the memory and work that one connection can cause its reader.
 type Limits struct {
-	// Frames and Bytes are the most that one message may have; empty frames count as frames.
+	// Frames and Bytes bound one message. Empty frames count as frames.
 	Frames int
 	Bytes  int
-	// Skip is the most bytes of one message, its heads included, that are read only to find its end. A message that goes
-	// on beyond that is ErrEndless.
+	// Skip bounds the bytes of one message, frame heads included, that are read only to find its end. A message that goes
+	// on beyond that fails with ErrUnbounded.
 	Skip int
 }
 
-// Fault says why a Message lacks what its sender put there.
+// Fault says why a Message lacks a part of what its sender put there.
 type Fault uint8
 
 // Faults of a message.
@@ -27,37 +27,38 @@ const (
 	NoRoom              // the Reader's Take refused
 )
 
-// A Message is one message of a peer. Frames are the reader's to keep; if Fault is not Whole they are its
-// first ones only, those that fitted.
+// A Message is one message of a peer. The caller may keep Frames. If Fault is not Whole, Frames holds only the first
+// frames, those that fit the limits.
 type Message struct {
 	Frames [][]byte
 	Fault  Fault
-	Size   uint64 // bytes of all its frames, the skipped ones included
+	Size   uint64 // bytes of all its frames, including the skipped ones
 }
 
-// ErrEndless says that a message had no end within the limits.
-var ErrEndless = errors.New("a message without end")
+// ErrUnbounded says that a message had no end within the limits.
+var ErrUnbounded = errors.New("a message without end")
 
-// small is how much of a message is made room for at once, without asking. What is beyond gets room as bytes arrive, so
-// that a length that was only claimed costs nothing.
-const small = 16 << 10
+// freeBytes is how much of a message is allocated at once without asking ReserveBytes. Memory beyond that is allocated
+// as bytes arrive, so that a length that is only claimed costs nothing.
+const freeBytes = 16 << 10
 
 // A Reader reads the messages of one connection after its handshake.
 type Reader struct {
 	R      io.Reader // buffered
 	Limits Limits
-	// Take and Give, if set, are asked for the room of a message that is not small before it is made, and told when it is
-	// over: when the next message is asked for, or by Release. If Take refuses, the message has the fault NoRoom.
-	Take func(bytes int) bool
-	Give func(bytes int)
-	// Began and Ended, if set, are called when the first byte of a message was read, and when its last one was.
-	Began func()
-	Ended func()
-	// Pong, if set, is given what answers a PING.
-	Pong func(wire []byte)
+	// ReserveBytes, if set, is asked before memory is allocated for a message that is not small; if it returns false the
+	// message has the fault NoRoom. ReleaseBytes is called when the message is over: when Next is called again, or
+	// Release.
+	ReserveBytes func(bytes int) bool
+	ReleaseBytes func(bytes int)
+	// OnStart and OnEnd, if set, are called when the first byte of a message was read, and when its last one was.
+	OnStart func()
+	OnEnd   func()
+	// SendPong, if set, is called with the bytes that answer a PING.
+	SendPong func(wire []byte)
 
 	head  [9]byte
-	free  int // bytes of the message that need not be asked for
+	free  int // bytes of the message that need no reservation
 	taken int
 }
 
@@ -66,56 +67,57 @@ func (r *Reader) Next() (Message, error) {
 	var m Message
 	skipped, begun := 0, false
 	r.Release()
-	r.free = small
+	r.free = freeBytes
 	for {
 		f, err := readFrame(r.R, &r.head)
 		if err != nil {
 			if begun {
-				err = ended(err, "in a message")
+				err = unexpectedEnd(err, "in a message")
 			}
 			return m, err
 		}
 		if f.command {
-			if err := r.obey(f.size); err != nil {
+			if err := r.handleCommand(f.size); err != nil {
 				return m, err
 			}
 			continue
 		}
 		if !begun {
 			begun = true
-			call(r.Began)
+			call(r.OnStart)
 		}
 		left := f.size
-		m.Size += min(f.size, 1<<63-m.Size) // Nobody sends as much; what was only claimed must not wrap around.
+		// No peer sends that many bytes; a size that is only claimed must not overflow the counter.
+		m.Size += min(f.size, 1<<63-m.Size)
 		if m.Fault == Whole {
-			m.Fault = r.fits(&m)
+			m.Fault = r.checkLimits(&m)
 		}
 		if m.Fault == Whole {
-			if left, err = r.read(&m, f.size); err != nil {
+			if left, err = r.readBody(&m, f.size); err != nil {
 				return m, err
 			}
 		}
 		if m.Fault != Whole {
 			skipped += len(r.head)
 			if skipped > r.Limits.Skip || left > uint64(r.Limits.Skip-skipped) {
-				return m, fmt.Errorf("%w: %d frames kept, then more than %d bytes", ErrEndless, len(m.Frames), r.Limits.Skip)
+				return m, fmt.Errorf("%w: %d frames kept, then more than %d bytes", ErrUnbounded, len(m.Frames), r.Limits.Skip)
 			}
 			skipped += int(left)
 			if _, err := io.CopyN(io.Discard, r.R, int64(left)); err != nil {
-				return m, ended(err, "in a message")
+				return m, unexpectedEnd(err, "in a message")
 			}
 		}
 		if !f.more {
-			call(r.Ended)
+			call(r.OnEnd)
 			return m, nil
 		}
 	}
 }
 
-// Release gives the room of the newest message back. It may be called often.
+// Release returns the reserved memory of the newest message. It may be called repeatedly.
 func (r *Reader) Release() {
 	if r.taken > 0 {
-		r.Give(r.taken)
+		r.ReleaseBytes(r.taken)
 		r.taken = 0
 	}
 }
@@ -126,8 +128,8 @@ func call(f func()) {
 	}
 }
 
-// fits says whether a message may have the frame that its size has been counted of.
-func (r *Reader) fits(m *Message) Fault {
+// checkLimits returns the fault of a message whose next frame has just been counted in its size.
+func (r *Reader) checkLimits(m *Message) Fault {
 	switch {
 	case len(m.Frames) >= r.Limits.Frames:
 		return TooManyFrames
@@ -137,21 +139,22 @@ func (r *Reader) fits(m *Message) Fault {
 	return Whole
 }
 
-// read appends a frame of size bytes, or as much of it as there is room for: then left bytes are still to be read.
-func (r *Reader) read(m *Message, size uint64) (left uint64, err error) {
+// readBody appends a frame of size bytes, or as much of it as memory was granted for. Then left bytes are still to be
+// skipped.
+func (r *Reader) readBody(m *Message, size uint64) (left uint64, err error) {
 	body := make([]byte, min(size, uint64(r.free)))
 	r.free -= len(body)
 	for at := 0; ; {
 		if _, err := io.ReadFull(r.R, body[at:]); err != nil {
-			return 0, ended(err, "in a message")
+			return 0, unexpectedEnd(err, "in a message")
 		}
 		if at = len(body); uint64(at) == size {
 			m.Frames = append(m.Frames, body)
 			return 0, nil
 		}
-		more := int(min(size-uint64(at), uint64(max(at, small))))
-		if r.Take != nil {
-			if !r.Take(more) {
+		more := int(min(size-uint64(at), uint64(max(at, freeBytes))))
+		if r.ReserveBytes != nil {
+			if !r.ReserveBytes(more) {
 				m.Fault = NoRoom
 				return size - uint64(at), nil
 			}
@@ -161,8 +164,8 @@ func (r *Reader) read(m *Message, size uint64) (left uint64, err error) {
 	}
 }
 
-// obey does what a command between messages asks for.
-func (r *Reader) obey(size uint64) error {
+// handleCommand carries out a command that arrived between two messages.
+func (r *Reader) handleCommand(size uint64) error {
 	c, err := readCommand(r.R, size)
 	if err != nil {
 		return err
@@ -170,14 +173,14 @@ func (r *Reader) obey(size uint64) error {
 	switch c.name {
 	case ping:
 		if len(c.data) < 2 || len(c.data) > 2+contextMax {
-			return broken("a PING of %d bytes", len(c.data))
+			return protocolError("a PING of %d bytes", len(c.data))
 		}
-		if r.Pong != nil {
-			r.Pong(appendCommand(nil, pong, c.data[2:]))
+		if r.SendPong != nil {
+			r.SendPong(appendCommand(nil, pong, c.data[2:]))
 		}
-	case pong: // That it came is all that it says.
+	case pong: // A PONG says only that the peer is alive.
 	default:
-		return broken("the command %q between messages", c.name)
+		return protocolError("the command %q between messages", c.name)
 	}
 	return nil
 }

@@ -58,15 +58,15 @@ func TestTooMuchIsSkipped(t *testing.T) {
 
 // endless repeats one frame that has another one behind it.
 type endless struct {
-	frame []byte
-	read  int
+	frame    []byte
+	readBody int
 }
 
 func (e *endless) Read(p []byte) (int, error) {
 	for i := range p {
-		p[i] = e.frame[(e.read+i)%len(e.frame)]
+		p[i] = e.frame[(e.readBody+i)%len(e.frame)]
 	}
-	e.read += len(p)
+	e.readBody += len(p)
 	return len(p), nil
 }
 
@@ -74,11 +74,11 @@ func TestEndlessMessagesEnd(t *testing.T) {
 	for _, size := range []int{0, 1, 255, 4096, 1 << 20} {
 		source := &endless{frame: zmtp.AppendFrame(nil, make([]byte, size), true)}
 		r := zmtp.Reader{R: source, Limits: limits}
-		if _, err := r.Next(); !errors.Is(err, zmtp.ErrEndless) {
+		if _, err := r.Next(); !errors.Is(err, zmtp.ErrUnbounded) {
 			t.Errorf("frames of %d: %v", size, err)
 		}
-		if source.read > limits.Bytes+limits.Skip+1<<10 {
-			t.Errorf("frames of %d: %d bytes were read", size, source.read)
+		if source.readBody > limits.Bytes+limits.Skip+1<<10 {
+			t.Errorf("frames of %d: %d bytes were read", size, source.readBody)
 		}
 	}
 }
@@ -104,14 +104,14 @@ func TestRoomIsAskedForAndGivenBack(t *testing.T) {
 	for _, room := range []int{left, 1 << 20} {
 		left = room
 		r := zmtp.Reader{R: bytes.NewReader(wire), Limits: limits,
-			Take: func(n int) bool {
+			ReserveBytes: func(n int) bool {
 				if n > left {
 					return false
 				}
 				left -= n
 				return true
 			},
-			Give: func(n int) { left += n }}
+			ReleaseBytes: func(n int) { left += n }}
 		m, err := r.Next()
 		if want := map[bool]zmtp.Fault{true: zmtp.NoRoom, false: zmtp.Whole}[room < 40<<10]; err != nil || m.Fault != want {
 			t.Errorf("with room for %d: fault %d, %v", room, m.Fault, err)
@@ -130,7 +130,7 @@ func TestSmallFramesAskForRoom(t *testing.T) {
 	part := strings.Repeat("x", 16<<10)
 	asked := 0
 	r := zmtp.Reader{R: bytes.NewReader(frames(part, part, part, part)), Limits: limits,
-		Take: func(n int) bool { asked += n; return true }, Give: func(int) {}}
+		ReserveBytes: func(n int) bool { asked += n; return true }, ReleaseBytes: func(int) {}}
 	if m, err := r.Next(); err != nil || len(m.Frames) != 4 || asked != 3*len(part) {
 		t.Errorf("%d frames, and %d bytes were asked for: %v", len(m.Frames), asked, err)
 	}
@@ -142,7 +142,7 @@ func TestPingsAreAnsweredAmongFrames(t *testing.T) {
 	wire = append(wire, "\x04\x0a\x04PING\x00\x64abc"...)
 	wire = append(wire, frames("body")...)
 	var answer []byte
-	r := zmtp.Reader{R: bytes.NewReader(wire), Limits: limits, Pong: func(b []byte) { answer = b }}
+	r := zmtp.Reader{R: bytes.NewReader(wire), Limits: limits, SendPong: func(b []byte) { answer = b }}
 	if m, err := r.Next(); err != nil || len(m.Frames) != 2 {
 		t.Fatal(m, err)
 	}

@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// Package commtest tells what the binding of HCCL takes the ABI to be, for tests that compare it with the software
-// NPU. Tests import it, nothing else does.
+// Package commtest reports the layout of C structs that the binding of HCCL assumes, for tests that compare it with the
+// software NPU. Only tests import it.
 package commtest
 
 /*
@@ -12,8 +12,8 @@ import "C"
 
 import "unsafe"
 
-// Layout is by the vendor's names: sizes of structs, and offsets of fields. HcclCommConfig has the fields of
-// version 5, and no size: the software NPU's is the newest.
+// Layout returns sizes of structs and offsets of fields, by the vendor's names. HcclCommConfig has the fields of
+// version 5 and no size, because the software NPU's version is the newest.
 func Layout() map[string]uintptr {
 	var memory C.struct_hccl_mem
 	var desc C.struct_hccl_mem_desc

@@ -1,0 +1,59 @@
+package protocol
+
+// An EngineAnswer is the outcome of a call: agent to engine, one for each call. After a resumption it may be sent
+// again.
+//
+//wire:message name=KvfAnswer
+type EngineAnswer struct {
+	ID   uint64 `wire:"id"`            // number of the call
+	Code uint32 `wire:"code,omitzero"` // 0: the call succeeded
+	// Held is true if memory of the call may still be accessed by the node: an EngineReturned follows, whatever Code is.
+	Held bool `wire:"held,omitzero"`
+	// Pages are the pages of the pool that hold the call's result, and Lengths the valid bytes of each. They are the
+	// engine's, under the number of the call, until it gives them back.
+	Pages   []uint64 `wire:"pages,omitzero"`
+	Lengths []uint64 `wire:"lengths,omitzero,len=pages"`
+	Hits    uint32   `wire:"hits,omitzero"`    // chunks of the prefix
+	Sent    uint32   `wire:"sent,omitzero"`    // chunks that a put wrote; of a lookup the hits here
+	Skipped uint32   `wire:"skipped,omitzero"` // chunks that the receiver had already; of a lookup the hits elsewhere
+	// Stats is JSON, for people and for metrics; nothing keeps it.
+	Stats []byte `wire:"stats,omitzero,bin=MessageBytes"`
+
+	// Details of an error with this Code, as in the errors of package runtime.
+	Count  uint32 `wire:"count,omitzero"`
+	Peer   []byte `wire:"peer,omitzero"`
+	Stage  []byte `wire:"stage,omitzero"`
+	Field  []byte `wire:"field,omitzero"`
+	Ours   []byte `wire:"ours,omitzero"`
+	Theirs []byte `wire:"theirs,omitzero"`
+	Said   []byte `wire:"said,omitzero"`
+	Remedy []byte `wire:"remedy,omitzero"`
+}
+
+// An EngineShow lends chunks of a fetch to the engine, for reading: agent to engine, one of a fetch at a time, answered
+// by one EngineShown, which ends the loan.
+//
+//wire:message name=KvfShow
+type EngineShow struct {
+	ID      uint64   `wire:"id"`             // number of the call
+	First   uint32   `wire:"first,omitzero"` // index of the first chunk among the keys of the call
+	Pages   []uint64 `wire:"pages"`
+	Lengths []uint64 `wire:"lengths,len=pages"` // the valid bytes of each page
+}
+
+// An EngineShown reports that the engine has read the chunks of an EngineShow, or with a code that it could not use
+// them.
+//
+//wire:message name=KvfShown
+type EngineShown struct {
+	ID    uint64 `wire:"id"`             // number of the call
+	First uint32 `wire:"first,omitzero"` // as in the EngineShow
+	Code  uint32 `wire:"code,omitzero"`  // 0 continues the fetch, any other ends it
+}
+
+// An EngineReturned reports that the node no longer accesses the memory of a call: agent to engine.
+//
+//wire:message name=KvfReturned
+type EngineReturned struct {
+	ID uint64 `wire:"id"` // number of the call
+}

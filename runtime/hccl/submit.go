@@ -1,0 +1,161 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"errors"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/epochs"
+)
+
+// Say implements epochs.Hands.
+func (o *outgoing) Say(s communicator.Say) {
+	var frame []byte
+	switch s.Word {
+	case communicator.Offer:
+		root, err := o.plane.rootInfo(&o.pair)
+		if err != nil {
+			o.Lost(err)
+			return
+		}
+		o.root = root
+		frame = appendOffer(nil, s.Epoch, root)
+	case communicator.Fenced:
+		frame = appendEpoch(nil, kindFenced, s.Epoch)
+	case communicator.Gone:
+		frame = appendEpoch(nil, kindGone, s.Epoch)
+	}
+	o.SendFrame(frame)
+}
+
+// rootInfo makes root info if the ends use it and this end is the one that makes it.
+func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
+	if !p.cfg.RootInfo || pair.rank != 0 {
+		return nil, nil
+	}
+	err = p.ctx.Do(func(t *acl.Thread) (err error) {
+		root, err = p.lib.RootInfo(t)
+		return err
+	})
+	return root, err
+}
+
+// Form implements epochs.Hands: it makes and prepares the communicator of an epoch.
+func (o *outgoing) Form(epoch uint64) {
+	p, root := o.plane, o.root
+	p.wg.Go(func() {
+		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
+		o.Push(func(now effects.Time) {
+			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
+			if err != nil {
+				o.Log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
+				formed.Code = formingCode(err)
+				o.Feed(now, formed)
+				return
+			}
+			if epoch > 1 {
+				o.Log.Info("the communicator was rebuilt", "epoch", epoch)
+			}
+			p.count(func(s *Stats) { s.Formed++ })
+			o.end = e
+			o.Feed(now, formed)
+		})
+	})
+}
+
+// formingCode returns the code of an import whose communicator cannot be made.
+func formingCode(err error) effects.Code {
+	if errors.Is(err, acl.Link) || errors.Is(err, acl.Timeout) {
+		return effects.Unreachable
+	}
+	return effects.Faulted
+}
+
+// Submit implements epochs.Hands: it puts a batch into the stream. The clock is read right before that, on the same
+// thread, so that no batch starts after NotAfter.
+func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
+	epoch, how := o.Epoch(), communicator.Broken
+	o.descs = o.descs[:0]
+	var bytes uint64
+	for _, piece := range batch {
+		o.descs = append(o.descs, comm.Desc{Local: piece.Local, Remote: piece.Remote, Bytes: piece.Bytes})
+		bytes += piece.Bytes
+	}
+	e := o.end
+	err := o.plane.ctx.Do(func(thread *acl.Thread) error {
+		if plane.Now() > b.NotAfter {
+			how = communicator.TooLate
+			return nil
+		}
+		move := e.comm.Put
+		if read {
+			move = e.comm.Get
+		}
+		if err := move(thread, e.stream, o.descs); err != nil {
+			return err
+		}
+		if err := o.callFilled(thread, e.stream, read); err != nil {
+			return err
+		}
+		err := e.stream.Notify(thread, func(err error) {
+			o.Push(func(now effects.Time) {
+				if err != nil && !errors.Is(err, acl.Cancelled) {
+					o.Log.Warn("a batch failed", "epoch", epoch, "err", err)
+				}
+				o.Feed(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Well: err == nil})
+			})
+		})
+		if err == nil {
+			how = communicator.Done
+		}
+		return err
+	})
+	if err != nil {
+		o.Log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
+	}
+	if how == communicator.Done {
+		o.plane.count(func(s *Stats) {
+			s.Batches++
+			s.Descriptors += uint64(len(batch))
+			s.Bytes += bytes
+		})
+	}
+	return how
+}
+
+// callFilled calls Config.Filled with the memory that the batch in the stream reads into.
+func (o *outgoing) callFilled(t *acl.Thread, s *acl.Stream, read bool) error {
+	if !read || o.plane.cfg.Filled == nil {
+		return nil
+	}
+	memory := make([]plane.Region, len(o.descs))
+	for i, d := range o.descs {
+		memory[i] = plane.Region{Base: d.Local, Bytes: d.Bytes}
+	}
+	return o.plane.cfg.Filled(t, s, memory)
+}
+
+// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and reports to the machine when
+// that is proven or that it cannot be.
+func (o *outgoing) TearDown(d communicator.TearDown) {
+	p, e := o.plane, o.end
+	o.end = nil
+	if o.Fenced("a communicator", d) {
+		p.count(func(s *Stats) { s.Fenced++ })
+	}
+	p.wg.Go(func() {
+		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
+		if p.tearDown(e, d.Flying == 0, func() { o.PostEvent(stuck) }) {
+			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
+			return
+		}
+		o.Log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
+			"epoch", d.Epoch)
+		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
+	})
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A kind says how a value of one Go type stands on the wire.
+type kind struct {
+	// read is the expression that reads the value. In it $ is the Go field, and @ a pointer to the reader.
+	read string
+	// write is the expression that appends the value $ to the bytes %.
+	write string
+	// set is the expression that is true when the value is not zero. A kind without one cannot be left out.
+	set string
+	// list is true for slices that the next Decode appends to again.
+	list bool
+	// nested is true for a map inside the message, whose read expression is a statement.
+	nested bool
+}
+
+// kinds are the kinds by Go type, and those that a tag chooses with as=.
+var kinds = map[string]kind{
+	"bool":               {read: "r.boolean()", write: "appendBool(%, $)", set: "$"},
+	"uint16":             {read: "uint16(r.uint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"uint32":             {read: "r.uint32()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"uint64":             {read: "r.uint64()", write: "appendUint(%, $)", set: "$ != 0"},
+	"int64":              {read: "r.instant()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"float64":            {read: "r.float()", write: "appendFloat(%, $)", set: "$ != 0"},
+	"[]byte":             {read: "r.text()", write: "appendStr(%, $)", set: "len($) > 0"},
+	"[][]byte":           {read: "r.texts($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"[]uint64":           {read: "r.uint64s($)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
+	"[]int64":            {read: "r.int64s($)", write: "appendInts(%, $)", set: "len($) > 0", list: true},
+	"[][]uint64":         {read: "r.groups($)", write: "appendGroups(%, $)", set: "len($) > 0", list: true},
+	"[][][]byte":         {read: "r.members($)", write: "appendMembers(%, $)", set: "len($) > 0", list: true},
+	"[2]uint64":          {read: "r.uint64Pair()", write: "appendUints(%, $[:])"},
+	"UUID":               {read: "r.uuid()", write: "appendUUID(%, $)", set: "$ != (UUID{})"},
+	"[]UUID":             {read: "r.uuids($)", write: "appendUUIDs(%, $)", set: "len($) > 0", list: true},
+	"PullID":             {read: "r.pullID()", write: "appendPullID(%, $)", set: "$ != (PullID{})"},
+	"[]PullID":           {read: "r.pullIDs($)", write: "appendPullIDs(%, $)", set: "len($) > 0", list: true},
+	"ChunkHash":          {read: "r.hash()", write: "appendHash(%, $)"},
+	"[]ChunkHash":        {read: "r.hashes($)", write: "appendHashes(%, $)", set: "len($) > 0", list: true},
+	"Format":             {read: "r.format()", write: "appendUint(%, uint64($))"},
+	"Shape":              {read: "r.shape()", write: "appendShape(%, $)"},
+	"Dtype":              {read: "r.dtype()", write: "appendStr(%, $.String())"},
+	"P2PErrorCode":       {read: "r.p2pError()", write: "appendUint(%, uint64($))"},
+	"OpType":             {read: "r.opType()", write: "appendStr(%, $.String())"},
+	"CommandType":        {read: "r.commandType()", write: "appendStr(%, $.String())"},
+	"[]Holder":           {read: "r.holders($)", write: "appendHolders(%, $)", list: true},
+	"[]NixlPackedMember": {read: "r.packedMembers($)", write: "appendPackedMembers(%, $)", list: true},
+	"ignoredMap":         {read: "r.ignoredMap(w.depth)", write: "append(%, nilByte)"},
+
+	"as=keys":      {read: "r.keys($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"as=planes":    {read: "r.planes($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"as=blobs":     {read: "r.blobs($)", write: "appendBlobs(%, $)", set: "len($) > 0", list: true},
+	"as=blocks":    {read: "r.blocks($, r.lim.BlockCount)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
+	"as=port":      {read: "uint32(r.uint(portMax))", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"as=positive":  {read: "r.positive()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"as=instant":   {read: "uint64(r.instant())", write: "appendUint(%, $)", set: "$ != 0"},
+	"as=successor": {read: "r.uint64() - 1", write: "appendUint(%, $+1)", set: "true"},
+	"as=flag":      {read: "r.uint32() != 0", write: "appendUint(%, 1)", set: "$"},
+	"as=request":   {read: "r.requestName()", write: "appendStr(%, $)", set: "len($) > 0"},
+}
+
+// kindOf returns the kind of a Go type, or the one that its tag chooses.
+func kindOf(goType, as string) (kind, error) {
+	if limit, ok := strings.CutPrefix(as, "bin="); ok {
+		read := fmt.Sprintf("r.bin(r.lim.%s, %q)", limit, limit)
+		return kind{read: read, write: "appendBin(%, $)", set: "len($) > 0"}, nil
+	}
+	name := goType
+	if as != "" {
+		name = as
+	}
+	k, ok := kinds[name]
+	if !ok {
+		return kind{}, fmt.Errorf("no kind for %s: add it to kinds in tools/codecgen", name)
+	}
+	return k, nil
+}
+
+// kindOf adds the kinds of maps inside messages, and lists of them, to those of kindOf.
+func (s *spec) kindOf(goType, as string) (kind, error) {
+	limit, isList := strings.CutPrefix(as, "max=")
+	element := strings.TrimPrefix(goType, "[]")
+	if isList {
+		read := fmt.Sprintf("r.%sList($, r.lim.%s, %q)", lowerFirst(element), limit, limit)
+		return kind{read: read, write: "append" + element + "List(%, $)", set: "len($) > 0", list: true}, nil
+	}
+	if s.structs[goType] != nil && as == "" && kinds[goType].read == "" {
+		return kind{read: "$.decode(@, w.depth+1)", write: "$.append(%)", nested: true}, nil
+	}
+	return kindOf(goType, as)
+}
+
+// lowerFirst makes a type's name one that is not exported.
+func lowerFirst(name string) string {
+	i := 1
+	for i < len(name)-1 && name[i] >= 'A' && name[i] <= 'Z' && name[i+1] >= 'A' && name[i+1] <= 'Z' {
+		i++
+	}
+	return strings.ToLower(name[:i]) + name[i:]
+}

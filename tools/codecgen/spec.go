@@ -1,0 +1,382 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A message is one declared map: a message with its tag, a message behind a prefix, or a map inside a message.
+type message struct {
+	goName   string
+	wireName string
+	title    string  // of a nested map, in text for people
+	fields   []field // in wire order, those of embedded and inlined structs included, those of the extension not
+	ext      *part   // the extension, nil if the message has none
+
+	tagged   bool
+	json     bool   // the message may arrive as JSON
+	given    bool   // the message has a method that reports which fields are set
+	nested   bool   // a map inside a message
+	prefix   string // the constant that holds the bytes before the map, if there are any
+	validate bool   // the struct has a method validate
+}
+
+// A part is a struct whose fields follow those of a message, when its first field announces them.
+type part struct {
+	goName   string
+	byHand   bool // the codec of the message is written by hand, and needs the names of the fields
+	fields   []field
+	validate bool
+}
+
+// A field is one entry of a map on the wire.
+type field struct {
+	wire     string   // its name
+	path     string   // of the Go field, from the struct: "Stamps.ClockNS"
+	goType   string   // as it is written in the struct
+	array    []string // the paths of several Go fields that make one array on the wire
+	group    string   // the path of a struct that is present as a whole or not at all: "Layout"
+	kind     kind
+	optional bool   // may be absent
+	omit     bool   // is not written when it is zero
+	with     string // the bool that says whether the field is on the wire
+	byWith   bool   // the field's presence sets that bool
+	null     string // nil stands for the zero value; with a path, that bool says that it was not nil
+	promoted bool   // the Go field is that of an embedded struct
+	initial  string // the value when the field is absent, if that is not zero
+	length   string // the wire name of the list that is as long
+	orEmpty  bool   // or the list is empty
+}
+
+// A spec is everything that the structs of a package say about messages.
+type spec struct {
+	messages []*message
+	parts    []*part
+	byHand   []handWritten
+	structs  map[string]*ast.StructType
+	aliases  map[string]string // type HeartbeatMsg RegisterMsg
+	methods  map[string]bool   // "EngineCall.validate"
+}
+
+// A handWritten is a tag of a message whose codec is written by hand.
+type handWritten struct{ tag, wireName, schema, value string }
+
+// directive begins the comments that say which structs are messages.
+const directive = "//wire:"
+
+// readSpec reads the structs of the package in a folder.
+func readSpec(folder string) (*spec, error) {
+	fset := token.NewFileSet()
+	s := &spec{structs: map[string]*ast.StructType{}, aliases: map[string]string{}, methods: map[string]bool{}}
+	packages, err := parser.ParseDir(fset, folder, func(f fs.FileInfo) bool {
+		return !strings.HasSuffix(f.Name(), "_test.go") && f.Name() != output
+	}, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	type marked struct {
+		name string
+		doc  *ast.CommentGroup
+	}
+	var all []marked
+	for _, p := range packages {
+		names := make([]string, 0, len(p.Files))
+		for name := range p.Files {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			for _, decl := range p.Files[name].Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					if d.Recv != nil {
+						s.methods[strings.TrimPrefix(source(d.Recv.List[0].Type), "*")+"."+d.Name.Name] = true
+					}
+				case *ast.GenDecl:
+					for _, x := range d.Specs {
+						t, ok := x.(*ast.TypeSpec)
+						if !ok {
+							continue
+						}
+						switch under := t.Type.(type) {
+						case *ast.StructType:
+							s.structs[t.Name.Name] = under
+						case *ast.Ident:
+							s.aliases[t.Name.Name] = under.Name
+						}
+						doc := t.Doc
+						if doc == nil {
+							doc = d.Doc
+						}
+						all = append(all, marked{t.Name.Name, doc})
+					}
+				}
+			}
+		}
+	}
+	for _, m := range all {
+		if m.doc == nil {
+			continue
+		}
+		for _, line := range m.doc.List {
+			if !strings.HasPrefix(line.Text, directive) {
+				continue
+			}
+			if err := s.add(m.name, strings.TrimPrefix(line.Text, directive)); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", filepath.Base(fset.Position(line.Pos()).String()), m.name, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// add takes one directive above a type.
+func (s *spec) add(name, text string) error {
+	words := strings.Fields(text)
+	if words[0] == "tag" { // //wire:tag TagX Name schema value...
+		if len(words) < 5 {
+			return fmt.Errorf("want a tag, a name, a schema and a value, found %q", text)
+		}
+		s.byHand = append(s.byHand, handWritten{words[1], words[2], words[3], strings.Join(words[4:], " ")})
+		return nil
+	}
+	if words[0] == "part" {
+		p, err := s.part(name)
+		if err == nil {
+			p.byHand = true
+		}
+		return err
+	}
+	m := &message{goName: name, wireName: name, validate: s.methods[name+".validate"]}
+	switch words[0] {
+	case "message":
+		m.tagged = true
+	case "untagged":
+	case "map":
+		m.nested = true
+	default:
+		return fmt.Errorf("no directive %q", words[0])
+	}
+	for _, word := range words[1:] {
+		option, value, _ := strings.Cut(word, "=")
+		switch option {
+		case "json":
+			m.json = true
+		case "given":
+			m.given = true
+		case "prefix":
+			m.prefix = value
+		case "name":
+			m.wireName = value
+		case "title":
+			m.title = strings.ReplaceAll(value, "_", " ")
+		default:
+			return fmt.Errorf("no option %q", option)
+		}
+	}
+	s.messages = append(s.messages, m)
+	err := s.flatten(name, "", "", func(f field) { m.fields = append(m.fields, f) }, func(ext string) (err error) {
+		m.ext, err = s.part(ext)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.check(m)
+}
+
+// check refuses what would not compile, or would not mean what it says.
+func (s *spec) check(m *message) error {
+	seen := map[string]bool{}
+	all := m.all()
+	for _, f := range all {
+		if seen[f.wire] {
+			return fmt.Errorf("%s has two fields %s", m.goName, f.wire)
+		}
+		seen[f.wire] = true
+		if f.length != "" && !slices.ContainsFunc(all, func(o field) bool { return o.wire == f.length }) {
+			return fmt.Errorf("%s is as long as %s, which is no field", f.wire, f.length)
+		}
+		if f.with != "" && !s.hasFlag(m.goName, f.with) {
+			return fmt.Errorf("%s has no flag %s", m.goName, f.with)
+		}
+	}
+	return nil
+}
+
+// hasFlag reports whether a struct has a bool of this name.
+func (s *spec) hasFlag(name, flag string) bool {
+	for _, f := range s.structs[name].Fields.List {
+		for _, n := range f.Names {
+			if n.Name == flag {
+				return source(f.Type) == "bool"
+			}
+		}
+	}
+	return false
+}
+
+// part returns the extension of a name.
+func (s *spec) part(name string) (*part, error) {
+	for _, p := range s.parts {
+		if p.goName == name {
+			return p, nil
+		}
+	}
+	p := &part{goName: name, validate: s.methods[name+".validate"]}
+	s.parts = append(s.parts, p)
+	return p, s.flatten(name, "", "", func(f field) { p.fields = append(p.fields, f) }, func(string) error {
+		return fmt.Errorf("%s is an extension and has one", name)
+	})
+}
+
+// flatten gives the fields of a struct to add, in their order, and the type of its extension to ext.
+func (s *spec) flatten(name, path, with string, add func(field), ext func(string) error) error {
+	for s.aliases[name] != "" {
+		name = s.aliases[name]
+	}
+	st := s.structs[name]
+	if st == nil {
+		return fmt.Errorf("%s is no struct", name)
+	}
+	for _, f := range st.Fields.List {
+		goType := source(f.Type)
+		var names []string
+		for _, n := range f.Names {
+			names = append(names, path+n.Name)
+		}
+		embedded := f.Names == nil
+		if embedded {
+			names = []string{path + goType}
+		}
+		text := ""
+		if f.Tag != nil {
+			raw, err := strconv.Unquote(f.Tag.Value)
+			if err != nil {
+				return err
+			}
+			text = reflect.StructTag(raw).Get("wire")
+		}
+		switch text {
+		case "":
+			return fmt.Errorf("%s.%s has no wire tag; one that is not on the wire has wire:\"-\"", name, names[0])
+		case "-":
+			continue
+		}
+		wires, options, _ := strings.Cut(text, ",")
+		like := field{goType: goType, with: with, byWith: with != ""}
+		inline, isExt, as, err := like.options(path, options)
+		if err != nil {
+			return fmt.Errorf("%s.%s: %w", name, names[0], err)
+		}
+		switch wire := strings.Fields(wires); {
+		case isExt:
+			if err := ext(goType); err != nil {
+				return err
+			}
+		case inline:
+			inner := names[0] + "."
+			if embedded {
+				inner = path
+			}
+			promote := func(f field) {
+				f.promoted = f.promoted || embedded
+				add(f)
+			}
+			if err := s.flatten(goType, inner, like.with, promote, ext); err != nil {
+				return err
+			}
+		case len(wire) > 1 && len(names) == 1: // A struct of several fields, which are there together.
+			i := 0
+			for _, part := range s.structs[goType].Fields.List {
+				for _, n := range part.Names {
+					one := like
+					one.wire, one.path, one.goType, one.group = wire[i], names[0]+"."+n.Name, source(part.Type), names[0]
+					if one.kind, err = kindOf(one.goType, ""); err != nil {
+						return fmt.Errorf("%s.%s: %w", name, one.path, err)
+					}
+					add(one)
+					i++
+				}
+			}
+		default:
+			if like.kind, err = s.kindOf(goType, as); err != nil {
+				return fmt.Errorf("%s.%s: %w", name, names[0], err)
+			}
+			if len(wire) == 1 && len(names) > 1 {
+				like.array = names
+				names = names[:1]
+			}
+			for i, n := range names {
+				one := like
+				one.wire, one.path = wire[i], n
+				if with != "" {
+					one.omit = false
+				}
+				add(one)
+			}
+		}
+	}
+	return nil
+}
+
+// options reads what follows the wire name in a tag.
+func (f *field) options(path, text string) (inline, ext bool, as string, err error) {
+	for option := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "":
+		case "inline":
+			inline = true
+		case "ext":
+			ext = true
+		case "optional":
+			f.optional = true
+		case "omitzero":
+			f.optional, f.omit = true, true
+		case "with":
+			f.optional, f.with = true, path+value
+			f.byWith = !f.omit
+		case "nil":
+			f.null = "nil"
+			if value != "" {
+				f.null = path + value
+			}
+		case "default":
+			f.optional, f.initial = true, value
+		case "len":
+			f.length, f.orEmpty = strings.CutSuffix(value, "|0")
+		case "as", "bin", "max":
+			as = option
+		default:
+			return false, false, "", fmt.Errorf("no option %q", name)
+		}
+	}
+	return inline, ext, as, nil
+}
+
+// source is an expression of a type as it was written.
+func source(x ast.Expr) string {
+	switch t := x.(type) {
+	case *ast.Ident:
+		return t.Name
+	case *ast.StarExpr:
+		return "*" + source(t.X)
+	case *ast.ArrayType:
+		if t.Len == nil {
+			return "[]" + source(t.Elt)
+		}
+		return "[" + t.Len.(*ast.BasicLit).Value + "]" + source(t.Elt)
+	case *ast.StructType:
+		return "struct{}"
+	}
+	return fmt.Sprintf("%T", x)
+}

@@ -1,0 +1,122 @@
+// Command seek runs seeds of the simulator until given properties were broken, and prints the first seed that broke
+// each. Unlike kvferry sim run it stops there, and minimises nothing: tools/mutants builds and runs it for each defect.
+//
+// usage: seek PROFILE FIRST N [PROPERTY...]
+//
+// It runs at most N seeds from FIRST on, and without properties it stops at the first seed that breaks any. The exit code
+// is 0 if no property broke, 1 if one did, and 2 if that could not be found out.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+func main() {
+	// What is alive at a time is a few megabytes: collecting rarely costs little memory.
+	debug.SetGCPercent(800)
+	found, err := seek(os.Stdout, os.Args[1:])
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "seek:", err)
+		os.Exit(2)
+	case found:
+		os.Exit(1)
+	}
+}
+
+func seek(w io.Writer, args []string) (found bool, err error) {
+	s, err := parse(args)
+	if err != nil {
+		return false, err
+	}
+	failures, err := s.run(runtime.GOMAXPROCS(0))
+	if err != nil {
+		return false, err
+	}
+	for _, f := range failures {
+		fmt.Fprintf(w, "seed %d breaks %s: %s\n", f.Seed, f.Property, f.Story)
+	}
+	if len(failures) == 0 {
+		fmt.Fprintf(w, "every promise held in %d seeds\n", s.n)
+		return false, nil
+	}
+	fmt.Fprintf(w, "\n%s", failures[len(failures)-1])
+	return true, nil
+}
+
+// A search is for seeds that break properties.
+type search struct {
+	profile    string
+	first      uint64
+	n          int
+	properties []string
+	own        []sim.Property // watched beside those of docs/safety.md
+}
+
+func parse(args []string) (s search, err error) {
+	if len(args) < 3 {
+		return s, fmt.Errorf("got the arguments %q; want a profile, the first seed, how many, and properties", args)
+	}
+	s.profile, s.properties = args[0], args[3:]
+	if s.first, err = strconv.ParseUint(args[1], 10, 64); err != nil {
+		return s, err
+	}
+	if s.n, err = strconv.Atoi(args[2]); err == nil && s.n < 1 {
+		err = fmt.Errorf("the number of seeds is %d; want 1 or more", s.n)
+	}
+	return s, err
+}
+
+// run returns the first failure of each property that broke before the search was over, by seed. Seeds are begun in
+// order, and those beyond the search's end do not count, so the answer does not depend on how many run at once.
+func (s search) run(workers int) (found []*sim.Failure, err error) {
+	failures, errs := make([]*sim.Failure, s.n), make([]error, s.n)
+	var mutex sync.Mutex
+	broke := map[string]bool{}
+	over := func() bool {
+		return len(broke) > 0 && !slices.ContainsFunc(s.properties, func(p string) bool { return !broke[p] })
+	}
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(func() {
+			for {
+				mutex.Lock()
+				enough := over()
+				mutex.Unlock()
+				i := int(next.Add(1)) - 1
+				if enough || i >= s.n {
+					return
+				}
+				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Properties: s.own})
+				if errs[i] = err; err != nil || r.Failure == nil {
+					continue
+				}
+				mutex.Lock()
+				failures[i] = r.Failure
+				broke[r.Failure.Property] = true
+				mutex.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	clear(broke)
+	for _, f := range failures {
+		if f != nil && !broke[f.Property] && !over() {
+			broke[f.Property] = true
+			found = append(found, f)
+		}
+	}
+	return found, errors.Join(errs...)
+}

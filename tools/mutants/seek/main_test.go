@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// breaks is a property that every so manieth seed breaks. It counts the runs.
+func breaks(name string, every uint64, runs *atomic.Int64) sim.Property {
+	return sim.Property{Name: name, Watch: func() sim.Watcher {
+		return sim.Watcher{End: func(r *sim.Result) error {
+			runs.Add(1)
+			if r.Seed%every == every-1 {
+				return errors.New("on purpose")
+			}
+			return nil
+		}}
+	}}
+}
+
+// A search ends once the properties that are named broke, and finds the same however many seeds run at once.
+func TestASearchEnds(t *testing.T) {
+	for _, c := range []struct {
+		properties []string
+		n          int
+		want       string
+		most       int64 // runs by one worker; by several, one may lag behind while the others go on as far as they like
+	}{
+		{nil, 1000, "third 2", 10},
+		{[]string{"fifth"}, 1000, "third 2 fifth 4", 10},
+		{[]string{"fifth", "third"}, 1000, "third 2 fifth 4", 10},
+		{[]string{"S1"}, 12, "third 2 fifth 4", 100},
+		{nil, 2, "", 2},
+	} {
+		for _, workers := range []int{1, 3} {
+			var runs, ends atomic.Int64
+			s := search{profile: "calm", n: c.n, properties: c.properties,
+				own: []sim.Property{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
+			found, err := s.run(workers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range found {
+				got = append(got, f.Property, string(rune('0'+f.Seed)))
+			}
+			if strings.Join(got, " ") != c.want || workers == 1 && runs.Load() > c.most {
+				t.Errorf("%q by %d workers: got %q in %d runs, want %q", c.properties, workers, got, runs.Load(), c.want)
+			}
+		}
+	}
+}
+
+func TestSeek(t *testing.T) {
+	for _, args := range [][]string{{"calm", "3", "1"}, {"", "3", "2", "S1"}} {
+		var out bytes.Buffer
+		if found, err := seek(&out, args); found || err != nil || !strings.HasPrefix(out.String(), "every promise held") {
+			t.Errorf("%q: %v, %v, %s", args, found, err, &out)
+		}
+	}
+	for _, bad := range [][]string{{}, {"calm", "1"}, {"calm", "x", "1"}, {"none", "1", "1"}, {"calm", "1", "x"},
+		{"calm", "1", "0"}, {"calm", "1", "-3"}} {
+		if _, err := seek(&bytes.Buffer{}, bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const root = "../../.."
+
+// A mutant that does not compile guards nothing, and nobody would notice before the next hunt.
+func TestEveryMutantCompiles(t *testing.T) {
+	mutants, err := Read(filepath.Join(root, "sim", "mutants.yaml"))
+	if err != nil || len(mutants) == 0 {
+		t.Fatalf("%d mutants: %v", len(mutants), err)
+	}
+	folders := map[string]bool{}
+	changed := make([]map[string][]byte, len(mutants))
+	for i := range mutants {
+		if changed[i], err = mutants[i].Apply(root); err != nil {
+			t.Errorf("%s: %v", mutants[i].Name, err)
+		}
+		for file := range changed[i] {
+			folders["./"+path.Dir(file)] = true
+		}
+	}
+	packages := load(t, slices.Sorted(maps.Keys(folders)))
+	next := make(chan int)
+	var wait sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			c := newChecker(packages)
+			for i := range next {
+				if err := c.check(changed[i]); err != nil {
+					t.Errorf("%s does not compile: %v", mutants[i].Name, err)
+				}
+			}
+		})
+	}
+	for i := range mutants {
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+}
+
+// A listed package is what go list says of it.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	Module                  *struct{ Main bool }
+}
+
+// load lists packages, built, with all that they import.
+func load(t *testing.T, folders []string) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module"},
+		folders...)...)
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := map[string]listed{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+// A checker type-checks packages with changed files, each alone.
+type checker struct {
+	packages map[string]listed
+	root     string
+	fset     *token.FileSet
+	importer types.Importer
+	parsed   map[string]*ast.File // unchanged files
+}
+
+func newChecker(packages map[string]listed) *checker {
+	c := &checker{packages: packages, fset: token.NewFileSet(), parsed: map[string]*ast.File{}}
+	c.root, _ = filepath.Abs(root)
+	c.importer = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(packages[path].Export)
+	})
+	return c
+}
+
+// check type-checks all packages of the changed files.
+func (c *checker) check(changed map[string][]byte) error {
+	folders := map[string]bool{}
+	for file := range changed {
+		folders[path.Dir(file)] = true
+	}
+	var errs []error
+	for folder := range folders {
+		errs = append(errs, c.checkPackage(folder, changed))
+	}
+	err := errors.Join(errs...)
+	if err != nil && len(folders) > 1 { // One may need what is new in another: that takes a compiler.
+		return build(c.root, changed, slices.Sorted(maps.Keys(folders)))
+	}
+	return err
+}
+
+func (c *checker) checkPackage(folder string, changed map[string][]byte) error {
+	for _, p := range c.packages {
+		if p.Module == nil || !p.Module.Main || p.Dir != filepath.Join(c.root, folder) {
+			continue
+		}
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			file, err := c.parse(path.Join(folder, name), changed)
+			if err != nil {
+				return err
+			}
+			files = append(files, file)
+		}
+		_, err := (&types.Config{Importer: c.importer}).Check(p.ImportPath, c.fset, files, nil)
+		return err
+	}
+	return fmt.Errorf("go list does not know %s", folder)
+}
+
+func (c *checker) parse(name string, changed map[string][]byte) (*ast.File, error) {
+	if text, is := changed[name]; is {
+		return parser.ParseFile(c.fset, name, text, parser.SkipObjectResolution)
+	}
+	if c.parsed[name] == nil {
+		file, err := parser.ParseFile(c.fset, filepath.Join(c.root, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		c.parsed[name] = file
+	}
+	return c.parsed[name], nil
+}
+
+// build compiles packages with changed files.
+func build(root string, changed map[string][]byte, folders []string) error {
+	dir, err := os.MkdirTemp("", "kvferry-mutant-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := Overlay(dir, root, changed)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-overlay", overlay}
+	for _, folder := range folders {
+		args = append(args, "./"+folder)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package table
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Overlay writes changed files into a folder, and returns the file that tells `go build -overlay` to take them instead
+// of those below root.
+func Overlay(dir, root string, changed map[string][]byte) (string, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for name, text := range changed {
+		to := filepath.Join(dir, strconv.Itoa(len(replace))+"_"+filepath.Base(name))
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, filepath.FromSlash(name))] = to
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o644)
+}

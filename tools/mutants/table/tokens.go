@@ -1,0 +1,82 @@
+package table
+
+import (
+	"go/scanner"
+	"go/token"
+)
+
+// A lexeme is one token of Go text, with the offsets of its first byte and the byte after it.
+type lexeme struct {
+	text     string
+	from, to int
+}
+
+// scan returns the tokens of Go text without comments and without the semicolons that line ends stand for.
+func scan(text []byte) (all []lexeme, err error) {
+	var errs scanner.ErrorList
+	file := token.NewFileSet().AddFile("", -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, text, errs.Add, 0)
+	for {
+		pos, tok, literal := s.Scan()
+		if tok == token.EOF {
+			return all, errs.Err()
+		}
+		if tok == token.SEMICOLON && literal == "\n" {
+			continue
+		}
+		if literal == "" {
+			literal = tok.String()
+		}
+		from := file.Offset(pos)
+		all = append(all, lexeme{literal, from, from + len(literal)})
+	}
+}
+
+// find returns where old occurs in text: pairs of offsets.
+func find(text []byte, old string) (places [][2]int, err error) {
+	in, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	want, err := scan([]byte(old))
+	if err != nil {
+		return nil, err
+	}
+	for i := range in {
+		if n := match(in[i:], want); n > 0 {
+			places = append(places, [2]int{in[i].from, in[i+n-1].to})
+		}
+	}
+	return places, nil
+}
+
+// match returns how many tokens of text are equal to all those of want, or 0. A comma before a closing bracket, which
+// a line break requires, may be in either and not in the other.
+func match(text, want []lexeme) int {
+	if len(text) == 0 || len(want) == 0 || text[0].text != want[0].text {
+		return 0
+	}
+	i := 0
+	for j := 0; j < len(want); {
+		switch {
+		case i < len(text) && text[i].text == want[j].text:
+			i, j = i+1, j+1
+		case trailing(text, i) && closes(want, j):
+			i++
+		case trailing(want, j) && closes(text, i):
+			j++
+		default:
+			return 0
+		}
+	}
+	return i
+}
+
+func trailing(all []lexeme, i int) bool {
+	return i < len(all) && all[i].text == "," && closes(all, i+1)
+}
+
+func closes(all []lexeme, i int) bool {
+	return i < len(all) && (all[i].text == ")" || all[i].text == "]" || all[i].text == "}")
+}
