@@ -24,7 +24,7 @@ type Gateway struct {
 
 	env    plane.Env
 	log    *slog.Logger
-	seldom *loglimit.Log   // for lines that peers can cause
+	seldom *loglimit.Log // for lines that peers can cause
 	done   chan struct{} // closed when the machine's goroutine has ended
 	quit   chan struct{}
 	once   sync.Once

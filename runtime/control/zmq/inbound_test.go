@@ -119,8 +119,8 @@ func TestSilentConnections(t *testing.T) {
 	if got := server.Stats(); got.Guests > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
-	lines.await(t, "said nothing gives way")
-	if said := lines.With("said nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
+	lines.await(t, "sent nothing gives way")
+	if said := lines.With("sent nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }

@@ -1,10 +1,10 @@
-// Package aside provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
+// Package asynclog provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
 // waits for the destination of the lines, which may be a pipe that nobody reads.
 //
 // Lines wait in a bounded queue. A line that finds it full is dropped and counted, and the next line that is written
 // is preceded by one with that count.
 //
-//	h := aside.New(slog.NewTextHandler(os.Stderr, nil))
+//	h := asynclog.New(slog.NewTextHandler(os.Stderr, nil))
 //	log := slog.New(h)
 //	defer h.Flush(time.Second)
 package asynclog

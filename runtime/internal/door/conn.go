@@ -169,8 +169,8 @@ func (d *Door) idlest() *Conn {
 	case known != nil:
 		return known.Front().Value.(*Conn)
 	}
-	houses := slices.SortedFunc(maps.Values(d.addresses), func(a, b *addressConns) int { return cmp.Compare(b.size(), a.size()) })
-	for _, h := range houses {
+	bySize := func(a, b *addressConns) int { return cmp.Compare(b.size(), a.size()) }
+	for _, h := range slices.SortedFunc(maps.Values(d.addresses), bySize) {
 		if g := h.idlest(); g != nil {
 			return g
 		}

@@ -38,9 +38,9 @@ type Stats struct {
 
 // A Door admits connections of any number of listeners. All methods may be called from any goroutine.
 type Door struct {
-	config Config
-	seldom *loglimit.Log
-	spare  spareFile
+	config     Config
+	limitedLog *loglimit.Log
+	spare      spareFile
 
 	mu        sync.Mutex
 	addresses map[netip.Prefix]*addressConns
@@ -54,7 +54,8 @@ type Door struct {
 
 // New returns a door without listeners.
 func New(c Config) *Door {
-	return &Door{config: c, seldom: loglimit.New(c.Log), addresses: map[netip.Prefix]*addressConns{}, closed: make(chan struct{})}
+	return &Door{config: c, limitedLog: loglimit.New(c.Log), addresses: map[netip.Prefix]*addressConns{},
+		closed: make(chan struct{})}
 }
 
 // Serve admits the connections of l. Each connection is served by a goroutine of its own, and closed when serve
@@ -143,7 +144,7 @@ func (d *Door) Warn(cause string, who netip.Prefix, attrs ...any) {
 	case who.IsValid():
 		from = who.String()
 	}
-	d.seldom.Warn(cause, from, attrs...)
+	d.limitedLog.Warn(cause, from, attrs...)
 }
 
 // Stats returns the counts.
@@ -184,7 +185,7 @@ func (d *Door) Close(ctx context.Context) error {
 	go func() { d.workers.Wait(); close(gone) }()
 	select {
 	case <-gone:
-		d.seldom.End()
+		d.limitedLog.End()
 		return err
 	case <-ctx.Done():
 		return errors.Join(err, ctx.Err())

@@ -78,7 +78,7 @@ func TestNoFileLeft(t *testing.T) {
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // One line, and at the end one with the number of others.
+	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // The second one counts the others.
 		t.Errorf("%d lines", n)
 	}
 	if d.spare.file != nil {

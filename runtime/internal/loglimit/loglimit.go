@@ -1,7 +1,7 @@
-// Package seldom limits the rate of warnings that a peer can cause any number of times: it writes one line for each
+// Package loglimit limits the rate of warnings that a peer can cause any number of times: it writes one line for each
 // cause and peer in 30 seconds, and the next such line says how many were left out.
 //
-//	log := seldom.New(slog.Default())
+//	log := loglimit.New(slog.Default())
 //	log.Warn("a peer cannot be linked to", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
 //	defer log.End()                                               // Writes how many lines were left out at last.
 package loglimit

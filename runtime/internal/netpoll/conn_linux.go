@@ -125,7 +125,9 @@ func (c *Conn) writeRights(b []byte, fds ...int) error {
 	rights := unix.UnixRights(fds...)
 	c.writing.turn.Lock()
 	defer c.writing.turn.Unlock()
-	n, err := c.retryUntilReady(&c.writing, func(fd int) (int, error) { return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL) })
+	n, err := c.retryUntilReady(&c.writing, func(fd int) (int, error) {
+		return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL)
+	})
 	if err != nil {
 		return c.wrap("write", err)
 	}

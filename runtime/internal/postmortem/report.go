@@ -182,7 +182,8 @@ func Stack() []string {
 const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
 
 // reportName matches the names of reports and of unfinished reports.
-var reportName = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix + `(\` + unfinished + ")?$")
+var reportName = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix +
+	`(\` + unfinished + ")?$")
 
 // Write writes a report to a directory, which it creates if necessary, and removes the oldest reports beyond keep. It
 // returns the name of the file. Only the user of this process may read the file. Other files are not touched.

@@ -230,7 +230,8 @@ func (e *entry) effect(ef effects.Effect) {
 	case *effects.Return:
 		*e = entry{kind: kindReturn, a: uint64(ef.Ticket)}
 	case *effects.Observe:
-		*e = entry{kind: kindObserve, a: uint64(ef.Fact), b: ef.ID, c: uint64(ef.Count), code: ef.Code, peer: namePrefix(ef.Peer)}
+		*e = entry{kind: kindObserve, a: uint64(ef.Fact), b: ef.ID, c: uint64(ef.Count), code: ef.Code,
+			peer: namePrefix(ef.Peer)}
 	default:
 		*e = entry{}
 	}

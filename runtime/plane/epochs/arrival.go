@@ -66,8 +66,8 @@ type Arrival struct {
 }
 
 // handle serves one admitted connection until it ends.
-func (s *Arrivals) handle(guest *door.Conn) error {
-	in, err := s.handshake(guest)
+func (s *Arrivals) handle(accepted *door.Conn) error {
+	in, err := s.handshake(accepted)
 	if err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func (s *Arrivals) handle(guest *door.Conn) error {
 }
 
 // handshake reads a hello and answers it. A peer that is let in is no longer a stranger to the door.
-func (s *Arrivals) handshake(guest *door.Conn) (*Arrival, error) {
+func (s *Arrivals) handshake(accepted *door.Conn) (*Arrival, error) {
 	c := &s.cfg
-	conn := guest.Conn // The channel owns the connection and closes it in halves.
+	conn := accepted.Conn // The channel owns the connection and closes it in halves.
 	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *Arrivals) handshake(guest *door.Conn) (*Arrival, error) {
 	}
 	in := &Arrival{
 		Channel: NewChannel(conn, c.Env.Bounds.Stall, c.Frame), Reader: make(chan struct{}), arrivals: s,
-		address: guest.Address, ends: map[uint64]End{},
+		address: accepted.Address, ends: map[uint64]End{},
 	}
 	in.hands = c.Hands(in)
 	if in.Hello, err = in.hands.Parse(body); err != nil {
@@ -115,8 +115,8 @@ func (s *Arrivals) handshake(guest *door.Conn) (*Arrival, error) {
 	code, err := in.arrive(token)
 	answer := in.hands.Welcome(code, nil)
 	if code == effects.OK {
-		guest.MarkKnown()
-		guest.AddWork(1) // For the life of the connection: the door never closes it in favour of another one.
+		accepted.MarkKnown()
+		accepted.AddWork(1) // For the life of the connection: the door never closes it in favour of another one.
 		answer = in.hands.Welcome(code, &token)
 	}
 	_, writing := conn.Write(answer)
@@ -137,8 +137,8 @@ func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", in.To[:4], us[:4])
 	}
 	if !in.hands.Proves(token) {
-		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the control "+
-			"plane first", in.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
+			"control plane first", in.From[:4])
 	}
 	mapped, code, err := in.hands.Admit()
 	if code != effects.OK {

@@ -113,13 +113,13 @@ func (c *ArrivalsConfig) doorFor(limit int) door.Config {
 }
 
 // visit serves one connection, unless the plane is closed.
-func (s *Arrivals) visit(guest *door.Conn) error {
-	if !s.track(guest.Conn) {
+func (s *Arrivals) visit(accepted *door.Conn) error {
+	if !s.track(accepted.Conn) {
 		return nil
 	}
 	defer s.cfg.Going.Done()
-	defer s.untrack(guest.Conn)
-	if err := s.handle(guest); s.cfg.Opening.Err() == nil {
+	defer s.untrack(accepted.Conn)
+	if err := s.handle(accepted); s.cfg.Opening.Err() == nil {
 		return err
 	}
 	return nil

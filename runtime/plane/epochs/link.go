@@ -129,8 +129,8 @@ func (l *Link) serve(blob []byte) {
 		}
 		if code != effects.Closed {
 			_, address, _ := framing.ParseBlob(blob)
-			s.cfg.LimitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]), "address", address,
-				"err", err)
+			s.cfg.LimitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]),
+				"address", address, "err", err)
 		}
 		s.post(l, &effects.Imported{Corr: l.corr, Code: code})
 		return
@@ -187,8 +187,8 @@ func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 	k, body, _, err := framing.Read(conn, nil, l.links.cfg.Frame)
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be of another "+
-			"version: %w", err)
+		return nil, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be "+
+			"of another version: %w", err)
 	case errors.Is(err, framing.ErrMalformed):
 		return nil, Refuse(effects.Malformed, "%w", err)
 	case err != nil:

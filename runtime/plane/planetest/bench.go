@@ -114,7 +114,7 @@ func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
 
 // BenchMany is like Bench, for batches of as many bytes in 4096 pages of 16 KiB.
 func BenchMany(b *testing.B, contenders ...Contender) {
-	benchOf(b, nil, benchBytes*benchBatch/pushMost, pushMost, contenders)
+	benchOf(b, nil, benchBytes*benchBatch/maxPushPages, maxPushPages, contenders)
 }
 
 func benchOf(b *testing.B, own plane.Mover, pageBytes uint32, batch int, contenders []Contender) {
@@ -176,8 +176,8 @@ func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 	src, dst := f.draw(rng)
 	begin := time.Now()
 	var pushes []effects.Corr
-	for from := 0; from < len(dst); from += pushMost {
-		part := dst[from:min(from+pushMost, len(dst))]
+	for from := 0; from < len(dst); from += maxPushPages {
+		part := dst[from:min(from+maxPushPages, len(dst))]
 		for i := range part {
 			f.z.lives++
 			part[i].Generation = f.z.lives
@@ -199,7 +199,7 @@ func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 }
 
 // maxPushPages is the number of pages that one push may have by the default bounds of a plane.
-const pushMost = 4096
+const maxPushPages = 4096
 
 func (f *Ferry) draw(rng *rand.Rand) (src, dst []effects.Page) {
 	return draw(rng, f.from, f.batch), draw(rng, f.into, f.batch)

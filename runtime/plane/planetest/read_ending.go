@@ -61,7 +61,7 @@ func dropEndsReads(t *testing.T, open plane.Opener) {
 		p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
 		pull.Link = p.link
 	}
-	p.wantRead(t, p.again(pull, 0), effects.OK) // The lease still stands, because it belongs to the peer and not to the link.
+	p.wantRead(t, p.again(pull, 0), effects.OK) // The lease belongs to the peer, not to the link.
 }
 
 func ownerCloses(t *testing.T, open plane.Opener) {

@@ -41,40 +41,40 @@ func scenarios(t *testing.T, open plane.Opener) {
 // A stage is two nodes whose planes and pools post to one queue.
 type stage struct {
 	t     *testing.T
-	nodes [2]staged
+	nodes [2]stageNode
 
 	pages     uint32
 	pageBytes uint64
 
 	mu       sync.Mutex
-	told     []told
+	told     []postedEvent
 	more     chan struct{} // closed and replaced at each event
 	finished bool
 }
 
-type staged struct {
+type stageNode struct {
 	inc   effects.Incarnation
 	pool  *plane.Pool
 	plane plane.Plane
 }
 
-type told struct {
+type postedEvent struct {
 	at contract.End
 	ev effects.Event
 }
 
 // A stageSink is the sink of one node's plane and pool.
-type mouth struct {
+type stageSink struct {
 	stage *stage
 	at    contract.End
 }
 
 // Post implements plane.Sink.
-func (m mouth) Post(ev effects.Event) {
+func (m stageSink) Post(ev effects.Event) {
 	s := m.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, told{m.at, ev})
+	s.told = append(s.told, postedEvent{m.at, ev})
 	close(s.more)
 	s.more = make(chan struct{})
 }
@@ -94,7 +94,7 @@ func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint
 		n.inc = effects.Incarnation{0: byte(at) + 1, 15: 0xc0}
 		var err error
 		n.pool, err = plane.NewPool(plane.PoolConfig{
-			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: mouth{s, at},
+			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: stageSink{s, at},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint
 			}
 		})
 		n.plane, err = open[at](context.Background(), plane.Env{
-			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
+			Pool: n.pool, Sink: stageSink{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {

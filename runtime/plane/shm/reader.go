@@ -22,7 +22,8 @@ type reader struct {
 // NewSender maps the memory that the peer has passed.
 func (m *medium) NewSender(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
 	if len(came) != filesPerFrame {
-		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came), filesPerFrame)
+		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came),
+			filesPerFrame)
 	}
 	b := out.PeerBuffer()
 	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)

@@ -20,7 +20,8 @@ type receiver struct {
 
 func (m *medium) NewReceiver(in *link.Incoming, came []*os.File) (link.Receiver, error) {
 	if len(came) != filesPerFrame {
-		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), filesPerFrame)
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came),
+			filesPerFrame)
 	}
 	b := in.Hello().Buffer
 	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
@@ -36,7 +37,8 @@ func (m *medium) NewReceiver(in *link.Incoming, came []*os.File) (link.Receiver,
 }
 
 func (r *receiver) Receive(p *link.Push) {
-	job := &pushBatch{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.chooser.moverFor(p.Pairs())}
+	job := &pushBatch{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()),
+		move: r.chooser.moverFor(p.Pairs())}
 	if !p.Small() {
 		r.copiers.add(job)
 		return

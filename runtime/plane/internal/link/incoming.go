@@ -47,16 +47,16 @@ func (in *Incoming) Receiver() Receiver { return in.receiver }
 func (in *Incoming) Fail() { _ = in.conn.Close() }
 
 // handle serves one accepted connection until it ends. The door closes the connection when handle returns.
-func (p *Plane) handle(guest *door.Conn) error {
-	err := p.handshake(guest)
+func (p *Plane) handle(accepted *door.Conn) error {
+	err := p.handshake(accepted)
 	if p.ctx.Err() != nil { // This process is closing the plane.
 		return nil // We are the ones who end.
 	}
 	return err
 }
 
-func (p *Plane) handshake(guest *door.Conn) error {
-	conn := guest.Conn
+func (p *Plane) handshake(accepted *door.Conn) error {
+	conn := accepted.Conn
 	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func (p *Plane) handshake(guest *door.Conn) error {
 		return err
 	}
 	if kind == KindJoin {
-		return p.joinStream(guest, &hello)
+		return p.joinStream(accepted, &hello)
 	}
 	in := &Incoming{
-		plane: p, conn: conn, address: guest.Address, hello: hello,
+		plane: p, conn: conn, address: accepted.Address, hello: hello,
 		pushes: map[uint64]*Push{}, servedReads: map[uint64]*ServedRead{},
 		// One done for each push or read, including ended ones whose done the peer has not read yet.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
@@ -95,7 +95,7 @@ func (p *Plane) handshake(guest *door.Conn) error {
 		_, _ = conn.Write(welcome) // The caller logs the error.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
-	keepProven(guest)
+	keepProven(accepted)
 	writeErr := p.medium.SendWelcome(conn, welcome, p.env.Pool)
 	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
 		writeErr = err
@@ -105,9 +105,9 @@ func (p *Plane) handshake(guest *door.Conn) error {
 
 // keepProven makes the door keep a connection whose peer has proven its identity: even when it is idle, it is never
 // closed in favour of another one.
-func keepProven(guest *door.Conn) {
-	guest.MarkKnown()
-	guest.AddWork(1)
+func keepProven(accepted *door.Conn) {
+	accepted.MarkKnown()
+	accepted.AddWork(1)
 }
 
 // authenticate checks that a hello comes from the peer that it names: that the sender has the token which our machine
@@ -118,8 +118,8 @@ func (p *Plane) authenticate(kind Kind, h *Hello) (effects.Code, error) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
 	}
 	if !identity.Same(h.Proof, h.Prove(kind, p.token(h))) {
-		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the control "+
-			"plane first", h.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
+			"control plane first", h.From[:4])
 	}
 	return effects.OK, nil
 }
@@ -157,8 +157,8 @@ func (p *Plane) register(in *Incoming, files []*os.File) (effects.Code, error) {
 }
 
 // joinStream passes the connection of a stream to its link.
-func (p *Plane) joinStream(guest *door.Conn, hello *Hello) error {
-	conn := guest.Conn
+func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
+	conn := accepted.Conn
 	if code, err := p.authenticate(KindJoin, hello); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
@@ -168,7 +168,7 @@ func (p *Plane) joinStream(guest *door.Conn, hello *Hello) error {
 	if in == nil || in.hello.From != hello.From {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
-	keepProven(guest)
+	keepProven(accepted)
 	// The initiator waits for this message: until the door has marked the stream as known, it may have to give way to
 	// strangers.
 	if _, err := conn.Write(AppendJoined(nil)); err != nil {

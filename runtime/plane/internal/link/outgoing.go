@@ -184,13 +184,14 @@ func (o *Outgoing) handshake() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
-	if err := o.plane.medium.SendHello(o.conn, AppendHello(nil, KindHello, o.ProvenHello(KindHello)), o.Pool()); err != nil {
+	hello := AppendHello(nil, KindHello, o.ProvenHello(KindHello))
+	if err := o.plane.medium.SendHello(o.conn, hello, o.Pool()); err != nil {
 		return nil, err
 	}
 	kind, body, files, err := o.plane.medium.ReadFirstFrame(o.conn)
 	if errors.Is(err, io.EOF) {
-		return files, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be of another "+
-			"version: %w", err)
+		return files, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be "+
+			"of another version: %w", err)
 	}
 	if err != nil {
 		return files, err
@@ -208,7 +209,8 @@ func (o *Outgoing) handshake() (files []*os.File, err error) {
 		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
 			o.hello.To[:4]))
 	case !identity.Same(w.Proof, w.Prove(&o.hello, o.token)):
-		return files, refuse(effects.Refused, fmt.Errorf("the peer that answered as %x... does not prove its identity", w.From[:4]))
+		return files, refuse(effects.Refused,
+			fmt.Errorf("the peer that answered as %x... does not prove its identity", w.From[:4]))
 	}
 	o.welcome = w
 	return files, o.conn.SetDeadline(time.Time{})

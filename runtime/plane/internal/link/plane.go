@@ -97,9 +97,8 @@ func admission(c Config) door.Config {
 	}
 	if few := max(limit/4, 8); total > few {
 		if few < 2*(c.MaxStreams+1) {
-			c.Env.Log.Warn("this process may open few files, which limits the connections of peers", "plane", c.Name, "files_max",
-				limit,
-				"connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
+			c.Env.Log.Warn("this process may open few files, which limits the connections of peers", "plane", c.Name,
+				"files_max", limit, "connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
 		total = few
 	}

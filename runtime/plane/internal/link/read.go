@@ -82,7 +82,8 @@ func (o *Outgoing) FindRead(number uint64) (*Read, error) {
 	t := o.transfers[number]
 	switch {
 	case number == 0 || number > o.lastTransfer, t != nil && t.read == nil:
-		return nil, fmt.Errorf("%w: pages for transfer %d, which is no read; the newest is %d", ErrMalformed, number, o.lastTransfer)
+		return nil, fmt.Errorf("%w: pages for transfer %d, which is no read; the newest is %d", ErrMalformed, number,
+			o.lastTransfer)
 	case t == nil:
 		return nil, nil
 	}

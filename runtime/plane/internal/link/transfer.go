@@ -33,7 +33,7 @@ type Transfer struct {
 
 	// The fields below are guarded by the plane's mutex.
 	requested, confirmed, ended bool
-	unbegun, unsent             int          // pages of a push that our threads have not begun to send, or have not sent whole
+	unbegun, unsent             int          // pages of a push not begun to be sent, or not sent whole
 	accesses                    int          // accesses of this process to our pages in progress
 	owesSettled                 bool         // Settled must be posted when accesses becomes zero
 	code                        effects.Code // how the transfer ended
